@@ -1,0 +1,19 @@
+// Clocks: wall time for records, steady time for durations.
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace runner {
+
+/// Seconds since the Unix epoch, for the record.
+inline double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+/// Seconds on a clock that never jumps, for durations.
+inline double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+/// "2026-11-21 06:54:03" in local time.
+std::string format_time(double wall_seconds);
+
+}  // namespace runner

@@ -1,0 +1,106 @@
+#include "runner/base/files.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+namespace {
+
+/// A file descriptor that closes itself; every failure names the path.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, const char* verb) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) throw environment_error("cannot {} {}: {}", verb, path.string(), std::strerror(errno));
+  }
+  ~Descriptor() { ::close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  Descriptor file(path, O_RDONLY, "read");
+  struct stat info {};
+  if (::fstat(file.get(), &info) == 0 && S_ISDIR(info.st_mode))
+    throw environment_error("cannot read {}: it is a folder", path.string());
+  std::string content(static_cast<size_t>(info.st_size > 0 ? info.st_size : 0), '\0');
+  size_t done = 0;
+  while (true) {
+    if (done == content.size()) content.resize(std::max<size_t>(4096, content.size() * 2));
+    ssize_t n = ::read(file.get(), content.data() + done, content.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw environment_error("cannot read {}: {}", path.string(), std::strerror(errno));
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  content.resize(done);
+  return content;
+}
+
+void sync_path(const fs::path& path) {
+  Descriptor file(path, O_RDONLY, "sync");
+  if (::fsync(file.get()) != 0) throw environment_error("cannot sync {}: {}", path.string(), std::strerror(errno));
+}
+
+void write_file_atomic(const fs::path& path, std::string_view content) {
+  fs::path temporary = path;
+  temporary += "." + std::to_string(::getpid()) + ".tmp";
+  try {
+    Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write");
+    while (!content.empty()) {
+      ssize_t n = ::write(file.get(), content.data(), content.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
+      content.remove_prefix(static_cast<size_t>(n));
+    }
+    if (::fsync(file.get()) != 0) throw environment_error("cannot sync {}: {}", path.string(), std::strerror(errno));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    int reason = errno;
+    ::unlink(temporary.c_str());
+    throw environment_error("cannot rename {} to {}: {}", temporary.string(), path.string(), std::strerror(reason));
+  }
+  sync_path(parent_of(path));
+}
+
+void publish_directory(const fs::path& temporary, const fs::path& final_name) {
+  sync_path(temporary);
+  if (::rename(temporary.c_str(), final_name.c_str()) != 0)
+    throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(), std::strerror(errno));
+  sync_path(parent_of(final_name));
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  Descriptor file(path, O_RDONLY, "open");
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) throw environment_error("cannot stat {}: {}", path.string(), std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) throw environment_error("cannot open {}: it is a folder", path.string());
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) throw environment_error("cannot map {}: {}", path.string(), std::strerror(errno));
+  data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace runner

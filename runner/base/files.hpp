@@ -1,0 +1,42 @@
+// Files: whole reads, atomic publishing (temporary name, fsync, rename), and memory maps. Nothing half-written stays.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace runner {
+
+namespace fs = std::filesystem;
+
+/// Reads a whole file. Throws Error(environment) naming the path and the system's reason.
+std::string read_file(const fs::path& path);
+
+/// Writes `content` to a temporary sibling, fsyncs, renames over `path`, fsyncs the folder. Throws Error(environment).
+void write_file_atomic(const fs::path& path, std::string_view content);
+
+/// Renames a finished folder into place and fsyncs both: after this returns the name exists completely or not at all.
+void publish_directory(const fs::path& temporary, const fs::path& final_name);
+
+/// fsync on a file or folder. Throws Error(environment).
+void sync_path(const fs::path& path);
+
+/// A read-only memory map of a whole file; empty files map to an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace runner

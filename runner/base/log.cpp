@@ -1,0 +1,66 @@
+#include "runner/base/log.hpp"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace runner::log {
+
+namespace {
+
+void (*before_line)() = nullptr;
+void (*after_line)() = nullptr;
+
+spdlog::level::level_enum spdlog_level(Level level) {
+  switch (level) {
+    case Level::debug: return spdlog::level::debug;
+    case Level::info: return spdlog::level::info;
+    case Level::warning: return spdlog::level::warn;
+    case Level::error: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+/// Plain messages for info; a coloured word in front of the others.
+spdlog::logger& logger() {
+  static auto instance = [] {
+    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color() ? spdlog::color_mode::always : spdlog::color_mode::never);
+    auto made = std::make_shared<spdlog::logger>("runner", sink);
+    made->flush_on(spdlog::level::trace);
+    const char* wanted = std::getenv("RUNNER_LOG");
+    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+bool color() {
+  static const bool answer = [] {
+    const char* no_color = std::getenv("NO_COLOR");
+    const char* term = std::getenv("TERM");
+    return isatty(STDERR_FILENO) && !(no_color && *no_color) && term && std::string_view(term) != "dumb";
+  }();
+  return answer;
+}
+
+void set_level(Level level) { logger().set_level(spdlog_level(level)); }
+
+void set_interleave(void (*before)(), void (*after)()) {
+  before_line = before;
+  after_line = after;
+}
+
+void write(Level level, const std::string& message) {
+  if (!logger().should_log(spdlog_level(level))) return;
+  if (before_line) before_line();
+  logger().set_pattern(level == Level::info ? "%v" : "%^%l:%$ %v");
+  logger().log(spdlog_level(level), message);
+  if (after_line) after_line();
+}
+
+}  // namespace runner::log

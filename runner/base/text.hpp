@@ -1,0 +1,41 @@
+// Text: splitting, joining, nearest names, and numbers as people write them.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace runner {
+
+std::vector<std::string> split(std::string_view text, char separator);
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+std::string_view trim(std::string_view text);
+std::string lower(std::string_view text);
+/// "a", "a or b", "a, b or c".
+std::string join_or(const std::vector<std::string>& parts);
+
+/// Damerau-Levenshtein distance (optimal string alignment).
+int edit_distance(std::string_view a, std::string_view b);
+/// The candidate nearest to `name`, if it is near enough to be a likely slip (distance <= max(1, length / 3)).
+std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+/// "1.5 GiB", "512 B". Binary units.
+std::string format_bytes(double bytes);
+/// "17.0 M", "1.2 k", "999". Decimal units.
+std::string format_count(double count);
+/// "1d 2h", "3m 20s", "0.42 s".
+std::string format_duration(double seconds);
+
+/// The one duration type of recipes: "30m", "1d12h", "90s", "1h30m". Units d, h, m, s, in that order, each once.
+std::optional<std::chrono::seconds> parse_duration(std::string_view text);
+/// The inverse of parse_duration: 90 s -> "1m30s".
+std::string write_duration(std::chrono::seconds duration);
+/// "22GiB", "512 MB", "1e9" -> bytes.
+std::optional<int64_t> parse_bytes(std::string_view text);
+
+/// Bytes that are not valid UTF-8: the offset of the first, if any.
+std::optional<size_t> first_invalid_utf8(std::string_view bytes);
+
+}  // namespace runner

@@ -1,0 +1,37 @@
+// The one list of verbs; each lives in a file of its own name.
+#include "runner/commands/command.hpp"
+
+namespace runner {
+
+Action setup_run(CLI::App& app);
+Action setup_resume(CLI::App& app);
+Action setup_check(CLI::App& app);
+Action setup_print(CLI::App& app);
+Action setup_init(CLI::App& app);
+Action setup_help(CLI::App& app);
+Action setup_strategies(CLI::App& app);
+Action setup_ls(CLI::App& app);
+Action setup_show(CLI::App& app);
+Action setup_metrics(CLI::App& app);
+Action setup_export(CLI::App& app);
+Action setup_doctor(CLI::App& app);
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> list = {
+      {"run", "Train what a recipe describes", setup_run},
+      {"resume", "Continue a run from its newest checkpoint", setup_resume},
+      {"check", "Read a recipe and report every mistake, without starting anything", setup_check},
+      {"print", "Print a recipe with every value filled in", setup_print},
+      {"init", "Write a new recipe", setup_init},
+      {"help", "Explain recipe keys: runner help recipe [SECTION | KEY]", setup_help},
+      {"strategies", "List strategies with their options and whether they work here", setup_strategies},
+      {"ls", "List runs", setup_ls},
+      {"show", "Show everything that is known of a run", setup_show},
+      {"metrics", "Print a metric of a run", setup_metrics},
+      {"export", "Write a run's weights in another format", setup_export},
+      {"doctor", "Check this machine, with a fix beside each failing line", setup_doctor},
+  };
+  return list;
+}
+
+}  // namespace runner

@@ -1,0 +1,33 @@
+// The way in and out of recipes: TOML text -> Recipe, Recipe -> TOML, schema and help. No strategy, no torch.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+/// Reads `file`, follows `extends`, applies `overrides` ("train.max_steps=10", in order), expands ${env:NAME}, checks every
+/// key against the table and the contradictions that need no knowledge of strategies or devices.
+/// Relative data paths become relative to the file that names them. Throws RecipeError with all mistakes in one pass.
+Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {});
+
+/// The same from text, for tests and for `resolved.toml`; `name` stands in for the file name.
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+
+enum class PrintOrigins { no, yes };
+/// The whole recipe as TOML that parses back to the same recipe (unset optional keys left out); with origins as comments.
+std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
+
+/// {section: {key: value}} and {dotted key: "file:line:col" | "--set" | "default" | "decided: why"}, for the ledger and --json.
+nlohmann::json recipe_to_json(const Recipe& recipe);
+nlohmann::json origins_to_json(const Recipe& recipe);
+
+/// JSON Schema (valid alike for draft 4 and 2020-12) of the key table.
+std::string recipe_schema();
+/// `runner help recipe`: every key with type, default, bounds and help; or one section or key.
+std::string recipe_help(const std::string& topic = "");
+
+}  // namespace runner

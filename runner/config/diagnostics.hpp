@@ -1,0 +1,39 @@
+// Diagnostics: located errors, printed as file:line:col, the line, a caret, what is allowed and the nearest name.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/error.hpp"
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+/// One mistake. `code` is a short stable word for scripts, e.g. "unknown-key", "wrong-type", "out-of-bounds".
+struct Diagnostic {
+  Origin place;
+  std::string code;
+  std::string message;
+  std::vector<std::string> allowed;       ///< values or names that would work
+  std::optional<std::string> suggestion;  ///< nearest name
+  std::optional<Origin> other;            ///< the second place of a contradiction
+  std::string other_message;
+};
+
+/// "recipe.toml:4:1: error: unknown key `n_layer` in [model]\n  4 | n_layer = 6\n    | ^~~~~~~\n  did you mean `n_layers`?"
+std::string render(const Diagnostic& diagnostic);
+/// {file, line, column, code, message, allowed, suggestion}, as house.md fixes it for `runner check --json`.
+nlohmann::json to_json(const Diagnostic& diagnostic);
+
+/// All mistakes of one recipe. what() is the rendered text of all of them; exit code 2.
+class RecipeError : public Error {
+ public:
+  explicit RecipeError(std::vector<Diagnostic> diagnostics);
+  const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
+
+ private:
+  std::vector<Diagnostic> diagnostics_;
+};
+
+}  // namespace runner

@@ -1,0 +1,175 @@
+// The recipe: what one TOML file says, as plain values. Every value keeps where it came from (see Origins).
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace runner {
+
+/// Where a value came from: a place in a file, `--set`, a default, or a decision (`auto`).
+struct Origin {
+  enum class Kind { file, set, environment, sweep, default_value, decided };
+  Kind kind = Kind::default_value;
+  std::string file;  ///< path as the user gave it; for `set` the text of the argument
+  int line = 0;      ///< 1-based; 0 where there is none
+  int column = 0;
+  std::string note;  ///< for `decided`: why
+};
+
+/// What `devices` asks for on each node (seeds/001): everything, a count, or exact indices.
+struct DeviceRequest {
+  enum class Kind { automatic, count, indices, free_count };
+  Kind kind = Kind::automatic;
+  int count = 0;             ///< for count and free_count ("free:2"); -1 means all
+  std::vector<int> indices;  ///< for indices
+};
+
+/// `accumulate_grad_batches`: from an epoch on -> factor. A plain integer is {0: n}.
+using AccumulationSchedule = std::map<int64_t, int64_t>;
+
+/// A recipe. Field names are the TOML keys; sections are structs. Optional = the key may stay unset and something else
+/// decides. The one table in key_table.cpp gives each field its type, default, bounds and help.
+struct Recipe {
+  struct Run {
+    std::string name;          ///< default: the file's stem
+    int64_t seed = 1234;
+    bool deterministic = false;
+    bool benchmark = false;    ///< cuDNN autotuning
+    int64_t fast_dev_run = 0;  ///< n > 0: n training and validation steps, nothing kept
+    std::vector<std::string> tags;
+    std::string notes;
+  } run;
+
+  struct Model {
+    std::string name;  ///< gpt | llama
+    int64_t n_layers = 0, dim = 0, n_heads = 0;
+    std::optional<int64_t> n_kv_heads;  ///< llama: grouped-query attention; default n_heads
+    std::optional<int64_t> vocab_size;  ///< default: the tokenizer's
+    int64_t max_seq_len = 0;
+    std::optional<int64_t> hidden_dim;          ///< feed-forward width; default 4*dim (gpt), Llama's rule (llama)
+    int64_t multiple_of = 256;                  ///< llama's rule rounds hidden_dim up to this
+    std::optional<double> ffn_dim_multiplier;   ///< llama's rule
+    double norm_eps = 1e-5;
+    std::string activation = "gelu";            ///< gpt: gelu (exact) | gelu_tanh
+    bool bias = true;                           ///< gpt: biases in linears and LayerNorm
+    bool tie_embeddings = true;                 ///< head shares the embedding's weight; default true for gpt, false for llama
+    double rope_theta = 10000.0;                ///< llama
+    struct RopeScaling {                        ///< Llama-3 scaling; present when the table is
+      double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
+      int64_t original_max_position_embeddings = 8192;
+    };
+    std::optional<RopeScaling> rope_scaling;
+    double dropout = 0.0;
+    double init_std = 0.02;
+    std::optional<std::string> init_from;  ///< a Hugging Face folder of safetensors
+    int64_t loss_chunk_tokens = 1024;      ///< tokens whose logits exist at once; 0 = all
+  } model;
+
+  struct Data {
+    std::string format;                  ///< text | bin
+    std::vector<std::string> train;      ///< files, resolved against the recipe's folder
+    std::vector<std::string> validation;
+    std::optional<double> validation_fraction;  ///< the last part of the stream
+    std::string tokenizer = "bytes";     ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
+    std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
+    std::string token_dtype = "uint16";  ///< bin: uint16 | uint32
+    std::optional<int64_t> seq_len;      ///< T; default model.max_seq_len
+    bool shuffle = true;
+    int64_t prefetch = 2;                ///< batches prepared ahead
+  } data;
+
+  /// `[strategy]`, kept located and unresolved: config knows no strategy (house: selection resolves it).
+  struct Strategy {
+    std::string name = "auto";
+    nlohmann::json options = nlohmann::json::object();  ///< every other key of the section, as written
+  } strategy;
+
+  struct Precision {
+    std::string mode = "auto";  ///< auto | 16-mixed | bf16-mixed | 16-true | bf16-true | 32-true | 64-true (aliases already mapped)
+  } precision;
+
+  struct Devices {
+    std::string accelerator = "auto";  ///< auto | cpu | cuda
+    DeviceRequest devices;
+    int64_t cpu_processes = 1;
+    int64_t num_nodes = 1;
+    std::optional<int64_t> memory_limit;       ///< bytes per device
+    std::optional<int64_t> threads_per_rank;   ///< CPU threads; default cores / local ranks
+    std::string cluster = "auto";              ///< auto | local | torchrun | slurm | openmpi | mpich
+    std::optional<std::string> process_group_backend;  ///< auto when unset: shm (one host), gloo, nccl
+  } devices;
+
+  struct Optimizer {
+    std::string name = "adamw";  ///< adamw | adam | sgd
+    double lr = 1e-3;
+    double weight_decay = 0.01;
+    std::vector<double> betas = {0.9, 0.999};
+    double eps = 1e-8;
+    double momentum = 0.0;
+    bool nesterov = false;
+    struct Group {               ///< [[optimizer.groups]]
+      std::string pattern;       ///< glob over parameter names; first match wins
+      std::optional<double> lr, weight_decay;
+    };
+    std::vector<Group> groups;
+    bool decay_norms_and_biases = false;  ///< weight decay also on 1-d parameters
+  } optimizer;
+
+  struct LrScheduler {
+    std::string name = "constant";  ///< constant | linear | cosine | wsd | step
+    int64_t warmup_steps = 0;
+    double min_lr_ratio = 0.0;      ///< lr at the end = lr * min_lr_ratio
+    std::optional<int64_t> decay_steps;  ///< wsd: length of the decay; default 10 % of max_steps
+    std::optional<int64_t> step_size;    ///< step
+    double gamma = 0.1;                  ///< step
+  } lr_scheduler;
+
+  struct Train {
+    std::optional<int64_t> max_steps;
+    std::optional<int64_t> max_epochs;
+    std::optional<std::chrono::seconds> max_time;
+    std::optional<int64_t> global_batch_size;
+    std::optional<int64_t> micro_batch_size;
+    std::optional<AccumulationSchedule> accumulate_grad_batches;
+    std::optional<double> gradient_clip_val;
+    std::string gradient_clip_algorithm = "norm";  ///< norm | value
+    int64_t log_every_n_steps = 1;
+    std::optional<int64_t> val_check_interval;     ///< in steps; default: at the end of each epoch, and at the end
+    std::optional<int64_t> limit_val_batches;      ///< global batches of validation; default all
+    std::string on_nonfinite = "stop";             ///< stop | skip
+    int64_t max_restarts = 0;
+    std::chrono::seconds grace_time{30};           ///< from Ctrl-C or SIGTERM to the kill
+    std::chrono::seconds timeout{1800};            ///< collectives
+  } train;
+
+  struct Checkpoint {
+    std::optional<int64_t> every_n_steps;
+    std::optional<std::chrono::seconds> every;
+    int64_t keep_last = 2;          ///< 0 = all
+    int64_t save_top_k = 0;
+    std::string monitor = "val_loss";
+    bool save_at_end = true;
+    bool async = true;
+  } checkpoint;
+
+  struct ActivationCheckpointing {
+    std::string mode = "none";       ///< none | all | every | named
+    int64_t every = 1;               ///< every: each k-th block
+    std::vector<std::string> blocks; ///< named: globs over block names
+  } activation_checkpointing;
+
+  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([selection], [hooks], [sweep]).
+
+  // ---- where it came from
+  std::string file;                        ///< the recipe file, as given
+  std::map<std::string, Origin> origins;   ///< dotted key -> origin; keys at their default are absent
+  /// The origin of a dotted key; `default_value` when absent.
+  Origin origin(const std::string& key) const;
+};
+
+}  // namespace runner

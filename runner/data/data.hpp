@@ -1,0 +1,111 @@
+// Data as the trainer sees it: tokenizers, token datasets, the order of samples, and a prefetching loader. Torch-free.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual int64_t vocab_size() const = 0;
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  virtual std::string decode(std::span<const int32_t> tokens) const = 0;
+};
+/// "bytes" (vocab 256), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in `cache_dir`
+/// under a name that hashes its inputs. Throws Error(usage/environment) with the path and the reason.
+std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir);
+/// The vocabulary without loading anything heavy where that is possible; nullopt for format "bin".
+std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir);
+
+enum class Split { train, validation };
+
+/// Samples of T inputs and T targets; sample k is tokens [k*T, k*T + T] of the stream (target = next token).
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;  ///< samples
+  virtual int64_t seq_len() const = 0;
+  /// Writes seq_len ids to each span. Safe to call from several threads.
+  virtual void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const = 0;
+};
+/// Opens (memory-maps) the files of a split. Throws Error(usage or environment): missing, empty, too short for one sample, not
+/// UTF-8 (text, with file and byte offset), token id >= vocab_size (bin, with file and position; checked lazily at read or
+/// by a scan at open of a bounded size). An absent validation split gives nullptr.
+std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
+                                      const std::string& cache_dir);
+
+/// The order of samples in an epoch: a permutation that depends on (seed, epoch) only; the identity without shuffle.
+/// Needs no memory per sample (a keyed Feistel network with cycle walking).
+class SampleOrder {
+ public:
+  SampleOrder(int64_t size, bool shuffle, int64_t seed, int64_t epoch);
+  int64_t operator[](int64_t position) const;
+  int64_t size() const { return size_; }
+
+ private:
+  int64_t size_;
+  bool shuffle_;
+  uint64_t key_;
+  int half_bits_;
+};
+
+/// Where a run stands in its data: global batches already consumed.
+struct DataPosition {
+  int64_t epoch = 0;
+  int64_t sample = 0;  ///< samples of this epoch already consumed, over all ranks
+};
+
+/// What one optimizer step reads on one rank: `micro_batches` buffers of up to micro_batch_size sequences.
+struct HostBatch {
+  int64_t sequences = 0;         ///< rows in this micro-batch; may be short or 0 at the end of an epoch
+  std::vector<int64_t> inputs;   ///< [sequences, T]
+  std::vector<int64_t> targets;  ///< [sequences, T]
+};
+struct StepBatch {
+  std::vector<HostBatch> micro_batches;  ///< of this rank, always `accumulation` many
+  int64_t global_sequences = 0;          ///< over all ranks and micro-batches: what the loss is divided by (x T)
+  DataPosition after;                    ///< position once this step is done
+  int64_t epoch = 0;
+  bool epoch_end = false;                ///< this is the last step of its epoch
+};
+
+/// Batches of a split for one rank, prepared ahead on one background thread.
+///
+/// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); rank r of W takes
+/// the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into micro-batches. A short last batch is cut as evenly as
+/// possible, the first ranks getting one more; a rank may get empty micro-batches.
+class Loader {
+ public:
+  struct Options {
+    int64_t global_batch_size = 1, micro_batch_size = 1;
+    int rank = 0, world_size = 1;  ///< of the data-parallel group
+    bool shuffle = true;
+    int64_t seed = 0;
+    int64_t prefetch = 2;
+    DataPosition start;
+    bool repeat = true;  ///< false: stops after one epoch (validation)
+  };
+  Loader(const Dataset& dataset, Options options);
+  ~Loader();
+  /// False at the end (repeat = false). Rethrows what the background thread threw.
+  bool next(StepBatch& out);
+  /// Seconds that next() has waited for data so far.
+  double waited_seconds() const;
+  int64_t steps_per_epoch() const;
+  /// A different global batch size from the next not yet prepared step on (accumulation schedules change it by epoch).
+  /// `batch_size_of_epoch` in the constructor's stead: called for each epoch when set.
+  void set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace runner

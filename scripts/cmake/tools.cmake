@@ -1,0 +1,25 @@
+# Compiler cache, linker, warnings, sanitizers: how every target is built.
+find_program(CCACHE ccache)
+if(CCACHE)
+  # A precompiled header changes what ccache may compare; these two sloppiness flags are what its manual asks for.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+endif()
+
+find_program(MOLD mold)
+if(MOLD AND NOT RUNNER_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(RUNNER_SANITIZE)
+  add_compile_options(-fsanitize=${RUNNER_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${RUNNER_SANITIZE})
+endif()
+
+add_library(runner_warnings INTERFACE)
+target_compile_options(runner_warnings INTERFACE -Wall -Wextra -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 reports overlapping copies inside std::string's operator+ that cannot happen (GCC bug 105651).
+  target_compile_options(runner_warnings INTERFACE -Wno-restrict)
+endif()

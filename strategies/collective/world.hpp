@@ -1,0 +1,53 @@
+// The world of one rank: who it is, its device, and the process groups it may talk through (c10d).
+#pragma once
+#include <torch/torch.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+namespace runner {
+
+using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+/// Everything a strategy knows of the other ranks. Made by make_world (real processes) or ThreadWorld (tests).
+struct World {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;
+  int node_rank = 0, num_nodes = 1;
+  torch::Device device{torch::kCPU};
+  /// All ranks; the group for parameters and gradients on `device`. Defined also when size is 1.
+  ProcessGroup group;
+  /// All ranks, CPU tensors: small control messages (loss, stop bit), checkpoints. May be the same group as `group`.
+  ProcessGroup control;
+  c10::intrusive_ptr<c10d::Store> store;
+  /// A group of some ranks (collective over all ranks: everybody calls it for every subgroup, in the same order, also ranks
+  /// that are not in it; those get an undefined pointer).
+  std::function<ProcessGroup(const std::vector<int>& ranks, const std::string& name)> make_subgroup;
+};
+
+/// What make_world is told.
+struct WorldOptions {
+  int rank = 0, size = 1, local_rank = 0, local_size = 1, node_rank = 0, num_nodes = 1;
+  std::string backend;          ///< shm | gloo | nccl; empty: nccl on CUDA, shm when all ranks share one host, else gloo
+  std::string accelerator = "cpu";
+  int cuda_index = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  int listen_fd = -1;           ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
+  int shm_fd = -1;              ///< memfd shared by the ranks of this host
+  std::chrono::milliseconds timeout{1800'000};
+  std::chrono::milliseconds rendezvous_timeout{60'000};
+};
+/// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD, RUNNER_SHM_FD.
+WorldOptions world_options_from_environment();
+
+/// Meets the other ranks (with a deadline whose error names the ranks that did not come) and makes the groups.
+/// Throws Error(environment).
+World make_world(const WorldOptions& options);
+
+}  // namespace runner

@@ -1,0 +1,70 @@
+// The torch-free view of a model: ordered blocks with named parameter shapes, FLOPs and the bytes kept for backward.
+// Strategies, checkpoints and the planner read models only through this; modules are built from it, so shapes stand once.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+struct Init {
+  enum class Kind { zeros, ones, normal };
+  Kind kind = Kind::zeros;
+  double std = 0.0;  ///< for normal
+};
+
+struct ParameterSpec {
+  std::string name;            ///< unique in the model, e.g. "blocks.3.attention.qkv.weight"
+  std::vector<int64_t> shape;  ///< global shape, row-major
+  Init init;
+  /// The dim that tensor parallelism splits; none = replicated.
+  std::optional<int> tensor_parallel_dim;
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t s : shape) n *= s;
+    return n;
+  }
+};
+
+/// What a block keeps for its backward, per token of the micro-batch. Two parts because of their dtypes.
+struct SavedActivations {
+  double compute_elements_per_token = 0;  ///< elements of the compute dtype
+  double float32_per_token = 0;           ///< elements that stay fp32 (statistics, log-sum-exp)
+  double index_per_token = 0;             ///< int64 elements (token ids)
+};
+
+enum class BlockKind { embedding, transformer, head };
+
+/// One link of the chain. The first block takes token ids, the last returns the summed loss; between them flows [B, T, dim].
+struct BlockSpec {
+  std::string name;  ///< "embedding", "blocks.0", ..., "head"
+  BlockKind kind = BlockKind::transformer;
+  std::vector<ParameterSpec> parameters;
+  /// Parameters of earlier blocks that this block uses too (tied weights), by name. Not counted twice.
+  std::vector<std::string> shared;
+  double forward_flops_per_token = 0;  ///< at the spec's seq_len; multiply-add = 2
+  SavedActivations saved;
+  double output_elements_per_token = 0;  ///< of the compute dtype; what activation checkpointing keeps
+};
+
+struct ModelSpec {
+  std::string family;  ///< "gpt", "llama"
+  std::vector<BlockSpec> blocks;
+  int64_t vocab_size = 0;
+  int64_t dim = 0;
+  int64_t seq_len = 0;  ///< T that FLOPs and activations were computed for
+  int64_t loss_chunk_tokens = 0;
+
+  /// Unique parameters (tied ones once).
+  int64_t parameter_count() const;
+  /// Training FLOPs per token: 3 x forward (backward = 2 x forward), without recomputation.
+  double training_flops_per_token() const;
+  /// All parameters in block order; indices into this list are "parameter slots".
+  std::vector<const ParameterSpec*> parameters() const;
+  /// Throws std::logic_error when the name is not a parameter.
+  size_t slot(const std::string& parameter_name) const;
+};
+
+}  // namespace runner

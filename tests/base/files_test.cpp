@@ -1,0 +1,50 @@
+// Atomic publishing and maps.
+#include "runner/base/files.hpp"
+
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/base/error.hpp"
+
+using namespace runner;
+
+namespace {
+struct TemporaryFolder {
+  fs::path path = fs::temp_directory_path() / ("runner-files-" + std::to_string(::getpid()));
+  TemporaryFolder() { fs::create_directories(path); }
+  ~TemporaryFolder() { fs::remove_all(path); }
+};
+}  // namespace
+
+TEST_CASE("a file is replaced whole and leaves no temporary behind") {
+  TemporaryFolder folder;
+  write_file_atomic(folder.path / "a", "one");
+  write_file_atomic(folder.path / "a", "two");
+  CHECK(read_file(folder.path / "a") == "two");
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+  CHECK_THROWS_AS(write_file_atomic(folder.path / "missing" / "a", "x"), Error);
+  fs::create_directory(folder.path / "taken");
+  CHECK_THROWS_AS(write_file_atomic(folder.path / "taken", "x"), Error);
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 2);
+}
+
+TEST_CASE("errors name the path and the reason") {
+  TemporaryFolder folder;
+  try {
+    read_file(folder.path / "none");
+    FAIL("must throw");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::environment);
+    CHECK(std::string(error.what()) == "cannot read " + (folder.path / "none").string() + ": No such file or directory");
+  }
+  CHECK_THROWS_AS(MappedFile(folder.path), Error);
+}
+
+TEST_CASE("an empty file maps to nothing") {
+  TemporaryFolder folder;
+  write_file_atomic(folder.path / "empty", "");
+  CHECK(MappedFile(folder.path / "empty").bytes().empty());
+  write_file_atomic(folder.path / "three", "abc");
+  CHECK(MappedFile(folder.path / "three").bytes().size() == 3);
+}

@@ -1,0 +1,44 @@
+// Names, numbers and durations as people write them.
+#include "runner/base/text.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace runner;
+
+TEST_CASE("nearest finds likely slips and nothing else") {
+  std::vector<std::string> names{"n_layers", "n_heads", "dim", "max_seq_len"};
+  CHECK(nearest("n_layer", names) == "n_layers");
+  CHECK(nearest("nheads", names) == "n_heads");
+  CHECK(nearest("max_sqe_len", names) == "max_seq_len");
+  CHECK(nearest("dmi", names) == "dim");
+  CHECK_FALSE(nearest("optimizer", names));
+  CHECK_FALSE(nearest("xyz", names));
+}
+
+TEST_CASE("durations parse and print back") {
+  using std::chrono::seconds;
+  CHECK(parse_duration("30m") == seconds(1800));
+  CHECK(parse_duration("1d12h") == seconds(129600));
+  CHECK(parse_duration("0s") == seconds(0));
+  for (const char* bad : {"", "30", "m", "12h1d", "1h1h", "-3m", "1.5h", "3w"}) CHECK_FALSE(parse_duration(bad));
+  for (const char* text : {"30m", "1d12h", "1h1m1s", "45s"}) CHECK(write_duration(*parse_duration(text)) == text);
+}
+
+TEST_CASE("sizes") {
+  CHECK(parse_bytes("22GiB") == 22ll << 30);
+  CHECK(parse_bytes("512 MB") == 512'000'000);
+  CHECK(parse_bytes("1e9") == 1'000'000'000);
+  CHECK_FALSE(parse_bytes("many"));
+  CHECK(format_bytes(1536) == "1.50 KiB");
+  CHECK(format_bytes(12) == "12 B");
+  CHECK(format_count(17'040'000) == "17.0 M");
+  CHECK(format_duration(200) == "3m 20s");
+}
+
+TEST_CASE("the first byte that is not UTF-8 is found") {
+  CHECK_FALSE(first_invalid_utf8("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
+  CHECK(first_invalid_utf8("ab\xff") == 2);
+  CHECK(first_invalid_utf8("\xc3") == 0);              // cut
+  CHECK(first_invalid_utf8("a\xe0\x80\x80") == 1);      // overlong
+  CHECK(first_invalid_utf8("\xed\xa0\x80") == 0);       // surrogate
+}
