@@ -20,21 +20,6 @@ target_compile_options(sqlite3 PRIVATE -w -O2)
 list(APPEND CMAKE_PREFIX_PATH ${RUNNER_DEPS}/catch2/usr)
 find_package(Catch2 3 REQUIRED)
 
-# LibTorch 2.11 from its wheel. TorchConfig.cmake is not used: it drags in CUDA and Python.
 if(RUNNER_TORCH)
-  if(DEFINED ENV{RUNNER_LIBTORCH})
-    set(torch_default $ENV{RUNNER_LIBTORCH})
-  else()
-    set(torch_default ${RUNNER_DEPS}/site/torch)
-  endif()
-  set(RUNNER_LIBTORCH ${torch_default} CACHE PATH "Folder with LibTorch's include/ and lib/")
-  if(NOT EXISTS ${RUNNER_LIBTORCH}/lib/libtorch_cpu.so)
-    message(FATAL_ERROR "no LibTorch in ${RUNNER_LIBTORCH}: run scripts/setup, or name one with RUNNER_LIBTORCH")
-  endif()
-  add_library(torch::cpu INTERFACE IMPORTED)
-  target_include_directories(torch::cpu SYSTEM INTERFACE ${RUNNER_LIBTORCH}/include
-                             ${RUNNER_LIBTORCH}/include/torch/csrc/api/include)
-  target_link_options(torch::cpu INTERFACE -Wl,--no-as-needed -Wl,-rpath,${RUNNER_LIBTORCH}/lib
-                      -Wl,-rpath-link,${RUNNER_LIBTORCH}/lib -Wl,--allow-shlib-undefined)
-  target_link_libraries(torch::cpu INTERFACE ${RUNNER_LIBTORCH}/lib/libtorch_cpu.so ${RUNNER_LIBTORCH}/lib/libc10.so)
+  include(libtorch)
 endif()

@@ -2,11 +2,12 @@
 # runner_test(NAME SOURCES ... [TORCH] [LINKS ...])   one Catch2 program whose cases ctest lists one by one
 if(RUNNER_TORCH)
   # One precompiled header for all rooms that need tensors: <torch/torch.h> costs 22 s a file without it.
-  file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cpp CONTENT "")
   add_library(torch_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
   target_link_libraries(torch_pch PUBLIC torch::cpu runner_warnings fmt::fmt nlohmann_json::nlohmann_json)
   target_include_directories(torch_pch PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_options(torch_pch PRIVATE -fpch-preprocess)
+  set_target_properties(torch_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(torch_pch PRIVATE -fPIC -fpch-preprocess)
   target_precompile_headers(torch_pch PRIVATE <torch/torch.h> <fmt/format.h> <nlohmann/json.hpp>)
 endif()
 
@@ -15,7 +16,9 @@ function(runner_flags target torch)
   target_link_libraries(${target} PUBLIC runner_warnings fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
   if(torch)
     target_link_libraries(${target} PUBLIC torch::cpu)
-    target_compile_options(${target} PRIVATE -fpch-preprocess)
+    # One precompiled header serves libraries and programs alike only if programs are compiled as the libraries are (-fPIC).
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
     target_precompile_headers(${target} REUSE_FROM torch_pch)
   endif()
 endfunction()

@@ -1,8 +1,10 @@
 # Compiler cache, linker, warnings, sanitizers: how every target is built.
 find_program(CCACHE ccache)
 if(CCACHE)
-  # A precompiled header changes what ccache may compare; these two sloppiness flags are what its manual asks for.
-  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  # A precompiled header changes what ccache may compare: its manual asks for these two sloppiness flags. With paths taken
+  # relative to the source folder, build folders and clones share their results, the precompiled header's too.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+      CCACHE_NOHASHDIR=1 ${CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()

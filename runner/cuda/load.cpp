@@ -1,0 +1,44 @@
+// Opening the CUDA module.
+#include <dlfcn.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "runner/base/error.hpp"
+#include "runner/cuda/module.hpp"
+#include "strategies/collective/backends.hpp"
+
+namespace runner {
+
+namespace {
+
+const CudaModule& open_module() {
+  const std::filesystem::path path =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "librunner_cuda.so";
+  if (!std::filesystem::exists(path))
+    throw environment_error("this build has no CUDA module ({} is not there); run scripts/setup --cuda and build again",
+                            path.string());
+  // RTLD_GLOBAL: libtorch_cuda's registrations must be visible to libtorch_cpu, which is open already.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!library) throw environment_error("the CUDA module does not load: {}; run scripts/setup --cuda", dlerror());
+  auto* entry = reinterpret_cast<decltype(&runner_cuda_module)>(dlsym(library, "runner_cuda_module"));
+  if (!entry || entry()->version != CudaModule::current_version)
+    throw environment_error("{} is of another build than this program; build and install both again", path.string());
+  return *entry();
+}
+
+}  // namespace
+
+const CudaModule& load_cuda_module() {
+  static const CudaModule& module = open_module();
+  return module;
+}
+
+const CudaModule& use_cuda(int device) {
+  const CudaModule& module = load_cuda_module();
+  module.set_device(device);
+  register_nccl(module.make_nccl);
+  return module;
+}
+
+}  // namespace runner

@@ -1,0 +1,42 @@
+# What scripts/setup brings, in exact versions: name, version, SHA-256. Changing a line makes setup fetch that piece anew.
+
+torch_pin="torch 2.11.0 0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756"
+
+# libtorch_cpu.so needs these two even on a machine without a GPU.
+cuda_base_pins=(
+  "nvidia-cuda-cupti 13.0.85 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"
+  "nvidia-cuda-runtime 13.0.96 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
+)
+
+# What libtorch_cuda.so and the CUDA module need besides; the fourth word is the file that spares the download when a CUDA
+# toolkit of this machine has it.
+cuda_pins=(
+  "nvidia-cufile 1.15.1.6 08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44 lib64/libcufile.so.0"
+  "nvidia-cusparselt-cu13 0.8.0 25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd lib64/libcusparseLt.so.0"
+  "nvidia-nvshmem-cu13 3.4.5 290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80 lib64/libnvshmem_host.so.3"
+  "nvidia-nccl-cu13 2.28.9 e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42 lib64/libnccl.so.2"
+  "nvidia-cudnn-cu13 9.19.0.56 d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf lib64/libcudnn.so.9"
+  "nvidia-cublas 13.1.0.3 ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171 lib64/libcublas.so.13"
+  "nvidia-cufft 12.0.0.61 6c44f692dce8fd5ffd3e3df134b6cdb9c2f72d99cf40b62c32dde45eea9ddad3 lib64/libcufft.so.12"
+  "nvidia-curand 10.4.0.35 1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc lib64/libcurand.so.10"
+  "nvidia-cusolver 12.0.4.66 0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112 lib64/libcusolver.so.12"
+  "nvidia-cusparse 12.6.3.3 2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b lib64/libcusparse.so.12"
+  "nvidia-cuda-nvrtc 13.0.88 ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575 lib64/libnvrtc.so.13"
+  "nvidia-nvjitlink 13.0.88 13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b lib64/libnvJitLink.so.13"
+  "nvidia-cuda-crt 13.0.88 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4 include/crt/host_defines.h"
+)
+
+sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c9285a0d6ffb7a29a"
+shakespeare_pin="shakespeare 0.6 f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
+shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32f8cb9fa4c"
+taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
+catch2_pin="libcatch2-dev 3.7.1-0.4~bpo12+1 1dbb62ed9f177e1cf51e573903cc553241764bd3b6655f5a98889ad361d008dc"
+
+# Used where the system's CMake is older than 3.25.
+cmake_pin="cmake 3.31.6 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec"
+
+# What reading a source package's metadata takes.
+build_pins=(
+  "setuptools 75.8.0 e3982f444617239225d675215d51f6ba05f845d4eec313da4418fdbb56fb27e3"
+  "wheel 0.45.1 708e7481cc80179af0e556bbf0cc00b8444c7321e2700b8d8580231d13017248"
+)

@@ -1,0 +1,60 @@
+// The CUDA module: that it loads (or says why not) on any machine, and does its work where there is a GPU.
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <optional>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "runner/base/error.hpp"
+#include "runner/cuda/module.hpp"
+#include "strategies/collective/backends.hpp"
+
+using namespace runner;
+
+namespace {
+
+/// What loading says; nullopt if it works.
+std::optional<std::string> problem() {
+  try {
+    load_cuda_module();
+    return std::nullopt;
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::environment);
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the CUDA module loads, or the message names what is missing and how to bring it") {
+  const std::filesystem::path module = std::filesystem::path(RUNNER_BINARY_DIR) / "bin" / "librunner_cuda.so";
+  auto why = problem();
+  if (!std::filesystem::exists(module)) {
+    REQUIRE(why);
+    CHECK(*why == "this build has no CUDA module (" + module.string() +
+                      " is not there); run scripts/setup --cuda and build again");
+  } else if (why) {  // built with a toolkit, but some of libtorch_cuda's own libraries are not here
+    CHECK(why->starts_with("the CUDA module does not load: lib"));
+    CHECK(why->ends_with("; run scripts/setup --cuda"));
+  } else {
+    CHECK(at::detail::getCUDAHooks().hasCUDART());  // the real hooks, not the ones that say "no CUDA library"
+    CHECK(load_cuda_module().version == CudaModule::current_version);
+  }
+}
+
+TEST_CASE("NCCL with one rank, the device and the allocator's peak", "[gpu]") {
+  if (auto why = problem()) SKIP(*why);
+  if (!torch::cuda::is_available()) SKIP("no CUDA device here");
+  const CudaModule& cuda = use_cuda(0);
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  auto nccl = nccl_maker()(store, 0, 1, std::chrono::seconds(60));
+  cuda.reset_peak_memory(0);
+  const int64_t before = cuda.peak_memory_bytes(0);
+  std::vector<torch::Tensor> tensors{torch::full({1 << 20}, 3.0f, torch::kCUDA)};
+  nccl->allreduce(tensors)->wait();
+  torch::cuda::synchronize();
+  CHECK(tensors[0].sum().item<float>() == 3.0f * (1 << 20));
+  CHECK(cuda.peak_memory_bytes(0) - before >= int64_t{4} << 20);
+}

@@ -1,0 +1,114 @@
+"""scripts/check_layout: the repository passes, and each kind of violation is caught where it stands."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCRIPT = os.path.join(ROOT, "scripts", "check_layout")
+
+
+def check(root):
+    result = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, timeout=60)
+    return result.returncode, result.stdout.splitlines()
+
+
+class CheckLayout(unittest.TestCase):
+    def violations(self, files):
+        """What the script prints for a tree of these files; its exit code must agree."""
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in files.items():
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(text)
+            code, lines = check(root)
+            self.assertEqual(code, 1 if lines else 0)
+            return lines
+
+    def test_this_repository_keeps_its_floors(self):
+        self.assertEqual(check(ROOT), (0, []))
+
+    def test_lower_floors_may_be_included(self):
+        self.assertEqual(self.violations({
+            "runner/base/text.hpp": "#include <string>\n",
+            "runner/config/recipe.hpp": '#include "runner/base/text.hpp"\n',
+            "runner/commands/run.cpp": '#include "runner/config/recipe.hpp"\n#include "runner/base/text.hpp"\n',
+            "strategies/ddp/entry.hpp": '#include "runner/base/text.hpp"\n',
+        }), [])
+
+    def test_a_higher_floor_may_not(self):
+        self.assertEqual(self.violations({
+            "runner/base/text.cpp": '#include <string>\n\n#include "runner/config/recipe.hpp"\n',
+            "runner/config/recipe.hpp": "",
+        }), ["runner/base/text.cpp:3: includes runner/config/recipe.hpp: runner/config (floor 1) is above; runner/base is on floor 0"])
+
+    def test_rooms_on_one_floor_do_not_know_one_another(self):
+        self.assertEqual(self.violations({
+            "runner/data/data.hpp": '#include "runner/devices/devices.hpp"\n',
+            "runner/devices/devices.hpp": "",
+            "strategies/ddp/entry.cpp": '#include "strategies/fsdp/entry.hpp"\n',
+            "strategies/fsdp/entry.hpp": "",
+        }), [
+            "runner/data/data.hpp:1: includes runner/devices/devices.hpp: runner/devices (floor 3) is on the same floor; runner/data is on floor 3",
+            "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (floor 3) is on the same floor; strategies/ddp is on floor 3",
+        ])
+
+    def test_some_lower_rooms_are_forbidden_all_the_same(self):
+        self.assertEqual(self.violations({
+            "runner/ledger/ledger.hpp": "",
+            "runner/launch/events.hpp": "",
+            "runner/launch/supervisor.hpp": "",
+            "runner/config/recipe.hpp": "",
+            "runner/train/worker.cpp": '#include "runner/ledger/ledger.hpp"\n#include "runner/launch/events.hpp"\n#include "runner/launch/supervisor.hpp"\n',
+            "strategies/ddp/entry.cpp": '#include "runner/config/recipe.hpp"\n',
+        }), [
+            "runner/train/worker.cpp:1: includes runner/ledger/ledger.hpp: the worker knows a strategy and an event sink, not the ledger or the machine",
+            "runner/train/worker.cpp:3: includes runner/launch/supervisor.hpp: of launch the worker knows the event sink alone",
+            "strategies/ddp/entry.cpp:1: includes runner/config/recipe.hpp: strategies know nothing of runner/ but base",
+        ])
+
+    def test_torch_stays_in_its_rooms_also_through_headers(self):
+        self.assertEqual(self.violations({
+            "runner/data/data.cpp": "#include <ATen/ATen.h>\n",
+            "strategies/contract/strategy.hpp": "#include <torch/torch.h>\n",
+            "strategies/contract/units.hpp": '#include "strategies/contract/strategy.hpp"\n',
+            "strategies/contract/CMakeLists.txt": "runner_room(room_contract SOURCES units.cpp)\nrunner_room(room_torch TORCH SOURCES strategy.cpp)\n",
+            "strategies/contract/units.cpp": '#include "strategies/contract/units.hpp"\n',
+            "strategies/contract/strategy.cpp": '#include "strategies/contract/units.hpp"\n',
+            "strategies/ddp/entry.hpp": '#include "strategies/contract/strategy.hpp"\n',
+        }), [
+            "runner/data/data.cpp:1: reaches <ATen/ATen.h>, but runner/data is torch-free",
+            "strategies/contract/units.cpp:1: reaches <torch/torch.h> through strategies/contract/units.hpp, strategies/contract/strategy.hpp, but "
+            "CMake builds it without LibTorch",
+            "strategies/ddp/entry.hpp:1: reaches <torch/torch.h> through strategies/contract/strategy.hpp, but it is a strategy's torch-free half",
+        ])
+
+    def test_a_torch_free_room_is_not_built_with_torch(self):
+        self.assertEqual(self.violations({
+            "runner/ledger/CMakeLists.txt": "runner_room(room_ledger TORCH SOURCES ledger.cpp)\n",
+            "runner/ledger/ledger.cpp": "",
+        }), ["runner/ledger/ledger.cpp:1: is built with LibTorch, but runner/ledger is torch-free"])
+
+    def test_paths_are_written_from_the_root_and_exist(self):
+        self.assertEqual(self.violations({
+            "runner/base/text.cpp": '#include "text.hpp"\n#include "runner/base/gone.hpp"\n#include "tests/support/fake.hpp"\n',
+            "runner/base/text.hpp": "",
+            "runner/attic/old.cpp": "",
+        }), [
+            "runner/attic/old.cpp:1: is in no room; scripts/check_layout lists the rooms and their floors",
+            'runner/base/text.cpp:1: includes "text.hpp": write the path from the repository\'s root',
+            'runner/base/text.cpp:2: includes "runner/base/gone.hpp", which is not there',
+            'runner/base/text.cpp:3: includes "tests/support/fake.hpp": tests are above every floor',
+        ])
+
+    def test_no_file_names_a_machine_or_an_unknown_host(self):
+        home, host = "/ho" + "me/ada", "packages.exam" + "ple.org"
+        self.assertEqual(self.violations({
+            "README.md": f"fine: https://arxiv.org/abs/1, ${{TMPDIR:-/tmp}}/x, build/home/x\nbad: {home}/data\n",
+            "scripts/setup": f"fetch http" + f"://user:secret@{host}/x\n",
+        }), [f"README.md:2: names a path of one machine: {home}", f"scripts/setup:1: names the host {host}; known ones stand in scripts/check_layout"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,153 @@
+"""scripts/setup and scripts/runner in a repository of their own, whose pieces are fakes: no network, no compiler."""
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# A project whose "program" is a script that CMake copies: all that scripts/runner needs of a build.
+CMAKELISTS = """
+cmake_minimum_required(VERSION 3.25)
+project(fake LANGUAGES NONE)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/bin/runner COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/runner
+                   COMMAND ${CMAKE_COMMAND} -E sleep 0.5 DEPENDS program)
+add_custom_target(app DEPENDS ${CMAKE_BINARY_DIR}/bin/runner)
+"""
+PRESETS = """{ "version": 6, "configurePresets": [ { "name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build" } ] }"""
+PROGRAM = """#!/bin/sh
+echo "version one, in $(pwd), with $*"
+exit 7
+"""
+
+
+class FrontScripts(unittest.TestCase):
+    def setUp(self):
+        self.root = os.path.realpath(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.root)
+        shutil.copytree(os.path.join(ROOT, "scripts"), os.path.join(self.root, "scripts"))
+        self.write("CMakeLists.txt", CMAKELISTS)
+        self.write("CMakePresets.json", PRESETS)
+        self.write("program", PROGRAM, executable=True)
+        # Every pinned piece is there: its marker and the file that stands for it.
+        self.run_in_bash("""
+          source scripts/lib/pins.sh
+          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin .deps/catch2/usr
+          touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$catch2_pin" "$(sed -n 's/^packages_pin="\\(.*\\)".*/\\1/p' scripts/setup)"; do
+            echo "$pin" >".deps/.pins/${pin%% *}"
+          done
+          for pin in "${cuda_pins[@]}"; do echo "${pin% *}" >".deps/.pins/${pin%% *}"; done""")
+        self.stubs = os.path.join(self.root, "stubs")
+
+    def write(self, path, text, executable=False):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        if executable:
+            os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+    def run_in_bash(self, text):
+        subprocess.run(["bash", "-ec", text], cwd=self.root, check=True, timeout=60)
+
+    def stub(self, name, text):
+        self.write(f"stubs/{name}", "#!/bin/sh\n" + text + "\n", executable=True)
+
+    def call(self, *arguments, cwd=None, path=None, **variables):
+        environment = {key: value for key, value in os.environ.items() if key not in ("RUNNER_LIBTORCH", "CUDA_HOME")}
+        environment |= {"PATH": path or f"{self.stubs}:{os.environ['PATH']}"} | variables
+        return subprocess.run([os.path.join(self.root, arguments[0]), *arguments[1:]], cwd=cwd or self.root, env=environment, capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, timeout=120)
+
+    def result(self, done):
+        return done.returncode, done.stdout, done.stderr
+
+    # ---- scripts/setup
+    def test_setup_does_nothing_when_all_is_there(self):
+        for tool in ("apt-get", "dpkg", "python3", "pip", "cmake", "unzip"):
+            self.stub(tool, "echo called >>$0.log; exit 99")
+        self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is there\n"))
+        self.assertEqual(self.result(self.call("scripts/setup", "--quiet")), (0, "", ""))
+        self.assertEqual(self.result(self.call("scripts/setup", "--quiet", "--cuda")), (0, "", ""))
+        self.assertEqual([name for name in os.listdir(self.stubs) if name.endswith(".log")], [])
+
+    def test_setup_brings_again_what_has_gone_or_changed_and_says_when_it_cannot(self):
+        self.write(".deps/python/bin/python", "#!/bin/sh\necho no network >&2\nexit 1\n", executable=True)
+        message = ("scripts/setup: taplo (tests check the recipes' schema with it): 5 MB\nno network\n"
+                   "scripts/setup: pip could not bring taplo 0.9.3; what it said stands above (no network? wrong hash?)\n")
+        os.remove(os.path.join(self.root, ".deps/taplo/bin/taplo"))
+        self.assertEqual(self.result(self.call("scripts/setup")), (4, "", message))
+        self.write(".deps/taplo/bin/taplo", "")
+        self.write(".deps/.pins/taplo", "taplo 0.9.2 0000\n")
+        self.assertEqual(self.result(self.call("scripts/setup")), (4, "", message))
+
+    def test_setup_without_root_names_the_command_that_brings_missing_packages(self):
+        os.remove(os.path.join(self.root, ".deps/.pins/packages"))
+        # A PATH with everything that setup calls, but neither mold nor ccache; and a user who is not root.
+        for tool in ("bash", "awk", "cat", "cmake", "cut", "dirname", "env", "flock", "g++", "git", "grep", "head", "mkdir", "mv", "ninja", "pkg-config",
+                     "python3", "rm", "sed", "sort", "uname", "unzip", "apt-get"):
+            self.stub(tool, f'exec {shutil.which(tool) or "/bin/false"} "$@"')
+        self.stub("id", "echo 1000")
+        done = self.call("scripts/setup", path=self.stubs)
+        self.assertEqual(self.result(done), (4, "",
+            "scripts/setup: Debian packages are missing: ccache (builds again in seconds), mold (links ten times faster)\n"
+            "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ccache mold\n"))
+
+    def test_setup_checks_a_named_libtorch(self):
+        header = "other/include/torch/headeronly/version.h"
+        other = os.path.join(self.root, "other")
+        done = self.call("scripts/setup", RUNNER_LIBTORCH=other)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(f"RUNNER_LIBTORCH={other} has no LibTorch 2.11", done.stderr)
+        self.write("other/lib/libtorch_cpu.so", "")
+        self.write(header, "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 10\n")
+        done = self.call("scripts/setup", RUNNER_LIBTORCH=other)
+        self.assertEqual(self.result(done), (4, "", f"scripts/setup: RUNNER_LIBTORCH={other} is LibTorch 2.10; this project is built on 2.11\n"))
+        self.write(header, "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n")
+        shutil.rmtree(os.path.join(self.root, ".deps/site"))  # then the wheels are not needed
+        self.assertEqual(self.call("scripts/setup", RUNNER_LIBTORCH=other).returncode, 0)
+
+    def test_setup_refuses_unknown_arguments(self):
+        self.assertEqual(self.result(self.call("scripts/setup", "--gpu")), (2, "", "scripts/setup: unknown argument --gpu; see scripts/setup --help\n"))
+
+    # ---- scripts/runner
+    def test_runner_builds_at_first_use_and_then_only_runs(self):
+        folder = os.path.join(self.root, "elsewhere")
+        os.mkdir(folder)
+        first = self.call("scripts/runner", "run", "a recipe.toml", cwd=folder)
+        self.assertEqual((first.returncode, first.stdout), (7, f"version one, in {folder}, with run a recipe.toml\n"))
+        self.assertIn("scripts/runner: configuring\nscripts/runner: building what changed\n", first.stderr)
+        self.assertEqual(self.result(self.call("scripts/runner", "ls", cwd=folder)), (7, f"version one, in {folder}, with ls\n", ""))
+
+    def test_runner_rebuilds_what_changed(self):
+        self.call("scripts/runner")
+        self.write("program", "echo version two\n")
+        again = self.call("scripts/runner")
+        self.assertEqual((again.returncode, again.stdout), (0, "version two\n"))
+        self.assertIn("building what changed", again.stderr)
+
+    def test_two_runners_at_once_build_once(self):
+        command = [os.path.join(self.root, "scripts/runner")]
+        both = [subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        outputs = [process.communicate(timeout=120) for process in both]
+        self.assertEqual([process.returncode for process in both], [7, 7])
+        self.assertEqual([out for out, _ in outputs], [f"version one, in {self.root}, with \n"] * 2)
+        self.assertEqual(sum(err.count("building what changed") for _, err in outputs), 1)
+
+    def test_runner_shows_why_a_build_failed_and_runs_nothing(self):
+        os.remove(os.path.join(self.root, "program"))
+        done = self.call("scripts/runner")
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertIn("scripts/runner: the build failed; the first error stands above\n", done.stderr)
+        self.write("CMakeLists.txt", "message(FATAL_ERROR \"odd machine\")\n")
+        shutil.rmtree(os.path.join(self.root, "build"))
+        done = self.call("scripts/runner")
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertIn("odd machine", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
