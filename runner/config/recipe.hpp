@@ -18,7 +18,9 @@ struct Origin {
   std::string file;  ///< path as the user gave it; for `set` the text of the argument
   int line = 0;      ///< 1-based; 0 where there is none
   int column = 0;
-  std::string note;  ///< for `decided`: why
+  std::string note;     ///< for `decided`: why
+  std::string excerpt;  ///< the source line, for messages
+  int span = 1;         ///< characters the caret underlines
 };
 
 /// What `devices` asks for on each node (seeds/001): everything, a count, or exact indices.

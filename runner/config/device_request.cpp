@@ -1,0 +1,93 @@
+#include "runner/config/device_request.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+std::optional<int> number(std::string_view text) {
+  text = trim(text);
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<DeviceRequest> count_of(int count, std::string& problem) {
+  if (count == 0) problem = "0 devices cannot train anything";
+  if (count < -1) problem = "a negative number other than -1 (all) means nothing";
+  if (!problem.empty()) return std::nullopt;
+  return DeviceRequest{DeviceRequest::Kind::count, count, {}};
+}
+
+std::optional<DeviceRequest> indices_of(std::vector<int> indices, std::string& problem) {
+  if (indices.empty()) problem = "the list of device indices is empty";
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] < 0) problem = fmt::format("device index {} is negative", indices[i]);
+    if (std::count(indices.begin(), indices.end(), indices[i]) > 1) problem = fmt::format("device index {} is named twice", indices[i]);
+  }
+  if (!problem.empty()) return std::nullopt;
+  return DeviceRequest{DeviceRequest::Kind::indices, 0, std::move(indices)};
+}
+
+std::optional<DeviceRequest> parse_text(std::string_view text, std::string& problem) {
+  text = trim(text);
+  if (text == "auto") return DeviceRequest{};
+  if (text.starts_with("free:")) {
+    auto count = number(text.substr(5));
+    if (count && *count > 0) return DeviceRequest{DeviceRequest::Kind::free_count, *count, {}};
+    problem = "\"free:N\" needs a positive number of devices";
+    return std::nullopt;
+  }
+  if (auto count = number(text)) return count_of(*count, problem);
+  std::vector<int> indices;
+  for (const auto& part : split(text, ',')) {
+    if (trim(part).empty() && !indices.empty()) continue;  // "1," is the one with index 1
+    auto index = number(part);
+    if (!index) {
+      problem = fmt::format("\"{}\" is no device string", text);
+      return std::nullopt;
+    }
+    indices.push_back(*index);
+  }
+  return indices_of(std::move(indices), problem);
+}
+
+}  // namespace
+
+std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::string& problem) {
+  problem.clear();
+  if (value.is_number_integer()) return count_of(value.get<int>(), problem);
+  if (value.is_string()) return parse_text(value.get<std::string>(), problem);
+  if (value.is_array()) {
+    std::vector<int> indices;
+    for (const auto& item : value) {
+      if (!item.is_number_integer()) {
+        problem = fmt::format("{} is no device index", item.dump());
+        return std::nullopt;
+      }
+      indices.push_back(item.get<int>());
+    }
+    return indices_of(std::move(indices), problem);
+  }
+  problem = fmt::format("{} is no device string", value.dump());
+  return std::nullopt;
+}
+
+std::string write_devices(const DeviceRequest& request) {
+  switch (request.kind) {
+    case DeviceRequest::Kind::automatic: return "\"auto\"";
+    case DeviceRequest::Kind::count: return std::to_string(request.count);
+    case DeviceRequest::Kind::free_count: return fmt::format("\"free:{}\"", request.count);
+    case DeviceRequest::Kind::indices: break;
+  }
+  return nlohmann::json(request.indices).dump();
+}
+
+}  // namespace runner

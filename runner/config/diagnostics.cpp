@@ -1,0 +1,60 @@
+#include "runner/config/diagnostics.hpp"
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string place_of(const Origin& origin) {
+  if (origin.kind == Origin::Kind::set) return "--set " + origin.file;
+  if (origin.line == 0) return origin.file.empty() ? "recipe" : origin.file;
+  return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
+}
+
+/// The source line with a caret under the place.
+std::string excerpt(const Origin& origin) {
+  if (origin.excerpt.empty() || origin.line == 0) return "";
+  auto number = fmt::format("{:>5}", origin.line);
+  std::string pad;
+  for (int i = 1; i < origin.column && i <= static_cast<int>(origin.excerpt.size()); ++i)
+    pad += origin.excerpt[static_cast<size_t>(i - 1)] == '\t' ? '\t' : ' ';
+  return fmt::format("{} | {}\n{} | {}^{}\n", number, origin.excerpt, std::string(number.size(), ' '), pad,
+                     std::string(static_cast<size_t>(std::max(0, origin.span - 1)), '~'));
+}
+
+std::string render_all(const std::vector<Diagnostic>& diagnostics) {
+  std::string text;
+  for (const auto& diagnostic : diagnostics) text += (text.empty() ? "" : "\n") + render(diagnostic);
+  return std::string(trim(text));
+}
+
+}  // namespace
+
+std::string render(const Diagnostic& diagnostic) {
+  std::string text = fmt::format("{}: error: {}\n{}", place_of(diagnostic.place), diagnostic.message, excerpt(diagnostic.place));
+  if (diagnostic.suggestion)
+    text += fmt::format("  did you mean `{}`?\n", *diagnostic.suggestion);
+  else if (!diagnostic.allowed.empty())
+    text += fmt::format("  allowed: {}\n", join(diagnostic.allowed, ", "));
+  if (diagnostic.other)
+    text += fmt::format("{}: note: {}\n{}", place_of(*diagnostic.other), diagnostic.other_message, excerpt(*diagnostic.other));
+  else if (!diagnostic.other_message.empty())
+    text += fmt::format("  {}\n", diagnostic.other_message);
+  return text;
+}
+
+nlohmann::json to_json(const Diagnostic& diagnostic) {
+  return {{"file", diagnostic.place.file},
+          {"line", diagnostic.place.line},
+          {"column", diagnostic.place.column},
+          {"code", diagnostic.code},
+          {"message", diagnostic.message},
+          {"allowed", diagnostic.allowed},
+          {"suggestion", diagnostic.suggestion ? nlohmann::json(*diagnostic.suggestion) : nlohmann::json()}};
+}
+
+RecipeError::RecipeError(std::vector<Diagnostic> diagnostics)
+    : Error(ExitCode::usage, render_all(diagnostics)), diagnostics_(std::move(diagnostics)) {}
+
+}  // namespace runner

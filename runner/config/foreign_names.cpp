@@ -1,0 +1,98 @@
+// Other tools' names for our keys, which edit distance cannot find.
+#include <map>
+
+#include "runner/config/key_table.hpp"
+
+namespace runner {
+
+std::optional<std::string> foreign_name(const std::string& name) {
+  static const std::map<std::string, std::string> names = {
+      // Hugging Face
+      {"per_device_train_batch_size", "train.micro_batch_size"},
+      {"per_device_eval_batch_size", "train.micro_batch_size"},
+      {"gradient_accumulation_steps", "train.accumulate_grad_batches"},
+      {"learning_rate", "optimizer.lr"},
+      {"num_train_epochs", "train.max_epochs"},
+      {"save_steps", "checkpoint.every_n_steps"},
+      {"save_total_limit", "checkpoint.keep_last"},
+      {"logging_steps", "train.log_every_n_steps"},
+      {"eval_steps", "train.val_check_interval"},
+      {"lr_scheduler_type", "lr_scheduler.name"},
+      {"warmup_ratio", "lr_scheduler.warmup_steps"},
+      {"max_grad_norm", "train.gradient_clip_val"},
+      {"gradient_checkpointing", "activation_checkpointing.mode"},
+      {"output_dir", "run.name"},
+      {"run_name", "run.name"},
+      {"hidden_size", "model.dim"},
+      {"num_hidden_layers", "model.n_layers"},
+      {"num_attention_heads", "model.n_heads"},
+      {"num_key_value_heads", "model.n_kv_heads"},
+      {"intermediate_size", "model.hidden_dim"},
+      {"max_position_embeddings", "model.max_seq_len"},
+      {"rms_norm_eps", "model.norm_eps"},
+      {"layer_norm_epsilon", "model.norm_eps"},
+      {"tie_word_embeddings", "model.tie_embeddings"},
+      {"hidden_act", "model.activation"},
+      {"activation_function", "model.activation"},
+      {"initializer_range", "model.init_std"},
+      {"adam_beta1", "optimizer.betas"},
+      {"adam_beta2", "optimizer.betas"},
+      {"adam_epsilon", "optimizer.eps"},
+      {"optim", "optimizer.name"},
+      {"fp16", "precision.mode"},
+      {"bf16", "precision.mode"},
+      {"resid_pdrop", "model.dropout"},
+      {"attn_pdrop", "model.dropout"},
+      {"embd_pdrop", "model.dropout"},
+      // GPT-2, nanoGPT
+      {"n_embd", "model.dim"},
+      {"d_model", "model.dim"},
+      {"embed_dim", "model.dim"},
+      {"n_layer", "model.n_layers"},
+      {"num_layers", "model.n_layers"},
+      {"n_head", "model.n_heads"},
+      {"num_heads", "model.n_heads"},
+      {"n_positions", "model.max_seq_len"},
+      {"n_ctx", "model.max_seq_len"},
+      {"block_size", "model.max_seq_len"},
+      {"context_length", "model.max_seq_len"},
+      {"n_inner", "model.hidden_dim"},
+      {"ffn_dim", "model.hidden_dim"},
+      {"max_iters", "train.max_steps"},
+      {"warmup_iters", "lr_scheduler.warmup_steps"},
+      {"lr_decay_iters", "train.max_steps"},
+      {"min_lr", "lr_scheduler.min_lr_ratio"},
+      {"grad_clip", "train.gradient_clip_val"},
+      {"eval_interval", "train.val_check_interval"},
+      {"eval_iters", "train.limit_val_batches"},
+      {"batch_size", "train.global_batch_size"},
+      {"dtype", "precision.mode"},
+      {"beta1", "optimizer.betas"},
+      {"beta2", "optimizer.betas"},
+      // torchtitan, Megatron, DeepSpeed, Lightning
+      {"steps", "train.max_steps"},
+      {"max_norm", "train.gradient_clip_val"},
+      {"clip_grad", "train.gradient_clip_val"},
+      {"gradient_clipping", "train.gradient_clip_val"},
+      {"local_batch_size", "train.micro_batch_size"},
+      {"train_batch_size", "train.global_batch_size"},
+      {"train_micro_batch_size_per_gpu", "train.micro_batch_size"},
+      {"global_batch", "train.global_batch_size"},
+      {"reshard_after_forward", "strategy.sharding_strategy"},
+      {"zero_stage", "strategy.name"},
+      {"max_length", "data.seq_len"},
+      {"sequence_length", "data.seq_len"},
+      {"seq_length", "data.seq_len"},
+      {"gpus", "devices.devices"},
+      {"nproc_per_node", "devices.devices"},
+      {"nnodes", "devices.num_nodes"},
+      {"save_interval", "checkpoint.every_n_steps"},
+      {"every_n_train_steps", "checkpoint.every_n_steps"},
+      {"epochs", "train.max_epochs"},
+      {"scheduler", "lr_scheduler.name"},
+  };
+  auto found = names.find(name);
+  return found == names.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace runner

@@ -1,0 +1,48 @@
+// The one table of recipe keys: type, default, bounds and help of each, bound to its field. Reader, printer, schema and help are made from it.
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+enum class KeyType { boolean, integer, number, text, choice, path, paths, texts, numbers, duration, bytes, devices, precision, accumulation, table, groups };
+
+struct Key {
+  std::string section, name;
+  KeyType type;
+  std::string help;
+  std::vector<std::string> choices = {};
+  std::optional<double> minimum = {}, maximum = {};
+  bool above_minimum = false;  ///< the minimum itself is not allowed
+  bool required = false;
+  std::string family = "";     ///< only for this model family
+  std::function<void(Recipe&, const nlohmann::json&)> set = {};
+  std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
+
+  std::string dotted() const { return section + "." + name; }
+};
+
+const std::vector<Key>& key_table();
+const Key* find_key(const std::string& section, const std::string& name);
+
+struct Section {
+  std::string name;
+  std::string main_key;     ///< what `section = value` means; empty: nothing
+  std::string help;
+  std::string unavailable;  ///< has its place, but does not work yet: why
+};
+const std::vector<Section>& sections();
+const Section* find_section(const std::string& name);
+
+/// Other tools' names for our keys: "learning_rate" -> "optimizer.lr". A value may also be a hint instead of a key.
+std::optional<std::string> foreign_name(const std::string& name);
+
+/// What a key wants, in words: "an integer", "one of ...".
+std::string wanted(const Key& key);
+
+}  // namespace runner

@@ -1,0 +1,181 @@
+// Recipe -> TOML, JSON, schema and help: everything that walks the key table outwards.
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+/// A JSON value as TOML; tables inline.
+std::string toml_value(const json& value) {
+  if (value.is_object()) {
+    std::vector<std::string> parts;
+    for (const auto& [name, item] : value.items())
+      if (!item.is_null()) parts.push_back(name + " = " + toml_value(item));
+    return parts.empty() ? "{}" : "{ " + join(parts, ", ") + " }";
+  }
+  if (value.is_array()) {
+    std::vector<std::string> parts;
+    for (const auto& item : value) parts.push_back(toml_value(item));
+    return "[" + join(parts, ", ") + "]";
+  }
+  if (value.is_number_float()) {
+    auto text = value.dump();  // shortest text that reads back to the same double
+    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  }
+  return value.dump();
+}
+
+std::string origin_text(const Origin& origin) {
+  switch (origin.kind) {
+    case Origin::Kind::file: return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
+    case Origin::Kind::set: return "--set " + origin.file;
+    case Origin::Kind::environment: return "environment " + origin.note;
+    case Origin::Kind::sweep: return "sweep " + origin.note;
+    case Origin::Kind::default_value: return "default";
+    case Origin::Kind::decided: return "decided: " + origin.note;
+  }
+  return "";
+}
+
+/// Keys of other families stay out: they would be refused when read back.
+bool applies(const Key& key, const Recipe& recipe) { return key.family.empty() || key.family == recipe.model.name; }
+
+/// Values that mean "nothing" and are refused when written out beside others.
+bool shown(const Key& key, const Recipe& recipe, const json& value) {
+  if (value.is_null() || !applies(key, recipe)) return false;
+  if (value.is_array() && value.empty()) return false;
+  bool given = recipe.origins.contains(key.dotted());
+  if (key.name == "token_dtype") return recipe.data.format == "bin";
+  if (key.name == "tokenizer") return recipe.data.format != "bin" || given;
+  if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
+  return true;
+}
+
+json schema_of(const Key& key) {
+  using T = KeyType;
+  json schema = {{"description", key.help}};
+  auto either = [&](std::vector<json> list) { schema["anyOf"] = list; };
+  const json text = {{"type", "string"}}, integer = {{"type", "integer"}}, number = {{"type", "number"}}, table = {{"type", "object"}};
+  const json texts = {{"type", "array"}, {"items", text}};
+  switch (key.type) {
+    case T::boolean: schema["type"] = "boolean"; break;
+    case T::integer:
+    case T::number: schema["type"] = "number"; break;  // 2e8 is an integer to us
+    case T::text:
+    case T::path: schema["type"] = "string"; break;
+    case T::choice: schema["type"] = "string"; schema["enum"] = key.choices; break;
+    case T::paths:
+    case T::texts: either({text, texts}); break;
+    case T::numbers: schema["type"] = "array"; schema["items"] = number; break;
+    case T::duration: schema["type"] = "string"; schema["pattern"] = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"; break;
+    case T::bytes: either({text, number}); break;
+    case T::devices: either({integer, text, json{{"type", "array"}, {"items", integer}}}); break;
+    case T::precision: either({integer, text}); break;
+    case T::accumulation: either({number, table}); break;
+    case T::table: schema["type"] = "object"; break;
+    case T::groups: schema["type"] = "array"; schema["items"] = table; break;
+  }
+  if (key.name == "accelerator") schema["enum"] = {"auto", "cpu", "cuda", "gpu"};
+  if (key.minimum && schema.value("type", "") == "number" && !key.above_minimum) schema["minimum"] = *key.minimum;
+  if (key.maximum && schema.value("type", "") == "number") schema["maximum"] = *key.maximum;
+  return schema;
+}
+
+}  // namespace
+
+std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
+  std::string text;
+  for (const auto& section : sections()) {
+    std::string body;
+    auto line = [&](const std::string& name, const json& value) {
+      body += name + " = " + toml_value(value);
+      if (origins == PrintOrigins::yes) body += "  # " + origin_text(recipe.origin(section.name + "." + name));
+      body += '\n';
+    };
+    for (const auto& key : key_table())
+      if (key.section == section.name)
+        if (auto value = key.get(recipe); shown(key, recipe, value)) line(key.name, value);
+    if (section.name == "strategy")
+      for (const auto& [name, value] : recipe.strategy.options.items())
+        if (!value.is_null()) line(name, value);
+    if (!body.empty()) text += (text.empty() ? "" : "\n") + fmt::format("[{}]\n{}", section.name, body);
+  }
+  return text;
+}
+
+json recipe_to_json(const Recipe& recipe) {
+  json object = json::object();
+  for (const auto& key : key_table())
+    if (auto value = key.get(recipe); shown(key, recipe, value)) object[key.section][key.name] = value;
+  for (const auto& [name, value] : recipe.strategy.options.items()) object["strategy"][name] = value;
+  return object;
+}
+
+json origins_to_json(const Recipe& recipe) {
+  json object = json::object();
+  for (const auto& key : key_table())
+    if (auto value = key.get(recipe); shown(key, recipe, value)) object[key.dotted()] = origin_text(recipe.origin(key.dotted()));
+  for (const auto& [name, value] : recipe.strategy.options.items()) object["strategy." + name] = origin_text(recipe.origin("strategy." + name));
+  return object;
+}
+
+std::string recipe_schema() {
+  json properties = {{"extends", {{"description", "Recipes this one builds on."}, {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}}};
+  for (const auto& section : sections()) {
+    json keys = json::object(), main;
+    for (const auto& key : key_table()) {
+      if (key.section != section.name) continue;
+      keys[key.name] = schema_of(key);
+      if (key.name == section.main_key) main = schema_of(key);
+    }
+    json table = {{"type", "object"}, {"description", section.help}, {"properties", keys}, {"additionalProperties", section.name == "strategy" || !section.unavailable.empty()}};
+    properties[section.name] = main.is_null() ? table : json{{"anyOf", {table, main}}, {"description", section.help}};
+  }
+  json schema = {{"$schema", "http://json-schema.org/draft-04/schema#"},
+                 {"title", "runner recipe"},
+                 {"type", "object"},
+                 {"properties", properties},
+                 {"additionalProperties", false}};
+  return schema.dump(2) + "\n";
+}
+
+std::string recipe_help(const std::string& topic) {
+  Recipe defaults;
+  std::string text;
+  bool one_key = topic.find('.') != std::string::npos;
+  for (const auto& section : sections()) {
+    std::string body;
+    for (const auto& key : key_table()) {
+      if (key.section != section.name || (one_key && key.dotted() != topic)) continue;
+      auto value = key.get(defaults);
+      std::string facts = wanted(key);
+      if (!key.choices.empty()) facts = join_or(key.choices);
+      if (key.required)
+        facts += "; required";
+      else if (!value.is_null() && !(value.is_string() && value.get<std::string>().empty()) && !(value.is_array() && value.empty()))
+        facts += "; default " + toml_value(value);
+      if (key.minimum) facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", *key.minimum);
+      if (key.maximum) facts += fmt::format("; at most {}", *key.maximum);
+      if (!key.family.empty()) facts += "; " + key.family + " only";
+      body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, facts);
+    }
+    bool wanted_section = topic.empty() || topic == section.name || (one_key && !body.empty());
+    if (!wanted_section) continue;
+    text += fmt::format("[{}] {}\n{}", section.name, section.help, body);
+    if (!section.unavailable.empty()) text += "  does not work yet: " + section.unavailable + "\n";
+  }
+  if (text.empty()) {
+    std::vector<std::string> names;
+    for (const auto& section : sections()) names.push_back(section.name);
+    for (const auto& key : key_table()) names.push_back(key.dotted());
+    auto near = nearest(topic, names);
+    throw usage_error("recipes have no section or key `{}`{}", topic, near ? "; did you mean `" + *near + "`?" : "");
+  }
+  return text;
+}
+
+}  // namespace runner

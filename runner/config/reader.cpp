@@ -1,0 +1,483 @@
+// TOML -> Recipe: the one file that sees toml++. Layers (extends, the file, --set) of located values, then the key table.
+#include <cstdlib>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/contradictions.hpp"
+#include "runner/config/device_request.hpp"
+#include "runner/config/key_table.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+/// A value with its place; what layers are made of.
+struct Located {
+  json value;
+  Origin origin;
+  fs::path folder;  ///< relative paths in it start here
+};
+
+/// Dotted key -> value; sections are two levels deep, deeper tables are values.
+using Layer = std::map<std::string, Located>;
+
+/// Text of a source, cut into lines for excerpts.
+struct Source {
+  std::string name;
+  std::vector<std::string> lines;
+  Origin::Kind kind = Origin::Kind::file;
+
+  Origin at(const toml::source_region& region, int span = 0) const {
+    Origin origin;
+    origin.kind = kind;
+    origin.file = name;
+    if (kind == Origin::Kind::set) return origin;
+    origin.line = static_cast<int>(region.begin.line);
+    origin.column = static_cast<int>(region.begin.column);
+    if (origin.line >= 1 && origin.line <= static_cast<int>(lines.size())) origin.excerpt = lines[static_cast<size_t>(origin.line) - 1];
+    bool one_line = region.end.line == region.begin.line;
+    origin.span = span > 0 ? span : one_line ? std::max(1, static_cast<int>(region.end.column) - origin.column) : 1;
+    return origin;
+  }
+};
+
+json to_json(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table: {
+      json object = json::object();
+      for (const auto& [key, value] : *node.as_table()) object[std::string(key.str())] = to_json(value);
+      return object;
+    }
+    case toml::node_type::array: {
+      json array = json::array();
+      for (const auto& value : *node.as_array()) array.push_back(to_json(value));
+      return array;
+    }
+    case toml::node_type::string: return node.as_string()->get();
+    case toml::node_type::integer: return node.as_integer()->get();
+    case toml::node_type::floating_point: return node.as_floating_point()->get();
+    case toml::node_type::boolean: return node.as_boolean()->get();
+    default: return "a date or time";
+  }
+}
+
+class Reader {
+ public:
+  explicit Reader(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
+
+  /// A file and, below it, what it extends. `chain`: files being read, outermost first.
+  Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
+    auto canonical = fs::weakly_canonical(file).string();
+    if (std::find(chain.begin(), chain.end(), canonical) != chain.end()) {
+      problem(asked_at, "extends-cycle", fmt::format("{} extends {}, which (through {}) extends it again", asked_at.file, file,
+                                                     fs::path(chain.back()).filename().string()));
+      return {};
+    }
+    if (!fs::exists(file) || fs::is_directory(file)) {
+      auto folder = fs::path(file).parent_path();
+      std::vector<std::string> beside;
+      std::error_code ignored;
+      for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, ignored))
+        if (entry.path().extension() == ".toml") beside.push_back((folder / entry.path().filename()).string());
+      Diagnostic diagnostic{asked_at, "missing-file", "", {}, nearest(file, beside), {}, ""};
+      diagnostic.message = asked_at.line > 0 ? fmt::format("{} extends {}, which does not exist", asked_at.file, file)
+                                             : fmt::format("the recipe {} {}", file, fs::exists(file) ? "is a folder" : "does not exist");
+      diagnostics_.push_back(diagnostic);
+      return {};
+    }
+    chain.push_back(canonical);
+    return read_text(runner::read_file(file), file, fs::absolute(fs::path(file)).lexically_normal().parent_path(), chain);
+  }
+
+  Layer read_text(const std::string& text, const std::string& name, const fs::path& folder, const std::vector<std::string>& chain) {
+    Source source{name, split(text, '\n')};
+    toml::table table;
+    try {
+      table = toml::parse(std::string_view(text), std::string_view(name));
+    } catch (const toml::parse_error& error) {
+      Diagnostic diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description()), {}, {}, {}, ""};
+      throw RecipeError({diagnostic});
+    }
+    Layer layer;
+    if (auto* extends = table.get("extends")) {
+      auto origin = source.at(extends->source());
+      for (const auto& base : extended(*extends, origin)) overlay(layer, read_file_layers((folder / base).lexically_normal().string(), origin, chain));
+      table.erase("extends");
+    }
+    overlay(layer, flatten(table, source, folder));
+    return layer;
+  }
+
+  /// `--set key=value`: a TOML value, or a bare word where the key is a string.
+  Layer read_override(const std::string& text) {
+    Source source{text, {}, Origin::Kind::set};
+    auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
+      return {};
+    }
+    auto key = std::string(trim(std::string_view(text).substr(0, equals))), value = std::string(trim(std::string_view(text).substr(equals + 1)));
+    toml::table table;
+    try {
+      table = toml::parse(key + " = " + value);
+    } catch (const toml::parse_error&) {
+      try {
+        table = toml::parse(key + " = " + json(value).dump());
+      } catch (const toml::parse_error& error) {
+        problem(source.at({}), "usage", fmt::format("`{}` is no key: {}", key, error.description()));
+        return {};
+      }
+    }
+    return flatten(table, source, fs::current_path());
+  }
+
+  /// `upper` on top of `lower`. Naming a strategy anew drops the options of the one below.
+  static void overlay(Layer& lower, const Layer& upper) {
+    if (upper.contains("strategy.name"))
+      std::erase_if(lower, [](const auto& item) { return item.first.starts_with("strategy."); });
+    for (const auto& [key, located] : upper) {
+      auto found = lower.find(key);
+      // Only parts of a table that --set names (model.rope_scaling.factor) are merged into it.
+      if (found != lower.end() && located.origin.kind == Origin::Kind::set && located.value.is_object() && found->second.value.is_object())
+        found->second.value.update(located.value);
+      else
+        lower[key] = located;
+    }
+  }
+
+  Recipe build(const Layer& layer, const std::string& file) {
+    Recipe recipe;
+    recipe.file = file;
+    auto family = layer.find("model.name");
+    recipe.model.tie_embeddings = !(family != layer.end() && family->second.value == "llama");
+    for (const auto& [dotted, located] : layer) apply(recipe, dotted, located);
+    if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
+    for (const auto& key : key_table())
+      if (key.required && !layer.contains(key.dotted()) && !failed_.contains(key.dotted())) {
+        Diagnostic diagnostic;
+        diagnostic.place.file = file;
+        diagnostic.code = "missing-key";
+        diagnostic.message = fmt::format("[{}] needs `{}`: {}", key.section, key.name, key.help);
+        diagnostic.allowed = key.choices;
+        diagnostics_.push_back(diagnostic);
+      }
+    return recipe;
+  }
+
+ private:
+  void problem(const Origin& place, const std::string& code, const std::string& message) {
+    diagnostics_.push_back({place, code, message, {}, {}, {}, ""});
+  }
+
+  std::vector<std::string> extended(const toml::node& node, const Origin& origin) {
+    json value = to_json(node);
+    if (value.is_string()) return {value.get<std::string>()};
+    std::vector<std::string> list;
+    if (value.is_array())
+      for (const auto& item : value)
+        if (item.is_string()) list.push_back(item.get<std::string>());
+    if (!value.is_array() || list.size() != value.size()) problem(origin, "wrong-type", "`extends` must be a file or a list of files");
+    return list;
+  }
+
+  Layer flatten(const toml::table& table, const Source& source, const fs::path& folder) {
+    Layer layer;
+    for (const auto& [name_key, node] : table) {
+      std::string name(name_key.str());
+      Origin at_key = source.at(name_key.source(), static_cast<int>(name.size()));
+      const Section* section = find_section(name);
+      if (!section) {
+        unknown_section(name, at_key, node.is_table());
+      } else if (!section->unavailable.empty()) {
+        problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable", fmt::format("[{}] does not work yet: {}", name, section->unavailable));
+      } else if (!node.is_table()) {
+        if (section->main_key.empty())
+          problem(at_key, "wrong-type", fmt::format("`{}` is a section: write [{}] and its keys below", name, name));
+        else
+          layer[name + "." + section->main_key] = {expand(to_json(node), source.at(node.source())), source.at(node.source()), folder};
+      } else {
+        flatten_section(*section, *node.as_table(), source, folder, layer);
+      }
+    }
+    return layer;
+  }
+
+  void flatten_section(const Section& section, const toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
+    for (const auto& [key_name, node] : table) {
+      std::string name(key_name.str());
+      Origin at_key = source.at(key_name.source(), static_cast<int>(name.size()));
+      std::string dotted = section.name + "." + name;
+      const Key* key = find_key(section.name, name);
+      if (!key && section.name != "strategy") {
+        unknown_key(section.name, name, at_key);
+        continue;
+      }
+      Origin at_value = source.at(node.source());
+      layer[dotted] = {expand(to_json(node), at_value), key ? at_value : at_key, folder};
+    }
+  }
+
+  void unknown_section(const std::string& name, const Origin& place, bool table) {
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name), {}, {}, {}, ""};
+    for (const auto& section : sections()) diagnostic.allowed.push_back(section.name);
+    diagnostic.suggestion = nearest(name, diagnostic.allowed);
+    suggest_elsewhere(diagnostic, name);
+    diagnostics_.push_back(diagnostic);
+  }
+
+  void unknown_key(const std::string& section, const std::string& name, const Origin& place) {
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown key `{}` in [{}]", name, section), {}, {}, {}, ""};
+    for (const auto& key : key_table())
+      if (key.section == section) diagnostic.allowed.push_back(key.name);
+    suggest_elsewhere(diagnostic, name);
+    if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, diagnostic.allowed);
+    diagnostics_.push_back(diagnostic);
+  }
+
+  /// A key of another section, or another tool's name for one.
+  static void suggest_elsewhere(Diagnostic& diagnostic, const std::string& name) {
+    for (const auto& key : key_table())
+      if (key.name == name) {
+        diagnostic.suggestion = key.dotted();
+        return;
+      }
+    if (auto ours = foreign_name(name)) diagnostic.suggestion = ours;
+  }
+
+  /// ${env:NAME} and ${env:NAME:-default} in strings, also inside lists and tables.
+  json expand(json value, const Origin& place) {
+    if (value.is_structured()) {
+      for (auto& item : value) item = expand(item, place);
+      return value;
+    }
+    if (!value.is_string()) return value;
+    std::string text = value.get<std::string>(), out;
+    size_t at = 0;
+    for (size_t open; (open = text.find("${env:", at)) != std::string::npos;) {
+      size_t close = text.find('}', open);
+      if (close == std::string::npos) break;
+      out += text.substr(at, open - at);
+      std::string name = text.substr(open + 6, close - open - 6), otherwise;
+      auto dash = name.find(":-");
+      bool has_default = dash != std::string::npos;
+      if (has_default) {
+        otherwise = name.substr(dash + 2);
+        name.resize(dash);
+      }
+      const char* found = std::getenv(name.c_str());
+      if (!found && !has_default)
+        problem(place, "missing-env", fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)", name, name));
+      out += found ? found : otherwise;
+      at = close + 1;
+    }
+    return out + text.substr(at);
+  }
+
+  void apply(Recipe& recipe, const std::string& dotted, const Located& located) {
+    auto dot = dotted.find('.');
+    std::string section = dotted.substr(0, dot), name = dotted.substr(dot + 1);
+    const Key* key = find_key(section, name);
+    recipe.origins[dotted] = located.origin;
+    if (!key) {  // an option of a strategy
+      recipe.strategy.options[name] = located.value;
+      return;
+    }
+    json value = located.value;
+    if (auto message = convert(*key, value, located); !message.empty()) {
+      failed_.insert(dotted);
+      return;
+    }
+    key->set(recipe, value);
+  }
+
+  /// Checks and normalises `value` for `key`; reports and returns a message when it does not fit.
+  std::string convert(const Key& key, json& value, const Located& located) {
+    Diagnostic diagnostic;
+    diagnostic.place = located.origin;
+    diagnostic.code = "wrong-type";
+    diagnostic.message = type_problem(key, value);
+    if (diagnostic.message.empty()) {
+      diagnostic.code = "not-allowed";
+      value_problem(key, value, diagnostic);
+    }
+    if (diagnostic.message.empty()) {
+      diagnostic.code = "out-of-bounds";
+      diagnostic.message = bounds_problem(key, value);
+    }
+    if (!diagnostic.message.empty()) {
+      diagnostics_.push_back(diagnostic);
+      return diagnostic.message;
+    }
+    if (key.type == KeyType::paths)
+      for (auto& path : value) path = absolute(path.get<std::string>(), located.folder);
+    if (key.type == KeyType::path && !value.get<std::string>().empty() && !plain_word(key, value.get<std::string>()))
+      value = absolute(value.get<std::string>(), located.folder);
+    return "";
+  }
+
+  static bool plain_word(const Key& key, const std::string& value) { return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece"); }
+  static std::string absolute(const std::string& path, const fs::path& folder) { return (folder / path).lexically_normal().string(); }
+
+  static bool all_strings(const json& value) {
+    return value.is_array() && std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
+  }
+
+  static std::string type_problem(const Key& key, json& value) {
+    using T = KeyType;
+    std::string not_it = fmt::format("`{}` must be {}, not {}", key.name, wanted(key), value.dump());
+    switch (key.type) {
+      case T::boolean: return value.is_boolean() ? "" : not_it;
+      case T::integer: return to_integer(value) ? "" : not_it;
+      case T::number: return value.is_number() ? "" : not_it;
+      case T::text:
+      case T::path:
+      case T::choice: return value.is_string() ? "" : not_it;
+      case T::paths:
+      case T::texts:
+        if (value.is_string()) value = json::array({value});
+        return all_strings(value) ? "" : not_it;
+      case T::numbers: return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number() ? "" : not_it;
+      case T::duration: return value.is_string() && parse_duration(value.get<std::string>()) ? "" : not_it;
+      case T::bytes: {
+        if (to_integer(value)) return "";
+        auto bytes = value.is_string() ? parse_bytes(value.get<std::string>()) : std::nullopt;
+        if (bytes) value = *bytes;
+        return bytes ? "" : not_it;
+      }
+      case T::devices: {
+        std::string why;
+        return parse_devices(value, why) ? "" : fmt::format("`{}`: {}; it takes {}", key.name, why, wanted(key));
+      }
+      case T::precision: return value.is_string() || value.is_number_integer() ? "" : not_it;
+      case T::accumulation: return accumulation_problem(value) ? not_it : "";
+      case T::table: return table_problem(value) ? not_it : "";
+      case T::groups: return groups_problem(value) ? not_it : "";
+    }
+    return "";
+  }
+
+  static bool to_integer(json& value) {
+    if (value.is_number_integer()) return true;
+    if (!value.is_number_float()) return false;
+    double number = value.get<double>();
+    if (number != std::floor(number) || std::abs(number) > 9e15) return false;
+    value = static_cast<int64_t>(number);
+    return true;
+  }
+
+  static bool accumulation_problem(json& value) {
+    if (to_integer(value)) return value.get<int64_t>() < 1;
+    if (!value.is_object() || value.empty()) return true;
+    for (auto& [epoch, factor] : value.items())
+      if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) || factor.get<int64_t>() < 1) return true;
+    return false;
+  }
+
+  static bool table_problem(const json& value) {
+    static const std::vector<std::string> names = {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "rope_type"};
+    if (!value.is_object()) return true;
+    for (const auto& [name, item] : value.items())
+      if (std::find(names.begin(), names.end(), name) == names.end() || (name != "rope_type" && !item.is_number())) return true;
+    return false;
+  }
+
+  static bool groups_problem(const json& value) {
+    if (!value.is_array()) return true;
+    for (const auto& item : value) {
+      if (!item.is_object() || !item.contains("pattern") || !item["pattern"].is_string()) return true;
+      for (const auto& [name, field] : item.items())
+        if (name != "pattern" && ((name != "lr" && name != "weight_decay") || !field.is_number())) return true;
+    }
+    return false;
+  }
+
+  /// Choices, precision spellings, and accelerators that are known but not to be had.
+  static void value_problem(const Key& key, json& value, Diagnostic& diagnostic) {
+    if (key.type == KeyType::precision) {
+      static const std::map<std::string, std::string> spellings = {{"16", "16-mixed"}, {"bf16", "bf16-mixed"}, {"32", "32-true"}, {"64", "64-true"}, {"fp16", "16-mixed"}, {"fp32", "32-true"}};
+      std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+      auto found = spellings.find(text);
+      value = found == spellings.end() ? text : found->second;
+    } else if (key.type != KeyType::choice) {
+      return;
+    }
+    std::string text = value.get<std::string>();
+    if (key.name == "accelerator") {
+      text = lower(text);
+      if (text == "gpu") text = "cuda";
+      value = text;
+      if (text == "tpu" || text == "hpu" || text == "ipu" || text == "mps")
+        diagnostic.message = fmt::format("accelerator \"{}\" does not work yet; cpu and cuda do", text);
+    }
+    if (diagnostic.message.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
+      diagnostic.message = fmt::format("`{}` cannot be \"{}\"", key.name, text);
+    if (diagnostic.message.empty()) return;
+    diagnostic.allowed = key.choices;
+    diagnostic.suggestion = nearest(text, key.choices);
+  }
+
+  static std::string bounds_problem(const Key& key, const json& value) {
+    std::vector<double> numbers;
+    if (value.is_number()) numbers.push_back(value.get<double>());
+    if (key.type == KeyType::numbers) numbers = value.get<std::vector<double>>();
+    for (double number : numbers) {
+      if (key.minimum && (number < *key.minimum || (key.above_minimum && number == *key.minimum)))
+        return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least", *key.minimum, value.dump());
+      if (key.maximum && number > *key.maximum) return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, value.dump());
+      if (!std::isfinite(number)) return fmt::format("`{}` must be finite", key.name);
+    }
+    return "";
+  }
+
+  std::vector<Diagnostic>& diagnostics_;
+  std::set<std::string> failed_;  ///< keys that are there but wrong
+};
+
+Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides, std::vector<Diagnostic>& diagnostics) {
+  for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text));
+  if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
+  Recipe recipe = reader.build(layer, file);
+  if (diagnostics.empty()) find_contradictions(recipe, diagnostics);
+  std::stable_sort(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
+    return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
+  });
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  return recipe;
+}
+
+}  // namespace
+
+Origin Recipe::origin(const std::string& key) const {
+  auto found = origins.find(key);
+  if (found != origins.end()) return found->second;
+  Origin origin;
+  origin.file = file;
+  return origin;
+}
+
+Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides) {
+  std::vector<Diagnostic> diagnostics;
+  Reader reader(diagnostics);
+  Origin asked;
+  asked.file = file;
+  Layer layer = reader.read_file_layers(file, asked, {});
+  return finish(reader, std::move(layer), file, overrides, diagnostics);
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  std::vector<Diagnostic> diagnostics;
+  Reader reader(diagnostics);
+  Layer layer = reader.read_text(text, name, fs::current_path(), {});
+  return finish(reader, std::move(layer), name, overrides, diagnostics);
+}
+
+}  // namespace runner
