@@ -1,10 +1,190 @@
-// `runner show`.
+// `runner show`: everything that is known of one run.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/curve.hpp"
+#include "runner/report/relative_time.hpp"
+#include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
-Action setup_show(CLI::App&) {
-  return [] { return ExitCode::usage; };
+namespace {
+
+using nlohmann::json;
+using Rows = std::vector<std::vector<std::string>>;
+
+constexpr size_t events_shown = 5;
+
+/// A string as it is, anything else as JSON.
+std::string plain(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+/// A field of an object; "" where there is none, null included.
+std::string field(const json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key) || object[key].is_null()) return "";
+  return plain(object[key]);
+}
+
+/// A number of the ledger, in the unit that its name tells.
+std::string quantity(const std::string& name, const json& value) {
+  if (!value.is_number()) return value.is_null() ? "-" : plain(value);
+  const double number = value.get<double>();
+  if (name.find("bytes") != std::string::npos) return format_bytes(number);
+  if (name.ends_with("_s") && !name.ends_with("per_s")) return format_duration(number);
+  if (name.ends_with("seconds")) return format_duration(number);
+  return value.is_number_integer() ? std::to_string(value.get<int64_t>()) : fmt::format("{:.6g}", number);
+}
+
+std::string status_line(const json& run, double now) {
+  const double started = run["started"], ended = run["ended"].is_null() ? now : run["ended"].get<double>();
+  std::string line = run["status"];
+  if (run["status"] == "running")
+    return line + fmt::format(" for {}, started {}", format_duration(ended - started), format_time(started));
+  if (run["status"] == "lost")
+    line += fmt::format(" (its supervisor is gone), last seen {}", format_ago(ended, now));
+  else
+    line += " " + format_ago(ended, now);
+  line += fmt::format(", took {}, started {}", format_duration(ended - started), format_time(started));
+  if (!run["exit_code"].is_null() && run["exit_code"] != 0)
+    line += fmt::format(", exit code {}", run["exit_code"].get<int>());
+  return line;
+}
+
+std::string git_line(const json& git) {
+  if (git.is_null()) return "";
+  std::string line = field(git, "commit").substr(0, 12);
+  if (line.empty()) line = "no commit yet";
+  if (const auto branch = field(git, "branch"); !branch.empty()) line += " on " + branch;
+  if (git.value("dirty", json()) == true) line += ", with changes that are not committed";
+  return line;
+}
+
+void print_section(const std::string& title, const std::vector<Column>& columns, const Rows& rows) {
+  if (!rows.empty()) std::fputs(("\n" + title + "\n" + format_table(columns, rows)).c_str(), stdout);
+}
+
+void print_head(const json& run, double now) {
+  const std::string reason = field(run["plan"], "reason");
+  const int64_t ranks = run["world_size"];
+  Rows rows = {{"status", status_line(run, now)},
+               {"message", field(run, "message")},
+               {"strategy", fmt::format("{} on {} rank{}{}", plain(run["strategy"]), ranks, ranks == 1 ? "" : "s",
+                                        reason.empty() ? "" : ": " + reason)},
+               {"steps", run["steps"].dump() +
+                             (run["final_loss"].is_null() ? "" : ", loss " + quantity("loss", run["final_loss"]))},
+               {"resumed", field(run, "resumed_from")},
+               {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
+               {"notes", field(run, "notes")},
+               {"folder", field(run, "run_dir")},
+               {"command", join(run["argv"].get<std::vector<std::string>>(), " ")},
+               {"from", field(run, "working_directory")},
+               {"code", git_line(run["git"])},
+               {"build", field(run, "build_id")}};
+  std::erase_if(rows, [](const auto& row) { return row[1].empty(); });
+  for (auto& row : rows) row[0] = "  " + row[0];
+  std::printf("%s  %s\n%s", one_line(plain(run["name"])).c_str(), plain(run["id"]).c_str(),
+              format_table({{}, {"", false, true}}, rows).c_str());
+}
+
+void print_curve(const Ledger& ledger, const json& run) {
+  if (!run["metrics"].contains("loss")) return;
+  const int width = terminal_width(STDOUT_FILENO);
+  const int columns = width > 0 ? std::clamp(width - 16, 20, 100) : 60;
+  std::printf("\nloss\n%s", draw_curve(ledger.points(run["id"], "loss"), {columns, 6}, utf8_locale()).c_str());
+}
+
+void print_metrics(const json& run) {
+  Rows rows;
+  for (const auto& [name, value] : run["metrics"].items())
+    rows.push_back(
+        {"  " + name, quantity(name, value["last"]), quantity(name, value["min"]), quantity(name, value["max"])});
+  print_section("metrics", {{}, {"last", true}, {"min", true}, {"max", true}}, rows);
+}
+
+/// What was expected beside what came, where both are plain values.
+void print_prediction(const json& run) {
+  Rows rows;
+  if (run["predicted"].is_object())
+    for (const auto& [name, value] : run["predicted"].items())
+      if (!value.is_structured()) {
+        const json measured = run["measured"].is_object() ? run["measured"].value(name, json()) : json();
+        rows.push_back({"  " + name, quantity(name, value), quantity(name, measured)});
+      }
+  print_section("prediction", {{}, {"predicted", true}, {"measured", true}}, rows);
+}
+
+void print_checkpoints(const json& run, double now) {
+  Rows rows;
+  for (const auto& checkpoint : run["checkpoints"])
+    if (checkpoint["exists"] == true)
+      rows.push_back({"  " + plain(checkpoint["path"]), format_ago(checkpoint["time"], now),
+                      checkpoint.contains("bytes") ? quantity("bytes", checkpoint["bytes"]) : ""});
+  print_section("checkpoints", {{}, {}, {"", true}}, rows);
+}
+
+void print_attempts(const json& run, double now) {
+  if (run["attempts"].size() < 2) return;
+  Rows rows;
+  for (const auto& attempt : run["attempts"]) {
+    const double started = attempt["started"],
+                 ended = attempt["ended"].is_null() ? now : attempt["ended"].get<double>();
+    rows.push_back({"  " + attempt["number"].dump(), format_ago(started, now), format_duration(ended - started),
+                    fmt::format("process {} on {}", attempt["pid"].get<int64_t>(), plain(attempt["host"])),
+                    field(attempt, "reason")});
+  }
+  print_section("attempts", {{}, {}, {"", true}, {}, {"", false, true}}, rows);
+}
+
+void print_events(const json& run, double now) {
+  const auto& events = run["events"];
+  Rows rows;
+  for (size_t i = events.size() > events_shown ? events.size() - events_shown : 0; i < events.size(); ++i) {
+    json rest = events[i];
+    for (const char* told : {"time", "kind", "event"}) rest.erase(told);
+    rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["kind"]),
+                    rest.contains("message") ? plain(rest["message"]) : rest.dump()});
+  }
+  const std::string title =
+      events.size() > events_shown ? fmt::format("events (the last {} of {})", events_shown, events.size()) : "events";
+  print_section(title, {{}, {}, {"", false, true}}, rows);
+}
+
+ExitCode show(const std::string& text, bool as_json) {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  json run = ledger.show(ledger.find_run(text));
+  if (as_json) {
+    run["schema"] = 1;
+    std::puts(run.dump().c_str());
+    return ExitCode::done;
+  }
+  const double now = wall_seconds();
+  print_head(run, now);
+  print_curve(ledger, run);
+  print_metrics(run);
+  print_prediction(run);
+  print_checkpoints(run, now);
+  print_attempts(run, now);
+  print_events(run, now);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_show(CLI::App& app) {
+  struct Options {
+    std::string run;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("run", options->run, "A run's id, the beginning or end of one, a name, or \"last\"")->required();
+  app.add_flag("--json", options->json, "Print everything as one JSON line");
+  return [options] { return show(options->run, options->json); };
 }
 
 }  // namespace runner

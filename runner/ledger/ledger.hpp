@@ -14,19 +14,19 @@ struct NewRun {
   std::string name;
   std::vector<std::string> tags;
   std::string notes;
-  std::string run_dir_root;       ///< the run's folder is made as ROOT/<id>
-  std::string recipe_source;      ///< the TOML as the user gave it
-  std::string resolved;           ///< resolved.toml
-  nlohmann::json config;          ///< recipe_to_json
+  std::string run_dir_root;   ///< the run's folder is made as ROOT/<id>
+  std::string recipe_source;  ///< the TOML as the user gave it
+  std::string resolved;       ///< resolved.toml
+  nlohmann::json config;      ///< recipe_to_json
   nlohmann::json origins;
-  nlohmann::json plan;            ///< chosen strategy and why
+  nlohmann::json plan;  ///< chosen strategy and why
   std::string strategy;
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
-  nlohmann::json git;             ///< {commit, branch, dirty, diff_hash} of the working directory, or null
-  nlohmann::json host;            ///< name, kernel, cpu, memory, devices
-  std::optional<std::string> resumed_from;  ///< run id
+  nlohmann::json git;                       ///< {commit, branch, dirty, diff_hash} of the working directory, or null
+  nlohmann::json host;                      ///< name, kernel, cpu, memory, devices
+  std::optional<std::string> resumed_from;  ///< id of the run whose checkpoint this one starts from
 };
 
 struct MetricPoint {
@@ -37,47 +37,68 @@ struct MetricPoint {
 
 struct RunRow {
   std::string id, name, status, strategy;
-  double started = 0;
-  std::optional<double> ended;
-  int64_t steps = 0;
-  std::optional<double> final_loss;
+  double started = 0;                ///< Unix seconds
+  std::optional<double> ended;       ///< of a lost run: its last activity
+  int64_t steps = 0;                 ///< the greatest step that any metric, event or artifact spoke of
+  std::optional<double> final_loss;  ///< the last point of "loss"
   std::vector<std::string> tags;
 };
 
+/// As a row of `runner ls --json`.
+nlohmann::json to_json(const RunRow& row);
+
+/// JSON has neither NaN nor infinities: they become the strings "NaN", "Infinity" and "-Infinity" (as in protobuf's
+/// mapping).
+nlohmann::json json_number(double value);
+
 /// Writer and reader. Writes are queued and committed at most 0.5 s apart by a background thread (BEGIN IMMEDIATE,
-/// busy_timeout); begin_run, finish_run and flush return once committed. Throws Error(environment) naming the file.
+/// busy_timeout); begin_run, begin_attempt, finish_run, reopen_run and flush return once committed, safe from a power
+/// failure. Reading sees what is committed. Many processes may write one ledger; within a process, one thread at a time
+/// calls this. Throws Error(environment) naming the file. On a network filesystem, where a write-ahead log cannot be
+/// shared, a rollback journal is used.
 class Ledger {
  public:
   enum class Mode { read, write };
-  /// `home` = .runner or RUNNER_HOME. Creates and migrates the file in write mode; a newer schema than ours is refused by name.
-  /// In read mode a missing file is an empty ledger. Opening marks runs whose supervisor is gone (boot id, pid, start time)
-  /// as lost, with their last activity as end.
+  /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. Read mode: a missing file is an empty
+  /// ledger, an older schema is migrated too. A newer schema than ours is refused by name. Opening marks runs whose
+  /// supervisor is gone (boot id, pid, start time; on another host: no heartbeat for 5 minutes) as lost, with their
+  /// last activity as end; where the file cannot be written they are shown so all the same.
   Ledger(const std::string& home, Mode mode);
-  ~Ledger();
+  ~Ledger();  ///< commits what is queued
 
-  /// Commits the row and returns the run's id (sortable, short, unique, e.g. "20261121-065403-k3f9").
+  /// Commits the row, makes the run's folder, and returns its id (sortable by UTC start, short, unique, e.g.
+  /// "20261121-065403-k3f9"; the last four characters are unique in the ledger). The run is this process's from now on.
   std::string begin_run(const NewRun& run);
-  /// A new attempt (process group start) of a run: host, boot id, pid, start time.
-  int64_t begin_attempt(const std::string& run, const std::string& reason);
+  /// A new attempt (process group start) of a run: host, boot id, pid, start time. Points after `from_step` are
+  /// dropped: this attempt computes them again. Returns the attempt's number, from 1.
+  int64_t begin_attempt(const std::string& run, const std::string& reason,
+                        std::optional<int64_t> from_step = std::nullopt);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
+  /// An integer "step" among the fields counts towards the run's steps, here and in artifact().
   void event(const std::string& run, const std::string& kind, const nlohmann::json& fields);
+  /// Checkpoints are artifacts of kind "checkpoint"; `path` is absolute, or relative to the run's folder; what
+  /// lies in that folder is kept relative to it.
   void artifact(const std::string& run, const std::string& kind, const std::string& path, const nlohmann::json& fields);
   /// Keeps a JSON value beside the row: "measured", "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
+  /// May be called as often as one likes; every other write of a run is a heartbeat too.
   void heartbeat(const std::string& run);
   /// finished | failed | interrupted | preempted.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message);
-  /// resume: back to running.
+  /// resume: back to running, as this process's. Throws Error(usage) when the run is still running, naming host and
+  /// pid.
   void reopen_run(const std::string& run);
   void flush();
 
   std::vector<RunRow> runs() const;  ///< newest last
-  /// An id, a unique prefix or suffix of one, a name (its newest run), "last". Throws Error(usage) with nearest names.
+  /// An id, "last", a name (its newest run), a unique prefix or suffix of an id. Throws Error(usage) with nearest
+  /// names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
   nlohmann::json show(const std::string& run) const;  ///< as house.md fixes `runner show --json`, without "schema"
+  /// By step. Throws Error(usage) with the nearest name when the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;
-  std::vector<std::string> metric_names(const std::string& run) const;
+  std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
 
  private:
   struct Impl;

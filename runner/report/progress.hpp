@@ -1,9 +1,13 @@
-// What a person sees while a run goes on: a bar on a terminal (step, loss, tokens/s, memory, ETA), plain lines otherwise. On stderr.
+// What a person sees while a run goes on: a bar on a terminal (step, loss, tokens/s, memory, ETA), plain lines
+// otherwise. On stderr.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+
+#include "runner/base/clock.hpp"
 
 namespace runner {
 
@@ -17,14 +21,16 @@ struct StepReport {
   double data_wait_share = 0;  ///< of the step's time
 };
 
+/// At most one at a time: log lines step aside for it. Any thread may call it.
 class Progress {
  public:
-  /// total_steps 0 = unknown. `width` 0 = ask the terminal. Colour and bar only when `terminal` (default: log::color()).
   struct Options {
-    int64_t total_steps = 0;
+    int64_t total_steps = 0;        ///< 0 = unknown
     int64_t log_every_n_steps = 1;  ///< plain lines: at most one each n steps and at most two a second
-    int64_t first_step = 0;         ///< > 0 after resume, for the ETA
-    std::optional<bool> terminal;
+    std::optional<bool>
+        terminal;   ///< draw a bar; default: stderr is a terminal that is not dumb. Colour follows log::color()
+    int width = 0;  ///< 0 = ask the terminal at each redraw
+    std::function<double()> clock = steady_seconds;
   };
   explicit Progress(Options options);
   ~Progress();  ///< leaves the last state on the screen and a newline

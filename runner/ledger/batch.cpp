@@ -1,0 +1,102 @@
+#include "runner/ledger/batch.hpp"
+
+#include <algorithm>
+
+namespace runner {
+
+Batch::Batch(sqlite::Database& database)
+    : database_(database),
+      insert_point_(database,
+                    "INSERT INTO metric (run, key, step, value) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (run, key, step) DO UPDATE SET value = excluded.value"),
+      insert_last_(database,
+                   "INSERT INTO metric_last (run, key, step, value, min, max) VALUES (?1, ?2, ?3, ?4, ?4, ?4) "
+                   "ON CONFLICT (run, key) DO UPDATE SET step = excluded.step, value = excluded.value, "
+                   "  min = min(ifnull(min, excluded.min), ifnull(excluded.min, min)), "
+                   "  max = max(ifnull(max, excluded.max), ifnull(excluded.max, max)) "
+                   "WHERE excluded.step > metric_last.step") {}
+
+int64_t Batch::key(const std::string& name) {
+  for (const auto* known : {&keys_, &new_keys_})
+    if (const auto found = known->find(name); found != known->end()) return found->second;
+  database_.run("INSERT INTO key (name) VALUES (?) ON CONFLICT DO NOTHING", name);
+  auto row = database_.query("SELECT key FROM key WHERE name = ?", name);
+  RUNNER_CHECK(row.step());
+  return new_keys_[name] = row.integer(0);
+}
+
+void Batch::points(const Lease& lease, double now, const std::vector<MetricPoint>& points) {
+  int64_t last_step = 0;
+  for (const auto& point : points) {
+    const int64_t key_row = key(point.name);
+    insert_point_.bind(lease.run, key_row, point.step, point.value).step();
+    insert_last_.bind(lease.run, key_row, point.step, point.value).step();
+    if (database_.changes() == 0) out_of_order_.emplace(lease.run, key_row);
+    last_step = std::max(last_step, point.step);
+  }
+  touch(lease, now, last_step);
+}
+
+void Batch::event(const Lease& lease, double now, const std::string& kind, const std::string& fields, int64_t step) {
+  database_.run("INSERT INTO event (run, time, kind, fields) VALUES (?, ?, ?, ?)", lease.run, now, kind, fields);
+  touch(lease, now, step);
+}
+
+void Batch::artifact(const Lease& lease, double now, const std::string& kind, const std::string& path,
+                     const std::string& fields, int64_t step) {
+  database_.run("INSERT INTO artifact (run, time, kind, path, fields) VALUES (?, ?, ?, ?, ?)", lease.run, now, kind,
+                path, fields);
+  touch(lease, now, step);
+}
+
+void Batch::rewind(int64_t run, int64_t step) {
+  database_.run("DELETE FROM metric WHERE run = ? AND step > ?", run, step);
+  database_.run("DELETE FROM metric_last WHERE run = ?", run);
+  refresh_last(run, 0);
+  database_.run("UPDATE run SET steps = min(steps, ?) WHERE run = ?", step, run);
+  for (auto& [lease, activity] : activity_)
+    if (lease.first == run) activity.step = std::min(activity.step, step);
+}
+
+void Batch::refresh_last(int64_t run, int64_t key) {
+  database_.run(
+      "INSERT OR REPLACE INTO metric_last (run, key, step, value, min, max) "
+      "SELECT metric.run, metric.key, metric.step, metric.value, low, high "
+      "FROM (SELECT key, max(step) AS step, min(value) AS low, max(value) AS high FROM metric "
+      "      WHERE run = ?1 AND (?2 = 0 OR key = ?2) GROUP BY key) AS extent "
+      "JOIN metric ON metric.run = ?1 AND metric.key = extent.key AND metric.step = extent.step",
+      run, key);
+}
+
+void Batch::touch(const Lease& lease, double now, int64_t step) {
+  if (lease.attempt == 0) return;  // a remark on a run that is not ours
+  auto& activity = activity_[{lease.run, lease.attempt}];
+  activity.time = std::max(activity.time, now);
+  activity.step = std::max(activity.step, step);
+}
+
+void Batch::close() {
+  for (const auto& [run, key] : out_of_order_) refresh_last(run, key);
+  for (const auto& [lease, activity] : activity_) {
+    const auto [run, attempt] = lease;
+    database_.run("UPDATE attempt SET heartbeat = max(heartbeat, ?) WHERE attempt = ?", activity.time, attempt);
+    database_.run("UPDATE run SET steps = max(steps, ?) WHERE run = ?", activity.step, run);
+    database_.run("UPDATE run SET status = 'running', ended = NULL WHERE run = ? AND status = 'lost'", run);
+    if (database_.changes() > 0) database_.run("UPDATE attempt SET ended = NULL WHERE attempt = ?", attempt);
+  }
+}
+
+void Batch::forget() {
+  new_keys_.clear();
+  out_of_order_.clear();
+  activity_.clear();
+}
+
+void Batch::committed() {
+  keys_.merge(new_keys_);
+  forget();
+}
+
+void Batch::rolled_back() { forget(); }
+
+}  // namespace runner

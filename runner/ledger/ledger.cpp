@@ -1,0 +1,364 @@
+// Opening and writing the ledger.
+#include "runner/ledger/ledger.hpp"
+
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <random>
+#include <string_view>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/ledger/content_hash.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/migrations.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+std::string to_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+/// Whether processes on other machines may have the file open, or its pages cannot be shared: a write-ahead log is
+/// unsafe there.
+bool is_network_filesystem(const fs::path& folder) {
+  struct statfs info {};
+  if (::statfs(folder.c_str(), &info) != 0) return false;
+  constexpr std::array<uint32_t, 11> types = {
+      0x6969,      // NFS
+      0x517b,      // SMB
+      0xff534d42,  // CIFS
+      0xfe534d42,  // SMB 2
+      0x0bd00bd0,  // Lustre
+      0x47504653,  // GPFS
+      0x19830326,  // BeeGFS
+      0x00c36400,  // Ceph
+      0x5346414f,  // AFS
+      0x65735546,  // FUSE
+      0x01021997,  // 9P
+  };
+  return std::find(types.begin(), types.end(), static_cast<uint32_t>(info.f_type)) != types.end();
+}
+
+/// SQLite does not wait its busy timeout for a change of journal mode, so first starts that meet are waited out here.
+void set_journal_mode(sqlite::Database& database, const char* mode) {
+  const double deadline = steady_seconds() + 10;
+  while (true) {
+    try {
+      if (database.text("PRAGMA journal_mode") != mode) database.execute(std::string("PRAGMA journal_mode = ") + mode);
+      return;
+    } catch (const sqlite::Failure& failure) {
+      if (failure.primary() != SQLITE_BUSY || steady_seconds() > deadline) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+/// "20261121-065403-k3f9": UTC, then four characters that are hard to confuse.
+std::string make_id(double now, std::random_device& random) {
+  constexpr std::string_view letters = "23456789abcdefghjkmnpqrstuvwxyz";
+  const auto whole = static_cast<std::time_t>(now);
+  std::tm utc{};
+  ::gmtime_r(&whole, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S-", &utc);
+  std::string id = text;
+  std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
+  for (int i = 0; i < 4; ++i) id += letters[pick(random)];
+  return id;
+}
+
+std::string unused_id(sqlite::Database& database, double now) {
+  std::random_device random;
+  while (true) {
+    std::string id = make_id(now, random);
+    if (!database.query("SELECT 1 FROM run WHERE id LIKE ?", "%" + id.substr(id.rfind('-'))).step()) return id;
+  }
+}
+
+std::string keep_text(sqlite::Database& database, const std::string& content) {
+  std::string hash = content_hash(content);
+  database.run("INSERT INTO config (hash, content) VALUES (?, ?) ON CONFLICT DO NOTHING", hash, content);
+  return hash;
+}
+
+/// Ends the run's earlier attempt and makes this process the owner of a new one, not started yet.
+int64_t claim(sqlite::Database& database, int64_t run, double now) {
+  const ProcessIdentity me = this_process();
+  database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
+  database.run(
+      "INSERT INTO attempt (run, number, host, boot_id, pid_namespace, pid, process_start, started, heartbeat) "
+      "SELECT ?1, 1 + ifnull(max(number), 0), ?2, ?3, ?4, ?5, ?6, ?7, ?7 FROM attempt WHERE run = ?1",
+      run, me.host, me.boot_id, me.pid_namespace, me.pid, me.start_time, now);
+  return database.last_insert_rowid();
+}
+
+/// `path` relative to `folder` where it lies below it: the folder can be moved, and the ledger with it.
+std::optional<std::string> relative_below(const fs::path& folder, const fs::path& path) {
+  const fs::path relative =
+      fs::absolute(path).lexically_normal().lexically_relative(fs::absolute(folder / "").lexically_normal());
+  if (relative.empty() || *relative.begin() == "..") return std::nullopt;
+  return relative.string();
+}
+
+int64_t step_of(const json& fields) {
+  const auto step = fields.is_object() ? fields.find("step") : fields.end();
+  return step != fields.end() && step->is_number_integer() ? step->get<int64_t>() : 0;
+}
+
+}  // namespace
+
+std::string ledger_home() {
+  const char* home = std::getenv("RUNNER_HOME");
+  return home && *home ? home : ".runner";
+}
+
+Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
+  mode == Mode::write ? open_to_write() : open_to_read();
+  if (database) mark_lost();
+  if (mode == Mode::write) writer = std::make_unique<Writer>(sqlite::Database(path, sqlite::Access::existing));
+}
+
+void Ledger::Impl::open_to_write() {
+  std::error_code error;
+  const bool created = fs::create_directories(home, error);
+  if (error) throw environment_error("cannot create the ledger's folder {}: {}", home.string(), error.message());
+  // What a run leaves behind is nothing to commit; a folder of another name that was there before is not ours to mark.
+  const bool ours = created || home.filename() == ".runner";
+  if (ours && !fs::exists(home / ".gitignore")) write_file_atomic(home / ".gitignore", "*\n");
+  database = std::make_unique<sqlite::Database>(path, sqlite::Access::create);
+  schema_version(*database);  // refuses before anything is changed
+  set_journal_mode(*database, is_network_filesystem(home) ? "truncate" : "wal");
+  migrate(*database);
+}
+
+void Ledger::Impl::open_to_read() {
+  if (!fs::exists(path)) return;
+  int64_t version = 0;
+  try {
+    database = std::make_unique<sqlite::Database>(path, sqlite::Access::existing);
+    version = schema_version(*database);
+  } catch (const sqlite::Failure& failure) {
+    // In a folder that cannot be written SQLite cannot set up the log's index; without a log none is needed.
+    const fs::path log = path.string() + "-wal";
+    std::error_code ignored;
+    const bool has_log = fs::exists(log) && fs::file_size(log, ignored) > 0;
+    if ((failure.primary() != SQLITE_CANTOPEN && failure.primary() != SQLITE_READONLY) || has_log) throw;
+    database = std::make_unique<sqlite::Database>(path, sqlite::Access::immutable);
+    version = schema_version(*database);
+  }
+  const auto newest = static_cast<int64_t>(migrations().size());
+  if (version < newest && database->read_only())
+    throw environment_error(
+        "the ledger {} has schema {}, needs {}, and is write-protected: list it once where it can be written",
+        path.string(), version, newest);
+  if (version == 0) {  // a file that another process is about to fill
+    database.reset();
+    return;
+  }
+  migrate(*database);
+}
+
+void Ledger::Impl::mark_lost() {
+  const ProcessIdentity me = this_process();
+  const double now = wall_seconds();
+  auto leases = database->query(
+      "SELECT run.run, attempt.host, boot_id, pid_namespace, pid, process_start, heartbeat FROM run "
+      "JOIN attempt ON attempt.run = run.run AND number = (SELECT max(number) FROM attempt WHERE run = run.run) "
+      "WHERE status = 'running'");
+  while (leases.step()) {
+    const ProcessIdentity owner{leases.text(1), leases.text(2), leases.text(3), leases.integer(4), leases.integer(5)};
+    const double heartbeat = leases.real(6);
+    if (is_gone(owner, heartbeat, me, now)) lost[leases.integer(0)] = heartbeat;
+  }
+  if (lost.empty()) return;
+  try {
+    sqlite::Transaction transaction(*database);
+    for (const auto& [run, heartbeat] : lost) {
+      // The heartbeat is asked for again: somebody may have taken the run up meanwhile.
+      database->run(
+          "UPDATE run SET status = 'lost', ended = ?1 WHERE run = ?2 AND status = 'running' "
+          "AND ?1 = (SELECT max(heartbeat) FROM attempt WHERE run = ?2)",
+          heartbeat, run);
+      if (database->changes() > 0)
+        database->run("UPDATE attempt SET ended = heartbeat WHERE run = ? AND ended IS NULL", run);
+    }
+    transaction.commit();
+    lost.clear();
+  } catch (const sqlite::Failure& failure) {
+    if (failure.primary() == SQLITE_CORRUPT)
+      throw;  // anything else: reading goes on, and `lost` says what it must show
+  }
+}
+
+int64_t Ledger::Impl::row_of(const std::string& id) const {
+  if (database) {
+    auto row = database->query("SELECT run FROM run WHERE id = ?", id);
+    if (row.step()) return row.integer(0);
+  }
+  throw usage_error("there is no run {} in {}", id, path.string());
+}
+
+Lease Ledger::Impl::lease_of(const std::string& id) const {
+  const auto found = leases.find(id);
+  return found != leases.end() ? found->second : Lease{row_of(id), 0};
+}
+
+Lease& Ledger::Impl::own_lease(const std::string& id) {
+  const auto found = leases.find(id);
+  RUNNER_CHECK(found != leases.end(), "run {} was neither begun nor reopened here", id);
+  return found->second;
+}
+
+Writer& Ledger::Impl::to_write() const {
+  RUNNER_CHECK(writer, "{} was opened to read", path.string());
+  return *writer;
+}
+
+Ledger::Ledger(const std::string& home, Mode mode) : impl_(std::make_unique<Impl>(home, mode)) {}
+Ledger::~Ledger() = default;
+
+std::string Ledger::begin_run(const NewRun& run) {
+  const double now = wall_seconds();
+  std::string id;
+  fs::path folder;
+  Lease lease;
+  try {
+    impl_->to_write().commit([&](Batch& batch) {
+      auto& database = batch.database();
+      id = unused_id(database, now);
+      fs::create_directories(run.run_dir_root);
+      fs::create_directory(fs::path(run.run_dir_root) / id);
+      folder = fs::path(run.run_dir_root) / id;
+      database.run(
+          "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
+          "argv, "
+          "build_id, git, host, recipe, resolved, config, origins, plan) "
+          "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+          id, run.name, run.strategy, run.world_size, now, to_text(run.tags), run.notes,
+          relative_below(impl_->home, folder).value_or(fs::absolute(folder).lexically_normal().string()),
+          fs::current_path().string(), to_text(run.argv), run.build_id, to_text(run.git), to_text(run.host),
+          keep_text(database, run.recipe_source), keep_text(database, run.resolved),
+          keep_text(database, to_text(run.config)), keep_text(database, to_text(run.origins)),
+          keep_text(database, to_text(run.plan)));
+      lease.run = database.last_insert_rowid();
+      lease.attempt = claim(database, lease.run, now);
+      if (run.resumed_from)
+        database.run("INSERT INTO edge (source, target, kind) VALUES (?, ?, 'resumed')",
+                     impl_->row_of(*run.resumed_from), lease.run);
+    });
+  } catch (const fs::filesystem_error& error) {
+    throw environment_error("cannot create a run's folder in {}: {}", run.run_dir_root, error.code().message());
+  } catch (...) {
+    std::error_code ignored;
+    if (!folder.empty()) fs::remove(folder, ignored);
+    throw;
+  }
+  impl_->leases[id] = lease;
+  return id;
+}
+
+int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason, std::optional<int64_t> from_step) {
+  const double now = wall_seconds();
+  Lease& lease = impl_->own_lease(run);
+  int64_t number = 0, attempt = 0;
+  impl_->to_write().commit([&](Batch& batch) {
+    auto& database = batch.database();
+    auto claimed = database.query("SELECT 1 FROM attempt WHERE attempt = ? AND reason IS NULL", lease.attempt);
+    attempt = claimed.step() ? lease.attempt : claim(database, lease.run, now);
+    database.run("UPDATE attempt SET reason = ?, from_step = ? WHERE attempt = ?", reason, from_step.value_or(0),
+                 attempt);
+    if (from_step) batch.rewind(lease.run, *from_step);
+    auto row = database.query("SELECT number FROM attempt WHERE attempt = ?", attempt);
+    RUNNER_CHECK(row.step());
+    number = row.integer(0);
+    batch.touch({lease.run, attempt}, now);
+  });
+  lease.attempt = attempt;
+  return number;
+}
+
+void Ledger::metrics(const std::string& run, std::vector<MetricPoint> points) {
+  const double now = impl_->last_write[run] = wall_seconds();
+  impl_->to_write().queue([lease = impl_->lease_of(run), now, points = std::move(points)](Batch& batch) {
+    batch.points(lease, now, points);
+  });
+}
+
+void Ledger::event(const std::string& run, const std::string& kind, const json& fields) {
+  const double now = impl_->last_write[run] = wall_seconds();
+  impl_->to_write().queue([=, lease = impl_->lease_of(run), text = to_text(fields),
+                           step = step_of(fields)](Batch& batch) { batch.event(lease, now, kind, text, step); });
+}
+
+void Ledger::artifact(const std::string& run, const std::string& kind, const std::string& path, const json& fields) {
+  const double now = impl_->last_write[run] = wall_seconds();
+  const std::string stored = relative_below(run_dir(run), path).value_or(path);
+  impl_->to_write().queue([=, lease = impl_->lease_of(run), text = to_text(fields), step = step_of(fields)](
+                              Batch& batch) { batch.artifact(lease, now, kind, stored, text, step); });
+}
+
+void Ledger::annotate(const std::string& run, const std::string& key, const json& value) {
+  impl_->to_write().queue(
+      [lease = impl_->lease_of(run), path = "$.\"" + key + "\"", text = to_text(value)](Batch& batch) {
+        batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path, text,
+                             lease.run);
+      });
+}
+
+void Ledger::heartbeat(const std::string& run) {
+  constexpr double interval = 10;  // far below the lease on other hosts
+  const double now = wall_seconds();
+  const Lease lease = impl_->own_lease(run);
+  double& last = impl_->last_write[run];
+  if (now - last < interval) return;
+  last = now;
+  impl_->to_write().queue([lease, now](Batch& batch) { batch.touch(lease, now); });
+}
+
+void Ledger::finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message) {
+  constexpr std::array<std::string_view, 4> ends = {"finished", "failed", "interrupted", "preempted"};
+  RUNNER_CHECK(std::find(ends.begin(), ends.end(), status) != ends.end(), "{}", status);
+  const double now = wall_seconds();
+  const Lease lease = impl_->own_lease(run);
+  impl_->to_write().commit([&](Batch& batch) {
+    batch.touch(lease, now);
+    batch.database().run("UPDATE run SET status = ?, ended = ?, exit_code = ?, message = ? WHERE run = ?", status, now,
+                         exit_code, message, lease.run);
+    batch.database().run("UPDATE attempt SET ended = ? WHERE attempt = ?", now, lease.attempt);
+  });
+  impl_->leases.erase(run);
+}
+
+void Ledger::reopen_run(const std::string& run) {
+  const double now = wall_seconds();
+  Lease lease{impl_->row_of(run), 0};
+  impl_->to_write().commit([&](Batch& batch) {
+    auto& database = batch.database();
+    auto owner = database.query(
+        "SELECT attempt.host, pid FROM run JOIN attempt ON attempt.run = run.run WHERE run.run = ? AND status = "
+        "'running' "
+        "ORDER BY number DESC",
+        lease.run);
+    if (owner.step())
+      throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
+                        owner.text(0));
+    database.run("UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL WHERE run = ?",
+                 lease.run);
+    lease.attempt = claim(database, lease.run, now);
+  });
+  impl_->leases[run] = lease;
+}
+
+void Ledger::flush() {
+  impl_->to_write().commit([](Batch&) {});
+}
+
+}  // namespace runner

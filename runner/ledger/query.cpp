@@ -1,0 +1,239 @@
+// Reading the ledger.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+template <typename Value>
+json or_null(const std::optional<Value>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+/// A metric's value: NULL in the file is NaN.
+double metric_value(const sqlite::Statement& row, int column) {
+  return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);
+}
+
+constexpr const char* row_query =
+    "SELECT run.run, id, run.name, status, strategy, started, ended, steps, tags, metric_last.run IS NOT NULL, "
+    "metric_last.value "
+    "FROM run LEFT JOIN metric_last ON metric_last.run = run.run "
+    "AND metric_last.key = (SELECT key FROM key WHERE name = 'loss') ";
+
+RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& lost) {
+  RunRow run;
+  run.id = row.text(1);
+  run.name = row.text(2);
+  run.status = row.text(3);
+  run.strategy = row.text(4);
+  run.started = row.real(5);
+  run.ended = row.optional_real(6);
+  run.steps = row.integer(7);
+  run.tags = json::parse(row.text(8)).get<std::vector<std::string>>();
+  if (row.integer(9)) run.final_loss = metric_value(row, 10);
+  if (const auto found = lost.find(row.integer(0)); found != lost.end()) {
+    run.status = "lost";
+    run.ended = found->second;
+  }
+  return run;
+}
+
+json read_metrics(sqlite::Database& database, int64_t run) {
+  json metrics = json::object();
+  auto rows = database.query("SELECT name, value, min, max FROM metric_last JOIN key USING (key) WHERE run = ?", run);
+  while (rows.step())
+    metrics[rows.text(0)] = {{"last", json_number(metric_value(rows, 1))},
+                             {"min", json_number(metric_value(rows, 2))},
+                             {"max", json_number(metric_value(rows, 3))}};
+  return metrics;
+}
+
+json read_attempts(sqlite::Database& database, int64_t run) {
+  json attempts = json::array();
+  auto rows = database.query(
+      "SELECT number, reason, from_step, host, pid, started, heartbeat, ended FROM attempt WHERE run = ? ORDER BY "
+      "number",
+      run);
+  while (rows.step())
+    attempts.push_back({{"number", rows.integer(0)},
+                        {"reason", rows.is_null(1) ? json(nullptr) : json(rows.text(1))},
+                        {"from_step", rows.integer(2)},
+                        {"host", rows.text(3)},
+                        {"pid", rows.integer(4)},
+                        {"started", rows.real(5)},
+                        {"heartbeat", rows.real(6)},
+                        {"ended", or_null(rows.optional_real(7))}});
+  return attempts;
+}
+
+json read_events(sqlite::Database& database, int64_t run) {
+  json events = json::array();
+  auto rows = database.query("SELECT time, kind, fields FROM event WHERE run = ? ORDER BY event", run);
+  while (rows.step()) {
+    json event = json::parse(rows.text(2));
+    if (!event.is_object()) event = {{"fields", std::move(event)}};
+    event["time"] = rows.real(0);
+    event["kind"] = rows.text(1);
+    events.push_back(std::move(event));
+  }
+  return events;
+}
+
+/// Checkpoints or everything else. A later word on the same path replaces the earlier one (a restarted run writes a
+/// step again).
+json read_artifacts(sqlite::Database& database, int64_t run, const fs::path& folder, bool checkpoints) {
+  json artifacts = json::array();
+  auto rows = database.query(
+      "SELECT time, kind, path, fields FROM artifact WHERE run = ?1 AND (kind = 'checkpoint') = ?2 "
+      "AND artifact IN (SELECT max(artifact) FROM artifact WHERE run = ?1 GROUP BY kind, path) ORDER BY artifact",
+      run, checkpoints);
+  while (rows.step()) {
+    json artifact = json::parse(rows.text(3));
+    if (!artifact.is_object()) artifact = {{"fields", std::move(artifact)}};
+    artifact["time"] = rows.real(0);
+    if (!checkpoints) artifact["kind"] = rows.text(1);
+    artifact["path"] = rows.text(2);
+    artifact["exists"] = fs::exists(folder / rows.text(2));
+    artifacts.push_back(std::move(artifact));
+  }
+  return artifacts;
+}
+
+}  // namespace
+
+json json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+json to_json(const RunRow& row) {
+  return {{"id", row.id},           {"name", row.name},
+          {"status", row.status},   {"strategy", row.strategy},
+          {"started", row.started}, {"ended", or_null(row.ended)},
+          {"steps", row.steps},     {"final_loss", row.final_loss ? json_number(*row.final_loss) : json(nullptr)},
+          {"tags", row.tags}};
+}
+
+std::vector<RunRow> Ledger::runs() const {
+  std::vector<RunRow> runs;
+  if (!impl_->database) return runs;
+  auto rows = impl_->database->query(std::string(row_query) + "ORDER BY started, run.run");
+  while (rows.step()) runs.push_back(read_row(rows, impl_->lost));
+  return runs;
+}
+
+std::string Ledger::find_run(const std::string& text) const {
+  const std::string file = impl_->path.string();
+  if (text.empty()) throw usage_error("an empty text names no run");
+  std::vector<std::string> ids, similar, matches;
+  std::string newest_of_name;
+  if (impl_->database) {
+    auto rows = impl_->database->query("SELECT id, name FROM run ORDER BY started, run");
+    while (rows.step()) {
+      const std::string id = rows.text(0), name = rows.text(1);
+      if (id == text) return id;
+      if (name == text) newest_of_name = id;
+      if (id.starts_with(text) || id.ends_with(text)) matches.push_back(id);
+      ids.push_back(id);
+      similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
+    }
+  }
+  if (ids.empty()) throw usage_error("there is no run \"{}\": the ledger {} is empty", text, file);
+  if (text == "last") return ids.back();
+  if (!newest_of_name.empty()) return newest_of_name;
+  if (matches.size() == 1) return matches[0];
+  if (matches.size() > 1) {
+    constexpr size_t shown = 5;
+    std::string list = join_or({matches.end() - std::min(shown, matches.size()), matches.end()});
+    if (matches.size() > shown) list += fmt::format(" ({} more)", matches.size() - shown);
+    throw usage_error("\"{}\" names {} runs: {}", text, matches.size(), list);
+  }
+  const auto near = nearest(text, similar);
+  throw usage_error("there is no run \"{}\" in {}{}; `runner ls` lists all", text, file,
+                    near ? fmt::format(": did you mean \"{}\"?", *near) : "");
+}
+
+std::string Ledger::run_dir(const std::string& run) const {
+  const int64_t number = impl_->row_of(run);
+  auto row = impl_->database->query("SELECT folder FROM run WHERE run = ?", number);
+  RUNNER_CHECK(row.step());
+  return (impl_->home / row.text(0)).string();
+}
+
+json Ledger::show(const std::string& run) const {
+  const int64_t number = impl_->row_of(run);
+  auto& database = *impl_->database;
+  auto head = database.query(std::string(row_query) + "WHERE run.run = ?", number);
+  auto rest = database.query(
+      "SELECT exit_code, message, notes, world_size, working_directory, argv, build_id, git, host, "
+      "  (SELECT content FROM config WHERE hash = recipe), (SELECT content FROM config WHERE hash = resolved), "
+      "  (SELECT content FROM config WHERE hash = run.config), (SELECT content FROM config WHERE hash = origins), "
+      "  (SELECT content FROM config WHERE hash = plan), annotations, "
+      "  (SELECT id FROM edge JOIN run AS parent ON parent.run = source WHERE target = run.run AND kind = 'resumed') "
+      "FROM run WHERE run = ?",
+      number);
+  RUNNER_CHECK(head.step() && rest.step());
+  const std::string folder = run_dir(run);
+  json all = to_json(read_row(head, impl_->lost));
+  all.update({{"exit_code", rest.is_null(0) ? json(nullptr) : json(rest.integer(0))},
+              {"message", rest.is_null(1) ? json(nullptr) : json(rest.text(1))},
+              {"notes", rest.text(2)},
+              {"world_size", rest.integer(3)},
+              {"run_dir", folder},
+              {"working_directory", rest.text(4)},
+              {"argv", json::parse(rest.text(5))},
+              {"build_id", rest.text(6)},
+              {"git", json::parse(rest.text(7))},
+              {"host", json::parse(rest.text(8))},
+              {"recipe", rest.text(9)},
+              {"resolved", rest.text(10)},
+              {"config", json::parse(rest.text(11))},
+              {"origins", json::parse(rest.text(12))},
+              {"plan", json::parse(rest.text(13))},
+              {"resumed_from", rest.is_null(15) ? json(nullptr) : json(rest.text(15))},
+              {"predicted", nullptr},
+              {"measured", nullptr}});
+  all.update(json::parse(rest.text(14)));
+  all["metrics"] = read_metrics(database, number);
+  all["attempts"] = read_attempts(database, number);
+  all["checkpoints"] = read_artifacts(database, number, folder, true);
+  all["artifacts"] = read_artifacts(database, number, folder, false);
+  all["events"] = read_events(database, number);
+  return all;
+}
+
+std::vector<std::pair<int64_t, double>> Ledger::points(const std::string& run, const std::string& metric) const {
+  const int64_t number = impl_->row_of(run);
+  std::vector<std::pair<int64_t, double>> points;
+  auto rows = impl_->database->query(
+      "SELECT step, value FROM metric WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?) ORDER BY step",
+      number, metric);
+  while (rows.step()) points.emplace_back(rows.integer(0), metric_value(rows, 1));
+  if (!points.empty()) return points;
+  const auto names = metric_names(run);
+  if (names.empty()) throw usage_error("run {} has no metrics yet", run);
+  const auto near = nearest(metric, names);
+  throw usage_error("run {} has no metric \"{}\"{}; it has {}", run, metric,
+                    near ? fmt::format(": did you mean \"{}\"?", *near) : "", join(names, ", "));
+}
+
+std::vector<std::string> Ledger::metric_names(const std::string& run) const {
+  const int64_t number = impl_->row_of(run);
+  std::vector<std::string> names;
+  auto rows =
+      impl_->database->query("SELECT name FROM metric_last JOIN key USING (key) WHERE run = ? ORDER BY name", number);
+  while (rows.step()) names.push_back(rows.text(0));
+  return names;
+}
+
+}  // namespace runner

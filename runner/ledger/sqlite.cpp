@@ -1,0 +1,119 @@
+#include "runner/ledger/sqlite.hpp"
+
+#include <cstring>
+
+namespace runner::sqlite {
+
+namespace {
+
+constexpr int busy_timeout_ms = 10'000;
+constexpr int first_sound_version = 3'051'003;
+
+std::string explain(const std::filesystem::path& path, sqlite3* handle, int result) {
+  const std::string file = path.string();
+  const char* detail = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
+  const int system_error = handle ? sqlite3_system_errno(handle) : 0;
+  const char* reason = system_error ? std::strerror(system_error) : detail;
+  switch (result & 0xff) {
+    case SQLITE_NOTADB:
+      return fmt::format(
+          "{} is not a ledger: it is not an SQLite database. Move it away, or name another folder with RUNNER_HOME",
+          file);
+    case SQLITE_CORRUPT:
+      return fmt::format(
+          "the ledger {} is damaged ({}). Move it away to start a new one; `sqlite3 {} .recover` may save its rows",
+          file, detail, file);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return fmt::format("the ledger {} has been locked by another process for more than {} s", file,
+                         busy_timeout_ms / 1000);
+    case SQLITE_FULL:
+      return fmt::format("cannot write the ledger {}: the disk is full", file);
+    case SQLITE_READONLY:
+      return fmt::format("cannot write the ledger {}: it is write-protected", file);
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR:
+      return fmt::format("cannot read or write the ledger {}: {}", file, reason);
+    default:
+      return fmt::format("ledger {}: {}", file, detail);
+  }
+}
+
+/// file:PATH?immutable=1, with the characters that mean something in a URI escaped.
+std::string immutable_uri(const std::filesystem::path& path) {
+  std::string uri = "file:";
+  for (char c : std::filesystem::absolute(path).string())
+    uri +=
+        (c == '%' || c == '?' || c == '#') ? fmt::format("%{:02X}", static_cast<unsigned char>(c)) : std::string(1, c);
+  return uri + "?immutable=1";
+}
+
+}  // namespace
+
+Database::Database(const std::filesystem::path& path, Access access) : path_(path) {
+  if (sqlite3_libversion_number() < first_sound_version)
+    throw environment_error(
+        "SQLite {} can lose pages of its write-ahead log; the ledger needs 3.51.3 or later: run scripts/setup",
+        sqlite3_libversion());
+  int flags = SQLITE_OPEN_EXRESCODE;
+  std::string name = path.string();
+  switch (access) {
+    case Access::create:
+      flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+      break;
+    case Access::existing:
+      flags |= SQLITE_OPEN_READWRITE;
+      break;
+    case Access::immutable:
+      flags |= SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
+      name = immutable_uri(path);
+      break;
+  }
+  sqlite3* handle = nullptr;
+  const int result = sqlite3_open_v2(name.c_str(), &handle, flags, nullptr);
+  handle_.reset(handle);
+  check(result);
+  sqlite3_busy_timeout(handle, busy_timeout_ms);
+  execute("PRAGMA foreign_keys = ON");
+}
+
+void Database::check(int result) const {
+  if (result == SQLITE_OK || result == SQLITE_ROW || result == SQLITE_DONE) return;
+  throw Failure(result, explain(path_, handle_.get(), result));
+}
+
+void Database::execute(const std::string& sql) {
+  check(sqlite3_exec(handle_.get(), sql.c_str(), nullptr, nullptr, nullptr));
+}
+
+int64_t Database::integer(std::string_view sql) {
+  Statement statement(*this, sql);
+  RUNNER_CHECK(statement.step(), "{}", sql);
+  return statement.integer(0);
+}
+
+std::string Database::text(std::string_view sql) {
+  Statement statement(*this, sql);
+  RUNNER_CHECK(statement.step(), "{}", sql);
+  return statement.text(0);
+}
+
+Statement::Statement(Database& database, std::string_view sql) : database_(&database) {
+  sqlite3_stmt* handle = nullptr;
+  check(sqlite3_prepare_v2(database.handle(), sql.data(), static_cast<int>(sql.size()), &handle, nullptr));
+  handle_.reset(handle);
+}
+
+bool Statement::step() {
+  const int result = sqlite3_step(handle_.get());
+  if (result != SQLITE_ROW) sqlite3_reset(handle_.get());
+  check(result);
+  return result == SQLITE_ROW;
+}
+
+std::string Statement::text(int column) const {
+  const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));
+  return data ? std::string(data, static_cast<size_t>(sqlite3_column_bytes(handle_.get(), column))) : std::string();
+}
+
+}  // namespace runner::sqlite

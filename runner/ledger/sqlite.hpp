@@ -1,0 +1,150 @@
+// A thin RAII layer over SQLite's C API: connection, statement, transaction. Every failure names the file and what to
+// do.
+#pragma once
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "runner/base/error.hpp"
+
+namespace runner::sqlite {
+
+/// What SQLite reported; `result` is its extended result code.
+class Failure : public Error {
+ public:
+  Failure(int result, const std::string& message) : Error(ExitCode::environment, message), result_(result) {}
+  int result() const { return result_; }
+  int primary() const { return result_ & 0xff; }
+
+ private:
+  int result_;
+};
+
+class Statement;
+
+enum class Access {
+  create,     ///< read and write, the file is made if need be
+  existing,   ///< read and write; SQLite itself falls back to reading where the file is write-protected
+  immutable,  ///< reads a file that nobody can change: no locks, and no files are made beside it
+};
+
+/// One connection. Refuses a SQLite older than 3.51.3, whose write-ahead log can lose pages.
+class Database {
+ public:
+  Database(const std::filesystem::path& path, Access access);
+
+  /// Runs any number of statements that return nothing.
+  void execute(const std::string& sql);
+  /// Runs one statement to its end.
+  template <typename... Values>
+  void run(std::string_view sql, const Values&... values);
+  /// A statement with its parameters bound, ready to be stepped.
+  template <typename... Values>
+  Statement query(std::string_view sql, const Values&... values);
+  /// The first column of the first row.
+  int64_t integer(std::string_view sql);
+  std::string text(std::string_view sql);
+
+  int64_t last_insert_rowid() const { return sqlite3_last_insert_rowid(handle_.get()); }
+  int64_t changes() const { return sqlite3_changes64(handle_.get()); }
+  bool read_only() const { return sqlite3_db_readonly(handle_.get(), "main") == 1; }
+  const std::filesystem::path& path() const { return path_; }
+  sqlite3* handle() const { return handle_.get(); }
+
+  /// Throws Failure unless `result` is a success.
+  void check(int result) const;
+
+ private:
+  struct Close {
+    void operator()(sqlite3* handle) const { sqlite3_close_v2(handle); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<sqlite3, Close> handle_;
+};
+
+/// A prepared statement. Binding starts it over. Must not outlive its Database.
+class Statement {
+ public:
+  Statement(Database& database, std::string_view sql);
+
+  template <typename... Values>
+  Statement& bind(const Values&... values) {
+    sqlite3_reset(handle_.get());
+    int index = 0;
+    (bind_one(++index, values), ...);
+    return *this;
+  }
+  /// True: there is a row. False: done.
+  bool step();
+
+  int64_t integer(int column) const { return sqlite3_column_int64(handle_.get(), column); }
+  double real(int column) const { return sqlite3_column_double(handle_.get(), column); }
+  bool is_null(int column) const { return sqlite3_column_type(handle_.get(), column) == SQLITE_NULL; }
+  std::string text(int column) const;
+  std::optional<double> optional_real(int column) const {
+    return is_null(column) ? std::nullopt : std::optional(real(column));
+  }
+
+ private:
+  template <typename Value>
+  void bind_one(int index, const Value& value) {
+    if constexpr (std::is_integral_v<Value>) {
+      check(sqlite3_bind_int64(handle_.get(), index, static_cast<int64_t>(value)));
+    } else if constexpr (std::is_floating_point_v<Value>) {
+      check(sqlite3_bind_double(handle_.get(), index, value));  // NaN becomes NULL
+    } else if constexpr (std::is_convertible_v<Value, std::string_view>) {
+      std::string_view text = value;
+      check(sqlite3_bind_text64(handle_.get(), index, text.data(), text.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+    } else if constexpr (std::is_same_v<Value, std::nullopt_t>) {
+      check(sqlite3_bind_null(handle_.get(), index));
+    } else {
+      value ? bind_one(index, *value) : bind_one(index, std::nullopt);
+    }
+  }
+  void check(int result) const { database_->check(result); }
+
+  struct Finalize {
+    void operator()(sqlite3_stmt* handle) const { sqlite3_finalize(handle); }
+  };
+  Database* database_;
+  std::unique_ptr<sqlite3_stmt, Finalize> handle_;
+};
+
+/// BEGIN IMMEDIATE: takes the write lock at once, because a read snapshot that turns into a write fails under
+/// contention whatever the busy timeout. Rolls back unless committed.
+class Transaction {
+ public:
+  explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }
+  ~Transaction() {
+    // Some failures (disk full, out of memory) have rolled back by themselves.
+    if (!sqlite3_get_autocommit(database_.handle()))
+      sqlite3_exec(database_.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+  Transaction(const Transaction&) = delete;
+  void commit() { database_.execute("COMMIT"); }
+
+ private:
+  Database& database_;
+};
+
+template <typename... Values>
+Statement Database::query(std::string_view sql, const Values&... values) {
+  Statement statement(*this, sql);
+  statement.bind(values...);
+  return statement;
+}
+
+template <typename... Values>
+void Database::run(std::string_view sql, const Values&... values) {
+  Statement statement = query(sql, values...);
+  while (statement.step()) {
+  }
+}
+
+}  // namespace runner::sqlite

@@ -1,0 +1,89 @@
+#include "runner/ledger/writer.hpp"
+
+#include <chrono>
+#include <iterator>
+
+#include "runner/base/log.hpp"
+
+namespace runner {
+
+namespace {
+constexpr std::chrono::milliseconds batch_interval(500);
+}
+
+Writer::Writer(sqlite::Database database)
+    : database_(std::move(database)),
+      batch_(database_),
+      // Only a write-ahead log survives a power failure without a sync at each commit.
+      background_synchronous_(database_.text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL"),
+      thread_([this] { loop(); }) {}
+
+Writer::~Writer() {
+  {
+    std::lock_guard lock(queue_mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+  if (!queue_.empty())
+    log::warning("{} records could not be written to {} and are lost", queue_.size(), database_.path().string());
+}
+
+void Writer::queue(Change change) {
+  {
+    std::lock_guard lock(queue_mutex_);
+    queue_.push_back(std::move(change));
+  }
+  wake_.notify_one();
+}
+
+void Writer::commit(const Change& change) { write(&change, "FULL"); }
+
+void Writer::write(const Change* last, const char* synchronous) {
+  std::lock_guard transaction_lock(transaction_mutex_);
+  std::vector<Change> changes;
+  {
+    std::lock_guard lock(queue_mutex_);
+    changes.swap(queue_);
+  }
+  if (changes.empty() && !last) return;
+  try {
+    database_.execute(std::string("PRAGMA synchronous = ") + synchronous);
+    sqlite::Transaction transaction(database_);
+    for (const auto& change : changes) change(batch_);
+    if (last) (*last)(batch_);
+    batch_.close();
+    transaction.commit();
+    batch_.committed();
+  } catch (...) {
+    batch_.rolled_back();
+    std::lock_guard lock(queue_mutex_);
+    queue_.insert(queue_.begin(), std::make_move_iterator(changes.begin()), std::make_move_iterator(changes.end()));
+    throw;
+  }
+}
+
+void Writer::write_in_background() {
+  try {
+    write(nullptr, background_synchronous_);
+    if (failing_) log::info("the ledger {} can be written again; nothing was lost", database_.path().string());
+    failing_ = false;
+  } catch (const std::exception& error) {
+    if (!failing_) log::warning("{}; records wait in memory and are written when that is over", error.what());
+    failing_ = true;
+  }
+}
+
+void Writer::loop() {
+  std::unique_lock lock(queue_mutex_);
+  for (bool last = false; !last;) {
+    wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    // The first change opens a batch; what follows within the interval joins it.
+    last = wake_.wait_for(lock, batch_interval, [this] { return stop_; });
+    lock.unlock();
+    write_in_background();
+    lock.lock();
+  }
+}
+
+}  // namespace runner

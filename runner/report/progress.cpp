@@ -1,0 +1,189 @@
+#include "runner/report/progress.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
+#include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/report/progress_line.hpp"
+#include "runner/report/terminal.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr double redraw_interval = 0.1, plain_interval = 0.5;
+constexpr double rate_window = 60;  // seconds of steps that the ETA is taken from
+constexpr const char* erase_line = "\r\x1b[K";
+
+/// One write a line, so that lines of several processes do not mix.
+void put(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n <= 0) return;  // nobody reads; that is no reason to stop a run
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+struct Progress::Impl {
+  explicit Impl(Options given)
+      : options(std::move(given)), terminal(options.terminal.value_or(can_redraw(STDERR_FILENO))) {}
+
+  std::optional<double> eta(double now) const;
+  std::string current_line(double now) const;
+  void draw();
+  void erase();
+  void redraw_if_due(double now);
+  void line(const std::string& text);
+
+  /// The mutex is held from before a log line to after it, so that no redraw comes between.
+  static void before_log_line();
+  static void after_log_line();
+
+  Options options;
+  const bool terminal;
+  std::optional<StepReport> report;
+  std::string phase;
+  double phase_since = 0;
+  std::deque<std::pair<double, int64_t>> history;  ///< (time, step) within rate_window
+  double drawn_at = -1e9, printed_at = -1e9;
+  int64_t printed_step = -1;
+  bool on_screen = false;  ///< the bar is in the terminal's last line
+
+  /// Whom log lines step aside for. The mutex guards it and everything above, and outlives both: another thread may log
+  /// while the display goes away.
+  static Impl* shown;
+  static std::mutex mutex;
+};
+
+Progress::Impl* Progress::Impl::shown = nullptr;
+std::mutex Progress::Impl::mutex;
+
+namespace {
+thread_local bool in_log_line = false;  // not so for a line that began before the display did
+}
+
+void Progress::Impl::before_log_line() {
+  mutex.lock();
+  in_log_line = true;
+  if (shown) shown->erase();
+}
+
+void Progress::Impl::after_log_line() {
+  if (!in_log_line) return;
+  if (shown && shown->terminal) shown->draw();
+  in_log_line = false;
+  mutex.unlock();
+}
+
+std::optional<double> Progress::Impl::eta(double now) const {
+  if (options.total_steps == 0 || history.size() < 2) return std::nullopt;
+  const auto [first_time, first_step] = history.front();
+  const auto [last_time, last_step] = history.back();
+  if (last_step <= first_step) return std::nullopt;
+  const double step_seconds = (last_time - first_time) / static_cast<double>(last_step - first_step);
+  return std::max(0.0, step_seconds * static_cast<double>(options.total_steps - last_step) - (now - last_time));
+}
+
+std::string Progress::Impl::current_line(double now) const {
+  const int width = options.width > 0 ? options.width : std::max(20, terminal_width(STDERR_FILENO));
+  if (!phase.empty()) return cut_to_width(fmt::format("{}  {:.0f} s", phase, now - phase_since), width - 1);
+  if (!report) return "";
+  return bar_line({*report, options.total_steps, eta(now)}, {width, utf8_locale(), log::color()});
+}
+
+void Progress::Impl::draw() {
+  const double now = options.clock();
+  const std::string text = current_line(now);
+  if (text.empty()) return;
+  put(erase_line + text);
+  drawn_at = now;
+  on_screen = true;
+}
+
+void Progress::Impl::erase() {
+  if (on_screen) put(erase_line);
+  on_screen = false;
+}
+
+void Progress::Impl::redraw_if_due(double now) {
+  if (terminal && now - drawn_at >= redraw_interval) draw();
+}
+
+void Progress::Impl::line(const std::string& text) {
+  erase();
+  put(one_line(text) + '\n');
+  if (terminal) draw();
+}
+
+Progress::Progress(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  std::lock_guard lock(Impl::mutex);
+  RUNNER_CHECK(!Impl::shown, "a progress display is already shown");
+  Impl::shown = impl_.get();
+  // Installed for good: a log line that has taken the mutex must find its way to give it back.
+  log::set_interleave(Impl::before_log_line, Impl::after_log_line);
+}
+
+Progress::~Progress() {
+  std::lock_guard lock(Impl::mutex);
+  Impl::shown = nullptr;
+  impl_->phase.clear();
+  if (!impl_->report) {
+    impl_->erase();
+  } else if (impl_->terminal) {
+    impl_->draw();
+    put("\n");
+  } else if (impl_->printed_step != impl_->report->step) {
+    put(plain_line({*impl_->report, impl_->options.total_steps, std::nullopt}) + '\n');
+  }
+}
+
+void Progress::step(const StepReport& report) {
+  std::lock_guard lock(Impl::mutex);
+  const double now = impl_->options.clock();
+  auto& history = impl_->history;
+  if (!history.empty() && report.step <= history.back().second) history.clear();  // a restart goes back
+  history.emplace_back(now, report.step);
+  while (history.size() > 2 && now - history.front().first > rate_window) history.pop_front();
+  impl_->report = report;
+  impl_->phase.clear();
+  if (impl_->terminal) return impl_->redraw_if_due(now);
+  const bool first = impl_->printed_step < 0 || report.step < impl_->printed_step;
+  const bool due = report.step - impl_->printed_step >= impl_->options.log_every_n_steps &&
+                   now - impl_->printed_at >= plain_interval;
+  if (!first && !due) return;
+  put(plain_line({report, impl_->options.total_steps, impl_->eta(now)}) + '\n');
+  impl_->printed_step = report.step;
+  impl_->printed_at = now;
+}
+
+void Progress::validation(int64_t step, double loss) { line(fmt::format("step {}  val_loss {:.4f}", step, loss)); }
+
+void Progress::line(const std::string& text) {
+  std::lock_guard lock(Impl::mutex);
+  impl_->line(text);
+}
+
+void Progress::phase(const std::string& text) {
+  std::lock_guard lock(Impl::mutex);
+  if (text == impl_->phase) return;
+  impl_->phase = one_line(text);
+  impl_->phase_since = impl_->options.clock();
+  if (impl_->terminal)
+    impl_->draw();
+  else
+    put(impl_->phase + '\n');
+}
+
+void Progress::tick() {
+  std::lock_guard lock(Impl::mutex);
+  impl_->redraw_if_due(impl_->options.clock());
+}
+
+}  // namespace runner

@@ -1,0 +1,28 @@
+// One step of a run as one line: with a bar for terminals, plain for logs. Pure text; progress.cpp decides when it is
+// shown.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "runner/report/progress.hpp"
+
+namespace runner {
+
+struct ProgressState {
+  StepReport report;
+  int64_t total_steps = 0;  ///< 0 = unknown
+  std::optional<double> eta_seconds;
+};
+
+/// "step 120/200  loss 1.2345  lr 1.00e-03  12.3 k tokens/s  1.20 GiB  eta 3m 20s", and what is worth a warning.
+std::string plain_line(const ProgressState& state);
+
+struct BarStyle {
+  int width = 80;  ///< of the terminal
+  bool unicode = true;
+  bool color = false;
+};
+/// The same with a bar, never wider than the terminal: what matters least goes first.
+std::string bar_line(const ProgressState& state, const BarStyle& style);
+
+}  // namespace runner

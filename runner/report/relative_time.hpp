@@ -1,0 +1,10 @@
+// Times as a person asks for them: how long ago.
+#pragma once
+#include <string>
+
+namespace runner {
+
+/// "just now", "42 s ago", "5 min ago", "3 h ago", "2 days ago"; after 30 days the date. Both in Unix seconds.
+std::string format_ago(double time, double now);
+
+}  // namespace runner

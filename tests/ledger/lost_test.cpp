@@ -1,0 +1,178 @@
+// Runs whose supervisor is gone are shown as lost, with their last activity as end; living ones never are.
+#include <sys/wait.h>
+#include <catch2/catch_test_macros.hpp>
+#include <csignal>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/ledger/facts.hpp"
+#include "support.hpp"
+
+using namespace runner;
+
+namespace {
+
+/// A child that sleeps until it is killed.
+struct Child {
+  pid_t pid = ::fork();
+  Child() {
+    if (pid == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+  }
+  ~Child() { reap(); }
+  void kill() { ::kill(pid, SIGKILL); }
+  void reap() {
+    if (pid <= 0) return;
+    kill();
+    ::waitpid(pid, nullptr, 0);
+    pid = 0;
+  }
+};
+
+/// A ledger with one running run, whose owner the test then rewrites.
+struct OneRun {
+  LedgerFolder folder;
+  std::string id;
+  OneRun() {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    id = ledger.begin_run(new_run(folder));
+    ledger.begin_attempt(id, "start");
+  }
+  void owner(const std::string& assignments) { folder.raw().execute("UPDATE attempt SET " + assignments); }
+  RunRow listed(Ledger::Mode mode = Ledger::Mode::read) { return Ledger(folder.home(), mode).runs().at(0); }
+  std::string stored_status() { return folder.raw().text("SELECT status FROM run"); }
+};
+
+}  // namespace
+
+TEST_CASE("a process is known by pid and start time, and a zombie is none") {
+  const ProcessIdentity me = this_process();
+  CHECK(me.pid == ::getpid());
+  CHECK(me.start_time > 0);
+  CHECK_FALSE(is_gone(me, 0, me, 1e9));
+  ProcessIdentity earlier = me;
+  earlier.start_time -= 1;
+  CHECK(is_gone(earlier, 1e9, me, 1e9));  // the pid was reused
+  ProcessIdentity rebooted = me;
+  rebooted.boot_id = "another";
+  CHECK(is_gone(rebooted, 1e9, me, 1e9));
+
+  Child child;
+  ProcessIdentity it = me;
+  it.pid = child.pid;
+  it.start_time = process_start_time(child.pid).value();
+  CHECK_FALSE(is_gone(it, 0, me, 1e9));
+  child.kill();
+  siginfo_t info;
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(is_gone(it, 1e9, me, 1e9));  // dead, not yet reaped
+  child.reap();
+  CHECK(is_gone(it, 1e9, me, 1e9));
+}
+
+TEST_CASE("another host, or another pid namespace, is judged by its heartbeat") {
+  const ProcessIdentity me = this_process();
+  ProcessIdentity away = me, contained = me;
+  away.host = "elsewhere";
+  away.boot_id = "other";
+  contained.pid_namespace = "pid:[1]";
+  contained.start_time -= 1;
+  for (const auto& owner : {away, contained}) {
+    CHECK_FALSE(is_gone(owner, 1000, me, 1300));
+    CHECK(is_gone(owner, 1000, me, 1301));
+  }
+}
+
+TEST_CASE("a running run is left alone while its supervisor lives") {
+  OneRun run;
+  CHECK(run.listed().status == "running");
+  CHECK(run.listed(Ledger::Mode::write).status == "running");
+  run.owner(fmt::format("host = 'elsewhere', boot_id = 'other', heartbeat = {:.3f}", wall_seconds() - 60));
+  CHECK(run.listed().status == "running");
+}
+
+TEST_CASE("a run whose supervisor is gone is lost at the next listing, and ended when it was last seen") {
+  for (const std::string gone : {"boot_id = 'before the reboot'", "process_start = process_start - 1", "pid = 4194305",
+                                 "host = 'elsewhere', boot_id = 'other'"}) {
+    OneRun run;
+    run.owner(gone + ", heartbeat = 1700000000.25");
+    const RunRow row = run.listed();
+    CHECK(row.status == "lost");
+    CHECK(row.ended == 1700000000.25);
+    CHECK(run.stored_status() == "lost");
+    CHECK(run.folder.raw().query("SELECT ended FROM attempt").bind().step());
+  }
+}
+
+TEST_CASE("every write of a run moves its last activity") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  auto heartbeat = [&] {
+    ledger.flush();
+    auto row = folder.raw().query("SELECT heartbeat FROM attempt");
+    row.step();
+    return row.real(0);
+  };
+  auto forget = [&] { folder.raw().execute("UPDATE attempt SET heartbeat = 1"); };
+  const double start = heartbeat();
+  ledger.metrics(id, {{"loss", 1, 1.0}});
+  CHECK(heartbeat() >= start);
+  forget();
+  ledger.event(id, "note", {{"message", "x"}});
+  CHECK(heartbeat() >= start);
+  forget();
+  ledger.heartbeat(id);  // there was a write just now
+  CHECK(heartbeat() == 1);
+}
+
+TEST_CASE("a run that was taken for lost and still reports is running again") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start");
+  folder.raw().execute("UPDATE run SET status = 'lost', ended = 5; UPDATE attempt SET ended = 5");
+  ledger.metrics(id, {{"loss", 1, 1.0}});
+  ledger.flush();
+  CHECK(ledger.runs()[0].status == "running");
+  CHECK_FALSE(ledger.runs()[0].ended);
+  CHECK(ledger.show(id)["attempts"][0]["ended"].is_null());
+}
+
+TEST_CASE("a lost run can be reopened") {
+  OneRun run;
+  run.owner("pid = 4194305");
+  Ledger ledger(run.folder.home(), Ledger::Mode::write);
+  CHECK(ledger.runs()[0].status == "lost");
+  ledger.reopen_run(run.id);
+  CHECK(ledger.begin_attempt(run.id, "resume", 0) == 2);
+  CHECK(Ledger(run.folder.home(), Ledger::Mode::read).runs()[0].status == "running");
+}
+
+TEST_CASE("a ledger that cannot be written is read, lost runs included") {
+  OneRun run;
+  run.owner("pid = 4194305, heartbeat = 1700000000.5");
+  fs::permissions(run.folder.path, fs::perms(0755));
+  fs::permissions(run.folder.file(), fs::perms(0444));
+  fs::permissions(run.folder.home(), fs::perms(0555));
+  const pid_t child = ::fork();
+  if (child == 0) {  // root writes everywhere, so as nobody
+    int answer = 1;
+    try {
+      if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+      Ledger ledger(run.folder.home(), Ledger::Mode::read);
+      const RunRow row = ledger.runs().at(0);
+      answer = row.status == "lost" && row.ended == 1700000000.5 && ledger.show(run.id)["status"] == "lost" ? 0 : 3;
+    } catch (...) {
+    }
+    ::_exit(answer);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  fs::permissions(run.folder.home(), fs::perms(0755));
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(run.stored_status() == "running");
+}

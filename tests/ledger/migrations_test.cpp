@@ -1,0 +1,178 @@
+// Schemas: the shipped one is frozen, older files are brought to it whole or not at all, foreign and newer ones are
+// refused.
+#include "runner/ledger/migrations.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <map>
+
+#include "runner/base/files.hpp"
+#include "support.hpp"
+
+using namespace runner;
+using sqlite::Access;
+using sqlite::Database;
+
+namespace {
+
+std::map<std::string, std::string> tables_of(Database& database) {
+  std::map<std::string, std::string> tables;
+  auto rows = database.query(
+      "SELECT t.name, group_concat(c.name || ' ' || c.type || iif(c.pk, ' pk', ''), ', ' ORDER BY c.cid) FROM "
+      "pragma_table_list AS t, "
+      "pragma_table_info(t.name) AS c WHERE t.name NOT LIKE 'sqlite%' GROUP BY t.name");
+  while (rows.step()) tables[rows.text(0)] = rows.text(1);
+  return tables;
+}
+
+}  // namespace
+
+TEST_CASE("the schema is the one that was published") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  auto database = folder.raw();
+  const std::map<std::string, std::string> published = {
+      {"artifact", "artifact INTEGER pk, run INTEGER, time REAL, kind TEXT, path TEXT, fields TEXT"},
+      {"attempt",
+       "attempt INTEGER pk, run INTEGER, number INTEGER, reason TEXT, from_step INTEGER, host TEXT, boot_id TEXT, "
+       "pid_namespace TEXT, "
+       "pid INTEGER, process_start INTEGER, started REAL, heartbeat REAL, ended REAL"},
+      {"config", "hash TEXT pk, content TEXT"},
+      {"edge", "source INTEGER pk, target INTEGER pk, kind TEXT pk"},
+      {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT"},
+      {"key", "key INTEGER pk, name TEXT"},
+      {"metric", "run INTEGER pk, key INTEGER pk, step INTEGER pk, value REAL"},
+      {"metric_last", "run INTEGER pk, key INTEGER pk, step INTEGER, value REAL, min REAL, max REAL"},
+      {"run",
+       "run INTEGER pk, id TEXT, name TEXT, status TEXT, strategy TEXT, world_size INTEGER, started REAL, ended REAL, "
+       "steps INTEGER, "
+       "exit_code INTEGER, message TEXT, tags TEXT, notes TEXT, folder TEXT, working_directory TEXT, argv TEXT, "
+       "build_id TEXT, "
+       "git TEXT, host TEXT, recipe TEXT, resolved TEXT, config TEXT, origins TEXT, plan TEXT, annotations TEXT"},
+      {"sweep",
+       "sweep INTEGER pk, id TEXT, name TEXT, status TEXT, seed INTEGER, started REAL, ended REAL, space TEXT, recipe "
+       "TEXT"},
+      {"trial",
+       "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER"}};
+  CHECK(tables_of(database) == published);
+  CHECK(database.integer("PRAGMA user_version") == 2);
+  CHECK(database.integer("PRAGMA application_id") == 0x52554e52);
+  CHECK(database.text("PRAGMA journal_mode") == "wal");
+  CHECK(database.integer("SELECT count(*) FROM pragma_table_list WHERE name = 'metric' AND wr = 1") == 1);
+}
+
+TEST_CASE("the embedded migrations are numbered without gaps and are those of the source tree") {
+  int number = 0;
+  for (const auto& migration : migrations()) {
+    CHECK(std::string(migration.name).starts_with(fmt::format("{:03}_", ++number)));
+    CHECK(migration.sql ==
+          read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/ledger" / (std::string(migration.name) + ".sql")));
+  }
+  CHECK(std::distance(fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "schemas/ledger"), {}) == number);
+}
+
+TEST_CASE("a ledger of an older schema is brought up to date with its rows, also when it is only read") {
+  for (const auto mode : {Ledger::Mode::read, Ledger::Mode::write}) {
+    LedgerFolder folder;
+    fs::create_directories(folder.home());
+    {
+      Database old(folder.file(), Access::create);
+      migrate(old, migrations().first(1));
+      old.execute(
+          "INSERT INTO config VALUES ('h', '{}');"
+          "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
+          "argv, "
+          "build_id, git, host, recipe, resolved, config, origins, plan) VALUES ('20250101-000000-aaaa', 'old', "
+          "'finished', "
+          "'ddp', 1, 5.5, '[]', '', 'runs/x', '/', '[]', '', 'null', 'null', 'h', 'h', 'h', 'h', 'h');"
+          "INSERT INTO key VALUES (1, 'loss'); INSERT INTO metric VALUES (1, 1, 7, 0.25);"
+          "INSERT INTO metric_last VALUES (1, 1, 7, 0.25, 0.25, 0.25)");
+    }
+    Ledger ledger(folder.home(), mode);
+    REQUIRE(ledger.runs().size() == 1);
+    CHECK(ledger.runs()[0].final_loss == 0.25);
+    CHECK(ledger.points("20250101-000000-aaaa", "loss") == std::vector<std::pair<int64_t, double>>{{7, 0.25}});
+    CHECK(folder.raw().integer("PRAGMA user_version") == 2);
+    CHECK(folder.raw().integer("SELECT count(*) FROM trial") == 0);
+  }
+}
+
+TEST_CASE("a migration that fails leaves the file as it was") {
+  LedgerFolder folder;
+  Database database(folder.path / "x.db", Access::create);
+  migrate(database, migrations().first(1));
+  const auto before = tables_of(database);
+  const Migration broken[] = {migrations()[0],
+                              {"002_broken", "CREATE TABLE half (a); INSERT INTO nowhere VALUES (1);"}};
+  CHECK(error_of([&] { migrate(database, broken); }) ==
+        "4: ledger " + (folder.path / "x.db").string() + ": no such table: nowhere");
+  CHECK(tables_of(database) == before);
+  CHECK(database.integer("PRAGMA user_version") == 1);
+  migrate(database);
+  CHECK(database.integer("PRAGMA user_version") == 2);
+}
+
+TEST_CASE("a newer schema is refused by name and left alone") {
+  LedgerFolder folder;
+  { Ledger ledger(folder.home(), Ledger::Mode::write); }
+  folder.raw().execute("PRAGMA user_version = 7");
+  const std::string expected =
+      "4: the ledger " + folder.file().string() +
+      " has schema 7, and this runner knows schemas up to 2 (002_sweeps): it was written by a newer runner. "
+      "Use that one, or name another folder with RUNNER_HOME";
+  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::read); }) == expected);
+  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) == expected);
+  CHECK(folder.raw().integer("PRAGMA user_version") == 7);
+}
+
+TEST_CASE("a file that is no ledger is refused and left alone") {
+  LedgerFolder folder;
+  fs::create_directories(folder.home());
+  const std::string file = folder.file().string();
+  for (const auto mode : {Ledger::Mode::read, Ledger::Mode::write}) {
+    auto open = [&] { Ledger ledger(folder.home(), mode); };
+    const std::string text(5000, 'x');
+    write_file_atomic(file, text);
+    CHECK(error_of(open) ==
+          "4: " + file +
+              " is not a ledger: it is not an SQLite database. Move it away, or name another folder with RUNNER_HOME");
+    CHECK(read_file(file) == text);
+
+    fs::remove(file);
+    Database(file, Access::create).execute("CREATE TABLE theirs (a)");
+    CHECK(error_of(open) ==
+          "4: " + file +
+              " is not a ledger: it is an SQLite database of another program. Move it away, or name another "
+              "folder with RUNNER_HOME");
+    CHECK(folder.raw().text("PRAGMA journal_mode") == "delete");
+
+    fs::remove(file);
+    fs::create_directory(file);
+    CHECK(error_of(open) == "4: cannot read or write the ledger " + file + ": Is a directory");
+    fs::remove(file);
+  }
+  fs::remove_all(folder.home());
+  std::ofstream(folder.home()) << "a file";
+  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) ==
+        "4: cannot create the ledger's folder " + folder.home() + ": Not a directory");
+}
+
+TEST_CASE("a damaged ledger says so and how to save its rows") {
+  LedgerFolder folder;
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    for (int i = 0; i < 20; ++i) ledger.begin_run(new_run(folder));
+  }
+  // Everything behind the first pages is overwritten.
+  const auto size = fs::file_size(folder.file());
+  std::fstream file(folder.file(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096);
+  const std::string garbage(size - 4096, '\x5a');
+  file.write(garbage.data(), static_cast<std::streamsize>(garbage.size()));
+  file.close();
+  const std::string path = folder.file().string();
+  CHECK(error_of([&] { Ledger(folder.home(), Ledger::Mode::read).runs(); }) ==
+        "4: the ledger " + path +
+            " is damaged (database disk image is malformed). Move it away to start a new one; `sqlite3 " + path +
+            " .recover` may save its rows");
+}

@@ -1,0 +1,60 @@
+// What the ledger's tests share: a folder that goes away, a run to begin, and raw access to the file.
+#pragma once
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "runner/base/error.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner {
+
+struct LedgerFolder {
+  std::filesystem::path path;
+  LedgerFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "runner-ledger-XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
+  }
+  ~LedgerFolder() { std::filesystem::remove_all(path); }
+  LedgerFolder(const LedgerFolder&) = delete;
+  std::string home() const { return path / "home"; }
+  std::filesystem::path file() const { return path / "home" / "ledger.db"; }
+  /// The file itself, past the Ledger.
+  sqlite::Database raw() const { return {file(), sqlite::Access::existing}; }
+};
+
+inline NewRun new_run(const LedgerFolder& folder, const std::string& name = "llm_fsdp") {
+  NewRun run;
+  run.name = name;
+  run.tags = {"night", "a \"quoted\" one"};
+  run.notes = "first light";
+  run.run_dir_root = folder.home() + "/runs";
+  run.recipe_source = "[run]\nname = \"" + name + "\"\n";
+  run.resolved = run.recipe_source + "seed = 1234\n";
+  run.config = {{"run", {{"name", name}, {"seed", 1234}}}};
+  run.origins = {{"run.name", "llm.toml:2:1"}, {"run.seed", "default"}};
+  run.plan = {{"strategy", "fsdp"}, {"reason", "asked for"}};
+  run.strategy = "fsdp";
+  run.world_size = 2;
+  run.argv = {"runner", "run", "llm.toml"};
+  run.build_id = "0.1.0+abc";
+  run.git = {{"commit", "0123abcd"}, {"branch", "main"}, {"dirty", true}, {"diff_hash", "ff"}};
+  run.host = {{"name", "box"}, {"cores", 2}};
+  return run;
+}
+
+/// The message of the Error that `action` throws, after its exit code: "2: there is no run ...". "" when it throws
+/// none.
+template <typename Action>
+std::string error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
+  }
+  return "";
+}
+
+}  // namespace runner

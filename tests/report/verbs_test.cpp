@@ -1,0 +1,238 @@
+// runner ls, show and metrics: what they print, and the JSON that scripts rely on.
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+#include <regex>
+
+#include "../ledger/support.hpp"
+#include "capture.hpp"
+#include "runner/base/clock.hpp"
+#include "runner/commands/command.hpp"
+
+namespace runner {
+Action setup_ls(CLI::App& app);
+Action setup_show(CLI::App& app);
+Action setup_metrics(CLI::App& app);
+}  // namespace runner
+
+using namespace runner;
+using nlohmann::json;
+
+namespace {
+
+struct Printed {
+  std::string out, err;
+};
+
+/// Runs a verb as the command line would.
+Printed run_verb(Action (*setup)(CLI::App&), const std::string& arguments) {
+  CLI::App app;
+  Action action = setup(app);
+  app.parse(arguments);
+  Capture err(STDERR_FILENO), out(STDOUT_FILENO);
+  const ExitCode code = action();
+  Printed printed{out.text(), err.text()};
+  CHECK(code == ExitCode::done);
+  return printed;
+}
+
+/// Three runs: finished (with metrics), failed, lost; their times set so that relative times do not move.
+struct ThreeRuns {
+  LedgerFolder folder;
+  Variable home{"RUNNER_HOME", folder.home()};
+  Variable locale{"LC_ALL", "C"};
+  ThreeRuns() {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string good = ledger.begin_run(new_run(folder, "good"));
+    ledger.begin_attempt(good, "start");
+    for (int64_t step = 1; step <= 4; ++step)
+      ledger.metrics(good, {{"loss", step, 5.0 - static_cast<double>(step)}, {"memory_bytes", step, 1 << 20}});
+    ledger.metrics(good, {{"val_loss", 4, 0.1 + 0.2}});
+    ledger.annotate(good, "predicted",
+                    {{"step_seconds", 0.25}, {"tokens_per_s", 10}, {"memory_parts", json::object()}});
+    ledger.annotate(good, "measured", {{"tokens_per_s", 12.5}});
+    std::filesystem::create_directories(ledger.run_dir(good) + "/checkpoints/step-000004");
+    ledger.artifact(good, "checkpoint", "checkpoints/step-000002", {{"step", 2}});
+    ledger.artifact(good, "checkpoint", "checkpoints/step-000004", {{"step", 4}, {"bytes", 2048}});
+    ledger.event(good, "note", {{"event", "note"}, {"rank", 0}, {"message", "hello"}});
+    ledger.finish_run(good, "finished", 0, "");
+    NewRun plain = new_run(folder, "bad");
+    plain.tags.clear();
+    const std::string bad = ledger.begin_run(plain);
+    ledger.begin_attempt(bad, "start");
+    ledger.begin_attempt(bad, "rank 1 was killed by signal 9", 0);
+    ledger.finish_run(bad, "failed", 1, "rank 1 was killed by signal 9");
+    const std::string gone = ledger.begin_run(plain);
+    ledger.metrics(gone, {{"loss", 1, std::numeric_limits<double>::quiet_NaN()}});
+    ledger.flush();
+    auto file = folder.raw();
+    const double now = wall_seconds();
+    const auto rewrite = [&](const std::string& id, const char* new_id, double hours) {
+      file.run("UPDATE run SET id = ?, started = ?, ended = iif(ended IS NULL, NULL, ?) WHERE id = ?", new_id,
+               now - hours * 3600 - 1800, now - hours * 3600 - 1700, id);
+      file.run(
+          "UPDATE attempt SET heartbeat = ?, process_start = process_start - 1 WHERE run = (SELECT run FROM run WHERE "
+          "id = ?)",
+          now - hours * 3600 - 1700, new_id);
+    };
+    rewrite(good, "20261121-060000-aaaa", 30);
+    rewrite(bad, "20261121-070000-bbbb", 20);
+    rewrite(gone, "20261121-080000-cccc", 2);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an empty ledger says how to start a run, on stderr") {
+  LedgerFolder folder;
+  Variable home("RUNNER_HOME", folder.home());
+  const auto printed = run_verb(setup_ls, "");
+  CHECK(printed.out == "");
+  CHECK(printed.err ==
+        "no runs in " + folder.home() + " yet; start one with: runner run RECIPE.toml (runner init writes a recipe)\n");
+  CHECK(run_verb(setup_ls, "--json").out == "{\"runs\":[],\"schema\":1}\n");
+}
+
+TEST_CASE("ls is an aligned table, newest last") {
+  ThreeRuns runs;
+  const auto printed = run_verb(setup_ls, "");
+  CHECK(printed.err == "");
+  CHECK(printed.out ==
+        "ID                    NAME  STATUS    STRATEGY  STARTED     TOOK  STEPS    LOSS  TAGS\n"
+        "20261121-060000-aaaa  good  finished  fsdp      30 h ago  1m 40s      4  1.0000  night, a \"quoted\" one\n"
+        "20261121-070000-bbbb  bad   failed    fsdp      20 h ago  1m 40s      0       -\n"
+        "20261121-080000-cccc  bad   lost      fsdp      2 h ago   1m 40s      1     nan\n");
+  CHECK(run_verb(setup_ls, "-n 1").out ==
+        "ID                    NAME  STATUS  STRATEGY  STARTED    TOOK  STEPS  LOSS\n"
+        "20261121-080000-cccc  bad   lost    fsdp      2 h ago  1m 40s      1   nan\n");
+}
+
+TEST_CASE("ls chooses by status and tags") {
+  ThreeRuns runs;
+  const auto ids = [](const std::string& arguments) {
+    std::vector<std::string> list;
+    const json printed = json::parse(run_verb(setup_ls, arguments + " --json").out);
+    for (const auto& run : printed["runs"]) list.push_back(run["id"].get<std::string>().substr(16));
+    return list;
+  };
+  CHECK(ids("") == std::vector<std::string>{"aaaa", "bbbb", "cccc"});
+  CHECK(ids("--status lost") == std::vector<std::string>{"cccc"});
+  CHECK(ids("--tag night") == std::vector<std::string>{"aaaa"});
+  CHECK(ids("--tag night --tag day").empty());
+  CHECK(ids("-n 2") == std::vector<std::string>{"bbbb", "cccc"});
+  CHECK(run_verb(setup_ls, "--tag day").err == "none of the 3 runs in " + runs.folder.home() + " is like that\n");
+  CHECK(error_of([] { run_verb(setup_ls, "--status finish"); }) ==
+        "2: --status finish: there is no such status, did you mean \"finished\"?; it is one of running, finished, "
+        "failed, interrupted, "
+        "preempted or lost");
+}
+
+TEST_CASE("ls --json has the row that scripts rely on") {
+  ThreeRuns runs;
+  const json list = json::parse(run_verb(setup_ls, "--json").out);
+  CHECK(list["schema"] == 1);
+  const json good = list["runs"][0];
+  CHECK(good.size() == 9);
+  CHECK(good["name"] == "good");
+  CHECK(good["status"] == "finished");
+  CHECK(good["strategy"] == "fsdp");
+  CHECK(good["steps"] == 4);
+  CHECK(good["final_loss"] == 1.0);
+  CHECK(good["tags"] == json{"night", "a \"quoted\" one"});
+  CHECK(good["ended"].get<double>() - good["started"].get<double>() == 100.0);
+  CHECK(list["runs"][1]["final_loss"].is_null());
+  CHECK(list["runs"][2]["final_loss"] == "NaN");
+}
+
+TEST_CASE("show tells what a run was, did and left behind") {
+  ThreeRuns runs;
+  std::string out = run_verb(setup_show, "good").out;
+  out = std::regex_replace(out, std::regex("started [-0-9]+ [:0-9]+"), "started THEN");
+  const std::string folder = runs.folder.home() + "/runs/";
+  CHECK(
+      out.starts_with("good  20261121-060000-aaaa\n"
+                      "  status    finished 30 h ago, took 1m 40s, started THEN\n"
+                      "  strategy  fsdp on 2 ranks: asked for\n"
+                      "  steps     4, loss 1\n"
+                      "  tags      night, a \"quoted\" one\n"
+                      "  notes     first light\n"
+                      "  folder    " +
+                      folder));
+  CHECK(out.find("\n  command   runner run llm.toml\n") != std::string::npos);
+  CHECK(out.find("\n  code      0123abcd on main, with changes that are not committed\n  build     0.1.0+abc\n") !=
+        std::string::npos);
+  CHECK(out.find("\n\nloss\n"
+                 "4 |#\n"
+                 "  |#\n"
+                 "  |##\n"
+                 "  |##.\n"
+                 "  |###\n"
+                 "1 |###.\n"
+                 "   1  4\n"
+                 "\nmetrics\n"
+                 "                    last       min       max\n"
+                 "  loss                 1         1         4\n"
+                 "  memory_bytes  1.00 MiB  1.00 MiB  1.00 MiB\n"
+                 "  val_loss           0.3       0.3       0.3\n"
+                 "\nprediction\n"
+                 "                predicted  measured\n"
+                 "  step_seconds     0.25 s         -\n"
+                 "  tokens_per_s         10      12.5\n"
+                 "\ncheckpoints\n"
+                 "  checkpoints/step-000004  just now  2.00 KiB\n"
+                 "\nevents\n"
+                 "  just now  note  hello\n") != std::string::npos);
+}
+
+TEST_CASE("show tells why a run failed and how often it was started, and of a lost one when it was last seen") {
+  ThreeRuns runs;
+  const std::string failed = run_verb(setup_show, "bbbb").out;
+  CHECK(failed.find(", exit code 1\n  message   rank 1 was killed by signal 9\n") != std::string::npos);
+  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now  [0-9.]+ s  process [0-9]+ on [^ ]+ +start\n  "
+                                             "2 .*rank 1 was killed by signal 9\n")));
+  CHECK(run_verb(setup_show, "cccc")
+            .out.find("  status    lost (its supervisor is gone), last seen 2 h ago, took 1m 40s, started ") !=
+        std::string::npos);
+}
+
+TEST_CASE("show --json has all keys that scripts rely on") {
+  ThreeRuns runs;
+  const json all = json::parse(run_verb(setup_show, "good --json").out);
+  CHECK(all["schema"] == 1);
+  for (const char* key :
+       {"id", "name", "status", "strategy", "started", "ended", "steps", "final_loss", "tags", "config", "origins",
+        "plan", "predicted", "measured", "metrics", "attempts", "checkpoints", "events"})
+    CHECK(all.contains(key));
+  CHECK(all["metrics"]["val_loss"] == json{{"last", 0.1 + 0.2}, {"min", 0.1 + 0.2}, {"max", 0.1 + 0.2}});
+}
+
+TEST_CASE("metrics come as table, CSV and JSON, to the last digit") {
+  ThreeRuns runs;
+  CHECK(run_verb(setup_metrics, "good").out ==
+        "step  loss  memory_bytes             val_loss\n"
+        "   1     4       1048576\n"
+        "   2     3       1048576\n"
+        "   3     2       1048576\n"
+        "   4     1       1048576  0.30000000000000004\n");
+  CHECK(run_verb(setup_metrics, "good --csv --name loss --name val_loss").out ==
+        "step,loss,val_loss\n1,4,\n2,3,\n3,2,\n4,1,0.30000000000000004\n");
+  CHECK(run_verb(setup_metrics, "good --name val_loss --json").out ==
+        "{\"name\":\"val_loss\",\"points\":[[4,0.30000000000000004]],\"run\":\"20261121-060000-aaaa\",\"schema\":1}\n");
+  CHECK(json::parse(run_verb(setup_metrics, "cccc --name loss --json").out)["points"] == json::parse("[[1,\"NaN\"]]"));
+  const json several = json::parse(run_verb(setup_metrics, "good --json").out);
+  CHECK(several["schema"] == 1);
+  CHECK(several["metrics"]["loss"] == json::parse("[[1,4.0],[2,3.0],[3,2.0],[4,1.0]]"));
+  CHECK(several["metrics"].size() == 3);
+  CHECK(run_verb(setup_metrics, "bbbb --json").out ==
+        "{\"metrics\":{},\"run\":\"20261121-070000-bbbb\",\"schema\":1}\n");
+}
+
+TEST_CASE("metrics refuses names that are not there") {
+  ThreeRuns runs;
+  CHECK(
+      error_of([] { run_verb(setup_metrics, "good --name los"); }) ==
+      "2: run 20261121-060000-aaaa has no metric \"los\": did you mean \"loss\"?; it has loss, memory_bytes, val_loss");
+  CHECK(error_of([] { run_verb(setup_metrics, "bbbb"); }) == "2: run 20261121-070000-bbbb has no metrics yet");
+  CHECK(error_of([&] { run_verb(setup_show, "goood"); }) == "2: there is no run \"goood\" in " +
+                                                                runs.folder.file().string() +
+                                                                ": did you mean \"good\"?; `runner ls` lists all");
+}
