@@ -8,28 +8,63 @@
 //   memory      {peak_bytes, rss_peak_bytes}                             every rank, at the end
 //   note        {message}                                                anything a person should read
 //   stopping    {step, reason}                                           global rank 0: a stop was agreed on
-//   failed      {kind, message}                                          any rank; kind: error | usage | environment | nonfinite | oom | collective | crash
-//   finished    {step, final_loss, tokens, train_seconds, time_to_first_step_s (since worker start)}      global rank 0
+//   failed      {kind, message}                                          any rank
+//   finished    {step, final_loss, tokens, train_seconds, time_to_first_step_s}      global rank 0
+//
+// failed.kind is error, usage, environment, nonfinite, oom, collective (noticed that a peer has gone) or crash.
+// time_to_first_step_s counts from the worker's start.
+//
+// JSON has no NaN or infinity: a field that is one travels as {"nonfinite": "nan" | "inf" | "-inf"}. EventSink writes
+// and EventReader undoes that, so both sides see plain doubles. Text that is not UTF-8 arrives with U+FFFD in its
+// place.
 #pragma once
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace runner {
 
-/// The worker's end of the pipe. Never blocks the training thread: lines go through a queue and a writer thread; a pipe whose
-/// reader has gone is noticed (see supervisor_gone) and otherwise ignored. Without RUNNER_EVENT_FD events are dropped.
+/// The worker's end of the pipe. Never blocks the training thread: lines go through a queue and a writer thread; a pipe
+/// whose reader has gone is noticed (see supervisor_gone) and otherwise ignored. Without RUNNER_EVENT_FD events are
+/// dropped. emit, flush and supervisor_gone may be called from any thread.
 class EventSink {
  public:
   /// Reads RUNNER_EVENT_FD. `rank` is put into every event.
   explicit EventSink(int rank);
+  /// Writes to `fd`, which stays the caller's; -1 drops everything.
+  EventSink(int rank, int fd);
   ~EventSink();  ///< flushes
+  EventSink(const EventSink&) = delete;
+  EventSink& operator=(const EventSink&) = delete;
+  /// `fields` is an object. Its "event", "rank" and "time", if any, are replaced.
   void emit(const std::string& kind, nlohmann::json fields = nlohmann::json::object());
-  /// Waits until everything emitted so far is in the pipe (used before _exit).
+  /// Waits until everything emitted so far is in the pipe or the reader is gone (used before _exit).
   void flush();
+  /// A write failed because nobody reads any more.
+  bool supervisor_gone() const;
 
  private:
   struct Impl;
-  Impl* impl_;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The supervisor's end: bytes in, events out. Keeps a partial line until its end comes. Whatever is not an event (not
+/// JSON, no "event", longer than a line may be) becomes a note that quotes it. The rank is the pipe's, whatever the
+/// line says.
+class EventReader {
+ public:
+  explicit EventReader(int rank) : rank_(rank) {}
+  std::vector<nlohmann::json> feed(std::string_view bytes);
+  /// At the end of the pipe: what a worker that died in the middle of a line left.
+  std::vector<nlohmann::json> finish();
+
+ private:
+  nlohmann::json parse(std::string_view line) const;
+  int rank_;
+  std::string partial_;
+  bool skipping_ = false;  ///< inside a line that was too long
 };
 
 }  // namespace runner

@@ -1,0 +1,121 @@
+// Choosing a cluster environment, and holding what it says against what the recipe asks for.
+#include "runner/launch/cluster.hpp"
+
+#include <cstdlib>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/launch/variables.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int default_master_port = 29500;  ///< torch's
+
+const ClusterEnvironment* find_environment(const std::string& name) {
+  for (const auto& environment : cluster_environments())
+    if (name == environment.name) return &environment;
+  return nullptr;
+}
+
+std::string with_number(const char* option, int number) { return fmt::format(fmt::runtime(option), number); }
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+}
+
+const std::vector<ClusterEnvironment>& cluster_environments() {
+  static const std::vector<ClusterEnvironment> all{torchrun_environment, slurm_environment, openmpi_environment,
+                                                   mpich_environment, local_environment};
+  return all;
+}
+
+Placement find_placement(const std::string& wanted, const Environment& environment) {
+  if (wanted != "auto") {
+    if (const auto* named = find_environment(wanted)) return named->read(environment);
+    std::vector<std::string> names{"auto"};
+    for (const auto& known : cluster_environments()) names.emplace_back(known.name);
+    auto near = nearest(wanted, names);
+    throw usage_error("unknown devices.cluster \"{}\": expected {}{}", wanted, join_or(names),
+                      near ? fmt::format("; did you mean \"{}\"?", *near) : "");
+  }
+  for (const auto& candidate : cluster_environments())
+    if (candidate.detect(environment)) return candidate.read(environment);
+  RUNNER_CHECK(false, "the local environment detects always");
+  return {};
+}
+
+void apply_node_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes) {
+  const char* given = options.node_rank     ? "--node-rank"
+                      : options.master_addr ? "--master-addr"
+                      : options.master_port ? "--master-port"
+                                            : nullptr;
+  if (placement.launched) {
+    if (given)
+      throw usage_error(
+          "{} under {}: the launcher already says where this process belongs; leave it out, or set "
+          "devices.cluster = \"local\"",
+          given, find_environment(placement.cluster)->title);
+    return;
+  }
+  if (num_nodes == 1) {
+    if (given) throw usage_error("{} is for several nodes, and the recipe asks for devices.num_nodes = 1", given);
+  } else {
+    if (!options.node_rank || !options.master_addr)
+      throw usage_error(
+          "devices.num_nodes = {} without a launcher: start the same command on each node with --node-rank 0 to {} "
+          "and --master-addr HOST, the host of node 0 ({} is missing); or start it through srun, torchrun or mpirun",
+          num_nodes, num_nodes - 1, options.node_rank ? "--master-addr" : "--node-rank");
+    if (*options.node_rank < 0 || *options.node_rank >= num_nodes)
+      throw usage_error("--node-rank {} is outside 0 to {} (devices.num_nodes = {})", *options.node_rank, num_nodes - 1,
+                        num_nodes);
+    placement.node_rank = *options.node_rank;
+    placement.master_addr = *options.master_addr;
+    placement.master_port = options.master_port.value_or(default_master_port);
+    if (placement.master_port < 1 || placement.master_port > 65535)
+      throw usage_error("--master-port {} is not a port: 1 to 65535", placement.master_port);
+  }
+  placement.num_nodes = num_nodes;
+  placement.local_size = devices_per_node;
+  placement.rank = placement.node_rank * devices_per_node;
+  placement.world_size = num_nodes * devices_per_node;
+}
+
+void check_placement(const Placement& placement, int devices_per_node, int num_nodes) {
+  if (!placement.launched) return;
+  const ClusterEnvironment& cluster = *find_environment(placement.cluster);
+  if (num_nodes > 0 && num_nodes != placement.num_nodes)
+    throw usage_error("the recipe asks for {}, {} started {}: set devices.num_nodes = {}, or ask for {} ({})",
+                      counted(num_nodes, "node"), cluster.title, placement.num_nodes, placement.num_nodes, num_nodes,
+                      with_number(cluster.nodes_option, num_nodes));
+  if (devices_per_node > 0 && devices_per_node != placement.local_size)
+    throw usage_error(
+        "the recipe asks for {} per node, {} started {} on this node: set devices.devices = {} "
+        "(devices.cpu_processes on CPU), or start {} ranks per node ({})",
+        counted(devices_per_node, "device"), cluster.title, counted(placement.local_size, "rank"), placement.local_size,
+        devices_per_node, with_number(cluster.ranks_option, devices_per_node));
+  if (placement.local_size < 1 || placement.world_size != placement.num_nodes * placement.local_size)
+    throw usage_error("{} started {}, which is not {} x {}: every node needs the same number ({})", cluster.title,
+                      counted(placement.world_size, "rank"), counted(placement.num_nodes, "node"),
+                      counted(placement.local_size, "rank"), with_number(cluster.ranks_option, placement.local_size));
+  if (placement.rank != placement.node_rank * placement.local_size + placement.local_rank)
+    throw usage_error("{} did not number the ranks node by node: rank {} of {} is number {} of the {} on its node ({})",
+                      cluster.title, placement.rank, placement.world_size, placement.local_rank, placement.local_size,
+                      with_number(cluster.block_option, placement.local_size));
+}
+
+std::string explicit_indices_warning(const Placement& placement, const std::vector<int>& indices) {
+  if (!placement.launched || indices.empty()) return "";
+  return fmt::format(
+      "devices = [{}] under {}: it already gives each rank its devices, and the indices count within what it shows "
+      "(CUDA_VISIBLE_DEVICES), so they may miss or name another job's; a count says the same: devices = {}",
+      fmt::join(indices, ", "), find_environment(placement.cluster)->title, indices.size());
+}
+
+}  // namespace runner

@@ -1,0 +1,175 @@
+// Both ends of the event pipe: the worker's queue and writer thread, and the supervisor's line reader.
+#include "runner/launch/events.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t line_bytes_max = 1 << 20;
+constexpr size_t quoted_bytes_max = 200;
+
+int event_fd_from_environment() {
+  const char* text = std::getenv("RUNNER_EVENT_FD");
+  int fd = text ? std::atoi(text) : -1;
+  if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // a child of the worker must not keep the pipe open
+  return fd;
+}
+
+json encode(const json& value) {
+  if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
+  double number = value.get<double>();
+  return {{"nonfinite", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
+}
+
+json decode(const json& value) {
+  if (!value.is_object() || value.size() != 1 || !value.contains("nonfinite") || !value["nonfinite"].is_string())
+    return value;
+  return std::strtod(value["nonfinite"].get_ref<const std::string&>().c_str(), nullptr);
+}
+
+}  // namespace
+
+struct EventSink::Impl {
+  int rank, fd;
+  std::mutex mutex;
+  std::condition_variable wake, drained;
+  std::string queue;  ///< whole lines
+  bool writing = false, closing = false, gone = false;
+  std::thread writer;
+
+  Impl(int rank, int fd) : rank(rank), fd(fd) {
+    if (fd < 0) return;
+    // The writer inherits a mask with every signal blocked: the worker's handlers stay on its own threads, and a write
+    // to a pipe without a reader gives EPIPE instead of a deadly SIGPIPE.
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    writer = std::thread([this] { run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      wake.wait(lock, [&] { return closing || !queue.empty(); });
+      if (queue.empty()) return;
+      std::string lines = std::exchange(queue, {});
+      writing = true;
+      lock.unlock();
+      bool written = write_all(lines);
+      lock.lock();
+      writing = false;
+      gone = gone || !written;
+      drained.notify_all();
+    }
+  }
+
+  bool write_all(std::string_view bytes) const {
+    while (!bytes.empty()) {
+      ssize_t n = ::write(fd, bytes.data(), bytes.size());
+      if (n >= 0) {
+        bytes.remove_prefix(static_cast<size_t>(n));
+      } else if (errno == EAGAIN) {
+        pollfd writable{fd, POLLOUT, 0};
+        ::poll(&writable, 1, -1);
+      } else if (errno != EINTR) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+EventSink::EventSink(int rank) : EventSink(rank, event_fd_from_environment()) {}
+EventSink::EventSink(int rank, int fd) : impl_(std::make_unique<Impl>(rank, fd)) {}
+
+EventSink::~EventSink() {
+  if (!impl_->writer.joinable()) return;
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->closing = true;
+  }
+  impl_->wake.notify_one();
+  impl_->writer.join();
+}
+
+void EventSink::emit(const std::string& kind, json fields) {
+  if (impl_->fd < 0) return;
+  for (auto& field : fields) field = encode(field);
+  fields["event"] = kind;
+  fields["rank"] = impl_->rank;
+  fields["time"] = wall_seconds();
+  std::string line = fields.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (impl_->gone) return;
+    impl_->queue += line;
+  }
+  impl_->wake.notify_one();
+}
+
+void EventSink::flush() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->drained.wait(lock, [&] { return impl_->gone || (impl_->queue.empty() && !impl_->writing); });
+}
+
+bool EventSink::supervisor_gone() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->gone;
+}
+
+json EventReader::parse(std::string_view line) const {
+  json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (event.is_object() && event.contains("event") && event["event"].is_string()) {
+    for (auto& field : event) field = decode(field);
+  } else {
+    std::string quoted(line.substr(0, quoted_bytes_max));
+    if (line.size() > quoted_bytes_max) quoted += "...";
+    event = {{"event", "note"}, {"message", "not an event: " + quoted}};
+  }
+  if (!event.contains("time") || !event["time"].is_number()) event["time"] = wall_seconds();
+  event["rank"] = rank_;
+  return event;
+}
+
+std::vector<json> EventReader::feed(std::string_view bytes) {
+  std::vector<json> events;
+  while (true) {
+    size_t end = bytes.find('\n');
+    partial_ += bytes.substr(0, end);
+    bool too_long = partial_.size() > line_bytes_max;
+    if (end != std::string_view::npos || too_long) {
+      if (!skipping_ && !partial_.empty()) events.push_back(parse(partial_));
+      partial_.clear();
+      skipping_ = end == std::string_view::npos;
+    }
+    if (end == std::string_view::npos) return events;
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+std::vector<json> EventReader::finish() {
+  std::vector<json> events;
+  if (!skipping_ && !partial_.empty()) events.push_back(parse(partial_));
+  partial_.clear();
+  skipping_ = false;
+  return events;
+}
+
+}  // namespace runner

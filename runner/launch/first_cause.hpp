@@ -1,0 +1,39 @@
+// Which of several failures came first: one rank dies, its peers notice, and only the first is what a person must know.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/error.hpp"
+#include "runner/launch/worker_process.hpp"
+
+namespace runner {
+
+struct Failure {
+  double time = 0;  ///< wall seconds: the event's own, or when the exit was seen
+  int rank = 0;
+  std::string kind;          ///< as in `failed` events; "crash" for an exit without one
+  bool consequence = false;  ///< of another rank's failure, or of our stopping it
+  std::string message;       ///< names the rank
+
+  ExitCode code() const;  ///< usage 2, environment 4, else 1
+  /// The same recipe fails the same way: a usage error, or a loss that became NaN where the recipe says stop.
+  bool hopeless() const { return kind == "usage" || kind == "nonfinite"; }
+};
+
+/// From a `failed` event; kind "collective" is a peer noticing that another rank has gone.
+Failure failure_from_event(const nlohmann::json& event);
+
+/// The earliest that is no consequence; else the earliest. nullptr if there is none.
+const Failure* first_cause(const std::vector<Failure>& failures);
+
+/// "rank 1 was killed by signal 11 (SIGSEGV)", "rank 0 exited with code 7". `oom_suspected` adds the likely reason to a
+/// SIGKILL.
+std::string describe_exit(int rank, const WorkerExit& exit, bool oom_suspected);
+
+/// How often the kernel's out-of-memory killer struck on this machine (/proc/vmstat); nullopt where that is not to be
+/// read.
+std::optional<long> oom_kill_count();
+
+}  // namespace runner

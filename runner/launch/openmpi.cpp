@@ -1,0 +1,37 @@
+// Open MPI's mpirun: ranks from OMPI_COMM_WORLD_*, no address. No MPI library is involved; mpirun only starts
+// processes.
+#include "runner/launch/variables.hpp"
+
+namespace runner {
+
+namespace {
+
+bool detect(const Environment& environment) { return environment("OMPI_COMM_WORLD_SIZE").has_value(); }
+
+Placement read(const Environment& environment) {
+  Variables variables(environment, "Open MPI's mpirun");
+  Placement placement;
+  placement.cluster = "openmpi";
+  placement.launched = true;
+  placement.rank = variables.number({"OMPI_COMM_WORLD_RANK"});
+  placement.world_size = variables.number({"OMPI_COMM_WORLD_SIZE"});
+  placement.local_rank = variables.number({"OMPI_COMM_WORLD_LOCAL_RANK"});
+  placement.local_size = variables.number({"OMPI_COMM_WORLD_LOCAL_SIZE"});
+  // OMPI_COMM_WORLD_NODE_RANK is the rank within the node; the node's number follows from block placement
+  // (check_placement).
+  if (placement.local_size > 0) {
+    placement.node_rank = placement.rank / placement.local_size;
+    placement.num_nodes = placement.world_size / placement.local_size;
+  }
+  placement.job_id = variables.text({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}).value_or("");
+  variables.set_meeting_point(placement, std::nullopt, "openmpi/" + placement.job_id);
+  return placement;
+}
+
+}  // namespace
+
+const ClusterEnvironment openmpi_environment{
+    "openmpi", "Open MPI's mpirun", "a host list of {} hosts", "--map-by ppr:{}:node", "--map-by ppr:{}:node", detect,
+    read};
+
+}  // namespace runner

@@ -1,0 +1,116 @@
+// Slurm: srun starts one of us for each task and tells rank and host list; the address is the step's first host.
+//
+// Only `srun` makes ranks. In a batch script or an interactive shell the variables describe the allocation, not us:
+//   batch script, salloc shell, one task   -> not Slurm's rank: local workers are spawned, as without a launcher
+//   the same with several tasks or nodes   -> refused: the other tasks would never start
+//   `srun --pty bash`, salloc's own step   -> local workers (Slurm's ranks would be one shell)
+//   srun from inside any of them           -> its tasks, whatever the job's name says
+#include <algorithm>
+#include <array>
+
+#include "runner/base/error.hpp"
+#include "runner/launch/hostlist.hpp"
+#include "runner/launch/variables.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr const char* title = "Slurm";
+
+/// Step ids that are no srun of the user's: extern, batch and interactive steps (slurm.h counts down from 0xfffffffe).
+bool special_step(const std::string& step) { return step.size() == 10 && step.starts_with("42949672"); }
+
+bool in_srun_step(const Variables& variables) {
+  auto step = variables.text({"SLURM_STEP_ID", "SLURM_STEPID"});
+  return step && !special_step(*step) && variables.text({"SLURM_PROCID"});
+}
+
+bool in_interactive_step(const Variables& variables) {
+  auto step = variables.text({"SLURM_STEP_ID", "SLURM_STEPID"});
+  return step && special_step(*step) && variables.text({"SLURMD_NODENAME"});
+}
+
+/// `srun --pty bash`: one task that a person types into.
+bool is_shell_task(const Variables& variables) {
+  static constexpr std::array shells{"bash", "sh", "zsh", "fish", "tcsh", "csh", "ksh", "interactive"};
+  std::string job = variables.text({"SLURM_JOB_NAME"}).value_or("");
+  return variables.text({"SLURM_PTY_PORT"}) || std::find(shells.begin(), shells.end(), job) != shells.end();
+}
+
+int allocated_tasks(const Variables& variables) {
+  return variables.optional_number({"SLURM_NTASKS", "SLURM_NPROCS"}).value_or(1);
+}
+int allocated_nodes(const Variables& variables) {
+  return variables.optional_number({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}).value_or(1);
+}
+
+bool detect(const Environment& environment) {
+  Variables variables(environment, title);
+  if (!variables.text({"SLURM_JOB_ID", "SLURM_JOBID"})) return false;
+  if (in_srun_step(variables)) {
+    int tasks = variables.optional_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or(1);
+    return tasks > 1 || !is_shell_task(variables);
+  }
+  return !in_interactive_step(variables) && (allocated_tasks(variables) > 1 || allocated_nodes(variables) > 1);
+}
+
+[[noreturn]] void refuse_without_srun(const Variables& variables, const std::string& job) {
+  throw usage_error(
+      "Slurm allocated {} on {} to job {}, but this process is none of them: it was started without srun. "
+      "Write `srun runner run RECIPE` (one task per device), or set devices.cluster = \"local\" to use this host alone",
+      counted(allocated_tasks(variables), "task"), counted(allocated_nodes(variables), "node"), job);
+}
+
+/// Slurm's own numbers against each other.
+void check_consistent(const Variables& variables, const Placement& placement, const std::vector<int>& tasks_per_node) {
+  int total = 0;
+  for (int tasks : tasks_per_node) total += tasks;
+  if (static_cast<int>(tasks_per_node.size()) != placement.num_nodes || total != placement.world_size)
+    throw environment_error(
+        "Slurm's variables disagree: SLURM_STEP_NUM_TASKS={} and SLURM_STEP_NUM_NODES={}, but "
+        "SLURM_STEP_TASKS_PER_NODE={} means {} on {}",
+        placement.world_size, placement.num_nodes,
+        variables.text({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}).value_or(""), counted(total, "task"),
+        counted(static_cast<int>(tasks_per_node.size()), "node"));
+}
+
+Placement read(const Environment& environment) {
+  Variables variables(environment, title);
+  Placement placement;
+  placement.cluster = "slurm";
+  placement.launched = true;
+  auto job = variables.text({"SLURM_JOB_ID", "SLURM_JOBID"});
+  if (!job) throw environment_error("SLURM_JOB_ID is not set; Slurm sets it: is this process started by srun?");
+  if (!in_srun_step(variables)) refuse_without_srun(variables, *job);
+
+  placement.job_id = *job;
+  placement.rank = variables.number({"SLURM_PROCID"});
+  placement.world_size = variables.number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"});
+  placement.local_rank = variables.number({"SLURM_LOCALID"});
+  placement.node_rank = variables.number({"SLURM_NODEID"});
+  placement.num_nodes = variables.number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
+  auto tasks_text = variables.text({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  if (!tasks_text) throw environment_error("SLURM_TASKS_PER_NODE is not set; Slurm sets it for every rank");
+  std::vector<int> tasks_per_node = expand_counts(*tasks_text);
+  check_consistent(variables, placement, tasks_per_node);
+  if (placement.node_rank >= placement.num_nodes)
+    throw environment_error("SLURM_NODEID={} is beyond the {} nodes of the step", placement.node_rank,
+                            placement.num_nodes);
+  placement.local_size = tasks_per_node[static_cast<size_t>(placement.node_rank)];
+
+  auto nodes = variables.text({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+  std::optional<std::string> first_host;
+  if (nodes) first_host = expand_hostlist(*nodes).front();
+  std::string step = variables.text({"SLURM_STEP_ID", "SLURM_STEPID"}).value_or("");
+  variables.set_meeting_point(placement, first_host, "slurm/" + *job + "." + step);
+  return placement;
+}
+
+}  // namespace
+
+const ClusterEnvironment slurm_environment{
+    "slurm", title, "--nodes={}", "srun --ntasks-per-node={}", "srun --ntasks-per-node={} --distribution=block",
+    detect,  read};
+
+}  // namespace runner

@@ -1,0 +1,41 @@
+// torchrun (torch.distributed.run): every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and an
+// address.
+//
+// Detected by TORCHELASTIC_RUN_ID. Launchers that set the same variables without it (Kubeflow, SageMaker) are chosen by
+// name.
+#include "runner/launch/variables.hpp"
+
+namespace runner {
+
+namespace {
+
+bool detect(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
+
+Placement read(const Environment& environment) {
+  Variables variables(environment, "torchrun");
+  Placement placement;
+  placement.cluster = "torchrun";
+  placement.launched = true;
+  placement.rank = variables.number({"RANK"});
+  placement.world_size = variables.number({"WORLD_SIZE"});
+  placement.local_rank = variables.number({"LOCAL_RANK"});
+  placement.local_size = variables.number({"LOCAL_WORLD_SIZE"});
+  placement.node_rank = variables.number({"GROUP_RANK", "NODE_RANK"});
+  placement.num_nodes = variables.optional_number({"GROUP_WORLD_SIZE"})
+                            .value_or(placement.local_size > 0 ? placement.world_size / placement.local_size : 1);
+  placement.job_id = variables.text({"TORCHELASTIC_RUN_ID"}).value_or("torchrun");
+  std::string port = variables.text({"MASTER_PORT"}).value_or("");
+  variables.set_meeting_point(placement, std::nullopt, "torchrun/" + placement.job_id);
+  // torchrun's agent itself listens on MASTER_PORT (for Python ranks, which share its store); ours meet on one beside
+  // it.
+  if (variables.text({"TORCHELASTIC_USE_AGENT_STORE"}) == "True")
+    placement.master_port = derived_port("torchrun/" + placement.job_id + "/" + port);
+  return placement;
+}
+
+}  // namespace
+
+const ClusterEnvironment torchrun_environment{
+    "torchrun", "torchrun", "--nnodes={}", "--nproc-per-node={}", "--nproc-per-node={}", detect, read};
+
+}  // namespace runner

@@ -1,0 +1,66 @@
+// Reading variables, and the port that every rank of a job derives alike.
+#include "runner/launch/variables.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdint>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+std::optional<std::string> Variables::text(std::initializer_list<const char*> names) const {
+  for (const char* name : names)
+    if (auto value = environment_(name); value && !value->empty()) return value;
+  return std::nullopt;
+}
+
+std::optional<int> Variables::optional_number(std::initializer_list<const char*> names) const {
+  for (const char* name : names) {
+    auto value = environment_(name);
+    if (!value || value->empty()) continue;
+    int number = 0;
+    const char* end = value->data() + value->size();
+    auto [stop, error] = std::from_chars(value->data(), end, number);
+    if (error != std::errc() || stop != end || number < 0)
+      throw environment_error("{}=\"{}\" is not a whole number >= 0 ({} sets it)", name, *value, title_);
+    return number;
+  }
+  return std::nullopt;
+}
+
+int Variables::number(std::initializer_list<const char*> names) const {
+  if (auto value = optional_number(names)) return *value;
+  throw environment_error("{} is not set; {} sets it for every rank: is this process started by it?",
+                          join_or({names.begin(), names.end()}), title_);
+}
+
+void Variables::set_meeting_point(Placement& placement, const std::optional<std::string>& default_addr,
+                                  const std::string& job_key) const {
+  if (auto addr = text({"MASTER_ADDR"}))
+    placement.master_addr = *addr;
+  else if (placement.num_nodes == 1)
+    placement.master_addr = "127.0.0.1";
+  else if (default_addr)
+    placement.master_addr = *default_addr;
+  else
+    throw usage_error(
+        "{} started {} ranks on {} nodes but gives no address to meet at: set MASTER_ADDR to the host of rank 0 for "
+        "every rank",
+        title_, placement.world_size, placement.num_nodes);
+  placement.master_port = optional_number({"MASTER_PORT"}).value_or(derived_port(job_key));
+  if (placement.master_port < 1 || placement.master_port > 65535)
+    throw environment_error("MASTER_PORT={} is not a port: 1 to 65535", placement.master_port);
+}
+
+std::string counted(int count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+
+int derived_port(const std::string& job_key) {
+  uint64_t hash = 14695981039346656037ull;  // FNV-1a: the same on every host and in every build
+  for (unsigned char c : job_key + "/" + std::to_string(::getuid())) hash = (hash ^ c) * 1099511628211ull;
+  return 20000 + static_cast<int>(hash % 12768);
+}
+
+}  // namespace runner

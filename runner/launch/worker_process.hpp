@@ -1,0 +1,69 @@
+// One worker: a child process with its event pipe and its log file.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/launch/descriptor.hpp"
+#include "runner/launch/events.hpp"
+
+namespace runner {
+
+/// How a worker ended.
+struct WorkerExit {
+  int code = 0;    ///< when signal is 0
+  int signal = 0;  ///< that killed it
+};
+
+/// What start() needs.
+struct WorkerCommand {
+  int rank = 0;
+  std::string program;
+  std::vector<std::string> arguments;
+  std::map<std::string, std::string> environment;  ///< on top of ours
+  std::vector<int> inherited;                      ///< further descriptors that the child keeps, at the same number
+  std::string log_file;                            ///< stdout and stderr are appended; stdin is /dev/null
+};
+
+/// Owned by the thread that started it, which must outlive it: the kernel kills the child when that thread ends
+/// (PR_SET_PDEATHSIG), which is how no worker survives a kill -9 of the supervisor.
+/// The child leads a process group of its own. A Ctrl-C on the terminal therefore reaches the supervisor only, and a
+/// kill takes the child's own children too.
+class WorkerProcess {
+ public:
+  /// Throws Error(environment) if the program or its log cannot be opened.
+  explicit WorkerProcess(const WorkerCommand& command);
+  ~WorkerProcess();  ///< kills and reaps
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  int rank() const { return rank_; }
+  bool running() const { return running_; }
+  int event_fd() const { return events_.get(); }  ///< -1 once its end was read
+  /// What is in the pipe now, a mebibyte at most: a flood must not keep us from signals.
+  std::vector<nlohmann::json> read_events();
+  /// Its end, once: kills what is left of its process group, then reaps it.
+  std::optional<WorkerExit> poll_exit();
+  void send(int signal) const;        ///< to the worker
+  void send_group(int signal) const;  ///< to it and its children
+  /// The last lines that it wrote to its log, "" if none.
+  std::string log_tail() const;
+  const std::string& log_file() const { return log_file_; }
+
+ private:
+  pid_t spawn(const WorkerCommand& command, int event_write_end, int log);
+
+  int rank_;
+  pid_t pid_ = -1;
+  bool running_ = false;
+  Descriptor events_;
+  EventReader reader_;
+  std::string log_file_;
+  off_t log_begin_ = 0;  ///< earlier attempts wrote what is before
+};
+
+}  // namespace runner

@@ -1,0 +1,359 @@
+// Cluster environments against each launcher's variables, and the checks against the recipe with their exact texts.
+#include "runner/launch/cluster.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+
+#include "runner/base/error.hpp"
+#include "runner/launch/hostlist.hpp"
+#include "runner/launch/variables.hpp"
+
+using namespace runner;
+
+namespace {
+
+using Map = std::map<std::string, std::string>;
+
+Environment from(Map map) {
+  return [map = std::move(map)](const std::string& name) -> std::optional<std::string> {
+    auto found = map.find(name);
+    return found == map.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+Map with(Map base, const Map& changes) {
+  for (const auto& [name, value] : changes) {
+    if (value == "(unset)")
+      base.erase(name);
+    else
+      base[name] = value;
+  }
+  return base;
+}
+
+/// The message and exit code of what `act` throws, "CODE: message".
+template <typename Act>
+std::string refusal(Act act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
+  }
+  return "accepted";
+}
+std::string refusal_of(const Map& map, const std::string& wanted = "auto") {
+  return refusal([&] { find_placement(wanted, from(map)); });
+}
+
+const Map torchrun{
+    {"TORCHELASTIC_RUN_ID", "none"}, {"RANK", "5"},       {"WORLD_SIZE", "8"},       {"LOCAL_RANK", "1"},
+    {"LOCAL_WORLD_SIZE", "4"},       {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"}, {"MASTER_ADDR", "node-a"},
+    {"MASTER_PORT", "29511"}};
+const Map slurm_step{{"SLURM_JOB_ID", "4242"},
+                     {"SLURM_STEP_ID", "0"},
+                     {"SLURM_PROCID", "5"},
+                     {"SLURM_LOCALID", "1"},
+                     {"SLURM_NODEID", "1"},
+                     {"SLURM_NTASKS", "8"},
+                     {"SLURM_STEP_NUM_TASKS", "8"},
+                     {"SLURM_NNODES", "2"},
+                     {"SLURM_STEP_NUM_NODES", "2"},
+                     {"SLURM_TASKS_PER_NODE", "4(x2)"},
+                     {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"},
+                     {"SLURM_JOB_NODELIST", "gpu[07-08]"},
+                     {"SLURM_STEP_NODELIST", "gpu[07-08]"},
+                     {"SLURM_JOB_NAME", "train"},
+                     {"SLURMD_NODENAME", "gpu08"}};
+/// A batch script: slurmd gives it PROCID 0 of its own, but no step.
+const Map slurm_batch{{"SLURM_JOB_ID", "4242"},
+                      {"SLURM_PROCID", "0"},
+                      {"SLURM_LOCALID", "0"},
+                      {"SLURM_NODEID", "0"},
+                      {"SLURM_NTASKS", "8"},
+                      {"SLURM_NNODES", "2"},
+                      {"SLURM_TASKS_PER_NODE", "4(x2)"},
+                      {"SLURM_JOB_NODELIST", "gpu[07-08]"},
+                      {"SLURM_JOB_NAME", "train"},
+                      {"SLURMD_NODENAME", "gpu07"}};
+const Map openmpi{{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                  {"OMPI_COMM_WORLD_NODE_RANK", "1"},  {"PMIX_NAMESPACE", "1085734913"}};
+const Map mpich{
+    {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "8"}};
+
+}  // namespace
+
+TEST_CASE("host lists expand as Slurm writes them") {
+  using Names = std::vector<std::string>;
+  CHECK(expand_hostlist("host[5-9,12],other") == Names{"host5", "host6", "host7", "host8", "host9", "host12", "other"});
+  CHECK(expand_hostlist("n[008-011]") == Names{"n008", "n009", "n010", "n011"});
+  CHECK(expand_hostlist("r[1-2]n[01-02]-ib") == Names{"r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib"});
+  CHECK(expand_hostlist("one") == Names{"one"});
+  for (const char* bad : {"", "a,,b", "a[", "a[1-", "a[1-2", "a]1[", "a[2-1]", "a[x]", "a[1,]", "a[0-99999999]"}) {
+    INFO(bad);
+    CHECK(refusal([&] { expand_hostlist(bad); }) ==
+          "4: cannot read the host list \"" + std::string(bad) + "\": expected names such as host[5-9,12],other");
+  }
+}
+
+TEST_CASE("task counts expand as Slurm writes them") {
+  CHECK(expand_counts("2(x3),1") == std::vector{2, 2, 2, 1});
+  CHECK(expand_counts("4") == std::vector{4});
+  for (const char* bad : {"", "2(x", "2(x3", "(x3)", "2,", "two"}) {
+    INFO(bad);
+    CHECK(refusal([&] { expand_counts(bad); }) ==
+          "4: cannot read the counts \"" + std::string(bad) + "\": expected numbers such as 2(x3),1");
+  }
+}
+
+TEST_CASE("each launcher is detected, torchrun before Slurm before MPI before nothing") {
+  Map all = slurm_step;
+  all.insert(mpich.begin(), mpich.end());
+  all.insert(openmpi.begin(), openmpi.end());
+  all.insert(torchrun.begin(), torchrun.end());
+  auto cluster = [](const Map& map) { return find_placement("auto", from(map)).cluster; };
+  CHECK(cluster(all) == "torchrun");
+  CHECK(cluster(with(all, {{"TORCHELASTIC_RUN_ID", "(unset)"}})) == "slurm");
+  CHECK(cluster(with(mpich, openmpi)) == "openmpi");
+  CHECK(cluster(mpich) == "mpich");
+  CHECK(cluster({}) == "local");
+  CHECK(cluster({{"RANK", "0"}, {"WORLD_SIZE", "2"}}) == "local");
+  CHECK(find_placement("slurm", from(all)).cluster == "slurm");
+  CHECK(find_placement("local", from(all)).launched == false);
+  CHECK(refusal_of({}, "slrum") ==
+        "2: unknown devices.cluster \"slrum\": expected auto, torchrun, slurm, openmpi, mpich or local; "
+        "did you mean \"slurm\"?");
+}
+
+TEST_CASE("torchrun: ranks, nodes and address") {
+  Placement p = find_placement("auto", from(torchrun));
+  CHECK(p.launched);
+  CHECK(p.rank == 5);
+  CHECK(p.world_size == 8);
+  CHECK(p.local_rank == 1);
+  CHECK(p.local_size == 4);
+  CHECK(p.node_rank == 1);
+  CHECK(p.num_nodes == 2);
+  CHECK(p.master_addr == "node-a");
+  CHECK(p.master_port == 29511);
+  check_placement(p, 4, 2);
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+    CHECK(refusal_of(with(torchrun, {{name, "(unset)"}})) ==
+          "4: " + std::string(name) + " is not set; torchrun sets it for every rank: is this process started by it?");
+  CHECK(refusal_of(with(torchrun, {{"RANK", "-1"}})) == "4: RANK=\"-1\" is not a whole number >= 0 (torchrun sets it)");
+  CHECK(refusal_of(with(torchrun, {{"MASTER_PORT", "70000"}})) == "4: MASTER_PORT=70000 is not a port: 1 to 65535");
+}
+
+TEST_CASE("torchrun: the agent's own port is not taken, all ranks agree on another") {
+  Map shared = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  int port = find_placement("auto", from(shared)).master_port;
+  CHECK(port != 29511);
+  CHECK(port >= 20000);
+  CHECK(port < 32768);
+  CHECK(find_placement("auto", from(with(shared, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"GROUP_RANK", "0"}})))
+            .master_port == port);
+  CHECK(find_placement("auto", from(with(shared, {{"MASTER_PORT", "29512"}}))).master_port != port);
+}
+
+TEST_CASE("Slurm: ranks, nodes, the first host and a port that all tasks derive alike") {
+  Placement p = find_placement("auto", from(slurm_step));
+  CHECK(p.launched);
+  CHECK(p.rank == 5);
+  CHECK(p.world_size == 8);
+  CHECK(p.local_rank == 1);
+  CHECK(p.local_size == 4);
+  CHECK(p.node_rank == 1);
+  CHECK(p.num_nodes == 2);
+  CHECK(p.master_addr == "gpu07");
+  CHECK(p.job_id == "4242");
+  CHECK(p.master_port == derived_port("slurm/4242.0"));
+  check_placement(p, 4, 2);
+  Placement named =
+      find_placement("auto", from(with(slurm_step, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4000"}})));
+  CHECK(named.master_addr == "10.0.0.7");
+  CHECK(named.master_port == 4000);
+  CHECK(find_placement("auto", from(with(slurm_step, {{"SLURM_STEP_ID", "1"}}))).master_port != p.master_port);
+}
+
+TEST_CASE("Slurm: a step on one node meets on the loopback, whatever the host is called") {
+  Map one = with(slurm_step, {{"SLURM_NODEID", "0"},
+                              {"SLURM_STEP_NUM_NODES", "1"},
+                              {"SLURM_STEP_NUM_TASKS", "4"},
+                              {"SLURM_STEP_TASKS_PER_NODE", "4"},
+                              {"SLURM_PROCID", "1"},
+                              {"SLURM_STEP_NODELIST", "gpu07"}});
+  Placement p = find_placement("auto", from(one));
+  CHECK(p.master_addr == "127.0.0.1");
+  CHECK(p.num_nodes == 1);  // the job has two, the step has one
+  CHECK(p.world_size == 4);
+}
+
+TEST_CASE("Slurm: several tasks without srun are refused, one task runs locally") {
+  CHECK(refusal_of(slurm_batch) ==
+        "2: Slurm allocated 8 tasks on 2 nodes to job 4242, but this process is none of them: it was started without "
+        "srun. Write "
+        "`srun runner run RECIPE` (one task per device), or set devices.cluster = \"local\" to use this host alone");
+  Map salloc = with(slurm_batch,
+                    {{"SLURM_PROCID", "(unset)"}, {"SLURMD_NODENAME", "(unset)"}, {"SLURM_JOB_NAME", "interactive"}});
+  CHECK(refusal_of(salloc).starts_with("2: Slurm allocated 8 tasks on 2 nodes"));
+  Map one_task = with(slurm_batch, {{"SLURM_NTASKS", "1"}, {"SLURM_NNODES", "1"}});
+  CHECK(find_placement("auto", from(one_task)).cluster == "local");
+  CHECK(find_placement("auto", from(with(one_task, {{"SLURM_NTASKS", "(unset)"}}))).cluster == "local");
+  CHECK(find_placement("local", from(slurm_batch)).cluster == "local");
+  CHECK(refusal_of({}, "slurm") == "4: SLURM_JOB_ID is not set; Slurm sets it: is this process started by srun?");
+}
+
+TEST_CASE("Slurm: interactive shells run locally, srun inside them gives ranks") {
+  Map one_task = with(slurm_step, {{"SLURM_PROCID", "0"},
+                                   {"SLURM_LOCALID", "0"},
+                                   {"SLURM_NODEID", "0"},
+                                   {"SLURM_NTASKS", "1"},
+                                   {"SLURM_STEP_NUM_TASKS", "1"},
+                                   {"SLURM_STEP_NUM_NODES", "1"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "1"}});
+  CHECK(find_placement("auto", from(with(one_task, {{"SLURM_JOB_NAME", "bash"}}))).cluster == "local");
+  CHECK(find_placement("auto", from(with(one_task, {{"SLURM_PTY_PORT", "33849"}}))).cluster == "local");
+  CHECK(find_placement("auto", from(one_task)).cluster == "slurm");
+  // salloc that puts its shell on the first node: step 0xfffffffa, with the job's tasks
+  CHECK(find_placement("auto", from(with(slurm_batch, {{"SLURM_STEP_ID", "4294967290"}}))).cluster == "local");
+  // srun inside keeps the shell's job name
+  CHECK(find_placement("auto", from(with(slurm_step, {{"SLURM_JOB_NAME", "interactive"}, {"SLURM_PTY_PORT", "1"}})))
+            .cluster == "slurm");
+}
+
+TEST_CASE("Slurm: variables that contradict each other or miss are named") {
+  CHECK(refusal_of(with(slurm_step, {{"SLURM_LOCALID", "(unset)"}})) ==
+        "4: SLURM_LOCALID is not set; Slurm sets it for every rank: is this process started by it?");
+  CHECK(refusal_of(with(slurm_step, {{"SLURM_PROCID", "x"}})) ==
+        "4: SLURM_PROCID=\"x\" is not a whole number >= 0 (Slurm sets it)");
+  CHECK(refusal_of(with(slurm_step, {{"SLURM_STEP_TASKS_PER_NODE", "4"}})) ==
+        "4: Slurm's variables disagree: SLURM_STEP_NUM_TASKS=8 and SLURM_STEP_NUM_NODES=2, but "
+        "SLURM_STEP_TASKS_PER_NODE=4 means 4 "
+        "tasks on 1 node");
+  CHECK(refusal_of(with(slurm_step, {{"SLURM_NODEID", "2"}})) == "4: SLURM_NODEID=2 is beyond the 2 nodes of the step");
+}
+
+TEST_CASE("Open MPI: one node meets on the loopback, several need MASTER_ADDR") {
+  Placement p = find_placement("auto", from(openmpi));
+  CHECK(p.rank == 1);
+  CHECK(p.local_size == 2);
+  CHECK(p.node_rank == 0);
+  CHECK(p.num_nodes == 1);
+  CHECK(p.master_addr == "127.0.0.1");
+  CHECK(p.master_port == derived_port("openmpi/1085734913"));
+  check_placement(p, 2, 1);
+  Map two = with(openmpi, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  CHECK(refusal_of(two) ==
+        "2: Open MPI's mpirun started 4 ranks on 2 nodes but gives no address to meet at: set MASTER_ADDR to the "
+        "host of rank 0 for every rank");
+  p = find_placement("auto", from(with(two, {{"MASTER_ADDR", "node-a"}})));
+  CHECK(p.node_rank == 1);
+  CHECK(p.master_addr == "node-a");
+  check_placement(p, 2, 2);
+}
+
+TEST_CASE("MPICH: one node meets on the loopback, several need address and port") {
+  Placement p = find_placement("auto", from(mpich));
+  CHECK(p.rank == 1);
+  CHECK(p.num_nodes == 1);
+  CHECK(p.master_addr == "127.0.0.1");
+  CHECK(p.master_port >= 20000);
+  CHECK(p.master_port < 32768);
+  CHECK(find_placement("auto", from(mpich)).master_port == p.master_port);
+  Map two = with(mpich, {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "node-a"}});
+  CHECK(refusal_of(two) ==
+        "2: MPICH's mpirun started 4 ranks on 2 nodes but gives neither an address to meet at nor a job id: set "
+        "MASTER_ADDR (the host of rank 0) and MASTER_PORT for every rank");
+  CHECK(find_placement("auto", from(with(two, {{"MASTER_PORT", "5000"}}))).master_port == 5000);
+}
+
+TEST_CASE("a launcher that differs from the recipe is refused with both sides and the fix") {
+  Placement p = find_placement("auto", from(slurm_step));
+  CHECK(refusal([&] { check_placement(p, 4, 3); }) ==
+        "2: the recipe asks for 3 nodes, Slurm started 2: set devices.num_nodes = 2, or ask for 3 (--nodes=3)");
+  CHECK(refusal([&] { check_placement(p, 8, 2); }) ==
+        "2: the recipe asks for 8 devices per node, Slurm started 4 ranks on this node: set devices.devices = 4 "
+        "(devices.cpu_processes on CPU), or start 8 ranks per node (srun --ntasks-per-node=8)");
+  check_placement(p, 0, 0);  // the recipe leaves both to the launcher
+  CHECK(refusal([&] {
+          check_placement(find_placement("auto", from(torchrun)), 2, 2);
+        }).ends_with("(--nproc-per-node=2)"));
+  CHECK(refusal([&] {
+          check_placement(find_placement("auto", from(openmpi)), 4, 1);
+        }).ends_with("(--map-by ppr:4:node)"));
+  CHECK(refusal([&] { check_placement(find_placement("auto", from(mpich)), 4, 1); }).ends_with("(-ppn 4)"));
+}
+
+TEST_CASE("uneven nodes and ranks dealt round the nodes are refused") {
+  Placement uneven = find_placement(
+      "auto", from(with(slurm_step, {{"SLURM_STEP_NUM_TASKS", "7"}, {"SLURM_STEP_TASKS_PER_NODE", "3,4"}})));
+  CHECK(refusal([&] { check_placement(uneven, 4, 2); }) ==
+        "2: Slurm started 7 ranks, which is not 2 nodes x 4 ranks: every node needs the same number (srun "
+        "--ntasks-per-node=4)");
+  Placement cyclic = find_placement("auto", from(with(slurm_step, {{"SLURM_PROCID", "3"}})));
+  CHECK(refusal([&] { check_placement(cyclic, 4, 2); }) ==
+        "2: Slurm did not number the ranks node by node: rank 3 of 8 is number 1 of the 4 on its node (srun "
+        "--ntasks-per-node=4 "
+        "--distribution=block)");
+}
+
+TEST_CASE("without a launcher the node options place the ranks") {
+  Placement p = find_placement("auto", from({}));
+  apply_node_options(p, {}, 4, 1);
+  CHECK(p.world_size == 4);
+  CHECK(p.local_size == 4);
+  CHECK(p.master_port == 0);
+  check_placement(p, 4, 1);
+
+  p = find_placement("auto", from({}));
+  apply_node_options(p, {.node_rank = 2, .master_addr = "node-a", .master_port = {}}, 4, 3);
+  CHECK(p.rank == 8);
+  CHECK(p.world_size == 12);
+  CHECK(p.node_rank == 2);
+  CHECK(p.master_addr == "node-a");
+  CHECK(p.master_port == 29500);
+}
+
+TEST_CASE("node options that miss or contradict are refused") {
+  auto applied = [](const Map& map, const NodeOptions& options, int nodes) {
+    return refusal([&] {
+      Placement p = find_placement("auto", from(map));
+      apply_node_options(p, options, 4, nodes);
+    });
+  };
+  CHECK(applied({}, {}, 2) ==
+        "2: devices.num_nodes = 2 without a launcher: start the same command on each node with --node-rank 0 to 1 and "
+        "--master-addr "
+        "HOST, the host of node 0 (--node-rank is missing); or start it through srun, torchrun or mpirun");
+  CHECK(applied({}, {.node_rank = 0, .master_addr = {}, .master_port = {}}, 2).find("(--master-addr is missing)") !=
+        std::string::npos);
+  CHECK(applied({}, {.node_rank = 2, .master_addr = "a", .master_port = {}}, 2) ==
+        "2: --node-rank 2 is outside 0 to 1 (devices.num_nodes = 2)");
+  CHECK(applied({}, {.node_rank = 1, .master_addr = "a", .master_port = 0}, 2) ==
+        "2: --master-port 0 is not a port: 1 to 65535");
+  CHECK(applied({}, {.node_rank = {}, .master_addr = "a", .master_port = {}}, 1) ==
+        "2: --master-addr is for several nodes, and the recipe asks for devices.num_nodes = 1");
+  CHECK(applied(torchrun, {.node_rank = 1, .master_addr = {}, .master_port = {}}, 2) ==
+        "2: --node-rank under torchrun: the launcher already says where this process belongs; leave it out, or set "
+        "devices.cluster = "
+        "\"local\"");
+}
+
+TEST_CASE("explicit device indices under a launcher get a warning") {
+  CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {1, 3}) ==
+        "devices = [1, 3] under Slurm: it already gives each rank its devices, and the indices count within what it "
+        "shows "
+        "(CUDA_VISIBLE_DEVICES), so they may miss or name another job's; a count says the same: devices = 2");
+  CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {}).empty());
+  CHECK(explicit_indices_warning(find_placement("auto", from({})), {1, 3}).empty());
+}
+
+TEST_CASE("derived ports differ between jobs and stay below the range of outgoing connections") {
+  CHECK(derived_port("slurm/1.0") == derived_port("slurm/1.0"));
+  CHECK(derived_port("slurm/1.0") != derived_port("slurm/2.0"));
+  for (int job = 0; job < 1000; ++job) {
+    int port = derived_port(std::to_string(job));
+    REQUIRE(port >= 20000);
+    REQUIRE(port < 32768);
+  }
+}

@@ -1,0 +1,301 @@
+// The supervisor against workers that do what real ones may: finish, fail, crash, hang, talk nonsense. In this process.
+#include "runner/launch/supervisor.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+
+#include "runner/base/files.hpp"
+#include "runner/launch/first_cause.hpp"
+#include "runner/launch/shared_resources.hpp"
+#include "temporary_folder.hpp"
+
+using namespace runner;
+using nlohmann::json;
+
+namespace {
+
+/// Supervises fake workers and keeps what came.
+struct Run {
+  TemporaryFolder folder;
+  WorkerGroup group;
+  SupervisorHooks hooks;
+  std::vector<json> events;
+  std::vector<std::string> restarts;
+
+  Run(int local_size, std::vector<std::string> behaviours) {
+    group.worker = FAKE_WORKER;
+    group.arguments = std::move(behaviours);
+    group.local_size = group.world_size = local_size;
+    group.log_dir = (folder.path / "logs").string();
+    group.shm_bytes = 4096;
+    hooks.on_event = [this](const json& event) { events.push_back(event); };
+    hooks.on_restart = [this](WorkerGroup&, int attempt, const std::string& why) {
+      restarts.push_back(std::to_string(attempt) + ": " + why);
+    };
+  }
+  Outcome go() { return supervise(group, hooks); }
+  std::string log(int rank) const { return folder.path / "logs" / ("rank-" + std::to_string(rank) + ".log"); }
+  json event(const std::string& kind, int rank) const {
+    for (const json& event : events)
+      if (event["event"] == kind && event["rank"] == rank) return event;
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("how a run ends decides status and exit code") {
+  struct Row {
+    int ranks;
+    std::vector<std::string> behaviours;
+    const char* status;
+    ExitCode code;
+    int failed_rank;
+  };
+  const std::vector<Row> table{
+      {2, {"*=finish"}, "finished", ExitCode::done, -1},
+      {1, {"*=print-and-exit:3"}, "preempted", ExitCode::preempted, -1},
+      {2, {"1=signal:15", "*=wait"}, "preempted", ExitCode::preempted, -1},
+      {2, {"1=fail:usage:x", "*=wait"}, "failed", ExitCode::usage, 1},
+      {2, {"0=fail:environment:x", "*=wait"}, "failed", ExitCode::environment, 0},
+      {2, {"0=fail:error:x", "*=wait"}, "failed", ExitCode::run_failed, 0},
+      {2, {"1=fail:nonfinite:x", "*=wait"}, "failed", ExitCode::run_failed, 1},
+      {2, {"1=fail:oom:x", "*=wait"}, "failed", ExitCode::run_failed, 1},
+      {1, {"*=fail:collective:x"}, "failed", ExitCode::run_failed, 0},
+      {2, {"1=abort", "*=wait"}, "failed", ExitCode::run_failed, 1},
+      {3, {"2=signal:11", "*=wait"}, "failed", ExitCode::run_failed, 2},
+      {2, {"0=print-and-exit:1", "*=wait"}, "failed", ExitCode::run_failed, 0},
+  };
+  for (const Row& row : table) {
+    Run run(row.ranks, row.behaviours);
+    Outcome outcome = run.go();
+    INFO(row.behaviours.front() << " -> " << outcome.first_cause);
+    CHECK(outcome.status == row.status);
+    CHECK(outcome.code == row.code);
+    CHECK(outcome.failed_rank == row.failed_rank);
+    CHECK(outcome.restarts == 0);
+  }
+}
+
+TEST_CASE("the events of all ranks arrive") {
+  Run run(2, {"*=finish"});
+  run.go();
+  CHECK(run.event("finished", 0)["final_loss"] == 0.1);
+  CHECK(run.event("finished", 1)["step"] == 3);
+}
+
+TEST_CASE("a failed event is the cause, with its rank") {
+  Run run(2, {"1=fail:error:data file vanished", "*=wait"});
+  CHECK(run.go().first_cause == "rank 1: data file vanished");
+  CHECK(run.event("stopping", 0)["step"] == 7);  // the other was asked to stop, not killed
+}
+
+TEST_CASE("a worker without a failed event is told by its exit code and the end of its log") {
+  Run run(1, {"*=print-and-exit:7"});
+  std::string tail;
+  for (int line = 3; line <= 12; ++line) tail += "\nline " + std::to_string(line);
+  CHECK(run.go().first_cause == "rank 0 exited with code 7; the end of " + run.log(0) + ":" + tail);
+}
+
+TEST_CASE("the end of a log belongs to this attempt only") {
+  Run run(1, {"*=print-and-exit:7"});
+  run.go();
+  run.group.arguments = {"*=signal:11"};
+  CHECK(run.go().first_cause == "rank 0 was killed by signal 11 (SIGSEGV); it wrote nothing to " + run.log(0));
+  CHECK(read_file(run.log(0)).starts_with("line 1\n"));  // and the earlier one is still there
+}
+
+TEST_CASE("a dead rank is the cause, not the peers that notice") {
+  for (int round = 0; round < 5; ++round) {
+    Run run(3, {"1=die-marked", "*=notice:1"});
+    Outcome outcome = run.go();
+    CHECK(outcome.failed_rank == 1);
+    CHECK(outcome.first_cause.starts_with("rank 1 was killed by signal 9 (SIGKILL"));
+  }
+}
+
+TEST_CASE("the earliest failure wins, and a consequence never beats a cause") {
+  auto failure = [](double time, int rank, const char* kind) {
+    return failure_from_event({{"time", time}, {"rank", rank}, {"kind", kind}, {"message", "m"}});
+  };
+  CHECK(first_cause({}) == nullptr);
+  CHECK(first_cause({failure(3, 0, "error"), failure(2, 1, "oom"), failure(1, 2, "collective")})->rank == 1);
+  CHECK(first_cause({failure(3, 0, "collective"), failure(2, 1, "collective")})->rank == 1);
+  CHECK(failure_from_event({{"time", 1.0}, {"rank", 4}, {"message", 5}}).message == "rank 4: failed without a message");
+}
+
+TEST_CASE("signals are named, and the out-of-memory killer is suspected only with reason") {
+  CHECK(describe_exit(1, {0, SIGKILL}, true) == "rank 1 was killed by signal 9 (SIGKILL; out of memory killer?)");
+  CHECK(describe_exit(1, {0, SIGKILL}, false) == "rank 1 was killed by signal 9 (SIGKILL)");
+  CHECK(describe_exit(0, {0, SIGABRT}, true) == "rank 0 was killed by signal 6 (SIGABRT)");
+  CHECK(describe_exit(2, {5, 0}, true) == "rank 2 exited with code 5");
+}
+
+TEST_CASE("a rank that ignores SIGTERM is killed when another fails") {
+  Run run(2, {"0=fail:error:first", "1=ignore"});
+  Outcome outcome = run.go();
+  CHECK(outcome.status == "failed");
+  CHECK(outcome.first_cause == "rank 0: first");
+}
+
+TEST_CASE("a rank that reports a failure and never exits is killed too") {
+  Run run(2, {"1=fail-and-hang", "*=wait"});
+  CHECK(run.go().first_cause == "rank 1: out of memory");
+}
+
+TEST_CASE("garbage on the pipe becomes notes and harms nothing") {
+  Run run(1, {"*=garbage"});
+  CHECK(run.go().status == "finished");
+  REQUIRE(run.events.size() == 5);
+  CHECK(run.events[0]["message"] == "not an event: not json");
+  CHECK(run.events[3] == json{{"event", "note"}, {"rank", 0}, {"message", "kept"}, {"time", run.events[3]["time"]}});
+  CHECK(run.events[4]["message"] == "not an event: {\"cut");
+}
+
+TEST_CASE("every rank sees its place") {
+  Run run(2, {"*=environment"});
+  run.group.environment = {{"OMP_NUM_THREADS", "3"}, {"RANK", "overridden"}};
+  ::setenv("RUNNER_LISTEN_FD", "99", 1);  // left by a supervisor above us
+  run.go();
+  ::unsetenv("RUNNER_LISTEN_FD");
+  json zero = run.event("note", 0)["environment"], one = run.event("note", 1)["environment"];
+  CHECK(zero["RANK"] == "0");
+  CHECK(one["RANK"] == "1");
+  CHECK(one["LOCAL_RANK"] == "1");
+  CHECK(one["WORLD_SIZE"] == "2");
+  CHECK(one["LOCAL_WORLD_SIZE"] == "2");
+  CHECK(one["NODE_RANK"] == "0");
+  CHECK(one["MASTER_ADDR"] == "127.0.0.1");
+  CHECK(std::stoi(one["MASTER_PORT"].get<std::string>()) > 0);
+  CHECK(one["MASTER_PORT"] == zero["MASTER_PORT"]);
+  CHECK(one["OMP_NUM_THREADS"] == "3");
+  CHECK(zero.contains("RUNNER_LISTEN_FD"));
+  CHECK_FALSE(one.contains("RUNNER_LISTEN_FD"));
+  CHECK(zero["RUNNER_SHM_FD"] == one["RUNNER_SHM_FD"]);
+}
+
+TEST_CASE("a launched supervisor owns one rank of several") {
+  Run run(1, {"*=environment"});
+  Placement placement;
+  placement.cluster = "slurm";
+  placement.launched = true;
+  placement.rank = 5;
+  placement.world_size = 8;
+  placement.local_rank = 1;
+  placement.local_size = 4;
+  placement.node_rank = 1;
+  placement.num_nodes = 2;
+  placement.master_addr = "gpu07";
+  placement.master_port = 23456;
+  place(run.group, placement);
+  CHECK(run.go().status == "finished");
+  json seen = run.event("note", 5)["environment"];
+  CHECK(seen["RANK"] == "5");
+  CHECK(seen["LOCAL_RANK"] == "1");
+  CHECK(seen["WORLD_SIZE"] == "8");
+  CHECK(seen["LOCAL_WORLD_SIZE"] == "4");
+  CHECK(seen["NODE_RANK"] == "1");
+  CHECK(seen["MASTER_ADDR"] == "gpu07");
+  CHECK(seen["MASTER_PORT"] == "23456");
+  CHECK_FALSE(seen.contains("RUNNER_LISTEN_FD"));
+}
+
+TEST_CASE("rank 0 answers on the socket that the supervisor made") {
+  Run run(3, {"*=meet"});
+  CHECK(run.go().status == "finished");
+  CHECK(run.event("note", 0)["sum"] == 3);
+}
+
+TEST_CASE("a port in use is an environment error that names it") {
+  int port = 0;
+  Descriptor taken = listen_on("127.0.0.1", port);
+  Run run(1, {"*=finish"});
+  run.group.master_port = port;
+  try {
+    run.go();
+    FAIL("must throw");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::environment);
+    CHECK(std::string(error.what()).starts_with("cannot listen on port " + std::to_string(port) + " of this host"));
+  }
+}
+
+TEST_CASE("the ranks share one memory") {
+  Run run(3, {"*=share"});
+  CHECK(run.go().status == "finished");
+  for (int rank = 0; rank < 3; ++rank) CHECK(run.event("note", rank)["sum"] == 6);
+}
+
+TEST_CASE("the group restarts until it has failed max_restarts + 1 times") {
+  Run run(2, {"1=fail:error:again", "*=wait"});
+  run.group.max_restarts = 2;
+  Outcome outcome = run.go();
+  CHECK(outcome.status == "failed");
+  CHECK(outcome.restarts == 2);
+  CHECK(run.restarts == std::vector<std::string>{"1: rank 1: again", "2: rank 1: again"});
+}
+
+TEST_CASE("a restart may change the arguments, starts with fresh memory, and can succeed") {
+  Run run(2, {"1=die-marked", "*=wait"});
+  run.group.max_restarts = 3;
+  run.hooks.on_restart = [](WorkerGroup& group, int, const std::string&) { group.arguments = {"*=share"}; };
+  Outcome outcome = run.go();
+  CHECK(outcome.status == "finished");
+  CHECK(outcome.restarts == 1);
+  CHECK(run.event("note", 0)["sum"] == 3);
+}
+
+TEST_CASE("what fails the same way again is not restarted") {
+  for (const char* kind : {"usage", "nonfinite"}) {
+    Run run(1, {"*=fail:" + std::string(kind) + ":x"});
+    run.group.max_restarts = 5;
+    CHECK(run.go().restarts == 0);
+  }
+}
+
+TEST_CASE("a worker that cannot be started is an environment error, and leaves nothing running") {
+  Run run(2, {"*=wait"});
+  run.group.worker = (run.folder.path / "no-such-worker").string();
+  try {
+    run.go();
+    FAIL("must throw");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::environment);
+    CHECK(std::string(error.what()) == "cannot start " + run.group.worker + ": No such file or directory");
+  }
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left, dead or alive
+}
+
+TEST_CASE("a hook that throws leaves no worker behind") {
+  Run run(2, {"*=wait"});
+  run.hooks.on_event = [](const json&) { throw environment_error("the ledger's disk is full"); };
+  CHECK_THROWS_AS(run.go(), Error);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("a worker's own children end with it") {
+  Run run(1, {"*=child:0"});
+  CHECK(run.go().status == "finished");
+  auto child = run.event("note", 0)["child"].get<pid_t>();
+  // Nobody but init may reap it: it is gone, or a zombie.
+  std::string state = "gone";
+  for (int i = 0; i < 500 && state != "Z" && ::kill(child, 0) == 0; ++i) {
+    std::string stat = read_file("/proc/" + std::to_string(child) + "/stat");
+    state = stat.substr(stat.rfind(')') + 2, 1);
+    ::usleep(2000);
+  }
+  CHECK((::kill(child, 0) != 0 || state == "Z"));
+}
+
+TEST_CASE("ticks come while the workers are silent") {
+  Run run(1, {"*=wait"});
+  int ticks = 0;
+  run.hooks.on_tick = [&] {
+    if (++ticks == 4) ::kill(::getpid(), SIGTERM);
+  };
+  CHECK(run.go().status == "preempted");
+  CHECK(ticks >= 4);
+}
