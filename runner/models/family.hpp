@@ -1,0 +1,49 @@
+// What a model family provides to the registry in models.cpp, and the pieces of a spec that families share.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/models/models.hpp"
+
+namespace runner {
+
+struct Family {
+  std::string name;           ///< model.name
+  std::string hf_model_type;  ///< "model_type" in config.json
+  ModelSpec (*make_spec)(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+  std::vector<HfTensor> (*hf_names)(const ModelSpec& spec);
+  /// `name` comes without the checkpoint's "transformer." or "model." prefix.
+  bool (*hf_ignorable)(const Recipe::Model& model, const std::string& name);
+  Recipe::Model (*model_from_hf_config)(const nlohmann::json& config);
+  nlohmann::json (*hf_config)(const Recipe::Model& model, const ModelSpec& spec);
+};
+
+extern const Family gpt_family;
+extern const Family llama_family;
+
+/// Throws Error(usage) for what no family can be built from.
+void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+
+/// A matrix [out, in] drawn from normal(0, std).
+ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double std,
+                               std::optional<int> tensor_parallel_dim);
+ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init,
+                               std::optional<int> tensor_parallel_dim = {});
+
+/// Standard deviation of projections into the residual stream: init_std / sqrt(2 * n_layers), because each layer adds
+/// to the stream twice (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
+double residual_std(const Recipe::Model& model);
+
+/// FLOPs of multiplying one token with each matrix of `parameters`.
+double matrix_flops_per_token(const std::vector<ParameterSpec>& parameters);
+/// FLOPs of Q K^T and P V for one token that attends to seq_len others.
+inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
+  return 4.0 * static_cast<double>(dim * seq_len);
+}
+
+/// The last block: `norm` parameters, then the head's own matrix unless it is tied. `norm_float32` = statistics of the
+/// norm.
+BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
+                     double norm_float32);
+
+}  // namespace runner

@@ -1,0 +1,15 @@
+// The torch-free half of the gpt family: its spec and its Hugging Face form (GPT2LMHeadModel).
+#pragma once
+#include "runner/models/models.hpp"
+
+namespace runner::gpt {
+
+int64_t hidden_dim(const Recipe::Model& model);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+
+std::vector<HfTensor> hf_names(const ModelSpec& spec);
+bool hf_ignorable(const Recipe::Model& model, const std::string& name);
+Recipe::Model model_from_hf_config(const nlohmann::json& config);
+nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);
+
+}  // namespace runner::gpt

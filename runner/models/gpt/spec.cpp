@@ -1,0 +1,89 @@
+// GPT-2 (Radford et al. 2019): learned positions, pre-LayerNorm, fused qkv, GELU feed-forward of four times the width.
+#include "runner/base/error.hpp"
+#include "runner/models/family.hpp"
+#include "runner/models/gpt/gpt.hpp"
+
+namespace runner::gpt {
+
+namespace {
+
+void check(const Recipe::Model& model) {
+  auto llama_only = [](const char* key, bool set) {
+    if (set) throw usage_error("model.{}: gpt has no such option; only model.name = \"llama\" takes it", key);
+  };
+  llama_only("n_kv_heads", model.n_kv_heads.has_value());
+  llama_only("ffn_dim_multiplier", model.ffn_dim_multiplier.has_value());
+  llama_only("rope_scaling", model.rope_scaling.has_value());
+  if (model.activation != "gelu" && model.activation != "gelu_tanh")
+    throw usage_error("model.activation = \"{}\": allowed: gelu or gelu_tanh", model.activation);
+}
+
+std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std::string& name) {
+  std::vector<ParameterSpec> parameters = {vector_parameter(name + ".weight", model.dim, Init::Kind::ones)};
+  if (model.bias) parameters.push_back(vector_parameter(name + ".bias", model.dim, Init::Kind::zeros));
+  return parameters;
+}
+
+BlockSpec embedding_block(const Recipe::Model& model, int64_t vocab_size) {
+  BlockSpec block;
+  block.name = "embedding";
+  block.kind = BlockKind::embedding;
+  block.parameters = {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
+                      matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})};
+  block.saved.index_per_token = 1;
+  block.output_elements_per_token = static_cast<double>(model.dim);
+  return block;
+}
+
+BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
+  BlockSpec block;
+  block.name = fmt::format("blocks.{}", index);
+  int64_t dim = model.dim, hidden = hidden_dim(model);
+  auto norm = [&](const char* name) {
+    for (auto& parameter : norm_parameters(model, block.name + name)) block.parameters.push_back(std::move(parameter));
+  };
+  // Column-parallel layers split their outputs (and biases); row-parallel ones their inputs, and keep the bias whole.
+  auto linear = [&](const char* name, int64_t out, int64_t in, double std, bool column_parallel) {
+    std::string full = block.name + name;
+    block.parameters.push_back(matrix_parameter(full + ".weight", out, in, std, column_parallel ? 0 : 1));
+    if (!model.bias) return;
+    block.parameters.push_back(vector_parameter(full + ".bias", out, Init::Kind::zeros,
+                                                column_parallel ? std::optional<int>(0) : std::nullopt));
+  };
+  norm(".attention_norm");
+  linear(".attention.qkv", 3 * dim, dim, model.init_std, true);
+  linear(".attention.out", dim, dim, residual_std(model), false);
+  norm(".mlp_norm");
+  linear(".mlp.up", hidden, dim, model.init_std, true);
+  linear(".mlp.down", dim, hidden, residual_std(model), false);
+
+  block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
+  // Block input, normed input, q k v, attention output, residual sum, its norm; GELU's input and output.
+  block.saved.compute_elements_per_token = static_cast<double>(8 * dim + 2 * hidden);
+  // Mean and reciprocal deviation of two norms; attention's log-sum-exp, which its form with dropout does not keep.
+  block.saved.float32_per_token = 4 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
+  block.output_elements_per_token = static_cast<double>(dim);
+  return block;
+}
+
+}  // namespace
+
+int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+  check(model);
+  ModelSpec spec;
+  spec.blocks.push_back(embedding_block(model, vocab_size));
+  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
+  spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, 2));
+  return spec;
+}
+
+}  // namespace runner::gpt
+
+namespace runner {
+
+const Family gpt_family = {
+    "gpt", "gpt2", gpt::make_spec, gpt::hf_names, gpt::hf_ignorable, gpt::model_from_hf_config, gpt::hf_config};
+
+}  // namespace runner

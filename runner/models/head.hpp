@@ -1,0 +1,30 @@
+// The last block of every family: final norm, vocabulary projection and loss in one, so that logits never leave it.
+#pragma once
+#include "runner/config/recipe.hpp"
+#include "runner/models/cross_entropy.hpp"
+#include "runner/models/layers.hpp"
+
+namespace runner {
+
+/// Norm is LayerNorm or RmsNorm. A tied head reads the embedding's slot.
+template <typename Norm>
+class Head : public Block {
+ public:
+  Head(const Model& model, const Recipe::Model& recipe)
+      : norm_(model, "head.norm", recipe.norm_eps),
+        weight_(model, recipe.tie_embeddings ? "embedding.tokens.weight" : "head.weight"),
+        chunk_tokens_(model.spec.loss_chunk_tokens) {}
+
+  torch::Tensor forward(const torch::Tensor& input, const ForwardContext& context) override {
+    ComputeScope compute(input);
+    auto hidden = norm_(input.reshape({-1, input.size(-1)}).to(compute.dtype));
+    return chunked_cross_entropy(hidden, weight_.get(), context.batch->targets.reshape(-1), chunk_tokens_);
+  }
+
+ private:
+  Norm norm_;
+  Parameter weight_;
+  int64_t chunk_tokens_;
+};
+
+}  // namespace runner

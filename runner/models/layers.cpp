@@ -1,0 +1,105 @@
+#include "runner/models/layers.hpp"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+
+namespace runner {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+ComputeScope::ComputeScope(const Tensor& reference)
+    : dtype(at::autocast::is_autocast_enabled(reference.device().type())
+                ? at::autocast::get_autocast_dtype(reference.device().type())
+                : reference.scalar_type()) {}
+
+Parameter::Parameter(const Model& model, const std::string& name)
+    : slots_(&model.slots), index_(model.spec.slot(name)) {}
+
+Parameter Parameter::optional(const Model& model, const std::string& name) {
+  auto all = model.spec.parameters();
+  bool listed = std::any_of(all.begin(), all.end(), [&](const auto* parameter) { return parameter->name == name; });
+  return listed ? Parameter(model, name) : Parameter();
+}
+
+Tensor Parameter::as(torch::ScalarType dtype) const { return slots_ ? (*slots_)[index_].to(dtype) : Tensor(); }
+
+Linear::Linear(const Model& model, const std::string& name)
+    : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")) {}
+
+Tensor Linear::operator()(const Tensor& x) const {
+  return at::linear(x, weight_.as(x.scalar_type()), bias_.as(x.scalar_type()));
+}
+
+LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
+    : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")), eps_(eps) {}
+
+Tensor LayerNorm::operator()(const Tensor& x) const {
+  return std::get<0>(
+      at::native_layer_norm(x, {x.size(-1)}, weight_.as(x.scalar_type()), bias_.as(x.scalar_type()), eps_));
+}
+
+RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps)
+    : weight_(model, name + ".weight"), eps_(eps) {}
+
+Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight_.as(x.scalar_type()), eps_); }
+
+namespace {
+
+/// Half precisions are reduced and rescaled in fp32.
+torch::ScalarType statistics_dtype(const Tensor& x) {
+  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps) {
+    auto dtype = statistics_dtype(x);
+    auto norm = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, dtype);
+    auto scale = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_();
+    context->save_for_backward({x, weight, scale});
+    return at::mul(x, scale).to(x.scalar_type()).mul_(weight);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &scale = saved[2];
+    auto dtype = scale.scalar_type();
+    auto gradient = gradients[0].to(dtype);
+    auto normed = at::mul(x, scale);
+    auto product = at::mul(gradient, normed);
+    auto weight_gradient = product.sum(at::IntArrayRef{0}).to(weight.scalar_type());
+    auto wide_weight = weight.to(dtype);
+    auto mean = at::mv(product, wide_weight).div_(x.size(-1)).unsqueeze(1);
+    auto x_gradient = at::mul(gradient, wide_weight).addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type());
+    return {x_gradient, weight_gradient, Tensor()};
+  }
+};
+
+class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& gate, const Tensor& up) {
+    context->save_for_backward({gate, up});
+    return at::silu(gate).mul_(up);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    const Tensor &gate = saved[0], &up = saved[1];
+    return {at::silu_backward(at::mul(gradients[0], up), gate), at::silu(gate).mul_(gradients[0])};
+  }
+};
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  // ATen's fused kernel exists on CUDA only; elsewhere it decomposes into ops that each keep a tensor of x's size.
+  if (x.is_cuda()) return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, weight, eps));
+  return RmsNormFunction::apply(x, weight, eps);
+}
+
+Tensor swiglu(const Tensor& gate, const Tensor& up) { return SwigluFunction::apply(gate, up); }
+
+}  // namespace runner

@@ -1,0 +1,25 @@
+// The torch-free half of the llama family: its spec, its rotary frequencies and its Hugging Face form
+// (LlamaForCausalLM).
+#pragma once
+#include "runner/models/models.hpp"
+
+namespace runner::llama {
+
+/// The feed-forward width: model.hidden_dim, or Llama's rule: two thirds of 4 * dim, times ffn_dim_multiplier, rounded
+/// up to multiple_of (so that three matrices hold about what two of width 4 * dim would).
+int64_t hidden_dim(const Recipe::Model& model);
+int64_t n_kv_heads(const Recipe::Model& model);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+
+/// Angle per position of each of the head_dim / 2 rotated pairs: theta^(-2i / head_dim) (Su et al. 2021, "RoFormer"),
+/// and with rope_scaling as Llama 3.1 stretches it: wavelengths beyond original_max_position_embeddings /
+/// low_freq_factor are divided by `factor`, those below original / high_freq_factor stay, and those between are
+/// interpolated.
+std::vector<double> rope_frequencies(const Recipe::Model& model);
+
+std::vector<HfTensor> hf_names(const ModelSpec& spec);
+bool hf_ignorable(const Recipe::Model& model, const std::string& name);
+Recipe::Model model_from_hf_config(const nlohmann::json& config);
+nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);
+
+}  // namespace runner::llama

@@ -1,0 +1,55 @@
+#include "runner/models/llama/rope.hpp"
+
+#include "runner/base/error.hpp"
+
+namespace runner::llama {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+RotaryTable::RotaryTable(std::vector<double> frequencies, int64_t max_seq_len)
+    : frequencies_(std::move(frequencies)), max_seq_len_(max_seq_len) {}
+
+RotaryTable::Slice RotaryTable::first(int64_t seq_len, torch::Device device, torch::ScalarType dtype) {
+  RUNNER_CHECK(seq_len <= max_seq_len_, "{} positions, but model.max_seq_len is {}", seq_len, max_seq_len_);
+  if (!table_.cos.defined() || table_.cos.device() != device || table_.cos.scalar_type() != dtype) {
+    torch::NoGradGuard no_grad;
+    auto frequencies = torch::tensor(frequencies_, torch::kFloat64);
+    auto angles = at::outer(at::arange(max_seq_len_, torch::kFloat64), frequencies).unsqueeze(1);
+    table_ = {angles.cos().to(device, dtype), angles.sin().to(device, dtype)};
+  }
+  return {table_.cos.narrow(0, 0, seq_len), table_.sin.narrow(0, 0, seq_len)};
+}
+
+namespace {
+
+/// (a, b) -> (a cos - b sin, b cos + a sin); `direction` -1 turns back.
+Tensor turn(const Tensor& x, const Tensor& cos, const Tensor& sin, double direction) {
+  int64_t half = x.size(-1) / 2;
+  auto out = at::empty(x.sizes(), x.options());
+  auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
+  auto out_a = out.narrow(-1, 0, half), out_b = out.narrow(-1, half, half);
+  at::mul_out(out_a, a, cos).addcmul_(b, sin, -direction);
+  at::mul_out(out_b, b, cos).addcmul_(a, sin, direction);
+  return out;
+}
+
+class Rotate : public torch::autograd::Function<Rotate> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& cos, const Tensor& sin) {
+    context->save_for_backward({cos, sin});
+    return turn(x, cos, sin, 1);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    return {turn(gradients[0], saved[0], saved[1], -1), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor rotate(const Tensor& x, const RotaryTable::Slice& table) { return Rotate::apply(x, table.cos, table.sin); }
+
+}  // namespace runner::llama

@@ -1,0 +1,115 @@
+// Llama (Touvron et al. 2023): rotary positions, RMSNorm, SwiGLU feed-forward, grouped-query attention, no biases.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "runner/base/error.hpp"
+#include "runner/models/family.hpp"
+#include "runner/models/llama/llama.hpp"
+
+namespace runner::llama {
+
+namespace {
+
+void check(const Recipe::Model& model) {
+  if (n_kv_heads(model) < 1 || model.n_heads % n_kv_heads(model) != 0)
+    throw usage_error("model.n_kv_heads = {}: must divide model.n_heads = {}", n_kv_heads(model), model.n_heads);
+  if (model.dim / model.n_heads % 2 != 0)
+    throw usage_error("model.n_heads = {}: rotary positions need an even head size, not model.dim / model.n_heads = {}",
+                      model.n_heads, model.dim / model.n_heads);
+  if (!(model.rope_theta > 0)) throw usage_error("model.rope_theta = {}: must be above 0", model.rope_theta);
+  if (!model.hidden_dim && model.multiple_of < 1)
+    throw usage_error("model.multiple_of = {}: must be at least 1", model.multiple_of);
+  if (const auto& scaling = model.rope_scaling) {
+    if (!(scaling->factor >= 1))
+      throw usage_error("model.rope_scaling.factor = {}: must be at least 1", scaling->factor);
+    if (!(scaling->low_freq_factor > 0 && scaling->high_freq_factor > scaling->low_freq_factor))
+      throw usage_error(
+          "model.rope_scaling.high_freq_factor = {}: must be above low_freq_factor = {}, and that above 0",
+          scaling->high_freq_factor, scaling->low_freq_factor);
+  }
+}
+
+BlockSpec embedding_block(const Recipe::Model& model, int64_t vocab_size) {
+  BlockSpec block;
+  block.name = "embedding";
+  block.kind = BlockKind::embedding;
+  block.parameters = {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)};
+  block.saved.index_per_token = 1;
+  block.output_elements_per_token = static_cast<double>(model.dim);
+  return block;
+}
+
+BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
+  BlockSpec block;
+  block.name = fmt::format("blocks.{}", index);
+  int64_t dim = model.dim, hidden = hidden_dim(model), kv_dim = dim / model.n_heads * n_kv_heads(model);
+  auto name = [&](const char* suffix) { return block.name + suffix; };
+  block.parameters = {
+      vector_parameter(name(".attention_norm.weight"), dim, Init::Kind::ones),
+      matrix_parameter(name(".attention.wq.weight"), dim, dim, model.init_std, 0),
+      matrix_parameter(name(".attention.wk.weight"), kv_dim, dim, model.init_std, 0),
+      matrix_parameter(name(".attention.wv.weight"), kv_dim, dim, model.init_std, 0),
+      matrix_parameter(name(".attention.wo.weight"), dim, dim, residual_std(model), 1),
+      vector_parameter(name(".mlp_norm.weight"), dim, Init::Kind::ones),
+      matrix_parameter(name(".mlp.w1.weight"), hidden, dim, model.init_std, 0),
+      matrix_parameter(name(".mlp.w3.weight"), hidden, dim, model.init_std, 0),
+      matrix_parameter(name(".mlp.w2.weight"), dim, hidden, residual_std(model), 1),
+  };
+  block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
+  // Block input, normed input, rotated q and k, v, attention output, residual sum, its norm; gate, up and their
+  // product. Attention with dropout keeps k and v repeated for every query head, and no log-sum-exp.
+  bool dropout = model.dropout > 0;
+  block.saved.compute_elements_per_token = static_cast<double>(6 * dim + 2 * (dropout ? dim : kv_dim) + 3 * hidden);
+  block.saved.float32_per_token = 2 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
+  block.output_elements_per_token = static_cast<double>(dim);
+  return block;
+}
+
+}  // namespace
+
+int64_t hidden_dim(const Recipe::Model& model) {
+  if (model.hidden_dim) return *model.hidden_dim;
+  int64_t hidden = 2 * (4 * model.dim) / 3;
+  if (model.ffn_dim_multiplier) hidden = static_cast<int64_t>(*model.ffn_dim_multiplier * static_cast<double>(hidden));
+  return (hidden + model.multiple_of - 1) / model.multiple_of * model.multiple_of;
+}
+
+int64_t n_kv_heads(const Recipe::Model& model) { return model.n_kv_heads.value_or(model.n_heads); }
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+  check(model);
+  ModelSpec spec;
+  spec.blocks.push_back(embedding_block(model, vocab_size));
+  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
+  spec.blocks.push_back(
+      head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)}, vocab_size, 1));
+  return spec;
+}
+
+std::vector<double> rope_frequencies(const Recipe::Model& model) {
+  int64_t head_dim = model.dim / model.n_heads;
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    double frequency = std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    if (const auto& scaling = model.rope_scaling) {
+      double wavelength = 2 * std::numbers::pi / frequency;
+      double turns = static_cast<double>(scaling->original_max_position_embeddings) / wavelength;
+      double kept = (turns - scaling->low_freq_factor) / (scaling->high_freq_factor - scaling->low_freq_factor);
+      kept = std::clamp(kept, 0.0, 1.0);
+      frequency = (1 - kept) * frequency / scaling->factor + kept * frequency;
+    }
+    frequencies.push_back(frequency);
+  }
+  return frequencies;
+}
+
+}  // namespace runner::llama
+
+namespace runner {
+
+const Family llama_family = {
+    "llama",         "llama", llama::make_spec, llama::hf_names, llama::hf_ignorable, llama::model_from_hf_config,
+    llama::hf_config};
+
+}  // namespace runner

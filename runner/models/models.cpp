@@ -1,0 +1,128 @@
+#include "runner/models/models.hpp"
+
+#include <array>
+#include <cmath>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/models/family.hpp"
+
+namespace runner {
+
+namespace {
+
+const std::array<const Family*, 2> families = {&gpt_family, &llama_family};
+
+const Family& family_named(const std::string& name) {
+  for (const auto* family : families)
+    if (family->name == name) return *family;
+  auto close = nearest(name, model_families());
+  throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
+                    close ? fmt::format(" (did you mean \"{}\"?)", *close) : "");
+}
+
+}  // namespace
+
+std::vector<std::string> model_families() {
+  std::vector<std::string> names;
+  for (const auto* family : families) names.push_back(family->name);
+  return names;
+}
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+  const auto& family = family_named(model.name);
+  check_shape(model, vocab_size, seq_len);
+  ModelSpec spec = family.make_spec(model, vocab_size, seq_len);
+  spec.family = family.name;
+  spec.vocab_size = vocab_size;
+  spec.dim = model.dim;
+  spec.seq_len = seq_len;
+  spec.loss_chunk_tokens = model.loss_chunk_tokens;
+  return spec;
+}
+
+std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec) {
+  return family_named(model.name).hf_names(spec);
+}
+
+bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
+  std::string_view name = tensor_name;
+  for (std::string_view prefix : {"transformer.", "model."})
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  return family_named(model.name).hf_ignorable(model, std::string(name));
+}
+
+Recipe::Model model_from_hf_config(const nlohmann::json& config) {
+  std::string type = config.is_object() ? config.value("model_type", "") : "";
+  std::vector<std::string> known;
+  for (const auto* family : families) {
+    if (family->hf_model_type == type) return family->model_from_hf_config(config);
+    known.push_back(family->hf_model_type);
+  }
+  throw usage_error("config.json: model_type = \"{}\" has no counterpart here; allowed: {}", type, join_or(known));
+}
+
+nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
+  return family_named(model.name).hf_config(model, spec);
+}
+
+void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+  auto positive = [](const char* key, int64_t value) {
+    if (value < 1) throw usage_error("{} = {}: must be at least 1", key, value);
+  };
+  positive("model.n_layers", model.n_layers);
+  positive("model.dim", model.dim);
+  positive("model.n_heads", model.n_heads);
+  positive("model.max_seq_len", model.max_seq_len);
+  positive("model.vocab_size", vocab_size);
+  positive("data.seq_len", seq_len);
+  if (model.hidden_dim) positive("model.hidden_dim", *model.hidden_dim);
+  if (model.dim % model.n_heads != 0)
+    throw usage_error("model.n_heads = {}: does not divide model.dim = {}", model.n_heads, model.dim);
+  if (seq_len > model.max_seq_len)
+    throw usage_error("data.seq_len = {}: longer than model.max_seq_len = {}", seq_len, model.max_seq_len);
+  if (!(model.dropout >= 0 && model.dropout < 1))
+    throw usage_error("model.dropout = {}: must be at least 0 and below 1", model.dropout);
+  if (model.loss_chunk_tokens < 0)
+    throw usage_error("model.loss_chunk_tokens = {}: must be 0 (all tokens at once) or more", model.loss_chunk_tokens);
+}
+
+ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double std,
+                               std::optional<int> tensor_parallel_dim) {
+  return {std::move(name), {out, in}, {Init::Kind::normal, std}, tensor_parallel_dim};
+}
+
+ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init,
+                               std::optional<int> tensor_parallel_dim) {
+  return {std::move(name), {size}, {init, 0.0}, tensor_parallel_dim};
+}
+
+double residual_std(const Recipe::Model& model) {
+  return model.init_std / std::sqrt(2.0 * static_cast<double>(model.n_layers));
+}
+
+double matrix_flops_per_token(const std::vector<ParameterSpec>& parameters) {
+  double flops = 0;
+  for (const auto& parameter : parameters)
+    if (parameter.shape.size() == 2) flops += 2.0 * static_cast<double>(parameter.numel());
+  return flops;
+}
+
+BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
+                     double norm_float32) {
+  BlockSpec head;
+  head.name = "head";
+  head.kind = BlockKind::head;
+  head.parameters = std::move(norm);
+  if (model.tie_embeddings)
+    head.shared = {"embedding.tokens.weight"};
+  else
+    head.parameters.push_back(matrix_parameter("head.weight", vocab_size, model.dim, model.init_std, 0));
+  auto dim = static_cast<double>(model.dim);
+  head.forward_flops_per_token = 2 * dim * static_cast<double>(vocab_size);
+  // The norm's input, and the gradient of its output, which the cross entropy computes in forward.
+  head.saved = {2 * dim, norm_float32, 0};
+  return head;
+}
+
+}  // namespace runner

@@ -1,0 +1,20 @@
+#include "runner/models/module.hpp"
+
+#include "runner/base/error.hpp"
+#include "runner/models/gpt/module.hpp"
+#include "runner/models/llama/module.hpp"
+
+namespace runner {
+
+std::unique_ptr<Model> build_model(const Recipe::Model& recipe, const ModelSpec& spec) {
+  auto model = std::make_unique<Model>(spec);
+  if (spec.family == "gpt")
+    gpt::add_blocks(*model, recipe);
+  else if (spec.family == "llama")
+    llama::add_blocks(*model, recipe);
+  RUNNER_CHECK(!model->blocks.empty(), "no module for the family `{}`", spec.family);
+  RUNNER_CHECK(model->blocks.size() == spec.blocks.size());
+  return model;
+}
+
+}  // namespace runner

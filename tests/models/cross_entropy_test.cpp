@@ -1,0 +1,112 @@
+// Chunked cross entropy against at::cross_entropy_loss: value, gradients, chunks, ignored targets, precisions.
+#include "runner/models/cross_entropy.hpp"
+
+#include "test_model.hpp"
+
+#include <ATen/autocast_mode.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+struct Problem {
+  explicit Problem(torch::ScalarType dtype, bool ignore = true, int64_t tokens = 37) {
+    auto generator = at::detail::createCPUGenerator(3);
+    auto draw = [&](at::IntArrayRef sizes) {
+      return at::normal(0.0, 0.7, sizes, generator, torch::kFloat64).to(dtype).requires_grad_(true);
+    };
+    hidden = draw({tokens, 12});
+    weight = draw({50, 12});
+    targets = at::randint(0, 50, {tokens}, generator, torch::kInt64);
+    if (ignore) targets.index_put_({torch::arange(0, tokens, 5)}, torch::tensor(-100, torch::kInt64));
+  }
+  torch::Tensor hidden, weight, targets;
+};
+
+torch::Tensor plain(const Problem& p, torch::ScalarType dtype) {
+  return at::cross_entropy_loss(at::linear(p.hidden, p.weight).to(dtype), p.targets, {}, at::Reduction::Sum, -100);
+}
+
+}  // namespace
+
+TEST_CASE("the loss and its gradients are those of cross entropy, whatever the chunk") {
+  Problem p(torch::kFloat64);
+  auto expected = plain(p, torch::kFloat64);
+  auto gradients = torch::autograd::grad({expected * 0.37}, {p.hidden, p.weight});
+  for (int64_t chunk : {0, 1, 5, 16, 36, 37, 1000}) {
+    CAPTURE(chunk);
+    auto loss = chunked_cross_entropy(p.hidden, p.weight, p.targets, chunk);
+    CHECK(relative_error(loss, expected) < 1e-13);
+    auto actual = torch::autograd::grad({loss * 0.37}, {p.hidden, p.weight});
+    CHECK(relative_error(actual[0], gradients[0]) < 1e-12);
+    CHECK(relative_error(actual[1], gradients[1]) < 1e-12);
+  }
+}
+
+TEST_CASE("without gradients the loss is the same and nothing is kept") {
+  Problem p(torch::kFloat32);
+  torch::NoGradGuard no_grad;
+  for (int64_t chunk : {0, 7}) {
+    auto loss = chunked_cross_entropy(p.hidden, p.weight, p.targets, chunk);
+    CHECK_FALSE(loss.requires_grad());
+    CHECK(relative_error(loss, plain(p, torch::kFloat32)) < 1e-6);
+  }
+}
+
+TEST_CASE("an ignored target contributes neither loss nor gradient") {
+  Problem p(torch::kFloat64);
+  p.targets.fill_(-100);
+  auto loss = chunked_cross_entropy(p.hidden, p.weight, p.targets, 8);
+  CHECK(loss.item<double>() == 0);
+  for (const auto& gradient : torch::autograd::grad({loss}, {p.hidden, p.weight}))
+    CHECK(gradient.abs().max().item<double>() == 0);
+}
+
+TEST_CASE("half precision keeps the loss in fp32 and sums the weight's gradient over chunks in fp32") {
+  for (auto dtype : {torch::kBFloat16, torch::kFloat16}) {
+    Problem p(dtype, false, 512);
+    Problem wide(torch::kFloat64, false, 512);
+    wide.hidden = p.hidden.detach().to(torch::kFloat64).requires_grad_(true);
+    wide.weight = p.weight.detach().to(torch::kFloat64).requires_grad_(true);
+    auto expected = torch::autograd::grad({plain(wide, torch::kFloat64)}, {wide.hidden, wide.weight});
+    auto loss = chunked_cross_entropy(p.hidden, p.weight, p.targets, 8);
+    CHECK(loss.scalar_type() == torch::kFloat32);
+    CHECK(relative_error(loss, plain(wide, torch::kFloat64)) < 1e-3);
+    auto actual = torch::autograd::grad({loss}, {p.hidden, p.weight});
+    CHECK(actual[0].scalar_type() == dtype);
+    CHECK(actual[1].scalar_type() == dtype);
+    // 64 partial sums: in bf16 alone the error would grow well past one rounding.
+    CHECK(relative_error(actual[1], expected[1]) < 0.01);
+  }
+}
+
+TEST_CASE("a weight kept in fp32 gets an fp32 gradient from half-precision products") {
+  Problem p(torch::kFloat32, false);
+  auto hidden = p.hidden.detach().to(torch::kBFloat16).requires_grad_(true);
+  for (int64_t chunk : {0, 8}) {
+    auto loss = chunked_cross_entropy(hidden, p.weight, p.targets, chunk);
+    auto actual = torch::autograd::grad({loss}, {hidden, p.weight});
+    CHECK(actual[0].scalar_type() == torch::kBFloat16);
+    CHECK(actual[1].scalar_type() == torch::kFloat32);
+    auto expected = torch::autograd::grad({plain(p, torch::kFloat32)}, {p.weight});
+    CHECK(relative_error(actual[1], expected[0]) < 0.02);
+  }
+}
+
+TEST_CASE("a frozen weight gets no gradient") {
+  Problem p(torch::kFloat32);
+  p.weight.requires_grad_(false);
+  chunked_cross_entropy(p.hidden, p.weight, p.targets, 8).backward();
+  CHECK(p.hidden.grad().defined());
+  CHECK_FALSE(p.weight.grad().defined());
+}
+
+TEST_CASE("a second backward through the same loss is refused") {
+  Problem p(torch::kFloat32);
+  auto loss = chunked_cross_entropy(p.hidden, p.weight, p.targets, 8);
+  torch::autograd::grad({loss}, {p.hidden}, {}, /*retain_graph=*/true);
+  CHECK_THROWS_AS(torch::autograd::grad({loss}, {p.hidden}), c10::Error);
+}

@@ -1,0 +1,119 @@
+// Dropout: masks repeat with their key, differ between keys, keep the expectation, and have exact gradients.
+#include "runner/models/dropout.hpp"
+
+#include "test_model.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/models/attention.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+ForwardContext with_key(const MicroBatch& batch, uint64_t key) { return {&batch, true, key}; }
+
+}  // namespace
+
+TEST_CASE("a mask is a function of its key, and keeps the asked share") {
+  auto mask = [](uint64_t key) { return keep_mask({1000, 101}, torch::kCPU, 0.2, key); };
+  CHECK(torch::equal(mask(1), mask(1)));
+  CHECK_FALSE(torch::equal(mask(1), mask(2)));
+  // 101,000 draws: five standard deviations are 0.0063.
+  CHECK(std::abs(mask(1).to(torch::kFloat64).mean().item<double>() - 0.8) < 0.0063);
+  auto both = (mask(1) & mask(2)).to(torch::kFloat64).mean().item<double>();
+  CHECK(std::abs(both - 0.64) < 0.0076);
+}
+
+TEST_CASE("keys differ between blocks, sites and micro-batches") {
+  MicroBatch batch;
+  std::set<uint64_t> keys;
+  for (uint64_t block : {0, 1, 2})
+    for (auto site : {DropoutSite::embedding, DropoutSite::attention, DropoutSite::attention_out, DropoutSite::mlp_out})
+      for (uint64_t key : {1, 2}) keys.insert(Dropout(0.1, block).key(with_key(batch, key), site));
+  CHECK(keys.size() == 3 * 4 * 2);
+}
+
+TEST_CASE("dropout scales what it keeps, and its gradient passes the same mask") {
+  MicroBatch batch;
+  Dropout dropout(0.25, 3);
+  auto context = with_key(batch, 9);
+  auto x = torch::rand({40, 7}, torch::kFloat64).add_(0.5).requires_grad_(true);
+  auto y = dropout(x * 1, context, DropoutSite::mlp_out);
+  auto kept = keep_mask({40, 7}, torch::kCPU, 0.25, dropout.key(context, DropoutSite::mlp_out));
+  auto expected = x.detach() * kept / 0.75;
+  CHECK(relative_error(y, expected) < 1e-15);
+  auto gradient = torch::autograd::grad({y.sum()}, {x})[0];
+  CHECK(relative_error(gradient, kept.to(torch::kFloat64) / 0.75) < 1e-15);
+}
+
+TEST_CASE("attention with dropout is the composed form with the same mask, gradients included") {
+  MicroBatch batch;
+  Dropout dropout(0.3, 2);
+  auto context = with_key(batch, 4);
+  for (int64_t key_heads : {4, 2}) {
+    auto draw = [](int64_t heads) { return torch::randn({2, 9, heads, 8}, torch::kFloat64).requires_grad_(true); };
+    auto q = draw(4), k = draw(key_heads), v = draw(key_heads);
+    auto per_head = [](const torch::Tensor& x) { return x.repeat_interleave(4 / x.size(2), 2).transpose(1, 2); };
+    auto mask = keep_mask({2, 4, 9, 9}, torch::kCPU, 0.3, dropout.key(context, DropoutSite::attention));
+    auto scores = torch::matmul(per_head(q), per_head(k).transpose(-2, -1)) / std::sqrt(8.0);
+    auto future = torch::ones({9, 9}, torch::kBool).triu(1);
+    auto probabilities = scores.masked_fill(future, -INFINITY).softmax(-1) * mask / 0.7;
+    auto expected = torch::matmul(probabilities, per_head(v)).transpose(1, 2).reshape({18, 32});
+    auto actual = causal_attention(q, k, v, dropout, context);
+    CHECK(relative_error(actual, expected) < 1e-12);
+    auto g = torch::randn_like(expected);
+    auto a = torch::autograd::grad({actual}, {q, k, v}, {g}), b = torch::autograd::grad({expected}, {q, k, v}, {g});
+    for (size_t i = 0; i < 3; ++i) CHECK(relative_error(a[i], b[i]) < 1e-12);
+  }
+}
+
+TEST_CASE("a block run again with the same context repeats its dropout bit for bit") {
+  for (auto recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.dropout = 0.2;
+    TestModel test(recipe);
+    auto batch = small_batch();
+    auto losses = [&](uint64_t key, bool training = true) { return test.loss(batch, training, key).item<float>(); };
+    auto first = losses(11);
+    torch::rand({100});  // whatever the default generator does in between
+    CHECK(losses(11) == first);
+    CHECK(losses(12) != first);
+    CHECK(losses(11, false) != first);
+    CHECK(losses(11, false) == losses(12, false));
+    {
+      torch::NoGradGuard no_grad;
+      ForwardContext context{&batch, true, 11};
+      auto x = test.model->blocks[0]->forward({}, context);
+      auto without = test.model->blocks[1]->forward(x, context);
+      torch::AutoGradMode grad(true);
+      auto with = test.model->blocks[1]->forward(x.detach().requires_grad_(true), context);
+      CHECK(torch::equal(without, with));
+    }
+  }
+}
+
+TEST_CASE("gradients with dropout agree with finite differences") {
+  for (auto recipe : {gpt_recipe(), llama_recipe()}) {
+    recipe.dropout = 0.2;
+    recipe.n_layers = 1;
+    TestModel test(recipe, Weights::seeded, 96, 16, torch::kFloat64);
+    auto batch = small_batch();
+    test.loss(batch).backward();
+    for (size_t i = 0; i < test.model->slots.size(); ++i) {
+      auto& slot = test.model->slots[i];
+      auto direction = torch::randn_like(slot);
+      double slope = (slot.grad() * direction).sum().item<double>();
+      torch::NoGradGuard no_grad;
+      auto at = [&](double offset) {
+        slot.add_(direction, offset);
+        double loss = test.loss(batch).item<double>();
+        slot.sub_(direction, offset);
+        return loss;
+      };
+      double h = 1e-5, measured = (at(h) - at(-h)) / (2 * h);
+      CAPTURE(recipe.name, test.model->spec.parameters()[i]->name);
+      CHECK(std::abs(measured - slope) < 1e-6 * std::max(1.0, std::abs(slope)));
+    }
+  }
+}

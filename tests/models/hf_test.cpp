@@ -1,0 +1,195 @@
+// The Hugging Face mapping: every parameter has a name there, config.json round-trips, and what has no counterpart is
+// refused.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <set>
+
+#include "recipes.hpp"
+#include "runner/base/error.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::Message;
+
+namespace {
+
+HfTensor hf_of(const Recipe::Model& model, const std::string& parameter) {
+  auto spec = make_spec(model, 96, 16);
+  return hf_names(model, spec)[spec.slot(parameter)];
+}
+
+nlohmann::json gpt2_config() {
+  return {{"model_type", "gpt2"}, {"vocab_size", 50257}, {"n_positions", 1024},
+          {"n_ctx", 1024},        {"n_embd", 768},       {"n_layer", 12},
+          {"n_head", 12},         {"n_inner", nullptr},  {"layer_norm_epsilon", 1e-5}};
+}
+
+nlohmann::json llama_config() {
+  return {{"model_type", "llama"},
+          {"vocab_size", 128256},
+          {"hidden_size", 4096},
+          {"intermediate_size", 14336},
+          {"num_hidden_layers", 32},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-5},
+          {"hidden_act", "silu"},
+          {"rope_theta", 500000.0},
+          {"rope_scaling",
+           {{"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
+            {"original_max_position_embeddings", 8192},
+            {"rope_type", "llama3"}}},
+          {"tie_word_embeddings", false}};
+}
+
+}  // namespace
+
+TEST_CASE("every parameter has its own name in a Hugging Face checkpoint") {
+  for (const auto& model : varied_recipes()) {
+    auto spec = make_spec(model, 96, 16);
+    auto tensors = hf_names(model, spec);
+    REQUIRE(tensors.size() == spec.parameters().size());
+    std::set<std::string> unique;
+    for (const auto& tensor : tensors) unique.insert(tensor.name);
+    CHECK(unique.size() == tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].transposed) CHECK(spec.parameters()[i]->shape.size() == 2);
+  }
+}
+
+TEST_CASE("gpt maps to GPT2LMHeadModel, whose Conv1D layers are transposed") {
+  auto check = [](const char* ours, const char* theirs, bool transposed) {
+    auto tensor = hf_of(gpt_recipe(), ours);
+    CHECK(tensor.name == std::string("transformer.") + theirs);
+    CHECK(tensor.alias == theirs);
+    CHECK(tensor.transposed == transposed);
+  };
+  check("embedding.tokens.weight", "wte.weight", false);
+  check("embedding.positions.weight", "wpe.weight", false);
+  check("blocks.1.attention_norm.weight", "h.1.ln_1.weight", false);
+  check("blocks.1.attention.qkv.weight", "h.1.attn.c_attn.weight", true);
+  check("blocks.1.attention.qkv.bias", "h.1.attn.c_attn.bias", false);
+  check("blocks.1.attention.out.weight", "h.1.attn.c_proj.weight", true);
+  check("blocks.0.mlp_norm.bias", "h.0.ln_2.bias", false);
+  check("blocks.0.mlp.up.weight", "h.0.mlp.c_fc.weight", true);
+  check("blocks.0.mlp.down.weight", "h.0.mlp.c_proj.weight", true);
+  check("head.norm.bias", "ln_f.bias", false);
+  auto untied = gpt_recipe();
+  untied.tie_embeddings = false;
+  CHECK(hf_of(untied, "head.weight").name == "lm_head.weight");
+  CHECK_FALSE(hf_of(untied, "head.weight").transposed);
+}
+
+TEST_CASE("llama maps to LlamaForCausalLM") {
+  auto check = [](const char* ours, const char* theirs) {
+    auto tensor = hf_of(llama_recipe(), ours);
+    CHECK(tensor.name == std::string("model.") + theirs);
+    CHECK_FALSE(tensor.transposed);
+  };
+  check("embedding.tokens.weight", "embed_tokens.weight");
+  check("blocks.1.attention_norm.weight", "layers.1.input_layernorm.weight");
+  check("blocks.1.attention.wq.weight", "layers.1.self_attn.q_proj.weight");
+  check("blocks.1.attention.wk.weight", "layers.1.self_attn.k_proj.weight");
+  check("blocks.1.attention.wv.weight", "layers.1.self_attn.v_proj.weight");
+  check("blocks.1.attention.wo.weight", "layers.1.self_attn.o_proj.weight");
+  check("blocks.0.mlp_norm.weight", "layers.0.post_attention_layernorm.weight");
+  check("blocks.0.mlp.w1.weight", "layers.0.mlp.gate_proj.weight");
+  check("blocks.0.mlp.w3.weight", "layers.0.mlp.up_proj.weight");
+  check("blocks.0.mlp.w2.weight", "layers.0.mlp.down_proj.weight");
+  check("head.norm.weight", "norm.weight");
+  CHECK(hf_of(llama_recipe(), "head.weight").name == "lm_head.weight");
+}
+
+TEST_CASE("buffers and the tied head may be left over in a checkpoint, parameters may not") {
+  auto gpt = gpt_recipe();
+  CHECK(hf_ignorable(gpt, "h.11.attn.bias"));
+  CHECK(hf_ignorable(gpt, "transformer.h.0.attn.masked_bias"));
+  CHECK(hf_ignorable(gpt, "lm_head.weight"));
+  CHECK_FALSE(hf_ignorable(gpt, "transformer.h.0.attn.c_attn.bias"));
+  gpt.tie_embeddings = false;
+  CHECK_FALSE(hf_ignorable(gpt, "lm_head.weight"));
+  auto llama = llama_recipe();
+  CHECK(hf_ignorable(llama, "model.layers.3.self_attn.rotary_emb.inv_freq"));
+  CHECK_FALSE(hf_ignorable(llama, "lm_head.weight"));
+  llama.tie_embeddings = true;
+  CHECK(hf_ignorable(llama, "lm_head.weight"));
+}
+
+TEST_CASE("config.json of published models is read with transformers' defaults") {
+  auto gpt = model_from_hf_config(gpt2_config());
+  CHECK(gpt.name == "gpt");
+  CHECK(gpt.activation == "gelu_tanh");
+  CHECK(gpt.tie_embeddings);
+  CHECK(gpt.dropout == 0.1);
+  CHECK(make_spec(gpt, *gpt.vocab_size, 1024).parameter_count() == 124'439'808);
+
+  auto llama = model_from_hf_config(llama_config());
+  CHECK(llama.name == "llama");
+  CHECK(llama.n_kv_heads == 8);
+  CHECK(llama.rope_theta == 500000);
+  REQUIRE(llama.rope_scaling);
+  CHECK(llama.rope_scaling->original_max_position_embeddings == 8192);
+  CHECK_FALSE(llama.tie_embeddings);
+  CHECK(make_spec(llama, *llama.vocab_size, 8192).parameter_count() == 8'030'261'248);
+
+  auto nested = llama_config();  // as transformers 5 writes it
+  nested["rope_parameters"] = nested["rope_scaling"];
+  nested["rope_parameters"]["rope_theta"] = 250000.0;
+  nested.erase("rope_scaling");
+  nested.erase("rope_theta");
+  auto read = model_from_hf_config(nested);
+  CHECK(read.rope_theta == 250000);
+  CHECK(read.rope_scaling.has_value());
+}
+
+TEST_CASE("what hf_config writes, model_from_hf_config reads back as the same model") {
+  for (auto model : varied_recipes()) {
+    if (!model.bias) continue;
+    auto spec = make_spec(model, 96, 16);
+    auto config = hf_config(model, spec);
+    auto back = model_from_hf_config(nlohmann::json::parse(config.dump()));
+    CHECK(back.vocab_size == 96);
+    CHECK(hf_config(back, make_spec(back, 96, 16)) == config);
+    auto again = make_spec(back, 96, 16);
+    REQUIRE(again.parameters().size() == spec.parameters().size());
+    for (size_t i = 0; i < spec.parameters().size(); ++i) {
+      CHECK(again.parameters()[i]->name == spec.parameters()[i]->name);
+      CHECK(again.parameters()[i]->shape == spec.parameters()[i]->shape);
+    }
+  }
+}
+
+TEST_CASE("an architecture or option without a counterpart is refused by name") {
+  auto refuses = [](nlohmann::json config, const char* key, nlohmann::json value, const std::string& message) {
+    config[key] = std::move(value);
+    CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));
+  };
+  refuses(gpt2_config(), "model_type", "mistral",
+          "config.json: model_type = \"mistral\" has no counterpart here; allowed: gpt2 or llama");
+  refuses(gpt2_config(), "scale_attn_by_inverse_layer_idx", true,
+          "config.json: scale_attn_by_inverse_layer_idx = true has no counterpart here; only false has");
+  refuses(gpt2_config(), "activation_function", "relu",
+          "config.json: activation_function = \"relu\" has no counterpart here; allowed: gelu, gelu_new or "
+          "gelu_pytorch_tanh");
+  refuses(gpt2_config(), "attn_pdrop", 0.0,
+          "config.json: attn_pdrop = 0 differs from resid_pdrop = 0.1; model.dropout is one rate for all three");
+  refuses(gpt2_config(), "n_embd", nullptr, "config.json: `n_embd` is missing");
+  refuses(gpt2_config(), "n_embd", "768", "config.json: n_embd = \"768\" has the wrong type");
+  refuses(llama_config(), "attention_bias", true,
+          "config.json: attention_bias = true has no counterpart here; only false has");
+  refuses(llama_config(), "head_dim", 64, "config.json: head_dim = 64 has no counterpart here; only 128 has");
+  refuses(llama_config(), "rope_scaling", {{"type", "yarn"}},
+          "config.json: rope_type = \"yarn\" has no counterpart here; allowed: default or llama3");
+  refuses(llama_config(), "rope_scaling", {{"type", "llama3"}}, "config.json: `factor` is missing");
+  refuses(llama_config(), "rope_scaling", 8, "config.json: rope_scaling = 8 is not a table");
+
+  auto no_bias = gpt_recipe();
+  no_bias.bias = false;
+  CHECK_THROWS_MATCHES(
+      hf_config(no_bias, make_spec(no_bias, 96, 16)), Error,
+      Message("model.bias = false: Hugging Face's GPT-2 always has biases, so this model cannot be exported "
+              "to it"));
+}

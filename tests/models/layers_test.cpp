@@ -1,0 +1,122 @@
+// Layers with backward of their own, against ATen's composed forms in fp64: RMSNorm, SwiGLU, rotary positions,
+// attention.
+#include "test_model.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/models/attention.hpp"
+#include "runner/models/layers.hpp"
+#include "runner/models/llama/llama.hpp"
+#include "runner/models/llama/rope.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+torch::Tensor leaf(at::IntArrayRef sizes, uint64_t seed, torch::ScalarType dtype = torch::kFloat64) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::normal(0.0, 1.0, sizes, generator, torch::kFloat64).to(dtype).requires_grad_(true);
+}
+
+/// Same value and same gradients for every input, for a random gradient of the output.
+void check_same(const torch::Tensor& actual, const torch::Tensor& expected, const std::vector<torch::Tensor>& inputs,
+                double tolerance = 1e-12) {
+  CHECK(relative_error(actual, expected) < tolerance);
+  auto gradient = leaf(expected.sizes(), 99, expected.scalar_type()).detach();
+  auto a = torch::autograd::grad({actual}, inputs, {gradient}),
+       b = torch::autograd::grad({expected}, inputs, {gradient});
+  // Against the largest of them: with one position a softmax is constant, and the gradients of q and k are zero but for rounding.
+  double largest = 0;
+  for (const auto& expected_gradient : b) largest = std::max(largest, expected_gradient.abs().max().item<double>());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    CAPTURE(i);
+    CHECK((a[i] - b[i]).abs().max().item<double>() < tolerance * largest);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("RMSNorm and its gradients follow the formula") {
+  auto x = leaf({10, 24}, 1), weight = leaf({24}, 2);
+  auto expected = x * torch::rsqrt(x.pow(2).mean(-1, true) + 1e-5) * weight;
+  check_same(rms_norm(x, weight, 1e-5), expected, {x, weight});
+}
+
+TEST_CASE("RMSNorm of half precision reduces in fp32") {
+  auto x = leaf({10, 512}, 1, torch::kBFloat16), weight = leaf({512}, 2, torch::kBFloat16);
+  auto wide = x.to(torch::kFloat32);
+  auto expected =
+      (wide * torch::rsqrt(wide.pow(2).mean(-1, true) + 1e-5) * weight.to(torch::kFloat32)).to(torch::kBFloat16);
+  check_same(rms_norm(x, weight, 1e-5), expected, {x, weight}, 0.01);
+}
+
+TEST_CASE("SwiGLU and its gradients follow the formula") {
+  auto gate = leaf({10, 24}, 1), up = leaf({10, 24}, 2);
+  check_same(swiglu(gate, up), torch::silu(gate) * up, {gate, up});
+}
+
+TEST_CASE("rotary positions turn each pair by position times frequency, also with Llama 3.1's scaling") {
+  for (bool scaled : {false, true}) {
+    auto recipe = llama_recipe();
+    if (scaled) recipe.rope_scaling = Recipe::Model::RopeScaling{8.0, 1.0, 4.0, 8};
+    auto frequencies = llama::rope_frequencies(recipe);
+    llama::RotaryTable table(frequencies, 16);
+    auto x = leaf({2, 11, 3, 8}, 1);
+    auto slice = table.first(11, torch::kCPU, torch::kFloat64);
+    auto y = llama::rotate(x, slice);
+    double worst = 0;
+    for (int64_t t = 0; t < 11; ++t)
+      for (int64_t i = 0; i < 4; ++i) {
+        double angle = static_cast<double>(t) * frequencies[static_cast<size_t>(i)];
+        auto a = x[1][t][2][i].item<double>(), b = x[1][t][2][i + 4].item<double>();
+        worst = std::max(worst, std::abs(y[1][t][2][i].item<double>() - (a * std::cos(angle) - b * std::sin(angle))));
+        worst =
+            std::max(worst, std::abs(y[1][t][2][i + 4].item<double>() - (b * std::cos(angle) + a * std::sin(angle))));
+      }
+    CHECK(worst < 1e-12);
+
+    // The composed form of Hugging Face: x cos + rotate_half(x) sin.
+    auto halves = x.chunk(2, -1);
+    auto cos = torch::cat({slice.cos, slice.cos}, -1), sin = torch::cat({slice.sin, slice.sin}, -1);
+    check_same(y, x * cos + torch::cat({-halves[1], halves[0]}, -1) * sin, {x});
+  }
+}
+
+TEST_CASE("attention is causal softmax(Q K^T) V, and grouped keys equal repeated ones") {
+  MicroBatch none;
+  ForwardContext context{&none, true, 1};
+  for (auto dtype : {torch::kFloat64, torch::kFloat32})
+    for (int64_t seq_len : {1, 6, 13, 48, 101})
+      for (int64_t head_dim : {4, 8, 24, 40})
+        for (int64_t key_heads : {4, 2}) {
+          CAPTURE(dtype, seq_len, head_dim, key_heads);
+          auto q = leaf({2, seq_len, 4, head_dim}, 1, dtype);
+          auto kv = leaf({2, seq_len, 2 * key_heads, head_dim}, 2, dtype);
+          auto k = kv.narrow(2, 0, key_heads), v = kv.narrow(2, key_heads, key_heads);
+          auto per_head = [&](const torch::Tensor& x) { return x.repeat_interleave(4 / x.size(2), 2).transpose(1, 2); };
+          auto scores =
+              torch::matmul(per_head(q), per_head(k).transpose(-2, -1)) / std::sqrt(static_cast<double>(head_dim));
+          auto future = torch::ones({seq_len, seq_len}, torch::kBool).triu(1);
+          auto expected = torch::matmul(scores.masked_fill(future, -INFINITY).softmax(-1), per_head(v));
+          check_same(causal_attention(q, k, v, Dropout(0, 1), context),
+                     expected.transpose(1, 2).reshape({2 * seq_len, 4 * head_dim}), {q, kv},
+                     dtype == torch::kFloat64 ? 1e-12 : 3e-6);
+        }
+}
+
+TEST_CASE("attention gives the same bits whatever the number of threads") {
+  MicroBatch none;
+  ForwardContext context{&none, true, 1};
+  auto q = leaf({3, 50, 4, 16}, 1, torch::kFloat32), kv = leaf({3, 50, 4, 16}, 2, torch::kFloat32);
+  auto run = [&](int threads) {
+    int before = at::get_num_threads();
+    at::set_num_threads(threads);
+    auto out = causal_attention(q, kv.narrow(2, 0, 2), kv.narrow(2, 2, 2), Dropout(0, 1), context);
+    auto gradients = torch::autograd::grad({out.square().sum()}, {q, kv});
+    at::set_num_threads(before);
+    return std::vector<torch::Tensor>{out, gradients[0], gradients[1]};
+  };
+  auto one = run(1), two = run(2);
+  for (size_t i = 0; i < one.size(); ++i) CHECK(torch::equal(one[i], two[i]));
+}

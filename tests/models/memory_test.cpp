@@ -1,0 +1,108 @@
+// What a block keeps for backward, measured as resident tensor bytes, is what its spec claims.
+#include "test_model.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "counting_allocator.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+double saved_bytes(const BlockSpec& block, int64_t tokens, double compute_bytes) {
+  const auto& saved = block.saved;
+  return static_cast<double>(tokens) * (saved.compute_elements_per_token * compute_bytes + saved.float32_per_token * 4);
+}
+
+struct Case {
+  Recipe::Model recipe;
+  torch::ScalarType dtype;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (double dropout : {0.0, 0.1})
+    for (auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+      for (auto recipe : {gpt_recipe(), llama_recipe()}) {
+        recipe.dim = 64;
+        recipe.max_seq_len = 64;
+        recipe.hidden_dim = recipe.name == "gpt" ? 256 : 176;
+        recipe.dropout = dropout;
+        recipe.loss_chunk_tokens = 64;
+        all.push_back({recipe, dtype});
+      }
+    }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("each block keeps what its spec claims between forward and backward, within 3 percent") {
+  constexpr int64_t sequences = 4, seq_len = 64, tokens = sequences * seq_len;
+  for (const auto& [recipe, dtype] : cases()) {
+    TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
+    auto batch = small_batch(sequences, seq_len);
+    test.loss(batch);  // makes the rotary table
+    CountingAllocator counter;
+    ForwardContext context{&batch, true, 1};
+    auto element = static_cast<double>(torch::elementSize(dtype));
+    for (size_t i = 1; i < test.model->blocks.size(); ++i) {
+      const auto& spec = test.model->spec.blocks[i];
+      CAPTURE(recipe.name, recipe.dropout, element, spec.name);
+      int64_t before = counter.bytes();
+      auto input = torch::rand({sequences, seq_len, recipe.dim}).to(dtype).requires_grad_(true);
+      auto output = test.model->blocks[i]->forward(input, context);
+      auto kept = static_cast<double>(counter.bytes() - before);
+      // The output is the next block's input and counted there; the head's weight gradient is not per token.
+      kept -= static_cast<double>(output.numel()) * static_cast<double>(output.element_size());
+      if (spec.kind == BlockKind::head) kept -= 96.0 * static_cast<double>(recipe.dim) * element;
+      CHECK_THAT(kept, WithinRel(saved_bytes(spec, tokens, element), 0.03));
+    }
+  }
+}
+
+TEST_CASE("the chain as a whole keeps the sum of its blocks") {
+  constexpr int64_t sequences = 4, seq_len = 64, tokens = sequences * seq_len;
+  for (const auto& [recipe, dtype] : cases()) {
+    TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
+    auto batch = small_batch(sequences, seq_len);
+    test.loss(batch);
+    CountingAllocator counter;
+    auto element = static_cast<double>(torch::elementSize(dtype));
+    auto loss = test.loss(batch);
+    double expected = 96.0 * static_cast<double>(recipe.dim) * element;
+    for (const auto& block : test.model->spec.blocks) expected += saved_bytes(block, tokens, element);
+    CAPTURE(recipe.name, recipe.dropout, element);
+    CHECK_THAT(static_cast<double>(counter.bytes()), WithinRel(expected, 0.03));
+    loss.backward();
+    loss = torch::Tensor();
+    test.clear_gradients();
+    CHECK(counter.bytes() == 0);
+  }
+}
+
+TEST_CASE("the logits of one chunk are the most that the head ever holds") {
+  auto recipe = gpt_recipe();
+  recipe.tie_embeddings = false;
+  recipe.max_seq_len = 256;
+  constexpr int64_t sequences = 4, seq_len = 256, vocab = 2000;
+  auto peak = [&](int64_t chunk, bool training) {
+    recipe.loss_chunk_tokens = chunk;
+    TestModel test(recipe, Weights::seeded, vocab, seq_len);
+    auto batch = small_batch(sequences, seq_len, vocab);
+    ForwardContext context{&batch, training, 1};
+    auto input = torch::rand({sequences, seq_len, recipe.dim}).requires_grad_(training);
+    CountingAllocator counter;
+    torch::AutoGradMode grad(training);
+    test.model->blocks.back()->forward(input, context);
+    return counter.peak();
+  };
+  // Logits and their log-softmax at once, fp32.
+  int64_t logits = 2 * 64 * vocab * 4;
+  CHECK(peak(64, false) < logits + 400'000);
+  CHECK(peak(64, true) < logits + 400'000 + 2 * vocab * recipe.dim * 4);
+  CHECK(peak(0, false) > 16 * logits);
+}

@@ -1,0 +1,214 @@
+// The torch-free specs: names, shapes, counts, FLOPs, saved activations and refusals, against numbers worked out by
+// hand.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <cmath>
+#include <numbers>
+
+#include "recipes.hpp"
+#include "runner/base/error.hpp"
+#include "runner/models/llama/llama.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::Message;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+std::vector<std::string> names(const std::vector<ParameterSpec>& parameters) {
+  std::vector<std::string> out;
+  for (const auto& parameter : parameters) {
+    std::string shape;
+    for (auto size : parameter.shape) shape += fmt::format("{}{}", shape.empty() ? "" : "x", size);
+    out.push_back(parameter.name + " " + shape);
+  }
+  return out;
+}
+
+const ParameterSpec& parameter(const ModelSpec& spec, const std::string& name) {
+  return *spec.parameters()[spec.slot(name)];
+}
+
+}  // namespace
+
+TEST_CASE("a gpt lists GPT-2's parameters block by block") {
+  auto spec = make_spec(gpt_recipe(), 96, 16);
+  CHECK(spec.family == "gpt");
+  REQUIRE(spec.blocks.size() == 4);
+  CHECK(names(spec.blocks[0].parameters) ==
+        std::vector<std::string>{"embedding.tokens.weight 96x32", "embedding.positions.weight 16x32"});
+  CHECK(spec.blocks[1].name == "blocks.0");
+  CHECK(names(spec.blocks[2].parameters) ==
+        std::vector<std::string>{"blocks.1.attention_norm.weight 32", "blocks.1.attention_norm.bias 32",
+                                 "blocks.1.attention.qkv.weight 96x32", "blocks.1.attention.qkv.bias 96",
+                                 "blocks.1.attention.out.weight 32x32", "blocks.1.attention.out.bias 32",
+                                 "blocks.1.mlp_norm.weight 32", "blocks.1.mlp_norm.bias 32",
+                                 "blocks.1.mlp.up.weight 128x32", "blocks.1.mlp.up.bias 128",
+                                 "blocks.1.mlp.down.weight 32x128", "blocks.1.mlp.down.bias 32"});
+  CHECK(names(spec.blocks[3].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.norm.bias 32"});
+  CHECK(spec.blocks[3].shared == std::vector<std::string>{"embedding.tokens.weight"});
+}
+
+TEST_CASE("gpt without biases and with its own head lists neither biases nor a shared weight") {
+  auto model = gpt_recipe();
+  model.bias = false;
+  model.tie_embeddings = false;
+  auto spec = make_spec(model, 96, 16);
+  CHECK(names(spec.blocks[1].parameters) ==
+        std::vector<std::string>{"blocks.0.attention_norm.weight 32", "blocks.0.attention.qkv.weight 96x32",
+                                 "blocks.0.attention.out.weight 32x32", "blocks.0.mlp_norm.weight 32",
+                                 "blocks.0.mlp.up.weight 128x32", "blocks.0.mlp.down.weight 32x128"});
+  CHECK(names(spec.blocks[3].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.weight 96x32"});
+  CHECK(spec.blocks[3].shared.empty());
+}
+
+TEST_CASE("a llama lists Llama's parameters, with as many key and value rows as it has key heads") {
+  auto spec = make_spec(llama_recipe(), 96, 16);
+  CHECK(names(spec.blocks[0].parameters) == std::vector<std::string>{"embedding.tokens.weight 96x32"});
+  CHECK(names(spec.blocks[1].parameters) ==
+        std::vector<std::string>{"blocks.0.attention_norm.weight 32", "blocks.0.attention.wq.weight 32x32",
+                                 "blocks.0.attention.wk.weight 16x32", "blocks.0.attention.wv.weight 16x32",
+                                 "blocks.0.attention.wo.weight 32x32", "blocks.0.mlp_norm.weight 32",
+                                 "blocks.0.mlp.w1.weight 88x32", "blocks.0.mlp.w3.weight 88x32",
+                                 "blocks.0.mlp.w2.weight 32x88"});
+  CHECK(names(spec.blocks[3].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.weight 96x32"});
+}
+
+TEST_CASE("published models have their published number of parameters") {
+  Recipe::Model gpt2;
+  gpt2.name = "gpt";
+  gpt2.n_layers = 12;
+  gpt2.dim = 768;
+  gpt2.n_heads = 12;
+  gpt2.max_seq_len = 1024;
+  CHECK(make_spec(gpt2, 50257, 1024).parameter_count() == 124'439'808);
+
+  Recipe::Model llama2;  // Llama 2 7B: no hidden_dim in its params.json, the rule gives 11008
+  llama2.name = "llama";
+  llama2.n_layers = 32;
+  llama2.dim = 4096;
+  llama2.n_heads = 32;
+  llama2.max_seq_len = 4096;
+  llama2.tie_embeddings = false;
+  CHECK(llama::hidden_dim(llama2) == 11008);
+  CHECK(make_spec(llama2, 32000, 4096).parameter_count() == 6'738'415'616);
+
+  Recipe::Model llama3 = llama2;  // Llama 3 8B: ffn_dim_multiplier 1.3, multiple_of 1024 give 14336
+  llama3.n_kv_heads = 8;
+  llama3.ffn_dim_multiplier = 1.3;
+  llama3.multiple_of = 1024;
+  llama3.max_seq_len = 8192;
+  CHECK(llama::hidden_dim(llama3) == 14336);
+  CHECK(make_spec(llama3, 128256, 8192).parameter_count() == 8'030'261'248);
+}
+
+TEST_CASE("FLOPs are two for each multiply-add of the matrix products, with all T x T scores") {
+  // GPT-2 124M, T = 1024. A block: qkv 768*2304, out 768*768, up and down 768*3072 each; scores and their product with
+  // V 768*1024 each. Multiply-adds: 1769472 + 589824 + 2*2359296 + 2*786432 = 8650752.
+  Recipe::Model gpt2 = gpt_recipe();
+  gpt2.n_layers = 12;
+  gpt2.dim = 768;
+  gpt2.n_heads = 12;
+  gpt2.max_seq_len = 1024;
+  auto spec = make_spec(gpt2, 50257, 1024);
+  CHECK(spec.blocks[0].forward_flops_per_token == 0);
+  CHECK(spec.blocks[1].forward_flops_per_token == 2.0 * 8650752);
+  CHECK(spec.blocks[13].forward_flops_per_token == 2.0 * 768 * 50257);
+  CHECK(spec.training_flops_per_token() == 3.0 * (12 * 2.0 * 8650752 + 2.0 * 38597376));
+
+  // The small llama: wq, wo 32*32; wk, wv 16*32; three of 88*32; attention over T = 8: 32*8 twice.
+  auto llama = make_spec(llama_recipe(), 96, 8);
+  CHECK(llama.blocks[1].forward_flops_per_token == 2.0 * (2 * 1024 + 2 * 512 + 3 * 2816 + 2 * 256));
+  CHECK(llama.blocks[3].forward_flops_per_token == 2.0 * 32 * 96);
+}
+
+TEST_CASE("projections into the residual stream start smaller, norms at one, biases at zero") {
+  auto model = gpt_recipe();
+  model.n_layers = 8;
+  auto spec = make_spec(model, 96, 16);
+  for (const char* name : {"embedding.tokens.weight", "embedding.positions.weight", "blocks.7.attention.qkv.weight",
+                           "blocks.7.mlp.up.weight"})
+    CHECK(parameter(spec, name).init.std == 0.02);
+  for (const char* name : {"blocks.7.attention.out.weight", "blocks.7.mlp.down.weight"})
+    CHECK_THAT(parameter(spec, name).init.std, WithinRel(0.02 / 4, 1e-12));
+  CHECK(parameter(spec, "head.norm.weight").init.kind == Init::Kind::ones);
+  CHECK(parameter(spec, "head.norm.bias").init.kind == Init::Kind::zeros);
+  auto llama = llama_recipe();
+  llama.n_layers = 8;
+  for (const char* name : {"blocks.0.attention.wo.weight", "blocks.0.mlp.w2.weight"})
+    CHECK_THAT(parameter(make_spec(llama, 96, 16), name).init.std, WithinRel(0.02 / 4, 1e-12));
+}
+
+TEST_CASE("tensor parallelism splits outputs of the first product and inputs of the second") {
+  auto gpt = make_spec(gpt_recipe(), 96, 16);
+  CHECK(parameter(gpt, "blocks.0.attention.qkv.weight").tensor_parallel_dim == 0);
+  CHECK(parameter(gpt, "blocks.0.attention.qkv.bias").tensor_parallel_dim == 0);
+  CHECK(parameter(gpt, "blocks.0.attention.out.weight").tensor_parallel_dim == 1);
+  CHECK_FALSE(parameter(gpt, "blocks.0.attention.out.bias").tensor_parallel_dim);
+  CHECK_FALSE(parameter(gpt, "embedding.positions.weight").tensor_parallel_dim);
+  auto llama = make_spec(llama_recipe(), 96, 16);
+  CHECK(parameter(llama, "blocks.0.mlp.w1.weight").tensor_parallel_dim == 0);
+  CHECK(parameter(llama, "blocks.0.mlp.w2.weight").tensor_parallel_dim == 1);
+  CHECK(parameter(llama, "head.weight").tensor_parallel_dim == 0);
+}
+
+TEST_CASE("rotary frequencies follow RoFormer, and Llama 3.1's scaling in its three ranges") {
+  Recipe::Model model = llama_recipe();
+  model.dim = 128 * 4;
+  model.rope_theta = 500000;
+  auto plain = llama::rope_frequencies(model);
+  REQUIRE(plain.size() == 64);
+  for (size_t i = 0; i < 64; ++i)
+    CHECK_THAT(plain[i], WithinRel(1 / std::pow(500000.0, static_cast<double>(2 * i) / 128.0), 1e-12));
+
+  model.rope_scaling = Recipe::Model::RopeScaling{8.0, 1.0, 4.0, 8192};
+  auto scaled = llama::rope_frequencies(model);
+  int kept = 0, divided = 0, between = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    double wavelength = 2 * std::numbers::pi / plain[i];
+    if (wavelength < 8192 / 4.0) {
+      ++kept;
+      CHECK_THAT(scaled[i], WithinRel(plain[i], 1e-12));
+    } else if (wavelength > 8192 / 1.0) {
+      ++divided;
+      CHECK_THAT(scaled[i], WithinRel(plain[i] / 8, 1e-12));
+    } else {
+      ++between;
+      double smooth = (8192 / wavelength - 1) / (4 - 1);
+      CHECK_THAT(scaled[i], WithinRel((1 - smooth) * plain[i] / 8 + smooth * plain[i], 1e-12));
+    }
+  }
+  CHECK(kept > 0);
+  CHECK(divided > 0);
+  CHECK(between > 0);
+}
+
+TEST_CASE("a model that cannot be built is refused with the key, the value and what is allowed") {
+  auto refuses = [](auto change, const std::string& message, Recipe::Model model = gpt_recipe(), int64_t seq_len = 16) {
+    change(model);
+    CHECK_THROWS_MATCHES(make_spec(model, 96, seq_len), Error, Message(message));
+  };
+  refuses([](auto& m) { m.name = "lama"; },
+          "model.name = \"lama\": no such family; allowed: gpt or llama (did you mean \"llama\"?)");
+  refuses([](auto& m) { m.n_heads = 5; }, "model.n_heads = 5: does not divide model.dim = 32");
+  refuses([](auto& m) { m.n_layers = 0; }, "model.n_layers = 0: must be at least 1");
+  refuses([](auto& m) { m.dropout = 1.0; }, "model.dropout = 1: must be at least 0 and below 1");
+  refuses([](auto& m) { m.activation = "relu"; }, "model.activation = \"relu\": allowed: gelu or gelu_tanh");
+  refuses([](auto& m) { m.n_kv_heads = 2; },
+          "model.n_kv_heads: gpt has no such option; only model.name = \"llama\" takes it");
+  refuses([](auto&) {}, "data.seq_len = 17: longer than model.max_seq_len = 16", gpt_recipe(), 17);
+  refuses([](auto& m) { m.n_kv_heads = 3; }, "model.n_kv_heads = 3: must divide model.n_heads = 4", llama_recipe());
+  refuses(
+      [](auto& m) {
+        m.n_heads = 32;
+        m.n_kv_heads = 32;
+      },
+      "model.n_heads = 32: rotary positions need an even head size, not model.dim / model.n_heads = 1", llama_recipe());
+  refuses(
+      [](auto& m) {
+        m.rope_scaling = Recipe::Model::RopeScaling{8.0, 4.0, 4.0, 8};
+      },
+      "model.rope_scaling.high_freq_factor = 4: must be above low_freq_factor = 4, and that above 0", llama_recipe());
+}
