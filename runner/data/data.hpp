@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runner/config/recipe.hpp"
@@ -18,11 +20,18 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 };
-/// "bytes" (vocab 256), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in `cache_dir`
-/// under a name that hashes its inputs. Throws Error(usage/environment) with the path and the reason.
+/// "bytes" (vocab 256), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in
+/// `cache_dir` under a name that hashes its inputs. The trained one is lossless (decode(encode(text)) == text for valid
+/// UTF-8) and looks at 64 MiB of data.train at most, spread evenly. Throws Error(usage/environment) with the path and
+/// the reason.
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir);
 /// The vocabulary without loading anything heavy where that is possible; nullopt for format "bin".
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir);
+
+/// Does once, before ranks start, what they would otherwise all do: trains the SentencePiece model and tokenizes text
+/// files into the cache. Says what it does when it takes long. Safe when several processes call it at once. Throws as
+/// open_dataset.
+void prepare_data(const Recipe::Data& data, const std::string& cache_dir);
 
 enum class Split { train, validation };
 
@@ -35,11 +44,19 @@ class Dataset {
   /// Writes seq_len ids to each span. Safe to call from several threads.
   virtual void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const = 0;
 };
-/// Opens (memory-maps) the files of a split. Throws Error(usage or environment): missing, empty, too short for one sample, not
-/// UTF-8 (text, with file and byte offset), token id >= vocab_size (bin, with file and position; checked lazily at read or
-/// by a scan at open of a bounded size). An absent validation split gives nullptr.
+/// Opens (memory-maps) the files of a split; several files are one stream in the order given. Throws Error(usage or
+/// environment): missing, empty, a folder, too short for one sample, not UTF-8 (text; with file, byte offset and line),
+/// token id >= vocab_size (bin; with file and position). Contents of files up to 256 MiB are checked here, of larger
+/// ones at each read(), so that opening takes no time. With data.validation_fraction the last part of data.train's
+/// tokens, rounded to the nearest token, is the validation split and the rest the training split. An absent validation
+/// split gives nullptr.
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir);
+
+/// Does once, before any worker starts, what open_dataset() would otherwise have to wait for: trains the tokenizer and
+/// tokenises text into `cache_dir`. Finds the mistakes that need neither seq_len nor vocab_size. Several processes may
+/// ask at once.
+void prepare_data(const Recipe::Data& data, const std::string& cache_dir);
 
 /// The order of samples in an epoch: a permutation that depends on (seed, epoch) only; the identity without shuffle.
 /// Needs no memory per sample (a keyed Feistel network with cycle walking).
@@ -53,7 +70,7 @@ class SampleOrder {
   int64_t size_;
   bool shuffle_;
   uint64_t key_;
-  int half_bits_;
+  int half_bits_;  ///< of each half of the network: it permutes [0, 4^half_bits_)
 };
 
 /// Where a run stands in its data: global batches already consumed.
@@ -73,14 +90,16 @@ struct StepBatch {
   int64_t global_sequences = 0;          ///< over all ranks and micro-batches: what the loss is divided by (x T)
   DataPosition after;                    ///< position once this step is done
   int64_t epoch = 0;
-  bool epoch_end = false;                ///< this is the last step of its epoch
+  bool epoch_end = false;  ///< this is the last step of its epoch
 };
 
 /// Batches of a split for one rank, prepared ahead on one background thread.
 ///
-/// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); rank r of W takes
-/// the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into micro-batches. A short last batch is cut as evenly as
-/// possible, the first ranks getting one more; a rank may get empty micro-batches.
+/// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); rank r of W
+/// takes the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into G/W/micro_batch_size micro-batches. A short
+/// last batch is cut as evenly as possible, first among ranks, then into the same number of micro-batches, the first
+/// ones getting one more; a rank may get empty micro-batches. Rows in order of rank and micro-batch are the global
+/// batch in order, whatever W and micro_batch_size.
 class Loader {
  public:
   struct Options {
@@ -88,19 +107,23 @@ class Loader {
     int rank = 0, world_size = 1;  ///< of the data-parallel group
     bool shuffle = true;
     int64_t seed = 0;
-    int64_t prefetch = 2;
-    DataPosition start;
+    int64_t prefetch = 2;  ///< steps prepared ahead; 0: only when next() waits for one
+    DataPosition
+        start;  ///< batches from here on are those of a loader that came by; the end of an epoch is the next's begin
     bool repeat = true;  ///< false: stops after one epoch (validation)
   };
+  /// Throws Error(usage) if `start` lies behind the data's end. Every global batch size must be a multiple of
+  /// micro_batch_size * world_size. Reading begins with the first next().
   Loader(const Dataset& dataset, Options options);
-  ~Loader();
-  /// False at the end (repeat = false). Rethrows what the background thread threw.
+  ~Loader();  ///< waits for the sample being read, at most
+  /// False at the end (repeat = false). Rethrows what the background thread threw, after the steps prepared before it.
   bool next(StepBatch& out);
   /// Seconds that next() has waited for data so far.
   double waited_seconds() const;
-  int64_t steps_per_epoch() const;
-  /// A different global batch size from the next not yet prepared step on (accumulation schedules change it by epoch).
-  /// `batch_size_of_epoch` in the constructor's stead: called for each epoch when set.
+  /// Of a whole epoch.
+  int64_t steps_per_epoch(int64_t epoch = 0) const;
+  /// Takes the place of Options::global_batch_size: called at the beginning of each epoch (accumulation schedules
+  /// change it by epoch). To be set before the first next().
   void set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch);
 
  private:

@@ -1,0 +1,188 @@
+// The prefetching loader: plans each step's rows, reads this rank's share on a background thread, hands it over in
+// order.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
+#include "runner/data/data.hpp"
+
+namespace runner {
+
+namespace {
+
+/// A range of rows.
+struct Slice {
+  int64_t begin, count;
+};
+
+/// Part `index` of `count` rows cut into `parts` as evenly as possible, the first parts getting one more.
+Slice even_slice(int64_t count, int64_t parts, int64_t index) {
+  int64_t size = count / parts, extra = count % parts;
+  return {index * size + std::min(index, extra), size + (index < extra)};
+}
+
+}  // namespace
+
+struct Loader::Impl {
+  Impl(const Dataset& dataset, Options options) : dataset(dataset), options(options), position(options.start) {
+    go_to_next_epoch_at_end();
+  }
+
+  bool go_to_next_epoch_at_end() {
+    if (position.sample != dataset.size()) return false;
+    position = {position.epoch + 1, 0};
+    return true;
+  }
+
+  int64_t batch_size(int64_t epoch) const {
+    int64_t size = batch_size_of_epoch ? batch_size_of_epoch(epoch) : options.global_batch_size;
+    RUNNER_CHECK(size > 0 && size % (options.micro_batch_size * options.world_size) == 0,
+                 "global batch size {}, micro-batch size {}, {} ranks", size, options.micro_batch_size,
+                 options.world_size);
+    return size;
+  }
+
+  /// Reads this rank's share of the step at `position` and moves `position` behind it.
+  StepBatch read_step(int64_t global_batch_size) {
+    const SampleOrder order(dataset.size(), options.shuffle, options.seed, position.epoch);
+    StepBatch step;
+    step.epoch = position.epoch;
+    step.global_sequences = std::min(global_batch_size, dataset.size() - position.sample);
+    const Slice mine = even_slice(step.global_sequences, options.world_size, options.rank);
+    const int64_t micro_batches = global_batch_size / options.world_size / options.micro_batch_size;
+    for (int64_t m = 0; m < micro_batches; ++m) {
+      const Slice rows = even_slice(mine.count, micro_batches, m);
+      step.micro_batches.push_back(read_rows(order, {position.sample + mine.begin + rows.begin, rows.count}));
+    }
+    position.sample += step.global_sequences;
+    step.epoch_end = go_to_next_epoch_at_end();
+    step.after = position;
+    return step;
+  }
+
+  HostBatch read_rows(const SampleOrder& order, Slice rows) {
+    const auto seq_len = static_cast<size_t>(dataset.seq_len());
+    HostBatch batch;
+    batch.sequences = rows.count;
+    batch.inputs.resize(static_cast<size_t>(rows.count) * seq_len);
+    batch.targets.resize(batch.inputs.size());
+    for (int64_t row = 0; row < rows.count && !stopping(); ++row) {
+      size_t offset = static_cast<size_t>(row) * seq_len;
+      dataset.read(order[rows.begin + row], std::span(batch.inputs).subspan(offset, seq_len),
+                   std::span(batch.targets).subspan(offset, seq_len));
+    }
+    return batch;
+  }
+
+  bool stopping() {
+    std::lock_guard lock(mutex);
+    return stop;
+  }
+
+  /// Waits until another step may be prepared; false when the loader goes away.
+  bool wait_for_room() {
+    std::unique_lock lock(mutex);
+    changed.wait(
+        lock, [&] { return stop || std::ssize(ready) < std::max<int64_t>(options.prefetch, consumer_waits ? 1 : 0); });
+    return !stop;
+  }
+
+  /// The background thread.
+  void produce() {
+    std::exception_ptr thrown;
+    try {
+      int64_t size_epoch = -1, size = 0;
+      while (wait_for_room()) {
+        if (!options.repeat && position.epoch != options.start.epoch) break;
+        if (position.epoch != size_epoch) size = batch_size(size_epoch = position.epoch);
+        StepBatch step = read_step(size);
+        std::lock_guard lock(mutex);
+        ready.push_back(std::move(step));
+        changed.notify_all();
+      }
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    std::lock_guard lock(mutex);
+    failure = thrown;
+    finished = true;
+    changed.notify_all();
+  }
+
+  const Dataset& dataset;
+  const Options options;
+  std::function<int64_t(int64_t)> batch_size_of_epoch;
+  DataPosition position;  ///< of the next step to prepare; the background thread's alone once it runs
+
+  std::mutex mutex;  ///< guards what follows
+  std::condition_variable changed;
+  std::deque<StepBatch> ready;
+  bool stop = false, finished = false, consumer_waits = false;
+  std::exception_ptr failure;
+  double waited = 0;
+
+  std::thread thread;
+};
+
+Loader::Loader(const Dataset& dataset, Options options) : impl_(std::make_unique<Impl>(dataset, options)) {
+  RUNNER_CHECK(options.micro_batch_size > 0 && options.prefetch >= 0 && options.rank >= 0 &&
+               options.rank < options.world_size);
+  RUNNER_CHECK(dataset.size() > 0 && options.start.epoch >= 0 && options.start.sample >= 0);
+  if (options.start.sample > dataset.size())
+    throw usage_error(
+        "the data have {} samples, but this run has already taken {} of epoch {}; the data or seq_len have changed "
+        "since",
+        dataset.size(), options.start.sample, options.start.epoch);
+}
+
+Loader::~Loader() {
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->stop = true;
+    impl_->changed.notify_all();
+  }
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+bool Loader::next(StepBatch& out) {
+  if (!impl_->thread.joinable()) impl_->thread = std::thread([impl = impl_.get()] { impl->produce(); });
+  std::unique_lock lock(impl_->mutex);
+  if (impl_->ready.empty() && !impl_->finished) {
+    double begun = steady_seconds();
+    impl_->consumer_waits = true;
+    impl_->changed.notify_all();
+    impl_->changed.wait(lock, [&] { return !impl_->ready.empty() || impl_->finished; });
+    impl_->consumer_waits = false;
+    impl_->waited += steady_seconds() - begun;
+  }
+  if (impl_->ready.empty()) {
+    if (impl_->failure) std::rethrow_exception(impl_->failure);
+    return false;
+  }
+  out = std::move(impl_->ready.front());
+  impl_->ready.pop_front();
+  impl_->changed.notify_all();
+  return true;
+}
+
+double Loader::waited_seconds() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->waited;
+}
+
+int64_t Loader::steps_per_epoch(int64_t epoch) const {
+  int64_t size = impl_->batch_size(epoch);
+  return (impl_->dataset.size() + size - 1) / size;
+}
+
+void Loader::set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch) {
+  RUNNER_CHECK(!impl_->thread.joinable(), "the batch sizes are set before the first next()");
+  impl_->batch_size_of_epoch = std::move(batch_size_of_epoch);
+}
+
+}  // namespace runner

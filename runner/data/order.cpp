@@ -1,0 +1,50 @@
+// The order of samples in an epoch: a keyed Feistel network over the next power of four, walked until it lands inside.
+#include <bit>
+
+#include "runner/base/error.hpp"
+#include "runner/data/data.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int rounds = 6;
+
+/// The finalizer of splitmix64: every bit of the input changes every bit of the output.
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+SampleOrder::SampleOrder(int64_t size, bool shuffle, int64_t seed, int64_t epoch)
+    : size_(size),
+      shuffle_(shuffle),
+      key_(mix(mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(epoch))),
+      half_bits_(std::max(1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(size, 1) - 1))) + 1) / 2)) {
+  RUNNER_CHECK(size >= 0);
+}
+
+int64_t SampleOrder::operator[](int64_t position) const {
+  RUNNER_CHECK(position >= 0 && position < size_);
+  if (!shuffle_) return position;
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  auto value = static_cast<uint64_t>(position);
+  // Cycle walking: the network permutes [0, 4^half_bits), less than four times the size (or four), so that following it
+  // from a place inside until it is inside again permutes [0, size).
+  do {
+    uint64_t left = value >> half_bits_, right = value & mask;
+    for (int round = 0; round < rounds; ++round) {
+      uint64_t next = left ^ (mix(key_ ^ mix(right << 3 | static_cast<uint64_t>(round))) & mask);
+      left = right;
+      right = next;
+    }
+    value = left << half_bits_ | right;
+  } while (value >= static_cast<uint64_t>(size_));
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace runner

@@ -1,0 +1,39 @@
+// The tokenizers behind make_tokenizer(), one file each.
+#pragma once
+#include "runner/base/files.hpp"
+#include "runner/data/data.hpp"
+
+namespace runner {
+
+constexpr int64_t bytes_vocab_size = 256;
+
+/// Token = byte.
+std::unique_ptr<Tokenizer> make_bytes_tokenizer();
+
+/// A SentencePiece model (unigram or BPE).
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  /// Throws Error(usage) if the file is not a SentencePiece model.
+  explicit SentencePieceTokenizer(const fs::path& model);
+  ~SentencePieceTokenizer() override;
+  int64_t vocab_size() const override;
+  /// As the model says, which may put a space in front of the text and normalise it.
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const int32_t> tokens) const override;
+
+  /// Encodes what follows, in the same document, a part that was encoded before: without the space that many models put
+  /// in front of a text, so that the parts' tokens are those of the whole (see first_chunk for where to cut).
+  std::vector<int32_t> encode_continuation(std::string_view text) const;
+  /// Of the model's bytes.
+  const std::string& hash() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The model that `data.tokenizer` names: a file, or for "sentencepiece" one trained on data.train, once, and kept in
+/// `cache_dir`.
+std::unique_ptr<SentencePieceTokenizer> open_sentencepiece(const Recipe::Data& data, const std::string& cache_dir);
+
+}  // namespace runner

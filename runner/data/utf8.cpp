@@ -1,0 +1,68 @@
+#include "runner/data/utf8.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+/// The start of the character that `position` lies in: at most three bytes back.
+size_t character_start(std::string_view text, size_t position) {
+  size_t lowest = position < 3 ? 0 : position - 3;
+  while (position > lowest && position < text.size() && continues_character(text[position])) --position;
+  return position;
+}
+
+/// A loop that the compiler turns into vector instructions: most text is mostly ASCII.
+bool is_ascii(std::string_view text) {
+  unsigned char any = 0;
+  for (char c : text) any |= static_cast<unsigned char>(c);
+  return any < 0x80;
+}
+
+constexpr size_t window_bytes = 64 * 1024;
+/// Beyond this an error is placed by its offset alone: counting lines would read everything in front of it.
+constexpr size_t line_counted_bytes_max = size_t{256} << 20;
+
+}  // namespace
+
+void check_utf8(const fs::path& path, std::string_view text, size_t begin, size_t end) {
+  begin = character_start(text, begin);
+  for (size_t extended = 0; extended < 3 && end < text.size() && continues_character(text[end]); ++extended) ++end;
+  while (begin < end) {
+    size_t stop = end - begin <= window_bytes ? end : character_start(text, begin + window_bytes);
+    std::string_view window = text.substr(begin, stop - begin);
+    auto bad = is_ascii(window) ? std::nullopt : first_invalid_utf8(window);
+    if (bad) {
+      size_t offset = begin + *bad;
+      std::string line;
+      if (offset <= line_counted_bytes_max)
+        line = fmt::format(" (line {})",
+                           std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n') + 1);
+      throw usage_error(
+          "{} is not UTF-8: byte 0x{:02x} at offset {}{}; convert it, for example with iconv -f LATIN1 -t UTF-8",
+          path.string(), static_cast<unsigned char>(text[offset]), offset, line);
+    }
+    begin = stop;
+  }
+}
+
+std::string_view first_chunk(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::string_view head = text.substr(0, bytes_max);
+  if (size_t line_end = head.rfind('\n'); line_end != std::string_view::npos) return head.substr(0, line_end + 1);
+  size_t space = head.rfind(' ');
+  if (space != std::string_view::npos) {
+    // Spaces stay with the word they precede, and a run of them stays whole.
+    size_t word_end = head.substr(0, space).find_last_not_of(' ');
+    if (word_end != std::string_view::npos) return head.substr(0, word_end + 1);
+  }
+  return head.substr(0, character_start(text, bytes_max));
+}
+
+}  // namespace runner
