@@ -1,10 +1,294 @@
-// `runner doctor`.
+// `runner doctor`: what running takes of this machine, line by line, with a fix beside each line that is not well.
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sqlite3.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/sqlite.hpp"
+#include "runner/report/table.hpp"
 
 namespace runner {
 
-Action setup_doctor(CLI::App&) {
-  return [] { return ExitCode::usage; };
+namespace {
+
+constexpr double MiB = 1 << 20, GiB = 1 << 30;
+
+enum class Health { ok, warn, fail };
+
+const char* name(Health health) { return std::array{"ok", "warn", "fail"}[static_cast<size_t>(health)]; }
+
+struct Finding {
+  std::string subject;
+  Health health = Health::ok;
+  std::string text;
+  std::string fix = "";  ///< what to do about it; empty exactly when all is well
+};
+
+std::string last_error() { return std::strerror(errno); }
+
+/// A descriptor that closes itself.
+struct Descriptor {
+  int fd;
+  explicit Descriptor(int descriptor) : fd(descriptor) {}
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+  Descriptor(const Descriptor&) = delete;
+};
+
+struct Output {
+  int status = -1;  ///< as waitpid reports it; -1: could not be started, or did not end in time
+  std::string text;
+};
+
+/// Runs a program with its stdout and stderr read together, and kills it after `seconds`.
+Output capture(const std::vector<std::string>& command, double seconds) {
+  Output output;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return output;
+  Descriptor read_end(ends[0]);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<char*> arguments;
+    for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    execvp(arguments[0], arguments.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  if (child < 0) return output;
+  const double deadline = steady_seconds() + seconds;
+  bool ended = false;
+  while (!ended) {
+    const double left = deadline - steady_seconds();
+    pollfd waiting{.fd = read_end.fd, .events = POLLIN, .revents = 0};
+    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left * 1000) + 1) == 0) break;
+    char buffer[4096];
+    const ssize_t count = read(read_end.fd, buffer, sizeof buffer);
+    if (count > 0) output.text.append(buffer, static_cast<size_t>(count));
+    ended = count == 0 || (count < 0 && errno != EINTR);
+  }
+  if (!ended) kill(child, SIGKILL);
+  waitpid(child, &output.status, 0);
+  if (!ended) output.status = -1;
+  output.text = trim(output.text);
+  return output;
+}
+
+fs::path beside_us(const char* name) { return fs::read_symlink("/proc/self/exe").parent_path() / name; }
+
+/// The folder itself, or the nearest one above it that exists: where it would be made.
+fs::path existing_folder(fs::path path) {
+  path = fs::absolute(path);
+  std::error_code error;
+  while (!fs::is_directory(path, error) && path.has_relative_path()) path = path.parent_path();
+  return path;
+}
+
+// ---- the checks, in the order they are shown
+
+Finding check_worker() {
+  const fs::path worker = beside_us("runner-worker");
+  if (!fs::exists(worker))
+    return {"LibTorch", Health::fail, worker.string() + " is not there", "build it: scripts/runner does"};
+  const double begin = steady_seconds();
+  const Output output = capture({worker.string(), "--version"}, 60);
+  if (output.status == 0)
+    return {"LibTorch", Health::ok,
+            fmt::format("{} loads in {}", output.text, format_duration(steady_seconds() - begin))};
+  const std::string why =
+      output.status == -1 ? "does not answer within a minute" : "does not start: " + split(output.text, '\n').front();
+  return {"LibTorch", Health::fail, "runner-worker " + why,
+          "scripts/setup brings LibTorch's libraries; then build again"};
+}
+
+Finding check_cuda(const Facts& facts) {
+  if (facts.cuda.empty()) return {"CUDA", Health::ok, "runs use the CPU: " + facts.cuda_problem};
+  if (!facts.cuda_module)
+    return {"CUDA", Health::warn, list_devices(facts) + ", but this build cannot use them",
+            "scripts/setup --cuda, then build again"};
+  const fs::path module = beside_us("librunner_cuda.so");
+  if (fs::exists(module) && !dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL))
+    return {"CUDA", Health::fail, list_devices(facts) + ", but the CUDA module does not load: " + dlerror(),
+            "scripts/setup --cuda"};
+  return {"CUDA", Health::ok, list_devices(facts)};
+}
+
+Finding check_cores(const Facts& facts) {
+  const std::string text = fmt::format("{} of {}", facts.cores, facts.cpu.empty() ? "this CPU" : facts.cpu);
+  if (facts.avx2) return {"cores", Health::ok, text};
+  return {"cores", Health::warn, text + ", which has no AVX2",
+          "none: training on this CPU works, several times slower than on a newer one"};
+}
+
+Finding check_memory(const Facts& facts) {
+  const auto free = static_cast<double>(facts.memory_free_bytes);
+  const std::string text =
+      fmt::format("{} free of {}", format_bytes(free), format_bytes(static_cast<double>(facts.memory_bytes)));
+  if (free >= GiB) return {"memory", Health::ok, text};
+  return {"memory", free < 256 * MiB ? Health::fail : Health::warn, text + "; a rank takes 120 MiB before its model",
+          "end other programs, or raise the memory limit of this container or job"};
+}
+
+Finding check_disk(const fs::path& home) {
+  std::error_code error;
+  const auto space = fs::space(existing_folder(home), error);
+  if (error)
+    return {"disk", Health::fail, fmt::format("{}: {}", home.string(), error.message()),
+            "name another folder with RUNNER_HOME"};
+  const auto free = static_cast<double>(space.available);
+  const std::string text = fmt::format("{} free for {}", format_bytes(free), home.string());
+  if (free >= 10 * GiB) return {"disk", Health::ok, text};
+  return {"disk", free < GiB ? Health::fail : Health::warn, text + "; checkpoints take 12 bytes a parameter, each",
+          "make room, or name another folder with RUNNER_HOME"};
+}
+
+/// File systems that several machines share: SQLite's write-ahead log needs memory shared by all who have the file
+/// open.
+bool on_network(const fs::path& folder) {
+  static const std::set<unsigned> shared = {0x6969 /*nfs*/, 0xff534d42 /*cifs*/, 0xfe534d42 /*smb2*/,
+                                            0x0bd00bd0 /*lustre*/, 0x00c36400 /*ceph*/};
+  struct statfs info {};
+  return statfs(folder.c_str(), &info) == 0 && shared.contains(static_cast<unsigned>(info.f_type));
+}
+
+Finding check_ledger(const fs::path& home) {
+  const std::string version = std::string("SQLite ") + sqlite3_libversion();
+  const fs::path file = home / "ledger.db", folder = existing_folder(home);
+  const std::string elsewhere = "name another folder with RUNNER_HOME";
+  try {
+    if (fs::exists(file)) {
+      sqlite::Database database(file, sqlite::Access::existing);
+      database.execute("BEGIN IMMEDIATE; ROLLBACK");
+    } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
+      return {"ledger", Health::fail,
+              fmt::format("{} would have to be made in {}: {}", home.string(), folder.string(), last_error()),
+              elsewhere};
+    }
+  } catch (const Error& error) {
+    return {"ledger", Health::fail, error.what(), elsewhere};
+  }
+  if (on_network(folder))
+    return {"ledger", Health::warn,
+            fmt::format("{} is on a network file system, where the ledger can be damaged", folder.string()),
+            "name a folder on a local disk with RUNNER_HOME"};
+  return {"ledger", Health::ok,
+          fmt::format("{} can be written, {}", fs::exists(file) ? file.string() : folder.string(), version)};
+}
+
+Finding check_shared_memory() {
+  constexpr size_t size = 1 << 20;
+  Descriptor memory(memfd_create("runner-doctor", MFD_CLOEXEC));
+  if (memory.fd >= 0 && ftruncate(memory.fd, size) == 0) {
+    void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
+    if (map != MAP_FAILED) {
+      munmap(map, size);
+      return {"shared memory", Health::ok, "memfd works"};
+    }
+  }
+  return {"shared memory", Health::fail, "no memfd: " + last_error(),
+          "allow memfd_create in this container; or set devices.process_group_backend = \"gloo\""};
+}
+
+Finding check_loopback() {
+  Descriptor server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(server.fd, generic, length) == 0 && listen(server.fd, 1) == 0 &&
+      getsockname(server.fd, generic, &length) == 0 && connect(client.fd, generic, length) == 0)
+    return {"loopback", Health::ok, "127.0.0.1 answers"};
+  return {"loopback", Health::fail, "127.0.0.1 does not answer: " + last_error(), "ip link set lo up"};
+}
+
+Finding check_clock() {
+  constexpr double start_of_2025 = 1735689600;
+  if (wall_seconds() > start_of_2025) return {"clock", Health::ok, format_time(wall_seconds())};
+  return {"clock", Health::fail, format_time(wall_seconds()) + " is in the past: runs would sort before older ones",
+          "set this machine's clock"};
+}
+
+Finding check_files() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const std::string text =
+      limit.rlim_cur == RLIM_INFINITY ? "any number of open files" : fmt::format("{} open files", limit.rlim_cur);
+  if (limit.rlim_cur >= 1024) return {"open files", Health::ok, text};
+  return {"open files", limit.rlim_cur < 256 ? Health::fail : Health::warn, text + "; each local rank takes about 20",
+          "ulimit -n 4096"};
+}
+
+Finding check_git() {
+  const Output output = capture({"git", "--version"}, 10);
+  if (output.status == 0) return {"git", Health::ok, output.text};
+  return {"git", Health::warn, "not found: runs will not note the state of their working directory",
+          "apt-get install git"};
+}
+
+std::vector<Finding> examine(const Facts& facts) {
+  const fs::path home = ledger_home();
+  return {check_worker(),     check_cuda(facts),     check_cores(facts), check_memory(facts), check_disk(home),
+          check_ledger(home), check_shared_memory(), check_loopback(),   check_clock(),       check_files(),
+          check_git()};
+}
+
+void print_table(const std::vector<Finding>& findings) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& finding : findings) {
+    rows.push_back({name(finding.health), finding.subject, finding.text});
+    if (!finding.fix.empty()) rows.push_back({"", "", "fix: " + finding.fix});
+  }
+  std::fputs(format_table({{""}, {""}, {""}}, rows).c_str(), stdout);
+}
+
+void print_json(const std::vector<Finding>& findings, const Facts& facts, bool ok) {
+  auto checks = nlohmann::json::array();
+  for (const auto& finding : findings)
+    checks.push_back(
+        {{"name", finding.subject}, {"status", name(finding.health)}, {"message", finding.text}, {"fix", finding.fix}});
+  std::puts(nlohmann::json{{"schema", 1}, {"ok", ok}, {"checks", checks}, {"facts", to_json(facts)}}.dump().c_str());
+}
+
+}  // namespace
+
+Action setup_doctor(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);
+  app.add_flag("--json", *json, "Print one JSON object");
+  return [json] {
+    const Facts facts = read_facts();
+    const std::vector<Finding> findings = examine(facts);
+    const bool ok = std::none_of(findings.begin(), findings.end(),
+                                 [](const Finding& finding) { return finding.health == Health::fail; });
+    *json ? print_json(findings, facts, ok) : print_table(findings);
+    return ok ? ExitCode::done : ExitCode::environment;
+  };
 }
 
 }  // namespace runner

@@ -1,5 +1,5 @@
-// Facts of this machine: devices, memory, cores, host. Torch-free; CUDA is asked through the driver library (dlopen of libcuda
-// and libnvidia-ml), so that `runner` stays small. Fakeable: everything else takes Facts as a value.
+// Facts of this machine: devices, memory, cores, host. Torch-free; CUDA is asked through the driver library (dlopen of
+// libcuda and libnvidia-ml), so that `runner` stays small. Fakeable: everything else takes Facts as a value.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -13,37 +13,43 @@ namespace runner {
 
 struct CudaDevice {
   int index = 0;
-  std::string name;
+  std::string name = "";
   int64_t memory_bytes = 0, free_bytes = 0;
-  int major = 0, minor = 0;       ///< compute capability
+  int major = 0, minor = 0;  ///< compute capability
+  int processes = -1;        ///< compute processes on it now; -1 = unknown (NVML does not say)
   bool bf16() const { return major >= 8; }
 };
 
 struct Facts {
   std::vector<CudaDevice> cuda;
-  std::string cuda_problem;       ///< why there is none ("no NVIDIA driver (libcuda.so.1 not found)"), empty if there is
-  bool cuda_module = false;       ///< this build has the CUDA module
-  int cores = 1;                  ///< that this process may use (affinity, cgroup quota)
-  int64_t memory_bytes = 0;       ///< of the host, or the cgroup's limit if lower
+  std::string cuda_problem;  ///< why there is none ("no NVIDIA driver (libcuda.so.1 not found)"), empty if there is
+  bool cuda_module = false;  ///< this build has the CUDA module
+  int cores = 1;             ///< that this process may use (affinity, cgroup quota)
+  int64_t memory_bytes = 0;  ///< of the host, or the cgroup's limit if lower
   int64_t memory_free_bytes = 0;
   std::string hostname, kernel, cpu;
   bool avx2 = false, avx512 = false;
 };
 
-/// Looks at the machine. Honours CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (tests, planning).
+/// Looks at the machine. Honours CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (tests,
+/// planning).
 Facts read_facts();
 nlohmann::json to_json(const Facts& facts);
+/// Absent keys keep their defaults; an unknown key or a wrong type is Error(usage).
 Facts facts_from_json(const nlohmann::json& json);
+/// "2 CUDA devices (0: NVIDIA A100, 80.0 GiB, 79.1 GiB free; 1: ...)", or "no CUDA device (why)".
+std::string list_devices(const Facts& facts);
 
-/// Which devices a run uses on this node: the accelerator ("cpu" or "cuda") and either CUDA indices or a number of CPU ranks.
+/// Which devices a run uses on this node: the accelerator ("cpu" or "cuda") and either CUDA indices or a number of CPU
+/// ranks.
 struct DeviceChoice {
   std::string accelerator;
   std::vector<int> cuda_indices;
-  int count = 1;        ///< ranks per node
-  std::string reason;   ///< one sentence, for `--explain` and the ledger
+  int count = 1;       ///< ranks per node
+  std::string reason;  ///< one sentence, for `--explain` and the ledger
 };
-/// Resolves devices.accelerator and devices.devices against the facts. Throws Error(environment) (asked for more than there is:
-/// lists what there is) or Error(usage) (indices on cpu, duplicates, 0 devices).
+/// Resolves devices.accelerator and devices.devices against the facts. Throws Error(environment) (asked for more than
+/// there is: lists what there is) or Error(usage) (indices on cpu, duplicates, 0 devices).
 DeviceChoice choose_devices(const Recipe::Devices& devices, const Facts& facts);
 
 }  // namespace runner

@@ -1,0 +1,168 @@
+// Which devices a run uses: the recipe's wish against the facts. Only `auto` substitutes; everything else is done or
+// refused.
+#include <algorithm>
+#include <numeric>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/devices/devices.hpp"
+
+namespace runner {
+
+namespace {
+
+using Kind = DeviceRequest::Kind;
+
+/// "free:2" takes devices with at least this share of their memory free (or devices.memory_limit bytes, where that is
+/// set): a desktop's few hundred MiB do not make a device busy, another training run does.
+constexpr double free_share = 0.8;
+
+std::string describe(const CudaDevice& device) {
+  std::string text = fmt::format("{}: {}, {}, {} free", device.index, device.name,
+                                 format_bytes(static_cast<double>(device.memory_bytes)),
+                                 format_bytes(static_cast<double>(device.free_bytes)));
+  if (device.processes > 0) text += fmt::format(", {} process{}", device.processes, device.processes == 1 ? "" : "es");
+  return text;
+}
+
+std::string plural(size_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string write_indices(const std::vector<int>& indices) { return fmt::format("[{}]", fmt::join(indices, ", ")); }
+
+/// How the request was put, for messages.
+std::string write_request(const DeviceRequest& request) {
+  switch (request.kind) {
+    case Kind::automatic:
+      return "devices = \"auto\"";
+    case Kind::count:
+      return fmt::format("devices = {}", request.count);
+    case Kind::indices:
+      return "devices = " + write_indices(request.indices);
+    case Kind::free_count:
+      return request.count < 0 ? "devices = \"free:-1\"" : fmt::format("devices = \"free:{}\"", request.count);
+  }
+  return "";
+}
+
+void check_request(const DeviceRequest& request) {
+  if (request.kind == Kind::count || request.kind == Kind::free_count) {
+    if (request.count == 0 || request.count < -1)
+      throw usage_error("{}: a number of devices is 1 or more, or -1 for all", write_request(request));
+  }
+  if (request.kind != Kind::indices) return;
+  if (request.indices.empty()) throw usage_error("devices = []: name at least one device, or write \"auto\"");
+  std::vector<int> sorted = request.indices;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.front() < 0) throw usage_error("{}: device indices begin at 0", write_request(request));
+  if (auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    throw usage_error("{}: device {} is named twice; each rank needs a device of its own", write_request(request),
+                      *twice);
+}
+
+/// The lowest-numbered devices that nobody computes on.
+std::vector<int> free_devices(const Recipe::Devices& devices, const Facts& facts) {
+  std::vector<int> found;
+  for (const CudaDevice& device : facts.cuda) {
+    int64_t needed =
+        devices.memory_limit.value_or(static_cast<int64_t>(free_share * static_cast<double>(device.memory_bytes)));
+    if (device.processes <= 0 && device.free_bytes >= needed) found.push_back(device.index);
+  }
+  int wanted = devices.devices.count;
+  if (wanted < 0) wanted = std::max<int>(1, static_cast<int>(found.size()));
+  if (static_cast<int>(found.size()) < wanted) {
+    const std::string criterion =
+        devices.memory_limit ? format_bytes(static_cast<double>(*devices.memory_limit)) + " (devices.memory_limit)"
+                             : fmt::format("{:.0f} % of its memory", 100 * free_share);
+    throw environment_error(
+        "{}: {} free here (free means no compute process and at least {} unused); this machine has {}",
+        write_request(devices.devices),
+        found.empty() ? "no CUDA device is" : "only " + write_indices(found) + (found.size() == 1 ? " is" : " are"),
+        criterion, list_devices(facts));
+  }
+  found.resize(wanted);
+  return found;
+}
+
+DeviceChoice choose_cuda(const Recipe::Devices& devices, const Facts& facts) {
+  const DeviceRequest& request = devices.devices;
+  const int available = static_cast<int>(facts.cuda.size());
+  DeviceChoice choice{.accelerator = "cuda", .cuda_indices = {}, .count = 1, .reason = ""};
+  switch (request.kind) {
+    case Kind::automatic:
+    case Kind::count: {
+      int count = request.kind == Kind::automatic || request.count < 0 ? available : request.count;
+      if (count > available)
+        throw environment_error("{}, but this machine has {}", write_request(request), list_devices(facts));
+      choice.cuda_indices.resize(count);
+      std::iota(choice.cuda_indices.begin(), choice.cuda_indices.end(), 0);
+      choice.reason = count == available ? "all of " + plural(available, "CUDA device")
+                                         : fmt::format("the first {} of {}", count, plural(available, "CUDA device"));
+      break;
+    }
+    case Kind::indices:
+      for (int index : request.indices)
+        if (index >= available)
+          throw environment_error("{}: there is no device {}; this machine has {}", write_request(request), index,
+                                  list_devices(facts));
+      choice.cuda_indices = request.indices;
+      choice.reason = "CUDA devices named by the recipe: " + write_indices(request.indices);
+      break;
+    case Kind::free_count:
+      choice.cuda_indices = free_devices(devices, facts);
+      choice.reason = "CUDA devices that nobody computes on: " + write_indices(choice.cuda_indices);
+      break;
+  }
+  choice.count = static_cast<int>(choice.cuda_indices.size());
+  return choice;
+}
+
+/// `chosen`: the recipe says cpu; otherwise it turned out so, and `why` says from what.
+DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::string& why) {
+  const DeviceRequest& request = devices.devices;
+  if (request.kind == Kind::indices || request.kind == Kind::free_count) {
+    if (chosen)
+      throw usage_error(
+          "{} names CUDA devices, but accelerator = \"cpu\"; write cpu_processes = N for N ranks on the CPU",
+          write_request(request));
+    throw environment_error("{} names CUDA devices, but {}", write_request(request), why);
+  }
+  DeviceChoice choice{
+      .accelerator = "cpu", .cuda_indices = {}, .count = static_cast<int>(devices.cpu_processes), .reason = ""};
+  // cpu_processes is what a recipe for GPUs says for the case of a CPU. A count given for the CPU itself goes first, and so does
+  // any count where cpu_processes was left at its default.
+  if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
+  if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
+  choice.reason = fmt::format("{} on the CPU{}", plural(choice.count, "rank"), chosen ? "" : ": " + why);
+  return choice;
+}
+
+}  // namespace
+
+std::string list_devices(const Facts& facts) {
+  if (facts.cuda.empty()) return fmt::format("no CUDA device ({})", facts.cuda_problem);
+  std::vector<std::string> each;
+  for (const CudaDevice& device : facts.cuda) each.push_back(describe(device));
+  return fmt::format("{} ({})", plural(each.size(), "CUDA device"), join(each, "; "));
+}
+
+DeviceChoice choose_devices(const Recipe::Devices& devices, const Facts& facts) {
+  check_request(devices.devices);
+  if (devices.accelerator == "cpu") return choose_cpu(devices, true, "");
+
+  std::string obstacle;
+  if (facts.cuda.empty())
+    obstacle = "no CUDA device can be used: " + facts.cuda_problem;
+  else if (!facts.cuda_module)
+    obstacle = fmt::format(
+        "this build of runner has no CUDA module, so it cannot use {}; run scripts/setup --cuda and build again",
+        list_devices(facts));
+  if (obstacle.empty()) return choose_cuda(devices, facts);
+
+  RUNNER_CHECK(devices.accelerator == "auto" || devices.accelerator == "cuda", "accelerator {}", devices.accelerator);
+  if (devices.accelerator == "auto") return choose_cpu(devices, false, obstacle);
+  throw environment_error("accelerator = \"cuda\", but {}", obstacle);
+}
+
+}  // namespace runner

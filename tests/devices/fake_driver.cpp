@@ -1,0 +1,68 @@
+// A libcuda and libnvidia-ml in one, with two devices, for testing the probe on machines without a GPU.
+// FAKE_CUDA_RESULT makes cuInit fail with that result; FAKE_CUDA_DEVICES sets the number of devices.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+int setting(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+struct Memory {
+  unsigned long long total, free, used;
+};
+int handles[2] = {0, 1};
+}  // namespace
+
+extern "C" {
+int cuInit(unsigned) { return setting("FAKE_CUDA_RESULT", 0); }
+int cuDeviceGetCount(int* count) {
+  *count = setting("FAKE_CUDA_DEVICES", 2);
+  return 0;
+}
+int cuDeviceGet(int* handle, int index) {
+  *handle = 100 + index;
+  return 0;
+}
+int cuDeviceGetName(char* name, int size, int handle) {
+  std::snprintf(name, size, "Fake %d", handle - 100);
+  return 0;
+}
+int cuDeviceTotalMem_v2(size_t* bytes, int) {
+  *bytes = 1000;
+  return 0;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == 75 ? 9 : 0;
+  return 0;
+}
+int cuDeviceGetUuid_v2(unsigned char* uuid, int handle) {
+  std::memset(uuid, 0, 16);
+  uuid[0] = 0xab;
+  uuid[15] = static_cast<unsigned char>(handle - 100);
+  return 0;
+}
+int cuGetErrorString(int result, const char** text) {
+  *text = result == 100 ? "no CUDA-capable device is detected" : nullptr;
+  return 0;
+}
+
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+/// Device 0 is a whole GPU, device 1 a slice of one.
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
+  const char* names[2] = {"GPU-ab000000-0000-0000-0000-000000000000", "MIG-ab000000-0000-0000-0000-000000000001"};
+  for (int i = 0; i < 2; ++i)
+    if (std::strcmp(uuid, names[i]) == 0) return *handle = &handles[i], 0;
+  return 6;  // NVML_ERROR_NOT_FOUND
+}
+int nvmlDeviceGetMemoryInfo(void* handle, Memory* memory) {
+  memory->free = *static_cast<int*>(handle) == 0 ? 250 : 5000;
+  return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, void*) {
+  *count = *static_cast<int*>(handle) == 0 ? 3 : 0;
+  return *count ? 7 : 0;  // NVML_ERROR_INSUFFICIENT_SIZE: there are more than the zero we had room for
+}
+}
