@@ -1,0 +1,181 @@
+#include "strategies/collective/shm_backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "strategies/collective/completed_work.hpp"
+#include "strategies/collective/reduction.hpp"
+
+namespace runner {
+
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+std::byte* bytes_of(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_cpu() && tensor.is_contiguous(), "shared-memory collectives take contiguous CPU tensors");
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+/// [begin, end) of `count` that `part` of `parts` has.
+std::pair<int64_t, int64_t> share(int64_t count, int part, int parts) { return {count * part / parts, count * (part + 1) / parts}; }
+
+}  // namespace
+
+ShmBackend::ShmBackend(std::unique_ptr<SegmentGroup> group) : Backend(group->rank(), group->size()), group_(std::move(group)) {}
+
+void ShmBackend::begin(Collective kind, int64_t bytes, torch::ScalarType dtype) {
+  group_->announce({++sequence_, static_cast<uint64_t>(bytes), static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype)});
+  checked_ = false;
+}
+
+void ShmBackend::meet() {
+  group_->barrier();
+  if (!checked_) group_->check_agreement();
+  checked_ = true;
+}
+
+/// This rank reduces its share of `count` elements, in place in its own slot: nobody else reads or writes that share.
+void ShmBackend::reduce_in_slots(torch::ScalarType dtype, c10d::ReduceOp::RedOpType operation, int half, int64_t count, int64_t element) {
+  auto [begin, end] = share(count, rank_, size_);
+  std::vector<const std::byte*> in(static_cast<size_t>(size_));
+  for (int r = 0; r < size_; ++r) in[static_cast<size_t>(r)] = group_->slot(r, half) + begin * element;
+  reduce_buffers(dtype, operation, in.data(), size_, group_->slot(rank_, half) + begin * element, end - begin);
+}
+
+WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+  auto& tensor = tensors.at(0);
+  int64_t element = tensor.element_size(), chunk = static_cast<int64_t>(shm_chunk_bytes) / element;
+  auto* data = bytes_of(tensor);
+  begin(Collective::all_reduce, tensor.nbytes(), tensor.scalar_type());
+  int64_t done = 0;
+  do {
+    int64_t count = std::min(chunk, tensor.numel() - done);
+    int half = half_ ^= 1;
+    std::memcpy(group_->slot(rank_, half), data + done * element, static_cast<size_t>(count * element));
+    meet();
+    reduce_in_slots(tensor.scalar_type(), options.reduceOp.op_, half, count, element);
+    group_->barrier();
+    for (int r = 0; r < size_; ++r) {
+      auto [from, to] = share(count, r, size_);
+      std::memcpy(data + (done + from) * element, group_->slot(r, half) + from * element, static_cast<size_t>((to - from) * element));
+    }
+    done += count;
+  } while (done < tensor.numel());
+  return completed(tensors);
+}
+
+WorkPtr ShmBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
+  auto copy = rank_ == options.rootRank ? tensors.at(0) : tensors.at(0).clone();  // others keep what they have
+  std::vector<at::Tensor> all{copy};
+  c10d::AllreduceOptions all_options;
+  all_options.reduceOp = options.reduceOp;
+  allreduce(all, all_options);
+  return completed(tensors);
+}
+
+WorkPtr ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+  auto& tensor = tensors.at(0);
+  auto* data = bytes_of(tensor);
+  int64_t total = static_cast<int64_t>(tensor.nbytes()), chunk = static_cast<int64_t>(shm_chunk_bytes), done = 0;
+  int root = static_cast<int>(options.rootRank);
+  begin(Collective::broadcast, total, tensor.scalar_type());
+  do {
+    size_t count = static_cast<size_t>(std::min(chunk, total - done));
+    int half = half_ ^= 1;
+    if (rank_ == root) std::memcpy(group_->slot(root, half), data + done, count);
+    meet();
+    if (rank_ != root) std::memcpy(data + done, group_->slot(root, half), count);
+    done += static_cast<int64_t>(count);
+  } while (done < total);
+  return completed(tensors);
+}
+
+WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
+  TORCH_CHECK(output.numel() == input.numel() * size_ && output.scalar_type() == input.scalar_type(),
+              "all_gather: the output must hold ", size_, " times the input");
+  auto *in = bytes_of(input), *out = bytes_of(output);
+  int64_t total = static_cast<int64_t>(input.nbytes()), chunk = static_cast<int64_t>(shm_chunk_bytes), done = 0;
+  begin(Collective::all_gather, total, input.scalar_type());
+  std::memcpy(out + rank_ * total, in, static_cast<size_t>(total));
+  do {
+    size_t count = static_cast<size_t>(std::min(chunk, total - done));
+    int half = half_ ^= 1;
+    std::memcpy(group_->slot(rank_, half), in + done, count);
+    meet();
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) std::memcpy(out + r * total + done, group_->slot(r, half), count);
+    done += static_cast<int64_t>(count);
+  } while (done < total);
+  return completed({output});
+}
+
+WorkPtr ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                              const c10d::AllgatherOptions& options) {
+  auto& input = inputs.at(0);
+  auto flat = at::empty({input.numel() * size_}, input.options());
+  auto contiguous = input.contiguous();
+  _allgather_base(flat, contiguous, options);
+  for (int r = 0; r < size_; ++r) outputs.at(0).at(static_cast<size_t>(r)).copy_(flat.narrow(0, r * input.numel(), input.numel()).view(input.sizes()));
+  return completed(outputs.at(0));
+}
+
+/// A slot holds the same piece of every rank's part, one after another.
+WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  TORCH_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(),
+              "reduce_scatter: the input must hold ", size_, " times the output");
+  int64_t element = input.element_size(), part = output.numel();
+  int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(shm_chunk_bytes) / element / size_);
+  auto *in = bytes_of(input), *out = bytes_of(output);
+  begin(Collective::reduce_scatter, input.nbytes(), input.scalar_type());
+  int64_t done = 0;
+  do {
+    int64_t count = std::min(chunk, part - done);
+    size_t bytes = static_cast<size_t>(count * element);
+    int half = half_ ^= 1;
+    auto* slot = group_->slot(rank_, half);
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) std::memcpy(slot + static_cast<size_t>(r) * bytes, in + (r * part + done) * element, bytes);
+    meet();
+    std::vector<const std::byte*> rows(static_cast<size_t>(size_));
+    for (int r = 0; r < size_; ++r) rows[static_cast<size_t>(r)] = group_->slot(r, half) + static_cast<size_t>(rank_) * bytes;
+    rows[static_cast<size_t>(rank_)] = in + (rank_ * part + done) * element;  // its own part needs no staging
+    reduce_buffers(input.scalar_type(), options.reduceOp.op_, rows.data(), size_, out + done * element, count);
+    done += count;
+  } while (done < part);
+  return completed({output});
+}
+
+WorkPtr ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                                   const c10d::ReduceScatterOptions& options) {
+  std::vector<at::Tensor> rows;
+  for (const auto& tensor : inputs.at(0)) rows.push_back(tensor.reshape({-1}));
+  auto flat = at::cat(rows);
+  return _reduce_scatter_base(outputs.at(0), flat, options);
+}
+
+WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                                  std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) {
+  TORCH_CHECK(output_splits.empty() && input_splits.empty(), "all_to_all over shared memory takes equal splits only");
+  TORCH_CHECK(output.numel() == input.numel() && input.numel() % size_ == 0, "all_to_all: ", input.numel(), " elements for ", size_, " ranks");
+  auto *in = bytes_of(input), *out = bytes_of(output);
+  int64_t part = static_cast<int64_t>(input.nbytes()) / size_, chunk = static_cast<int64_t>(shm_chunk_bytes) / size_, done = 0;
+  begin(Collective::all_to_all, input.nbytes(), input.scalar_type());
+  do {
+    size_t count = static_cast<size_t>(std::min(chunk, part - done));
+    int half = half_ ^= 1;
+    for (int r = 0; r < size_; ++r) std::memcpy(group_->slot(rank_, half) + static_cast<size_t>(r) * count, in + r * part + done, count);
+    meet();
+    for (int r = 0; r < size_; ++r) std::memcpy(out + r * part + done, group_->slot(r, half) + static_cast<size_t>(rank_) * count, count);
+    done += static_cast<int64_t>(count);
+  } while (done < part);
+  return completed({output});
+}
+
+WorkPtr ShmBackend::barrier(const c10d::BarrierOptions&) {
+  begin(Collective::barrier, 0, torch::kUInt8);
+  meet();
+  return completed({});
+}
+
+}  // namespace runner
