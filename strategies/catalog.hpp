@@ -1,0 +1,23 @@
+// The one list of strategies by name, torch-free: what exists, what does not yet, and what each alias stands for.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "strategies/contract/entry.hpp"
+
+namespace runner {
+
+const std::vector<Entry>& catalog();
+
+/// What a name means: its entry and the options an alias presets.
+struct Named {
+  const Entry* entry = nullptr;
+  nlohmann::json preset = nlohmann::json::object();
+  const Alias* alias = nullptr;  ///< null when the name is the entry's own
+};
+/// nullopt for an unknown name. Names are compared in lower case.
+std::optional<Named> find_strategy(const std::string& name);
+/// Every name and alias, for nearest-name suggestions.
+std::vector<std::string> strategy_names();
+
+}  // namespace runner

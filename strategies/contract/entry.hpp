@@ -1,0 +1,85 @@
+// What a strategy is, torch-free: its names, its options, what it needs, and what it costs in bytes and traffic.
+// The planner predicts with these claims and the parity suite checks them: a wrong claim is a failing test.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strategies/contract/model_spec.hpp"
+#include "strategies/contract/precision.hpp"
+
+namespace runner {
+
+struct OptionSpec {
+  enum class Type { boolean, integer, number, text, choice, duration, names, table };
+  std::string name;
+  Type type = Type::boolean;
+  nlohmann::json default_value;          ///< null: unset
+  std::vector<std::string> choices = {}; ///< for choice
+  std::optional<double> minimum = {};
+  std::string help = "";
+  std::string note = "";                 ///< said when a recipe sets the option (e.g. why nothing is to do)
+};
+
+/// Everything that needs and costs are computed from.
+struct Job {
+  const ModelSpec* model = nullptr;
+  PrecisionPolicy precision;
+  bool cuda = false;
+  int world_size = 1, local_size = 1, num_nodes = 1;
+  int64_t micro_batch_size = 1, accumulation = 1;
+  int optimizer_states = 2;              ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
+  std::vector<bool> recompute;           ///< one per block: activation checkpointing
+  bool decay_norms_and_biases = false;   ///< changes the order inside flat buffers, not their size
+  nlohmann::json options = nlohmann::json::object();  ///< the strategy's, complete (defaults filled in)
+};
+
+/// Bytes one rank holds. Persistent parts exist between steps; the rest adds up to the peak inside a step.
+struct MemoryParts {
+  int64_t parameters = 0, gradients = 0, optimizer = 0;  ///< persistent
+  int64_t gathered = 0;        ///< full parameters and gradients in flight beyond the persistent ones
+  int64_t communication = 0;   ///< buckets and casts
+  int64_t activations = 0;     ///< what blocks keep for backward, and the working set of the largest block
+  int64_t persistent() const { return parameters + gradients + optimizer; }
+  int64_t total() const { return persistent() + gathered + communication + activations; }
+};
+
+/// Bytes one rank puts on the wire for one optimizer step, by kind of collective; ring formulas (recording.hpp).
+struct Traffic {
+  std::string collective;  ///< "all_reduce", "all_gather", "reduce_scatter"
+  int64_t calls = 0;
+  int64_t payload_bytes = 0;  ///< size of the whole tensor the collective works on, summed over calls
+  int64_t wire_bytes = 0;     ///< of that, what this rank sends
+};
+
+struct Alias {
+  std::string name;
+  nlohmann::json preset = nlohmann::json::object();  ///< options the alias stands for
+  std::string difference = "";                       ///< what differs from the original of that name; empty: nothing
+};
+
+struct Entry {
+  std::string name;
+  std::string summary;
+  std::vector<Alias> aliases;
+  std::vector<OptionSpec> options;
+  bool distributed = true;                 ///< needs no fewer than two ranks to make sense; one is allowed
+  std::string unavailable = "";            ///< not built yet: why, and what to take instead; then the functions are empty
+  /// The unmet need, with the nearest thing that works; nullopt when the job can run.
+  std::function<std::optional<std::string>(const Job&)> refuse = {};
+  std::function<MemoryParts(const Job&)> memory = {};
+  std::function<std::vector<Traffic>(const Job&)> traffic = {};
+};
+
+/// The bytes a step keeps for backward under `job` (with recomputation applied), without any strategy's own buffers.
+int64_t activation_bytes(const Job& job);
+
+/// Ring traffic of one rank: what it sends for a payload of `bytes` among `ranks`.
+inline int64_t ring_all_reduce(int64_t bytes, int ranks) { return ranks > 1 ? 2 * bytes * (ranks - 1) / ranks : 0; }
+inline int64_t ring_all_gather(int64_t bytes, int ranks) { return ranks > 1 ? bytes * (ranks - 1) / ranks : 0; }
+inline int64_t ring_reduce_scatter(int64_t bytes, int ranks) { return ring_all_gather(bytes, ranks); }
+
+}  // namespace runner

@@ -1,0 +1,88 @@
+#include "strategies/contract/flat_layout.hpp"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t alignment = 32;
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// A key for each block; equal keys share a unit.
+std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
+                              const std::vector<std::string>& names) {
+  size_t count = model.blocks.size();
+  std::vector<size_t> keys(count, 0);
+  if (policy == "block") {
+    std::iota(keys.begin(), keys.end(), 0);
+  } else if (policy == "size") {
+    int64_t held = 0;
+    size_t key = 0;
+    for (size_t i = 0; i < count; ++i) {
+      keys[i] = key;
+      for (const auto& parameter : model.blocks[i].parameters) held += parameter.numel();
+      if (held >= min_num_params) {
+        held = 0;
+        ++key;
+      }
+    }
+  } else if (policy == "names") {
+    for (size_t i = 0; i < count; ++i)
+      for (const auto& pattern : names)
+        if (::fnmatch(pattern.c_str(), model.blocks[i].name.c_str(), 0) == 0) keys[i] = i + 1;
+  }
+  return keys;
+}
+
+/// Blocks that use each other's parameters must be gathered together.
+void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
+  std::map<std::string, size_t> owner;
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    for (const auto& parameter : model.blocks[i].parameters) owner[parameter.name] = i;
+    for (const auto& shared : model.blocks[i].shared) {
+      size_t from = keys[i], to = keys[owner.at(shared)];
+      std::replace(keys.begin(), keys.end(), from, to);
+    }
+  }
+}
+
+}  // namespace
+
+FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards) {
+  auto specs = model.parameters();
+  FlatLayout layout;
+  for (size_t slot : slots) {
+    layout.items.push_back({slot, layout.total, specs[slot]->numel()});
+    layout.total += round_up(specs[slot]->numel(), alignment);
+  }
+  layout.total = round_up(layout.total, shards * alignment);
+  layout.shard = layout.total / shards;
+  return layout;
+}
+
+std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
+                             const std::vector<std::string>& names) {
+  auto keys = unit_keys(model, policy, min_num_params, names);
+  join_tied(model, keys);
+  std::vector<Unit> units;
+  std::map<size_t, size_t> index;
+  size_t slot = 0;
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    auto [where, fresh] = index.try_emplace(keys[i], units.size());
+    if (fresh) units.push_back({{}, {}, model.blocks.size()});
+    Unit& unit = units[where->second];
+    unit.blocks.push_back(i);
+    for (size_t k = 0; k < model.blocks[i].parameters.size(); ++k) unit.slots.push_back(slot++);
+    if (model.blocks[i].kind != BlockKind::embedding)
+      unit.first_needed_in_backward = std::min(unit.first_needed_in_backward, i);
+  }
+  return units;
+}
+
+}  // namespace runner

@@ -1,0 +1,79 @@
+// The optimizer as strategies run it: fused updates over lists of local tensors, in groups of equal hyper-parameters.
+// Elementwise, so shards give the same bits as whole tensors (mechanisms: fused AdamW on cuts).
+#pragma once
+#include <torch/torch.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strategies/contract/model_spec.hpp"
+
+namespace runner {
+
+struct OptimizerConfig {
+  enum class Kind { adamw, adam, sgd };
+  Kind kind = Kind::adamw;
+  double weight_decay = 0.01;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double momentum = 0.0;
+  bool nesterov = false;
+  bool decay_norms_and_biases = false;
+  struct Group {
+    std::string pattern;                 ///< glob over parameter names, first match wins
+    std::optional<double> lr_scale;      ///< relative to the schedule's rate
+    std::optional<double> weight_decay;
+  };
+  std::vector<Group> groups;
+
+  /// Tensors of parameter size that are kept: Adam 2, momentum 1, plain SGD 0.
+  int states() const { return kind == Kind::sgd ? (momentum != 0.0 ? 1 : 0) : 2; }
+  std::vector<std::string> state_names() const;
+};
+
+/// What applies to a parameter. Comparable, so that equal ones share a fused call.
+struct GroupSettings {
+  double lr_scale = 1.0;
+  double weight_decay = 0.0;
+  auto operator<=>(const GroupSettings&) const = default;
+};
+/// 1-d parameters (norms, biases) get no decay unless the recipe says so; patterns come first.
+GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config);
+
+/// `*` and `?` as in a shell, over the whole name.
+bool glob_matches(const std::string& pattern, const std::string& text);
+
+class Optimizer {
+ public:
+  explicit Optimizer(OptimizerConfig config);
+
+  /// Adds a local tensor (a parameter or a piece of one); returns its index. State is allocated at the first step, or by
+  /// load_state().
+  size_t add(const torch::Tensor& parameter, const GroupSettings& group);
+  /// One update. `gradients` has one tensor per added parameter, of its shape. They are divided by `gradient_divisor` on the way
+  /// (loss scale and clipping in one pass).
+  void step(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+
+  /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none yet.
+  std::vector<torch::Tensor> state(size_t index);
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  const OptimizerConfig& config() const { return config_; }
+
+ private:
+  struct Slot {
+    torch::Tensor parameter;
+    std::vector<torch::Tensor> state;
+  };
+  void allocate(Slot& slot);
+  void step_group(const GroupSettings& group, const std::vector<size_t>& members, const std::vector<torch::Tensor>& gradients,
+                  double lr, double gradient_divisor);
+
+  OptimizerConfig config_;
+  std::vector<Slot> slots_;
+  std::map<GroupSettings, std::vector<size_t>> groups_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace runner

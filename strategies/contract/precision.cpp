@@ -1,0 +1,18 @@
+#include "strategies/contract/precision.hpp"
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+PrecisionPolicy precision_policy(const std::string& mode) {
+  if (mode == "32-true") return {DType::float32, DType::float32, false};
+  if (mode == "64-true") return {DType::float64, DType::float64, false};
+  if (mode == "16-true") return {DType::float16, DType::float16, false};
+  if (mode == "bf16-true") return {DType::bfloat16, DType::bfloat16, false};
+  if (mode == "16-mixed") return {DType::float32, DType::float16, true};
+  if (mode == "bf16-mixed") return {DType::float32, DType::bfloat16, false};
+  RUNNER_CHECK(false, "precision mode `{}`", mode);
+  return {};
+}
+
+}  // namespace runner

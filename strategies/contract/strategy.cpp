@@ -1,0 +1,240 @@
+#include "strategies/contract/strategy.hpp"
+
+#include <ATen/autocast_mode.h>
+
+#include <cmath>
+
+#include "runner/base/error.hpp"
+#include "strategies/contract/recompute.hpp"
+
+namespace runner {
+
+namespace {
+
+/// Autocast for the blocks' forward; the cache of cast weights lives as long as the region.
+class Autocast {
+ public:
+  Autocast(bool on, at::DeviceType device, at::ScalarType dtype) : on_(on), device_(device) {
+    if (!on_) return;
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(device_, dtype);
+    at::autocast::set_autocast_enabled(device_, true);
+  }
+  ~Autocast() {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(device_, false);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  Autocast(const Autocast&) = delete;
+
+ private:
+  bool on_;
+  at::DeviceType device_;
+};
+
+}  // namespace
+
+Strategy::Strategy(StrategySetup setup)
+    : world_(setup.world),
+      model_(setup.model),
+      job_(std::move(setup.job)),
+      optimizer_(std::move(setup.optimizer)),
+      source_(std::move(setup.source)),
+      clip_norm_(setup.clip_norm),
+      clip_value_(setup.clip_value),
+      skip_nonfinite_(setup.skip_nonfinite),
+      scaler_(job_.precision.loss_scaling) {}
+
+torch::ScalarType Strategy::scalar_type(DType dtype) const {
+  switch (dtype) {
+    case DType::float64: return torch::kFloat64;
+    case DType::float32: return torch::kFloat32;
+    case DType::bfloat16: return torch::kBFloat16;
+    case DType::float16: return torch::kFloat16;
+  }
+  return torch::kFloat32;
+}
+
+void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value) {
+  locals_.push_back({slot, offset, value});
+  optimizer_.add(value, group_of(*model_.spec.parameters()[slot], optimizer_.config()));
+}
+
+void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
+  constexpr int64_t piece = 1 << 20;
+  torch::NoGradGuard no_grad;
+  std::vector<float> buffer(static_cast<size_t>(std::min(piece, value.numel())));
+  for (int64_t done = 0; done < value.numel(); done += piece) {
+    int64_t count = std::min(piece, value.numel() - done);
+    source_(slot, offset + done, {buffer.data(), static_cast<size_t>(count)});
+    value.narrow(0, done, count).copy_(torch::from_blob(buffer.data(), {count}, torch::kFloat32));
+  }
+}
+
+torch::Tensor Strategy::forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
+  Block& block = *model_.blocks[index];
+  bool again = index < job_.recompute.size() && job_.recompute[index] && torch::GradMode::is_enabled() && x.defined();
+  if (!again) return block.forward(x, context);
+  std::vector<torch::Tensor> parameters;
+  for (const auto& parameter : model_.spec.blocks[index].parameters)
+    parameters.push_back(model_.slots[model_.spec.slot(parameter.name)]);
+  // The context is copied: the backward that runs the block again comes after this call has returned.
+  return recompute(x, parameters, [&block, context](const torch::Tensor& input) { return block.forward(input, context); });
+}
+
+torch::Tensor Strategy::run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
+  return forward_block(index, x, context);
+}
+
+torch::Tensor Strategy::forward(const MicroBatch& batch, const ForwardContext& context) {
+  (void)batch;
+  Autocast autocast(job_.precision.autocast(), world_.device.type(), scalar_type(job_.precision.compute));
+  torch::Tensor x;
+  for (size_t index = 0; index < model_.blocks.size(); ++index) x = run_block(index, x, context);
+  return x;
+}
+
+MicroBatch Strategy::empty_batch() const {
+  auto options = torch::dtype(torch::kInt64).device(world_.device);
+  return {torch::zeros({1, 1}, options), torch::full({1, 1}, -100, options)};
+}
+
+double Strategy::backward_all(const StepInput& input) {
+  torch::Tensor total;
+  double factor = scaler_.scale() / static_cast<double>(input.global_tokens);
+  for (size_t m = 0; m < input.micro_batches.size(); ++m) {
+    bool last = m + 1 == input.micro_batches.size();
+    const MicroBatch batch = input.micro_batches[m].inputs.defined() ? input.micro_batches[m] : empty_batch();
+    ForwardContext context{&batch, true, input.dropout_key + m};
+    begin_micro_batch(last);
+    auto loss = forward(batch, context);
+    auto value = loss.detach().to(torch::kFloat64);
+    total = total.defined() ? total + value : value;
+    loss = loss * factor;
+    before_backward(loss);
+    loss.backward();
+    end_micro_batch(last);
+  }
+  return total.item<double>();
+}
+
+Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t votes) {
+  auto mine = torch::tensor({loss, squared_norm, static_cast<double>(votes)}, torch::kFloat64);
+  auto all = mine;
+  if (world_.size > 1) {
+    all = torch::empty({world_.size * mine.numel()}, torch::kFloat64);
+    world_.control->_allgather_base(all, mine)->wait();
+  }
+  auto words = all.view({world_.size, mine.numel()});
+  auto at = words.accessor<double, 2>();
+  Control control;
+  for (int rank = 0; rank < world_.size; ++rank) {
+    control.loss += at[rank][0];
+    control.squared_norm += at[rank][1];
+    control.votes |= static_cast<uint32_t>(at[rank][2]);
+  }
+  control.finite = std::isfinite(control.loss) && std::isfinite(control.squared_norm);
+  return control;
+}
+
+StepResult Strategy::step(const StepInput& input) {
+  RUNNER_CHECK(!input.micro_batches.empty() && input.global_tokens > 0);
+  double loss_sum = backward_all(input);
+  auto gradients = finish_gradients();
+  torch::NoGradGuard no_grad;
+
+  double squared = 0;
+  if (counts_in_norm())
+    for (const auto& gradient : gradients) {
+      if (gradient.numel() == 0) continue;
+      double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false, gradient.scalar_type() == torch::kFloat64
+                                                                                 ? torch::kFloat64
+                                                                                 : torch::kFloat32)
+                        .item<double>();
+      squared += norm * norm;
+    }
+  Control control = exchange(loss_sum, squared, input.votes);
+
+  StepResult result;
+  result.loss = control.loss / static_cast<double>(input.global_tokens);
+  result.loss_scale = scaler_.scale();
+  result.grad_norm = std::sqrt(control.squared_norm) / scaler_.scale();
+  result.finite = control.finite;
+  result.votes = control.votes;
+  result.skipped = !control.finite;
+  if (control.finite) {
+    double divisor = scaler_.scale();
+    if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
+    if (clip_value_)
+      for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
+    optimizer_.step(gradients, input.lr, divisor);
+  } else if (scaler_.enabled() || skip_nonfinite_) {
+    result.finite = true;  // a skipped step is dealt with, not a failure
+  }
+  scaler_.update(control.finite);
+  gradients.clear();
+  after_update();
+  return result;
+}
+
+double Strategy::evaluate(const MicroBatch& given) {
+  torch::NoGradGuard no_grad;
+  const MicroBatch batch = given.inputs.defined() ? given : empty_batch();
+  ForwardContext context{&batch, false, 0};
+  return forward(batch, context).to(torch::kFloat64).item<double>();
+}
+
+std::vector<StateTensor> Strategy::state() {
+  auto specs = model_.spec.parameters();
+  auto states = optimizer_.config().state_names();
+  std::vector<StateTensor> list;
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    const auto& local = locals_[i];
+    const auto& spec = *specs[local.slot];
+    auto [begin, end] = write_range(local);
+    list.push_back({"param/" + spec.name, spec.shape, local.offset, local.value, begin, end});
+    auto tensors = optimizer_.state(i);
+    for (size_t s = 0; s < states.size(); ++s)
+      list.push_back({"optimizer/" + states[s] + "/" + spec.name, spec.shape, local.offset, tensors[s], begin, end});
+  }
+  return list;
+}
+
+nlohmann::json Strategy::scalars() const {
+  return {{"optimizer_steps", optimizer_.steps()}, {"loss_scaler", scaler_.state()}};
+}
+
+void Strategy::load_scalars(const nlohmann::json& scalars) {
+  optimizer_.set_steps(scalars.at("optimizer_steps"));
+  scaler_.load(scalars.at("loss_scaler"));
+}
+
+torch::Tensor Strategy::reduce(torch::Tensor tensor, c10d::ReduceOp op) {
+  std::vector<at::Tensor> tensors{tensor};
+  if (world_.size > 1) world_.group->allreduce(tensors, {op})->wait();
+  return tensor;
+}
+
+torch::Tensor Strategy::all_gather(const torch::Tensor& tensor) {
+  auto shape = tensor.sizes().vec();
+  shape.insert(shape.begin(), world_.size);
+  auto input = tensor.contiguous();
+  auto out = torch::empty(shape, tensor.options());
+  if (world_.size == 1) return out.copy_(input.unsqueeze(0));
+  auto flat = out.view({-1});
+  auto flat_input = input.view({-1});
+  world_.group->_allgather_base(flat, flat_input)->wait();
+  return out;
+}
+
+torch::Tensor Strategy::broadcast(torch::Tensor tensor, int source) {
+  std::vector<at::Tensor> tensors{tensor};
+  if (world_.size > 1) world_.group->broadcast(tensors, {.rootRank = source})->wait();
+  return tensor;
+}
+
+void Strategy::barrier() {
+  if (world_.size > 1) world_.control->barrier()->wait();
+}
+
+}  // namespace runner

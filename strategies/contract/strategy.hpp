@@ -1,0 +1,159 @@
+// The strategy base class: it owns the optimizer step, and strategies fill small hooks.
+//
+//   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm, clipping, finite check,
+//         one exchange of control words -> update -> after_update
+//
+// Gradients are of the mean loss over all tokens of the global batch: every micro-batch's summed loss is scaled by
+// 1 / global_tokens, and reductions SUM over ranks. So nothing is divided by a world size, a short last batch weighs what it
+// holds, and every strategy computes the same numbers.
+#pragma once
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strategies/collective/world.hpp"
+#include "strategies/contract/entry.hpp"
+#include "strategies/contract/loss_scaler.hpp"
+#include "strategies/contract/module.hpp"
+#include "strategies/contract/optimizer.hpp"
+
+namespace runner {
+
+/// Fills elements [offset, offset + out.size()) of parameter `slot` with its initial values (seeded, or read from a file).
+using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
+
+/// What a strategy is made from. References outlive the strategy.
+struct StrategySetup {
+  World& world;
+  Model& model;
+  Job job;                       ///< the entry's view of the same run: precision, accumulation, options ...
+  OptimizerConfig optimizer;
+  ParameterSource source;
+  std::optional<double> clip_norm, clip_value;
+  bool skip_nonfinite = false;   ///< train.on_nonfinite = "skip"
+};
+
+/// One optimizer step's input on this rank.
+struct StepInput {
+  std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
+  int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
+  double lr = 0;
+  uint64_t dropout_key = 0;               ///< of (seed, step, rank)
+  uint32_t votes = 0;                     ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+};
+
+struct StepResult {
+  double loss = 0;          ///< mean over all tokens of the global batch; equal on all ranks
+  double grad_norm = 0;     ///< L2 over all parameters, before clipping; equal on all ranks
+  bool finite = true;       ///< loss and norm are finite
+  bool skipped = false;     ///< no update was made (loss scaler, or skip_nonfinite)
+  uint32_t votes = 0;       ///< every bit that some rank has set; equal on all ranks
+  double loss_scale = 1.0;
+};
+
+/// A tensor of the training state that (part of) lives on this rank: elements [offset, offset + local.numel()) of the flattened
+/// global tensor. Of replicated elements each is written by one rank only: [write_begin, write_end) relative to `local`.
+struct StateTensor {
+  std::string name;  ///< "param/NAME", "optimizer/exp_avg/NAME"
+  std::vector<int64_t> global_shape;
+  int64_t offset = 0;
+  torch::Tensor local;  ///< contiguous, 1-d
+  int64_t write_begin = 0, write_end = 0;
+};
+
+class Strategy {
+ public:
+  explicit Strategy(StrategySetup setup);
+  virtual ~Strategy() = default;
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
+
+  /// Places parameters on their devices and fills them. Collective.
+  virtual void module_to_device() = 0;
+  /// One optimizer step. Collective. Throws what a rank's forward or a collective throws.
+  virtual StepResult step(const StepInput& input);
+  /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls it equally
+  /// often; an undefined micro-batch gives 0.
+  double evaluate(const MicroBatch& batch);
+  /// Lists the training state; the trainer saves and loads through it. Loading writes into `local` and then calls state_loaded().
+  std::vector<StateTensor> state();
+  virtual void state_loaded() {}
+  /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
+  nlohmann::json scalars() const;
+  void load_scalars(const nlohmann::json& scalars);
+  virtual void teardown() {}
+
+  // The field's verbs (seeds/000), over all ranks.
+  torch::Tensor reduce(torch::Tensor tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
+  torch::Tensor all_gather(const torch::Tensor& tensor);  ///< [world, ...]
+  torch::Tensor broadcast(torch::Tensor tensor, int source = 0);
+  void barrier();
+
+ protected:
+  /// A tensor the optimizer updates, and where it lies in its parameter.
+  struct LocalParameter {
+    size_t slot;                ///< of the model
+    int64_t offset;             ///< in the flattened parameter
+    torch::Tensor value;        ///< 1-d contiguous
+  };
+
+  // ---- hooks
+  /// Before a micro-batch: `last` is the one after which gradients must be reduced.
+  virtual void begin_micro_batch(bool last) = 0;
+  /// Makes block `index` usable, runs it, releases it. The default runs it, with activation checkpointing where asked.
+  virtual torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
+  /// The loss tensor is about to go backward.
+  virtual void before_backward(const torch::Tensor& loss) { (void)loss; }
+  /// After the backward of a micro-batch.
+  virtual void end_micro_batch(bool last) { (void)last; }
+  /// All gradients are reduced when it returns: one per local parameter, in order, same shape.
+  virtual std::vector<torch::Tensor> finish_gradients() = 0;
+  /// Whether this rank's gradients count in the norm's sum over ranks (replicas count once).
+  virtual bool counts_in_norm() const = 0;
+  /// Gradients may be dropped now.
+  virtual void after_update() = 0;
+  /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
+  virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const { return {0, parameter.value.numel()}; }
+
+  // ---- for derived classes
+  /// Registers a local tensor with the optimizer. Order = order of finish_gradients().
+  void add_local(size_t slot, int64_t offset, const torch::Tensor& value);
+  /// Fills a 1-d tensor with elements [offset, ...) of a parameter, through `source`, in bounded pieces.
+  void fill(size_t slot, int64_t offset, const torch::Tensor& value);
+  /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.
+  torch::Tensor forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
+  torch::ScalarType scalar_type(DType dtype) const;
+
+  World& world_;
+  Model& model_;
+  Job job_;
+  Optimizer optimizer_;
+  ParameterSource source_;
+  std::vector<LocalParameter> locals_;
+
+ private:
+  torch::Tensor forward(const MicroBatch& batch, const ForwardContext& context);
+  /// A row of ignored targets, so that a rank without data takes part in every collective of the step.
+  MicroBatch empty_batch() const;
+  double backward_all(const StepInput& input);
+  /// Sums this rank's words over ranks, in rank order (all-gather), so that every rank gets the same bits.
+  struct Control {
+    double loss = 0, squared_norm = 0;
+    uint32_t votes = 0;
+    bool finite = true;
+  };
+  Control exchange(double loss, double squared_norm, uint32_t votes);
+
+  std::optional<double> clip_norm_, clip_value_;
+  bool skip_nonfinite_;
+  LossScaler scaler_;
+};
+
+/// Makes the strategy of that name (registry.cpp). Throws std::logic_error for an unknown name: selection has checked it.
+std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup setup);
+
+}  // namespace runner

@@ -1,0 +1,9 @@
+// Maker of `ddp`.
+#pragma once
+#include <memory>
+
+#include "strategies/contract/strategy.hpp"
+
+namespace runner {
+std::unique_ptr<Strategy> make_ddp(StrategySetup setup);
+}

@@ -1,0 +1,157 @@
+#include "strategies/fsdp/entry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace runner {
+
+namespace {
+
+DType dtype_named(const std::string& name, DType otherwise) {
+  if (name == "float32" || name == "fp32" || name == "32") return DType::float32;
+  if (name == "bfloat16" || name == "bf16") return DType::bfloat16;
+  if (name == "float16" || name == "fp16" || name == "16") return DType::float16;
+  return otherwise;
+}
+
+int hybrid_group(const Job& job) {
+  auto group = job.options.value("hybrid_group_size", nlohmann::json());
+  return group.is_number_integer() ? group.get<int>() : job.local_size;
+}
+
+const char* no_wrapping_needed =
+    "nothing to do: parameters keep their own names and groups here, so original parameters are always used";
+const char* no_sync_needed =
+    "nothing to do: initial values depend on the seed and the parameter's name only, so all ranks start equal without a broadcast";
+
+std::vector<OptionSpec> fsdp_options() {
+  using Type = OptionSpec::Type;
+  return {
+      {"sharding_strategy", Type::choice, "FULL_SHARD", {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"}, {},
+       "What is sharded: everything; gradients and optimizer state; nothing; everything within groups of ranks."},
+      {"hybrid_group_size", Type::integer, nullptr, {}, 1, "HYBRID_SHARD: ranks that share one copy; default the ranks of a node."},
+      {"auto_wrap_policy", Type::names, "block", {}, {},
+       "Units that are gathered together: \"block\", \"size\", \"none\", or a list of block names."},
+      {"min_num_params", Type::integer, 100'000'000, {}, 1, "auto_wrap_policy = \"size\": parameters of a unit, at least."},
+      {"backward_prefetch", Type::choice, "BACKWARD_PRE", {"BACKWARD_PRE", "BACKWARD_POST", "NONE"}, {},
+       "When the next unit's gather is started in backward: before or after this unit's gradients are computed."},
+      {"forward_prefetch", Type::boolean, false, {}, {}, "Start the next unit's gather before this unit's forward."},
+      {"limit_all_gathers", Type::boolean, true, {}, {}, "At most two units gathered at once, so that memory stays bounded."},
+      {"cpu_offload", Type::boolean, false, {}, {}, "Shards and the optimizer live in host memory."},
+      {"mixed_precision", Type::table, nullptr, {}, {},
+       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param from `precision`, reduce in float32."},
+      {"state_dict_type", Type::choice, "sharded", {"sharded", "full"}, {},
+       "Checkpoint files: each rank writes its shards, or whole tensors are written by one rank."},
+      {"reduce_every_micro_batch", Type::boolean, false, {}, {},
+       "With accumulation: reduce after each micro-batch, which keeps gradients sharded, instead of once (the same sum, less memory, "
+       "more traffic)."},
+      {"use_orig_params", Type::boolean, true, {}, {}, "Accepted.", no_wrapping_needed},
+      {"sync_module_states", Type::boolean, false, {}, {}, "Accepted.", no_sync_needed},
+  };
+}
+
+/// FULL_SHARD gathers each unit twice a micro-batch (the last one once: its backward follows its forward), SHARD_GRAD_OP once.
+std::vector<Traffic> fsdp_traffic(const Job& job) {
+  FsdpPlan plan = fsdp_plan(job);
+  Traffic gather{"all_gather", 0, 0, 0}, scatter{"reduce_scatter", 0, 0, 0}, reduce{"all_reduce", 0, 0, 0};
+  int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    FlatLayout layout = make_flat_layout(*job.model, plan.units[u].slots, plan.shards);
+    const auto& unit = plan.units[u];
+    bool keeps = !plan.reshard_after_forward || unit.blocks.back() + 1 == job.model->blocks.size();
+    bool backward_gather = !keeps && unit.first_needed_in_backward < job.model->blocks.size();
+    int64_t gathers = job.accumulation * (backward_gather ? 2 : 1);
+    if (plan.shards > 1) {
+      gather.calls += gathers;
+      gather.payload_bytes += gathers * layout.total * bytes_of(plan.parameter);
+      scatter.calls += reductions;
+      scatter.payload_bytes += reductions * layout.total * bytes_of(plan.reduce);
+    }
+    if (plan.replicas > 1) {
+      reduce.calls += reductions;
+      reduce.payload_bytes += reductions * layout.shard * bytes_of(plan.reduce);
+    }
+  }
+  gather.wire_bytes = ring_all_gather(gather.payload_bytes, plan.shards);
+  scatter.wire_bytes = ring_reduce_scatter(scatter.payload_bytes, plan.shards);
+  reduce.wire_bytes = ring_all_reduce(reduce.payload_bytes, plan.replicas);
+  std::vector<Traffic> traffic;
+  for (const auto& part : {gather, scatter, reduce})
+    if (part.calls > 0) traffic.push_back(part);
+  return traffic;
+}
+
+MemoryParts fsdp_memory(const Job& job) {
+  FsdpPlan plan = fsdp_plan(job);
+  MemoryParts parts;
+  int64_t shard_elements = 0, total = 0, largest = 0;
+  for (const auto& unit : plan.units) {
+    FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
+    shard_elements += layout.shard;
+    total += layout.total;
+    largest = std::max(largest, layout.total);
+  }
+  int64_t element = bytes_of(job.precision.parameter);
+  parts.parameters = shard_elements * element;
+  parts.gradients = shard_elements * element;
+  parts.optimizer = shard_elements * element * job.optimizer_states;
+  bool own_copy = plan.shards > 1 || plan.parameter != job.precision.parameter;
+  if (own_copy) parts.gathered += (plan.reshard_after_forward ? largest : total) * bytes_of(plan.parameter);
+  bool local_accumulation = job.accumulation > 1 && !plan.reduce_every_micro_batch;
+  if (plan.shards > 1 || plan.reduce != job.precision.parameter)
+    parts.communication += (local_accumulation ? total : largest) * bytes_of(plan.reduce);
+  parts.activations = activation_bytes(job);
+  return parts;
+}
+
+}  // namespace
+
+FsdpPlan fsdp_plan(const Job& job) {
+  const auto& options = job.options;
+  FsdpPlan plan;
+  plan.sharding_strategy = options.value("sharding_strategy", "FULL_SHARD");
+  plan.shards = plan.sharding_strategy == "NO_SHARD" ? 1 : plan.sharding_strategy == "HYBRID_SHARD" ? hybrid_group(job) : job.world_size;
+  plan.replicas = job.world_size / plan.shards;
+  plan.reshard_after_forward = plan.sharding_strategy == "FULL_SHARD" || plan.sharding_strategy == "HYBRID_SHARD";
+  plan.reduce_every_micro_batch = options.value("reduce_every_micro_batch", false);
+  plan.parameter = job.precision.compute;
+  plan.reduce = job.precision.parameter;
+  auto mixed = options.value("mixed_precision", nlohmann::json());
+  if (mixed.is_string()) mixed = {{"param_dtype", mixed}, {"reduce_dtype", mixed}};
+  if (mixed.is_object()) {
+    plan.parameter = dtype_named(mixed.value("param_dtype", ""), plan.parameter);
+    plan.reduce = dtype_named(mixed.value("reduce_dtype", ""), plan.reduce);
+  }
+  auto policy = options.value("auto_wrap_policy", nlohmann::json("block"));
+  bool named = policy.is_array();
+  plan.units = make_units(*job.model, named ? "names" : policy.get<std::string>(), options.value("min_num_params", int64_t{100'000'000}),
+                          named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{});
+  return plan;
+}
+
+Entry fsdp_entry() {
+  Entry entry;
+  entry.name = "fsdp";
+  entry.summary = "Parameters, gradients and optimizer state sharded over ranks; each unit is gathered while it is used.";
+  const std::string native = "the old name of the native implementation; the same thing here";
+  entry.aliases = {{"fsdp_cpu_offload", {{"cpu_offload", true}}},
+                   {"fsdp_native", nlohmann::json::object(), native},
+                   {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native}};
+  entry.options = fsdp_options();
+  entry.refuse = [](const Job& job) -> std::optional<std::string> {
+    int group = hybrid_group(job);
+    if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD" && (group < 1 || job.world_size % group != 0)) {
+      std::string works;
+      for (int g = 1; g <= job.world_size; ++g)
+        if (job.world_size % g == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", g);
+      return fmt::format("HYBRID_SHARD cannot cut {} ranks into groups of {}; hybrid_group_size may be {}", job.world_size, group, works);
+    }
+    return std::nullopt;
+  };
+  entry.memory = fsdp_memory;
+  entry.traffic = fsdp_traffic;
+  return entry;
+}
+
+}  // namespace runner

@@ -1,0 +1,9 @@
+// Maker of `fsdp`.
+#pragma once
+#include <memory>
+
+#include "strategies/contract/strategy.hpp"
+
+namespace runner {
+std::unique_ptr<Strategy> make_fsdp(StrategySetup setup);
+}

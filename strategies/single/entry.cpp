@@ -1,0 +1,32 @@
+#include "strategies/single/entry.hpp"
+
+#include <fmt/format.h>
+
+namespace runner {
+
+Entry single_entry() {
+  Entry entry;
+  entry.name = "single";
+  entry.summary = "One process on one device; no communication.";
+  entry.aliases = {{"single_device"}};
+  entry.distributed = false;
+  entry.refuse = [](const Job& job) -> std::optional<std::string> {
+    if (job.world_size == 1) return std::nullopt;
+    return fmt::format("strategy `single` uses one device, but the recipe asks for {}; take `ddp` for a copy on each, or set "
+                       "devices = 1 and num_nodes = 1",
+                       job.world_size);
+  };
+  entry.memory = [](const Job& job) {
+    MemoryParts parts;
+    int64_t bytes = job.model->parameter_count() * bytes_of(job.precision.parameter);
+    parts.parameters = bytes;
+    parts.gradients = bytes;
+    parts.optimizer = bytes * job.optimizer_states;
+    parts.activations = activation_bytes(job);
+    return parts;
+  };
+  entry.traffic = [](const Job&) { return std::vector<Traffic>{}; };
+  return entry;
+}
+
+}  // namespace runner

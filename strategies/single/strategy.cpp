@@ -1,0 +1,44 @@
+// `single`: every parameter is a leaf tensor of its own, gradients are taken from it as autograd leaves them.
+#include "strategies/contract/strategy.hpp"
+#include "strategies/single/strategy.hpp"
+
+namespace runner {
+
+namespace {
+
+class Single : public Strategy {
+ public:
+  using Strategy::Strategy;
+
+  void module_to_device() override {
+    auto options = torch::dtype(scalar_type(job_.precision.parameter)).device(world_.device);
+    auto specs = model_.spec.parameters();
+    for (size_t slot = 0; slot < specs.size(); ++slot) {
+      auto value = torch::empty({specs[slot]->numel()}, options);
+      fill(slot, 0, value);
+      add_local(slot, 0, value);
+      model_.slots[slot] = value.view(specs[slot]->shape).requires_grad_(true);
+    }
+  }
+
+ protected:
+  void begin_micro_batch(bool) override {}
+
+  std::vector<torch::Tensor> finish_gradients() override {
+    std::vector<torch::Tensor> gradients;
+    for (auto& slot : model_.slots) gradients.push_back(slot.grad().reshape({-1}));
+    return gradients;
+  }
+
+  bool counts_in_norm() const override { return true; }
+
+  void after_update() override {
+    for (auto& slot : model_.slots) slot.mutable_grad().reset();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_single(StrategySetup setup) { return std::make_unique<Single>(std::move(setup)); }
+
+}  // namespace runner

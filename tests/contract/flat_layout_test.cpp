@@ -1,0 +1,57 @@
+// Flat buffers and units.
+#include "strategies/contract/flat_layout.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace runner;
+
+namespace {
+
+ModelSpec model(bool tied) {
+  ModelSpec spec;
+  spec.blocks.push_back({"embedding", BlockKind::embedding, {{"tokens", {10, 7}, {}, {}}}, {}, 0, {}, 0});
+  for (int i = 0; i < 3; ++i)
+    spec.blocks.push_back({"blocks." + std::to_string(i), BlockKind::transformer, {{"w" + std::to_string(i), {33}, {}, {}}, {"b" + std::to_string(i), {1}, {}, {}}}, {}, 0, {}, 0});
+  spec.blocks.push_back({"head", BlockKind::head, {{"norm", {7}, {}, {}}}, {}, 0, {}, 0});
+  if (tied) spec.blocks.back().shared = {"tokens"};
+  return spec;
+}
+
+std::vector<std::vector<size_t>> blocks_of(const std::vector<Unit>& units) {
+  std::vector<std::vector<size_t>> list;
+  for (const auto& unit : units) list.push_back(unit.blocks);
+  return list;
+}
+
+using Blocks = std::vector<std::vector<size_t>>;
+
+}  // namespace
+
+TEST_CASE("parameters begin at 32-element marks and shards are equal for any count and any number of ranks") {
+  auto spec = model(false);
+  for (int shards = 1; shards <= 7; ++shards) {
+    auto layout = make_flat_layout(spec, {0, 1, 2}, shards);
+    CHECK(layout.items[0].offset == 0);
+    CHECK(layout.items[1].offset == 96);  // 70 rounded up
+    CHECK(layout.items[2].offset == 160);
+    CHECK(layout.total == layout.shard * shards);
+    CHECK(layout.total >= 161);
+    CHECK(layout.total - 161 < 32 * shards + 32);
+    CHECK(layout.shard % 32 == 0);
+  }
+}
+
+TEST_CASE("units: a block each, tied blocks together, by size, by name") {
+  CHECK(blocks_of(make_units(model(false), "block", 0, {})) == Blocks{{0}, {1}, {2}, {3}, {4}});
+  CHECK(blocks_of(make_units(model(true), "block", 0, {})) == Blocks{{0, 4}, {1}, {2}, {3}});
+  CHECK(blocks_of(make_units(model(false), "none", 0, {})) == Blocks{{0, 1, 2, 3, 4}});
+  CHECK(blocks_of(make_units(model(false), "size", 68, {})) == Blocks{{0}, {1, 2}, {3, 4}});
+  CHECK(blocks_of(make_units(model(false), "names", 0, {"blocks.[12]"})) == Blocks{{0, 1, 4}, {2}, {3}});
+}
+
+TEST_CASE("an embedding's backward reads no parameters") {
+  auto units = make_units(model(false), "block", 0, {});
+  CHECK(units[0].first_needed_in_backward == 5);
+  CHECK(units[1].first_needed_in_backward == 1);
+  CHECK(make_units(model(true), "block", 0, {})[0].first_needed_in_backward == 4);
+}

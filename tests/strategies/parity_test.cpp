@@ -1,0 +1,164 @@
+// Parity: every strategy gives the same losses; sharded forms equal ddp bit for bit at the same world size.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+struct Sharded {
+  std::string label;
+  nlohmann::json options;
+};
+
+std::vector<Sharded> fsdp_forms(int world_size) {
+  std::vector<Sharded> forms = {{"FULL_SHARD", {{"sharding_strategy", "FULL_SHARD"}}},
+                                {"SHARD_GRAD_OP", {{"sharding_strategy", "SHARD_GRAD_OP"}}},
+                                {"NO_SHARD", {{"sharding_strategy", "NO_SHARD"}}}};
+  int group = world_size == 4 ? 2 : world_size;
+  forms.push_back({"HYBRID_SHARD", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", group}}});
+  return forms;
+}
+
+void check_close(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) CHECK_THAT(a[i], Catch::Matchers::WithinRel(b[i], tolerance));
+}
+
+/// Bit for bit, losses and every tensor of the training state.
+void check_equal(const TinyResult& a, const TinyResult& b) {
+  CHECK(a.losses == b.losses);
+  REQUIRE(a.state.size() == b.state.size());
+  for (const auto& [name, values] : a.state) {
+    INFO(name);
+    CHECK(values == b.state.at(name));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ddp and every form of fsdp follow single, and fsdp equals ddp bit for bit without clipping", "[parity]") {
+  at::set_num_threads(1);
+  auto family = GENERATE(as<std::string>(), "gpt", "llama");
+  auto accumulation = GENERATE(1, 3);
+  auto clipped = GENERATE(false, true);
+  auto recompute = GENERATE(false, true);
+  TinyRun run;
+  run.family = family;
+  run.accumulation = accumulation;
+  run.recompute = recompute;
+  if (clipped) run.clip_norm = 0.5;
+  auto single = train_tiny(run);
+  CHECK(single.losses.back() < single.losses.front());
+  for (int world_size : {1, 2, 3, 4}) {
+    run.world_size = world_size;
+    run.strategy = "ddp";
+    run.options = nlohmann::json::object();
+    INFO(family << ", accumulation " << accumulation << ", clipping " << clipped << ", recompute " << recompute << ", " << world_size << " ranks");
+    auto ddp = train_tiny(run);
+    check_close(ddp.losses, single.losses, 1e-5);
+    check_close(ddp.norms, single.norms, 1e-4);
+    run.strategy = "fsdp";
+    for (const auto& form : fsdp_forms(world_size)) {
+      INFO(form.label);
+      run.options = form.options;
+      auto fsdp = train_tiny(run);
+      if (clipped)
+        check_close(fsdp.losses, ddp.losses, 1e-5);
+      else
+        check_equal(fsdp, ddp);
+    }
+    run.strategy = "single";
+  }
+}
+
+TEST_CASE("clipping by value, untied heads, dropout under recomputation and other optimizers keep parity", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = 2;
+  auto check_all = [&] {
+    run.strategy = "ddp";
+    run.options = nlohmann::json::object();
+    auto ddp = train_tiny(run);
+    run.strategy = "fsdp";
+    for (const auto& form : fsdp_forms(2)) {
+      INFO(form.label);
+      run.options = form.options;
+      check_equal(train_tiny(run), ddp);
+    }
+    return ddp;
+  };
+  SECTION("by value") {
+    run.clip_value = 1e-3;
+    check_all();
+  }
+  SECTION("untied") {
+    run.tied = false;
+    check_all();
+  }
+  SECTION("dropout: recomputation repeats the masks") {
+    run.dropout = 0.2;
+    auto kept = check_all();
+    run.recompute = true;
+    auto recomputed = check_all();
+    CHECK(kept.losses == recomputed.losses);
+  }
+  SECTION("adam") {
+    run.optimizer.kind = OptimizerConfig::Kind::adam;
+    check_all();
+  }
+  SECTION("sgd with momentum") {
+    run.optimizer.kind = OptimizerConfig::Kind::sgd;
+    run.optimizer.momentum = 0.9;
+    check_all();
+  }
+  SECTION("units by size and by name") {
+    auto ddp = check_all();
+    run.strategy = "fsdp";
+    for (nlohmann::json policy : {nlohmann::json("size"), nlohmann::json("none"), nlohmann::json({"blocks.1", "blocks.2"})}) {
+      run.options = {{"auto_wrap_policy", policy}, {"min_num_params", 10'000}};
+      check_equal(train_tiny(run), ddp);
+    }
+  }
+}
+
+TEST_CASE("a short last batch weighs its tokens, also when a rank has none", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.steps = 3;
+  run.short_last = GENERATE(1, 5);
+  auto single = train_tiny(run);
+  run.world_size = 3;
+  for (std::string strategy : {"ddp", "fsdp"}) {
+    run.strategy = strategy;
+    check_close(train_tiny(run).losses, single.losses, 1e-5);
+  }
+}
+
+TEST_CASE("reducing after every micro-batch gives the same losses", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = 2;
+  run.accumulation = 3;
+  run.strategy = "fsdp";
+  auto once = train_tiny(run);
+  run.options = {{"reduce_every_micro_batch", true}};
+  check_close(train_tiny(run).losses, once.losses, 1e-5);
+}
+
+TEST_CASE("mixed precision: fsdp keeps close to ddp in bf16 and fp16", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = 2;
+  run.precision = GENERATE(as<std::string>(), "bf16-mixed", "16-mixed", "bf16-true", "64-true");
+  run.strategy = "ddp";
+  auto ddp = train_tiny(run);
+  run.strategy = "fsdp";
+  check_close(train_tiny(run).losses, ddp.losses, run.precision == "64-true" ? 1e-12 : 2e-2);
+}

@@ -1,0 +1,131 @@
+// Runs the built `runner` as a person would, in a folder of its own, and gives back exit code, stdout and stderr.
+#pragma once
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace runner::testing {
+
+namespace fs = std::filesystem;
+
+struct CommandResult {
+  int code = 0;  ///< exit code, or 128 + signal
+  std::string out, err;
+  nlohmann::json json() const {  ///< the last line of stdout
+    auto text = out.substr(0, out.find_last_not_of('\n') + 1);
+    return nlohmann::json::parse(text.substr(text.rfind('\n') + 1));
+  }
+};
+
+inline std::string slurp(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// A folder with RUNNER_HOME inside; removed at the end.
+class Workplace {
+ public:
+  Workplace() {
+    std::string pattern = (fs::temp_directory_path() / "runner-e2e-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Workplace() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Workplace(const Workplace&) = delete;
+  const fs::path& path() const { return path_; }
+  fs::path home() const { return path_ / "home"; }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << text;
+  }
+
+  /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err.
+  pid_t start(const std::vector<std::string>& arguments, const std::string& name = "command",
+              const std::map<std::string, std::string>& environment = {}) const {
+    pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    ::setenv("RUNNER_HOME", home().c_str(), 1);
+    ::setenv("NO_COLOR", "1", 1);
+    for (const auto& [key, value] : environment) ::setenv(key.c_str(), value.c_str(), 1);
+    if (::chdir(path_.c_str()) != 0) ::_exit(126);
+    int out = ::open((name + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int err = ::open((name + ".err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ::dup2(out, 1);
+    ::dup2(err, 2);
+    std::string program = RUNNER_BINARY_DIR "/bin/runner";
+    std::vector<char*> argv{program.data()};
+    auto copy = arguments;
+    for (auto& argument : copy) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    ::execv(program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  CommandResult finish(pid_t pid, const std::string& name = "command") const {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(path_ / (name + ".out")), slurp(path_ / (name + ".err"))};
+  }
+  CommandResult run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {}) const {
+    return finish(start(arguments, "command", environment));
+  }
+
+ private:
+  fs::path path_;
+};
+
+/// Waits until `done()` or the seconds are over; whether it was done.
+template <typename Condition>
+bool wait_until(Condition&& done, double seconds) {
+  auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return done();
+}
+
+/// A recipe that trains in about a second: 2 ranks, a tiny GPT, text made up by a rule.
+inline void write_tiny_recipe(const Workplace& place, const std::string& extra = "") {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "line " + std::to_string(i * i % 97) + " of " + std::to_string(i % 13) + "\n";
+  place.write("text.txt", text);
+  place.write("tiny.toml", R"([run]
+seed = 3
+[model]
+name = "gpt"
+n_layers = 2
+dim = 32
+n_heads = 2
+max_seq_len = 32
+dropout = 0.1
+[data]
+format = "text"
+train = ["text.txt"]
+validation_fraction = 0.05
+[devices]
+accelerator = "cpu"
+cpu_processes = 2
+threads_per_rank = 1
+[train]
+max_steps = 12
+global_batch_size = 12
+limit_val_batches = 2
+)" + extra);
+}
+
+}  // namespace runner::testing

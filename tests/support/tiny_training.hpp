@@ -1,0 +1,152 @@
+// A few steps of a tiny model under any strategy, with ranks as threads: what parity, recording and memory tests run.
+#pragma once
+#include <torch/torch.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runner/models/models.hpp"
+#include "runner/models/module.hpp"
+#include "runner/selection/recompute.hpp"
+#include "strategies/catalog.hpp"
+#include "strategies/collective/thread_world.hpp"
+#include "strategies/contract/initialize.hpp"
+#include "strategies/contract/strategy.hpp"
+
+namespace runner::testing {
+
+struct TinyRun {
+  std::string family = "gpt";
+  std::string strategy = "single";
+  nlohmann::json options = nlohmann::json::object();
+  int world_size = 1;
+  int64_t accumulation = 1;
+  int64_t global_batch = 12;
+  int64_t steps = 5;
+  std::optional<double> clip_norm, clip_value;
+  bool recompute = false;
+  bool tied = true;
+  double dropout = 0.0;
+  std::string precision = "32-true";
+  OptimizerConfig optimizer;
+  int64_t short_last = 0;  ///< > 0: the last step has this many sequences in its global batch
+};
+
+struct TinyResult {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> state;  ///< every tensor of the training state, whole
+};
+
+inline Recipe::Model tiny_model(const TinyRun& run) {
+  Recipe::Model model;
+  model.name = run.family;
+  model.n_layers = 3;
+  model.dim = 32;
+  model.n_heads = 4;
+  if (run.family == "llama") model.n_kv_heads = 2;
+  model.multiple_of = 16;
+  model.max_seq_len = 16;
+  model.tie_embeddings = run.tied;
+  model.dropout = run.dropout;
+  model.loss_chunk_tokens = 40;
+  return model;
+}
+constexpr int64_t tiny_vocab = 61, tiny_seq_len = 16;
+
+/// Row `k` of the data: closed-form tokens.
+inline void tiny_row(int64_t k, int64_t* inputs, int64_t* targets) {
+  auto token = [](int64_t i) { return (7 * i + (i * i) % 13) % tiny_vocab; };
+  for (int64_t t = 0; t < tiny_seq_len; ++t) {
+    inputs[t] = token(k * tiny_seq_len + t);
+    targets[t] = token(k * tiny_seq_len + t + 1);
+  }
+}
+
+inline MicroBatch tiny_batch(int64_t first_row, int64_t rows) {
+  if (rows == 0) return {};
+  MicroBatch batch{torch::empty({rows, tiny_seq_len}, torch::kInt64), torch::empty({rows, tiny_seq_len}, torch::kInt64)};
+  for (int64_t r = 0; r < rows; ++r)
+    tiny_row(first_row + r, batch.inputs[r].data_ptr<int64_t>(), batch.targets[r].data_ptr<int64_t>());
+  return batch;
+}
+
+/// The Job of a tiny run, as an entry sees it.
+inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
+  Job job;
+  job.model = &spec;
+  job.precision = precision_policy(run.precision);
+  job.world_size = job.local_size = run.world_size;
+  job.accumulation = run.accumulation;
+  job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
+  job.optimizer_states = run.optimizer.states();
+  Recipe::ActivationCheckpointing checkpointing;
+  if (run.recompute) checkpointing.mode = "all";
+  job.recompute = recomputed_blocks(checkpointing, spec);
+  job.options = run.options;
+  for (const auto& option : find_strategy(run.strategy)->entry->options)
+    if (!job.options.contains(option.name) && !option.default_value.is_null()) job.options[option.name] = option.default_value;
+  return job;
+}
+
+/// Step `step`'s input for a rank: rows are shared as the loader shares them.
+inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
+  int64_t rows = run.short_last > 0 && step + 1 == run.steps ? run.short_last : run.global_batch;
+  int64_t first = step * run.global_batch;
+  StepInput input;
+  int64_t parts = run.world_size * run.accumulation;
+  for (int64_t m = 0; m < run.accumulation; ++m) {
+    int64_t part = rank * run.accumulation + m;
+    int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
+    input.micro_batches.push_back(tiny_batch(first + begin, end - begin));
+  }
+  input.global_tokens = rows * tiny_seq_len;
+  input.lr = 1e-2;
+  input.dropout_key = mix64(static_cast<uint64_t>(step * 1000 + rank));
+  return input;
+}
+
+/// Runs `body` on one rank's fresh strategy.
+inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
+  ModelSpec spec = make_spec(tiny_model(run), tiny_vocab, tiny_seq_len);
+  auto model = build_model(tiny_model(run), spec);
+  auto specs = model->spec.parameters();
+  ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) { initialize_slice(*specs[slot], 7, offset, out); };
+  auto strategy = make_strategy(run.strategy, {world, *model, tiny_job(run, model->spec), run.optimizer, source, run.clip_norm, run.clip_value, false});
+  strategy->module_to_device();
+  body(*strategy);
+  strategy->teardown();
+}
+
+/// Copies this rank's written pieces into whole tensors.
+inline void collect_state(Strategy& strategy, std::map<std::string, std::vector<float>>& whole, std::mutex& mutex) {
+  for (const auto& tensor : strategy.state()) {
+    int64_t numel = 1;
+    for (int64_t s : tensor.global_shape) numel *= s;
+    auto piece = tensor.local.narrow(0, tensor.write_begin, tensor.write_end - tensor.write_begin).to(torch::kFloat32).contiguous();
+    std::lock_guard lock(mutex);
+    auto& target = whole[tensor.name];
+    if (target.empty()) target.assign(static_cast<size_t>(numel), std::numeric_limits<float>::quiet_NaN());
+    std::copy_n(piece.data_ptr<float>(), piece.numel(), target.begin() + tensor.offset + tensor.write_begin);
+  }
+}
+
+inline TinyResult train_tiny(const TinyRun& run) {
+  TinyResult result;
+  std::mutex mutex;
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      for (int64_t step = 0; step < run.steps; ++step) {
+        auto outcome = strategy.step(tiny_input(run, world.rank, step));
+        if (world.rank != 0) continue;
+        result.losses.push_back(outcome.loss);
+        result.norms.push_back(outcome.grad_norm);
+      }
+      collect_state(strategy, result.state, mutex);
+    });
+  });
+  return result;
+}
+
+}  // namespace runner::testing
