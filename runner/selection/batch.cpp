@@ -1,0 +1,72 @@
+#include "runner/selection/batch.hpp"
+
+#include <fmt/format.h>
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t largest_default_micro_batch = 8;
+
+Origin decided(const std::string& why) {
+  Origin origin;
+  origin.kind = Origin::Kind::decided;
+  origin.note = why;
+  return origin;
+}
+
+/// Divisors of n up to `limit`, ascending.
+std::vector<int64_t> divisors(int64_t n, int64_t limit) {
+  std::vector<int64_t> list;
+  for (int64_t d = 1; d <= std::min(n, limit); ++d)
+    if (n % d == 0) list.push_back(d);
+  return list;
+}
+
+std::vector<std::string> as_text(const std::vector<int64_t>& values) {
+  std::vector<std::string> text;
+  for (int64_t value : values) text.push_back(std::to_string(value));
+  return text;
+}
+
+}  // namespace
+
+void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnostics) {
+  auto& train = recipe.train;
+  Diagnostic diagnostic;
+  diagnostic.code = "batch";
+  if (!train.global_batch_size) {
+    if (!train.micro_batch_size) {
+      train.micro_batch_size = largest_default_micro_batch;
+      recipe.origins["train.micro_batch_size"] = decided("the default where no global_batch_size is given");
+    }
+    if (!train.accumulate_grad_batches) train.accumulate_grad_batches = AccumulationSchedule{{0, 1}};
+    return;
+  }
+  int64_t global = *train.global_batch_size;
+  if (global % ranks != 0) {
+    int64_t below = global / ranks * ranks;
+    diagnostic.place = recipe.origin("train.global_batch_size");
+    diagnostic.message = fmt::format("global_batch_size = {} cannot be shared by {} data-parallel ranks", global, ranks);
+    if (below > 0) diagnostic.allowed.push_back(std::to_string(below));
+    diagnostic.allowed.push_back(std::to_string(below + ranks));
+    diagnostic.other_message = fmt::format("or a number of ranks that divides {}: {}", global, fmt::join(divisors(global, 64), ", "));
+    diagnostics.push_back(diagnostic);
+    return;
+  }
+  int64_t per_rank = global / ranks;
+  auto fitting = divisors(per_rank, largest_default_micro_batch);
+  if (!train.micro_batch_size) {
+    train.micro_batch_size = fitting.back();
+    recipe.origins["train.micro_batch_size"] =
+        decided(fmt::format("the largest divisor of {} sequences a rank, up to {}", per_rank, largest_default_micro_batch));
+  } else if (per_rank % *train.micro_batch_size != 0) {
+    diagnostic.place = recipe.origin("train.micro_batch_size");
+    diagnostic.message = fmt::format("micro_batch_size = {} does not divide the {} sequences that each of {} ranks has of a global batch of {}",
+                                     *train.micro_batch_size, per_rank, ranks, global);
+    diagnostic.allowed = as_text(divisors(per_rank, 4096));
+    diagnostics.push_back(diagnostic);
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,202 @@
+#include "runner/selection/plan.hpp"
+
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+#include "runner/models/models.hpp"
+#include "runner/selection/batch.hpp"
+#include "runner/selection/recompute.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+namespace {
+
+Origin decided(const std::string& why) {
+  Origin origin;
+  origin.kind = Origin::Kind::decided;
+  origin.note = why;
+  return origin;
+}
+
+void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Diagnostic>& diagnostics, std::vector<std::string>& notes) {
+  auto& mode = recipe.precision.mode;
+  if (mode == "auto") {
+    bool mixed = topology.cuda && topology.bf16;
+    mode = mixed ? "bf16-mixed" : "32-true";
+    recipe.origins["precision.mode"] = decided(mixed             ? "these CUDA devices have bf16"
+                                               : topology.cuda ? "these CUDA devices have no bf16"
+                                                               : "the devices are CPUs");
+  }
+  if (topology.cuda && !topology.bf16 && mode.starts_with("bf16"))
+    diagnostics.push_back({recipe.origin("precision.mode"), "needs", "this CUDA device has no bf16", {"16-mixed", "32-true"}, {}, {}, ""});
+  if (!topology.cuda && mode == "16-mixed") notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
+}
+
+/// `auto` until the selection engine exists (seeds/001): one device -> single, several -> ddp.
+void choose_strategy(Plan& plan, ResolvedStrategy& resolved, const Topology& topology) {
+  if (resolved.entry) {
+    plan.entry = resolved.entry;
+    plan.rule = "named";
+    plan.reason = fmt::format("the recipe names `{}`", plan.recipe.strategy.name);
+    return;
+  }
+  bool one = topology.world_size() == 1;
+  plan.entry = find_strategy(one ? "single" : "ddp")->entry;
+  plan.rule = one ? "one device -> single" : "several devices and no strategy named -> ddp";
+  plan.reason = one ? "there is one device" : fmt::format("there are {} devices and no strategy is named", topology.world_size());
+  plan.recipe.origins["strategy.name"] = decided(plan.reason);
+}
+
+/// Options that belong to the run rather than to the strategy's algorithm move to their sections.
+void move_common_options(Recipe& recipe, nlohmann::json& options) {
+  if (auto found = options.find("timeout"); found != options.end()) {
+    recipe.train.timeout = *parse_duration(found->get<std::string>());
+    options.erase("timeout");
+  }
+  if (auto found = options.find("process_group_backend"); found != options.end()) {
+    recipe.devices.process_group_backend = found->get<std::string>();
+    options.erase("process_group_backend");
+  }
+}
+
+void resolve_devices(Recipe& recipe, const Topology& topology) {
+  auto& devices = recipe.devices;
+  if (devices.accelerator == "auto") recipe.origins["devices.accelerator"] = decided(topology.device_reason);
+  devices.accelerator = topology.cuda ? "cuda" : "cpu";
+  if (devices.devices.kind != DeviceRequest::Kind::count || devices.devices.count != topology.devices_per_node) {
+    recipe.origins["devices.devices"] = decided(topology.device_reason);
+    DeviceRequest request;
+    if (topology.cuda && !topology.cuda_indices.empty()) {
+      request.kind = DeviceRequest::Kind::indices;
+      request.indices = topology.cuda_indices;
+    } else {
+      request.kind = DeviceRequest::Kind::count;
+      request.count = topology.devices_per_node;
+    }
+    devices.devices = request;
+  }
+  devices.num_nodes = topology.num_nodes;
+  if (!topology.cuda) devices.cpu_processes = topology.devices_per_node;
+  if (!devices.threads_per_rank) {
+    devices.threads_per_rank = std::max(1, topology.cores / topology.devices_per_node);
+    recipe.origins["devices.threads_per_rank"] =
+        decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.devices_per_node));
+  }
+}
+
+void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
+  auto& recipe = plan.recipe;
+  if (!recipe.data.seq_len) {
+    recipe.data.seq_len = recipe.model.max_seq_len;
+    recipe.origins["data.seq_len"] = decided("model.max_seq_len");
+  }
+  plan.seq_len = *recipe.data.seq_len;
+  if (plan.seq_len > recipe.model.max_seq_len)
+    diagnostics.push_back({recipe.origin("data.seq_len"), "contradiction",
+                           fmt::format("data.seq_len = {} is longer than model.max_seq_len = {}", plan.seq_len, recipe.model.max_seq_len),
+                           {}, {}, recipe.origin("model.max_seq_len"), "the model's positions end here"});
+  if (!recipe.model.vocab_size) {
+    if (tokenizer_vocab) {
+      recipe.model.vocab_size = tokenizer_vocab;
+      recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
+    } else {
+      diagnostics.push_back({recipe.origin("data.format"), "missing-key",
+                             "data of format \"bin\" do not tell their vocabulary; set model.vocab_size", {}, {}, {}, ""});
+    }
+  } else if (tokenizer_vocab && *recipe.model.vocab_size < *tokenizer_vocab) {
+    diagnostics.push_back({recipe.origin("model.vocab_size"), "contradiction",
+                           fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}", *recipe.model.vocab_size, *tokenizer_vocab),
+                           {}, {}, recipe.origin("data.tokenizer"), "the tokenizer is named here"});
+  }
+  plan.vocab_size = recipe.model.vocab_size.value_or(0);
+}
+
+}  // namespace
+
+int64_t accumulation(const Recipe& resolved, int world_size, int64_t epoch) {
+  const auto& train = resolved.train;
+  if (train.global_batch_size) return *train.global_batch_size / (world_size * *train.micro_batch_size);
+  int64_t factor = 1;
+  for (const auto& [from, value] : *train.accumulate_grad_batches)
+    if (from <= epoch) factor = value;
+  return factor;
+}
+
+int64_t global_batch_size(const Recipe& resolved, int world_size, int64_t epoch) {
+  return accumulation(resolved, world_size, epoch) * world_size * *resolved.train.micro_batch_size;
+}
+
+Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch) {
+  Job job;
+  job.model = &model;
+  job.precision = precision_policy(resolved.precision.mode);
+  job.cuda = topology.cuda;
+  job.world_size = topology.world_size();
+  job.local_size = topology.devices_per_node;
+  job.num_nodes = topology.num_nodes;
+  job.micro_batch_size = *resolved.train.micro_batch_size;
+  job.accumulation = accumulation(resolved, job.world_size, epoch);
+  const auto& optimizer = resolved.optimizer;
+  job.optimizer_states = optimizer.name == "sgd" ? (optimizer.momentum != 0.0 ? 1 : 0) : 2;
+  job.recompute = recomputed_blocks(resolved.activation_checkpointing, model);
+  job.options = resolved.strategy.options;
+  return job;
+}
+
+Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size) {
+  Plan plan;
+  plan.recipe = recipe;
+  std::vector<Diagnostic> diagnostics;
+  auto resolved = resolve_strategy(recipe, diagnostics);
+  plan.notes = resolved.notes;
+  resolve_lengths(plan, tokenizer_vocab_size, diagnostics);
+  resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
+  resolve_devices(plan.recipe, topology);
+  resolve_batch(plan.recipe, topology.world_size(), diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+
+  choose_strategy(plan, resolved, topology);
+  move_common_options(plan.recipe, resolved.options);
+  plan.recipe.strategy.name = plan.entry->name;
+  plan.recipe.strategy.options = complete_options(*plan.entry, resolved.options);
+  plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
+  for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
+    diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
+                           fmt::format("no block is called `{}`; blocks are \"{}\" to \"{}\"", pattern, plan.model->blocks.front().name,
+                                       plan.model->blocks.back().name), {}, {}, {}, ""});
+  plan.job = make_job(plan.recipe, *plan.model, topology);
+  if (auto refusal = plan.entry->refuse(plan.job))
+    diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal, {}, {}, {}, ""});
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  plan.memory = plan.entry->memory(plan.job);
+  plan.traffic = plan.entry->traffic(plan.job);
+  return plan;
+}
+
+nlohmann::json Plan::to_json() const {
+  nlohmann::json traffic_list = nlohmann::json::array();
+  for (const auto& part : traffic)
+    traffic_list.push_back({{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
+  return {{"strategy", entry->name},
+          {"options", recipe.strategy.options},
+          {"rule", rule},
+          {"reason", reason},
+          {"notes", notes},
+          {"world_size", job.world_size},
+          {"micro_batch_size", job.micro_batch_size},
+          {"accumulation", job.accumulation},
+          {"precision", recipe.precision.mode},
+          {"parameters", model->parameter_count()},
+          {"memory_bytes_per_rank", memory.total()},
+          {"memory_parts",
+           {{"parameters", memory.parameters},
+            {"gradients", memory.gradients},
+            {"optimizer", memory.optimizer},
+            {"gathered", memory.gathered},
+            {"communication", memory.communication},
+            {"activations", memory.activations}}},
+          {"traffic", traffic_list}};
+}
+
+}  // namespace runner

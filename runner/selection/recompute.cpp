@@ -1,0 +1,37 @@
+#include "runner/selection/recompute.hpp"
+
+#include <fnmatch.h>
+
+namespace runner {
+
+namespace {
+bool matches(const std::string& pattern, const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; }
+}  // namespace
+
+std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {
+  std::vector<bool> chosen(model.blocks.size(), false);
+  int64_t transformer = 0;
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    const auto& block = model.blocks[i];
+    if (settings.mode == "named") {
+      for (const auto& pattern : settings.blocks) chosen[i] = chosen[i] || matches(pattern, block.name);
+    } else if (block.kind == BlockKind::transformer) {
+      chosen[i] = settings.mode == "all" || (settings.mode == "every" && transformer % settings.every == settings.every - 1);
+      ++transformer;
+    }
+  }
+  return chosen;
+}
+
+std::vector<std::string> unmatched_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {
+  std::vector<std::string> unmatched;
+  if (settings.mode != "named") return unmatched;
+  for (const auto& pattern : settings.blocks) {
+    bool found = false;
+    for (const auto& block : model.blocks) found = found || matches(pattern, block.name);
+    if (!found) unmatched.push_back(pattern);
+  }
+  return unmatched;
+}
+
+}  // namespace runner

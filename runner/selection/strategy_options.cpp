@@ -1,0 +1,153 @@
+#include "runner/selection/strategy_options.hpp"
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+using Type = OptionSpec::Type;
+
+/// What the option wants, if `value` is not that; empty if it is.
+std::string type_problem(const OptionSpec& option, const nlohmann::json& value) {
+  switch (option.type) {
+    case Type::boolean: return value.is_boolean() ? "" : "true or false";
+    case Type::integer: {
+      bool integral = value.is_number_integer() || (value.is_number_float() && value.get<double>() == static_cast<double>(value.get<int64_t>()));
+      return integral ? "" : "an integer";
+    }
+    case Type::number: return value.is_number() ? "" : "a number";
+    case Type::text:
+    case Type::choice: return value.is_string() ? "" : "a string";
+    case Type::duration: return value.is_string() && parse_duration(value.get<std::string>()) ? "" : "a duration such as \"30m\"";
+    case Type::names: {
+      if (value.is_string()) return "";
+      bool list = value.is_array() && !value.empty();
+      for (const auto& item : value) list = list && item.is_string();
+      return list ? "" : "a string or a list of strings";
+    }
+    case Type::table: return value.is_object() || value.is_string() || value.is_boolean() ? "" : "a table or a string";
+  }
+  return "";
+}
+
+const OptionSpec* find_option(const std::vector<OptionSpec>& options, const std::string& name) {
+  for (const auto& option : options)
+    if (option.name == name) return &option;
+  return nullptr;
+}
+
+/// Strategies other than `entry` that have an option of this name.
+std::vector<std::string> owners(const std::string& option, const Entry& entry) {
+  std::vector<std::string> names;
+  for (const auto& other : catalog())
+    if (&other != &entry && find_option(other.options, option)) names.push_back("`" + other.name + "`");
+  return names;
+}
+
+Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::string& name) {
+  Diagnostic diagnostic;
+  diagnostic.place = recipe.origin("strategy." + name);
+  std::vector<std::string> allowed;
+  for (const auto& option : entry.options) allowed.push_back(option.name);
+  if (entry.distributed)
+    for (const auto& option : common_options()) allowed.push_back(option.name);
+  diagnostic.code = "unknown-option";
+  diagnostic.allowed = allowed;
+  diagnostic.suggestion = nearest(name, allowed);
+  auto elsewhere = owners(name, entry);
+  diagnostic.message = elsewhere.empty()
+                           ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
+                           : fmt::format("`{}` is an option of {}, not of `{}`", name, join_or(elsewhere), entry.name);
+  return diagnostic;
+}
+
+void check_option(const Recipe& recipe, const OptionSpec& option, const nlohmann::json& value, std::vector<Diagnostic>& diagnostics) {
+  Diagnostic diagnostic;
+  diagnostic.place = recipe.origin("strategy." + option.name);
+  if (auto wanted = type_problem(option, value); !wanted.empty()) {
+    diagnostic.code = "wrong-type";
+    diagnostic.message = fmt::format("`{}` must be {}, not {}", option.name, wanted, value.dump());
+  } else if (option.type == Type::choice && std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
+    diagnostic.code = "not-allowed";
+    diagnostic.message = fmt::format("`{}` cannot be {}", option.name, value.dump());
+    diagnostic.allowed = option.choices;
+    diagnostic.suggestion = nearest(value.get<std::string>(), option.choices);
+  } else if (option.minimum && value.is_number() && value.get<double>() < *option.minimum) {
+    diagnostic.code = "out-of-bounds";
+    diagnostic.message = fmt::format("`{}` must be at least {}, not {}", option.name, *option.minimum, value.dump());
+  } else {
+    return;
+  }
+  diagnostics.push_back(diagnostic);
+}
+
+}  // namespace
+
+const std::vector<OptionSpec>& common_options() {
+  static const std::vector<OptionSpec> options = {
+      {"timeout", Type::duration, nullptr, {}, {}, "How long a collective may take before the run stops; default train.timeout."},
+      {"process_group_backend", Type::choice, nullptr, {"shm", "gloo", "nccl"}, {},
+       "Who carries the collectives; default nccl on CUDA, shm among CPU ranks of one host, gloo between hosts."},
+  };
+  return options;
+}
+
+ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  ResolvedStrategy resolved;
+  auto named = find_strategy(recipe.strategy.name);
+  Diagnostic diagnostic;
+  diagnostic.place = recipe.origin("strategy.name");
+  if (recipe.strategy.name == "auto") {
+    if (!recipe.strategy.options.empty()) {
+      const auto& first = recipe.strategy.options.begin().key();
+      diagnostic.place = recipe.origin("strategy." + first);
+      diagnostic.code = "contradiction";
+      diagnostic.message = fmt::format("`{}` is an option of a named strategy, but the strategy is left to \"auto\"; name one", first);
+      diagnostics.push_back(diagnostic);
+    }
+    return resolved;
+  }
+  if (!named) {
+    diagnostic.code = "unknown-strategy";
+    diagnostic.message = fmt::format("unknown strategy `{}`", recipe.strategy.name);
+    for (const auto& entry : catalog())
+      if (entry.unavailable.empty()) diagnostic.allowed.push_back(entry.name);
+    diagnostic.allowed.push_back("auto");
+    auto names = strategy_names();
+    names.push_back("auto");
+    diagnostic.suggestion = nearest(recipe.strategy.name, names);
+    diagnostics.push_back(diagnostic);
+    return resolved;
+  }
+  resolved.entry = named->entry;
+  if (!named->entry->unavailable.empty()) {
+    diagnostic.code = "unavailable";
+    diagnostic.message = fmt::format("strategy `{}` is {}", recipe.strategy.name, named->entry->unavailable);
+    diagnostics.push_back(diagnostic);
+    return resolved;
+  }
+  if (named->alias && !named->alias->difference.empty())
+    resolved.notes.push_back(fmt::format("`{}` runs as `{}`: {}", named->alias->name, named->entry->name, named->alias->difference));
+  resolved.options = named->preset;
+  for (const auto& [name, value] : recipe.strategy.options.items()) {
+    const OptionSpec* option = find_option(named->entry->options, name);
+    if (!option && named->entry->distributed) option = find_option(common_options(), name);
+    if (!option) {
+      diagnostics.push_back(unknown_option(recipe, *named->entry, name));
+      continue;
+    }
+    check_option(recipe, *option, value, diagnostics);
+    if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
+    resolved.options[name] = value;
+  }
+  return resolved;
+}
+
+nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
+  for (const auto& option : entry.options)
+    if (!options.contains(option.name) && !option.default_value.is_null()) options[option.name] = option.default_value;
+  return options;
+}
+
+}  // namespace runner

@@ -1,0 +1,142 @@
+// Plans: batches, precision, automatic choices, refusals.
+#include "runner/selection/plan.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace runner;
+
+namespace {
+
+Recipe recipe() {
+  Recipe r;
+  r.model.name = "gpt";
+  r.model.n_layers = 2;
+  r.model.dim = 64;
+  r.model.n_heads = 4;
+  r.model.max_seq_len = 32;
+  r.data.format = "text";
+  r.train.max_steps = 10;
+  return r;
+}
+
+Topology cpus(int ranks, int nodes = 1) {
+  Topology topology;
+  topology.devices_per_node = ranks;
+  topology.num_nodes = nodes;
+  topology.cores = 8;
+  topology.device_reason = "asked for";
+  return topology;
+}
+
+std::string refusal(const Recipe& r, const Topology& topology, std::optional<int64_t> vocab = 256) {
+  try {
+    make_plan(r, topology, vocab);
+  } catch (const RecipeError& error) {
+    return error.diagnostics().at(0).message;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("auto takes single on one device and ddp on several, and says why") {
+  auto one = make_plan(recipe(), cpus(1), 256);
+  CHECK(one.entry->name == "single");
+  CHECK(one.reason == "there is one device");
+  auto four = make_plan(recipe(), cpus(4), 256);
+  CHECK(four.entry->name == "ddp");
+  CHECK(four.rule == "several devices and no strategy named -> ddp");
+  CHECK(four.recipe.strategy.options.at("bucket_cap_mb") == 25);
+  CHECK(four.recipe.origin("strategy.name").kind == Origin::Kind::decided);
+}
+
+TEST_CASE("the micro-batch is the largest divisor up to 8") {
+  struct Row {
+    int64_t global;
+    int ranks;
+    int64_t micro, accumulation;
+  };
+  for (const auto& row : {Row{16, 2, 8, 1}, Row{16, 1, 8, 2}, Row{12, 2, 6, 1}, Row{36, 2, 6, 3}, Row{7, 1, 7, 1}, Row{22, 2, 1, 11}, Row{26, 1, 2, 13}}) {
+    auto r = recipe();
+    r.train.global_batch_size = row.global;
+    auto plan = make_plan(r, cpus(row.ranks), 256);
+    CHECK(plan.job.micro_batch_size == row.micro);
+    CHECK(plan.job.accumulation == row.accumulation);
+  }
+}
+
+TEST_CASE("batches that do not divide are refused with the values that work") {
+  auto r = recipe();
+  r.train.global_batch_size = 16;
+  CHECK(refusal(r, cpus(3)) == "global_batch_size = 16 cannot be shared by 3 data-parallel ranks");
+  r.train.micro_batch_size = 3;
+  CHECK(refusal(r, cpus(2)) ==
+        "micro_batch_size = 3 does not divide the 8 sequences that each of 2 ranks has of a global batch of 16");
+}
+
+TEST_CASE("an accumulation schedule sets the global batch by epoch") {
+  auto r = recipe();
+  r.train.micro_batch_size = 2;
+  r.train.accumulate_grad_batches = AccumulationSchedule{{0, 8}, {5, 4}};
+  auto plan = make_plan(r, cpus(3), 256);
+  CHECK(global_batch_size(plan.recipe, 3, 0) == 48);
+  CHECK(global_batch_size(plan.recipe, 3, 4) == 48);
+  CHECK(global_batch_size(plan.recipe, 3, 5) == 24);
+  CHECK(global_batch_size(plan.recipe, 3, 9) == 24);
+}
+
+TEST_CASE("precision auto is bf16-mixed on devices that have it, 32-true elsewhere") {
+  CHECK(make_plan(recipe(), cpus(1), 256).recipe.precision.mode == "32-true");
+  auto gpu = cpus(1);
+  gpu.cuda = true;
+  CHECK(make_plan(recipe(), gpu, 256).recipe.precision.mode == "32-true");
+  gpu.bf16 = true;
+  CHECK(make_plan(recipe(), gpu, 256).recipe.precision.mode == "bf16-mixed");
+  auto r = recipe();
+  r.precision.mode = "bf16-mixed";
+  gpu.bf16 = false;
+  CHECK(refusal(r, gpu) == "this CUDA device has no bf16");
+}
+
+TEST_CASE("what contradicts is refused") {
+  auto r = recipe();
+  r.data.seq_len = 64;
+  CHECK(refusal(r, cpus(1)) == "data.seq_len = 64 is longer than model.max_seq_len = 32");
+  r = recipe();
+  r.model.vocab_size = 100;
+  CHECK(refusal(r, cpus(1)) == "model.vocab_size = 100 is smaller than the tokenizer's 256");
+  CHECK(refusal(recipe(), cpus(1), std::nullopt) == "data of format \"bin\" do not tell their vocabulary; set model.vocab_size");
+  r = recipe();
+  r.strategy.name = "single";
+  CHECK(refusal(r, cpus(2)).starts_with("strategy `single` uses one device, but the recipe asks for 2"));
+  r.strategy.name = "fsdp";
+  r.strategy.options = {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 3}};
+  CHECK(refusal(r, cpus(4)) == "HYBRID_SHARD cannot cut 4 ranks into groups of 3; hybrid_group_size may be 1, 2, 4");
+  r = recipe();
+  r.activation_checkpointing.mode = "named";
+  r.activation_checkpointing.blocks = {"blocks.7"};
+  CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; blocks are \"embedding\" to \"head\"");
+}
+
+TEST_CASE("timeout and backend given to a strategy move to the run") {
+  auto r = recipe();
+  r.strategy.name = "ddp";
+  r.strategy.options = {{"timeout", "5m"}, {"process_group_backend", "gloo"}};
+  auto plan = make_plan(r, cpus(2), 256);
+  CHECK(plan.recipe.train.timeout == std::chrono::minutes(5));
+  CHECK(plan.recipe.devices.process_group_backend == "gloo");
+  CHECK_FALSE(plan.recipe.strategy.options.contains("timeout"));
+}
+
+TEST_CASE("FULL_SHARD's traffic is two gathers and one reduce-scatter of every unit but the ends") {
+  auto r = recipe();
+  r.model.tie_embeddings = false;
+  r.strategy.name = "fsdp";
+  auto plan = make_plan(r, cpus(4), 256);
+  REQUIRE(plan.traffic.size() == 2);
+  CHECK(plan.traffic[0].collective == "all_gather");
+  CHECK(plan.traffic[0].calls == 1 + 2 + 2 + 1);  // embedding and head once, two blocks twice
+  CHECK(plan.traffic[1].collective == "reduce_scatter");
+  CHECK(plan.traffic[1].calls == 4);
+  CHECK(plan.traffic[1].wire_bytes == plan.traffic[1].payload_bytes * 3 / 4);
+}
