@@ -3,44 +3,86 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runner/base/files.hpp"
+#include "runner/checkpoint/xxh3.hpp"
 
 namespace runner {
 
-/// dtype names as in the format: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+/// Bytes of an element; nothing for a name that the format does not have (or whose elements are no whole bytes).
+std::optional<int64_t> find_dtype_bytes(const std::string& dtype);
+/// The same for a name that is known to be right: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL.
 int64_t dtype_bytes(const std::string& dtype);
+
+/// Elements of a shape ([] has one); nothing when a size is negative or the product does not fit.
+std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape);
 
 struct TensorInfo {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
   uint64_t begin = 0, end = 0;  ///< byte range in the data section
-  int64_t numel() const;
+  int64_t numel() const { return checked_numel(shape).value(); }
 };
 
-/// A mapped file. The constructor checks the header (length, JSON, ranges inside the file, no overlap, sizes that match
-/// shapes); throws Error(environment) naming the file and the fault.
+/// A mapped file. The constructor checks the header (length, JSON, each name once, ranges that lie inside the file, leave no gap,
+/// do not overlap and match their shapes); throws Error(environment) naming the file and the fault.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
-  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }  ///< in the order of their bytes
   const TensorInfo* find(const std::string& name) const;
   std::span<const std::byte> data(const TensorInfo& tensor) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const fs::path& path() const { return file_.path(); }
 
  private:
+  nlohmann::json parse_header();
+  void read_metadata(const nlohmann::json& header);
+  void read_tensor(const std::string& name, const nlohmann::json& entry);
+  void check_layout() const;
+
   MappedFile file_;
   uint64_t data_offset_ = 0;
   std::vector<TensorInfo> tensors_;
   std::map<std::string, size_t> index_;
   std::map<std::string, std::string> metadata_;
+};
+
+struct WrittenFile {
+  uint64_t bytes = 0;
+  std::string xxh3;  ///< 128-bit XXH3 of the whole file, hex
+};
+
+/// Writes a new file in the place of any other of that name: the header first, then the tensors' bytes in order, in pieces of any
+/// size. Unless finish() returns, the destructor leaves no file. Throws Error(environment), e.g. when the disk is full.
+class SafetensorsWriter {
+ public:
+  /// Byte ranges of `tensors` are filled in here. The header is padded so that data begins 64-byte aligned.
+  SafetensorsWriter(const fs::path& path, std::vector<TensorInfo> tensors,
+                    const std::map<std::string, std::string>& metadata = {});
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  uint64_t data_offset() const { return data_offset_; }  ///< of the data section in the file
+  void write(std::span<const std::byte> bytes);
+  /// fsyncs; every byte that the header promises has been written.
+  WrittenFile finish();
+
+ private:
+  fs::path path_;
+  std::vector<TensorInfo> tensors_;
+  uint64_t data_offset_ = 0, written_ = 0, expected_ = 0;
+  Xxh3 hash_;
+  int fd_ = -1;
+  bool finished_ = false;
 };
 
 /// A tensor to write; `data` must stay alive until write_safetensors returns.
@@ -50,11 +92,6 @@ struct TensorToWrite {
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
 };
-struct WrittenFile {
-  uint64_t bytes = 0;
-  std::string xxh3;  ///< 128-bit XXH3 of the whole file, hex
-};
-/// Writes and fsyncs; the header is padded so that data begins 64-byte aligned. Throws Error(environment), e.g. disk full.
 WrittenFile write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 

@@ -1,10 +1,106 @@
-// `runner export`.
+// `runner export`: the weights of a run's checkpoint, in a folder for other programs.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/float_types.hpp"
+#include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/config/config.hpp"
+#include "runner/ledger/ledger.hpp"
 
 namespace runner {
 
-Action setup_export(CLI::App&) {
-  return [] { return ExitCode::usage; };
+namespace {
+
+struct Options {
+  std::string run, format = "hf", output, checkpoint, dtype = "f32";
+  std::optional<int64_t> step;
+};
+
+fs::path find_checkpoint(const Options& options, const std::string& run, const fs::path& run_dir) {
+  if (!options.checkpoint.empty()) return options.checkpoint;
+  fs::path folder = run_dir / "checkpoints";
+  std::vector<std::string> names;
+  for (const auto& path : list_checkpoints(folder)) names.push_back(path.filename().string());
+  if (options.step) {
+    auto name = checkpoint_name(*options.step);
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw usage_error("--step {}: run {} has no such checkpoint; it has {}", *options.step, run, names.empty() ? "none" : join(names, ", "));
+    return folder / name;
+  }
+  auto newest = newest_good_checkpoint(folder, [](const std::string& note) { log::warning("{}", note); });
+  if (!newest) throw usage_error("run {} has no {}checkpoint in {}", run, names.empty() ? "" : "good ", folder.string());
+  return *newest;
+}
+
+/// The trainer's state says what the tokenizer and the data decided.
+ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
+  auto number = [&](const char* key) {
+    nlohmann::json::json_pointer place("/model/" + std::string(key));
+    if (!checkpoint.state().contains(place) || !checkpoint.state().at(place).is_number_integer())
+      throw environment_error("{}: the manifest's state has no model.{}", checkpoint.path().string(), key);
+    return checkpoint.state().at(place).get<int64_t>();
+  };
+  return make_spec(recipe.model, number("vocab_size"), number("seq_len"));
+}
+
+/// Reads parameters as floats, after a check that all are there.
+ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec) {
+  std::vector<std::string> problems, names;
+  for (const auto* parameter : spec.parameters()) {
+    const auto& name = names.emplace_back("param/" + parameter->name);
+    if (!checkpoint.has(name))
+      problems.push_back(fmt::format("`{}` is missing", name));
+    else if (checkpoint.shape(name) != parameter->shape)
+      problems.push_back(fmt::format("`{}` is [{}] instead of [{}]", name, fmt::join(checkpoint.shape(name), ", "), fmt::join(parameter->shape, ", ")));
+    else if (!is_float_dtype(checkpoint.dtype(name)))
+      problems.push_back(fmt::format("`{}` is {}", name, checkpoint.dtype(name)));
+  }
+  if (!problems.empty())
+    throw environment_error("{} does not fit the run's resolved.toml: {}", checkpoint.path().string(), join(problems, "; "));
+  return [checkpoint, names, bytes = std::vector<std::byte>()](size_t slot, int64_t offset, std::span<float> out) mutable {
+    const auto& dtype = checkpoint.dtype(names[slot]);
+    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
+    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
+    to_floats(dtype, bytes, out);
+  };
+}
+
+ExitCode export_run(const Options& options) {
+  Ledger ledger(ledger_home(), Ledger::Mode::read);
+  auto run = ledger.find_run(options.run);
+  fs::path run_dir = ledger.run_dir(run);
+  Checkpoint checkpoint(find_checkpoint(options, run, run_dir));
+  Recipe recipe = load_recipe((run_dir / "resolved.toml").string());
+  ModelSpec spec = spec_of(recipe, checkpoint);
+
+  WeightsFolder folder;
+  folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
+  folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
+  export_weights(options.output, recipe.model, spec, parameter_reader(checkpoint, spec), folder);
+  log::info("{} parameters of {} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run, checkpoint.step(),
+            options.dtype);
+  std::puts(options.output.c_str());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_export(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("run", options->run, "A run: its id, its name, or \"last\"")->required();
+  app.add_option("--output", options->output, "The folder to write; it must not exist, or be empty")->required();
+  app.add_option("--format", options->format, "hf: opens with transformers' from_pretrained; safetensors: our names and layout")
+      ->check(CLI::IsMember({"hf", "safetensors"}))
+      ->capture_default_str();
+  auto* step = app.add_option("--step", options->step, "The checkpoint of this step; default the newest good one");
+  app.add_option("--checkpoint", options->checkpoint, "A checkpoint folder")->excludes(step);
+  app.add_option("--dtype", options->dtype, "Of the written weights")->check(CLI::IsMember({"f32", "bf16", "f16"}))->capture_default_str();
+  return [options] { return export_run(*options); };
 }
 
 }  // namespace runner

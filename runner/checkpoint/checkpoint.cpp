@@ -1,0 +1,133 @@
+// Reading a checkpoint: the manifest says which bytes of which files make up a range of a tensor.
+#include "runner/checkpoint/checkpoint.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/manifest.hpp"
+
+namespace runner {
+
+struct Checkpoint::Impl {
+  Impl(const fs::path& path, bool verify);
+  const ManifestTensor& tensor(const std::string& name) const;
+  void verify_hashes() const;
+
+  fs::path path;
+  Manifest manifest;
+  std::vector<std::unique_ptr<MappedFile>> files;  ///< beside manifest.files
+  mutable std::atomic<uint64_t> bytes_read{0};
+};
+
+Checkpoint::Impl::Impl(const fs::path& folder, bool verify) : path(folder), manifest(read_manifest(folder)) {
+  for (const auto& file : manifest.files) {
+    fs::path name = path / file.name;
+    std::error_code ignored;
+    if (!fs::exists(name, ignored)) throw environment_error("{} is missing", name.string());
+    files.push_back(std::make_unique<MappedFile>(name));
+    auto bytes = static_cast<int64_t>(files.back()->bytes().size());
+    if (bytes < file.bytes) throw environment_error("{} is truncated: {} of {} bytes", name.string(), bytes, file.bytes);
+    if (bytes > file.bytes) throw environment_error("{} has grown: {} instead of {} bytes", name.string(), bytes, file.bytes);
+  }
+  if (verify) verify_hashes();
+}
+
+void Checkpoint::Impl::verify_hashes() const {
+  std::vector<std::string> found(files.size());
+  std::atomic<size_t> next{0};
+  auto hash_some = [&] {
+    for (size_t i = next++; i < files.size(); i = next++) found[i] = xxh3_hex(files[i]->bytes());
+  };
+  {
+    std::vector<std::jthread> helpers;
+    size_t threads = std::min<size_t>(files.size(), std::max(1u, std::thread::hardware_concurrency()));
+    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(hash_some);
+    hash_some();
+  }
+  for (size_t i = 0; i < files.size(); ++i)
+    if (found[i] != manifest.files[i].xxh3)
+      throw environment_error("{} is corrupted: its hash is {} instead of {}", files[i]->path().string(), found[i], manifest.files[i].xxh3);
+}
+
+const ManifestTensor& Checkpoint::Impl::tensor(const std::string& name) const {
+  auto found = manifest.tensors.find(name);
+  if (found != manifest.tensors.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, ignored] : manifest.tensors) names.push_back(known);
+  auto near = nearest(name, names);
+  throw environment_error("{} has no tensor `{}`{}", path.string(), name, near ? fmt::format(" (did you mean `{}`?)", *near) : "");
+}
+
+namespace {
+
+/// "; the previous good checkpoint is step-000050", or nothing.
+std::string previous_good(const fs::path& path) {
+  fs::path folder = path.has_filename() ? path : path.parent_path();  // "step-000100/" names the same folder
+  auto all = list_checkpoints(folder.parent_path());
+  auto self = std::find(all.begin(), all.end(), folder);
+  if (self == all.end()) return "";
+  for (auto older = std::make_reverse_iterator(self); older != all.rend(); ++older) {
+    try {
+      Checkpoint previous(*older, /*verify=*/true, /*name_previous=*/false);
+      return fmt::format("; the previous good checkpoint is {}", older->filename().string());
+    } catch (const Error&) {
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const fs::path& path, bool verify, bool name_previous) {
+  try {
+    impl_ = std::make_shared<Impl>(path, verify);
+  } catch (const Error& error) {
+    if (!name_previous) throw;
+    throw Error(error.code(), error.what() + previous_good(path));
+  }
+}
+
+const fs::path& Checkpoint::path() const { return impl_->path; }
+int64_t Checkpoint::step() const { return impl_->manifest.step; }
+int64_t Checkpoint::world_size() const { return impl_->manifest.world_size; }
+double Checkpoint::created() const { return impl_->manifest.created; }
+const TrainerState& Checkpoint::state() const { return impl_->manifest.state; }
+bool Checkpoint::has(const std::string& tensor) const { return impl_->manifest.tensors.contains(tensor); }
+const std::vector<int64_t>& Checkpoint::shape(const std::string& tensor) const { return impl_->tensor(tensor).shape; }
+const std::string& Checkpoint::dtype(const std::string& tensor) const { return impl_->tensor(tensor).dtype; }
+uint64_t Checkpoint::bytes_read() const { return impl_->bytes_read; }
+
+std::vector<std::string> Checkpoint::tensors() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : impl_->manifest.tensors) names.push_back(name);
+  return names;
+}
+
+void Checkpoint::read(const std::string& name, int64_t offset, int64_t length, std::span<std::byte> out) const {
+  const auto& tensor = impl_->tensor(name);
+  int64_t element_bytes = dtype_bytes(tensor.dtype);
+  RUNNER_CHECK(offset >= 0 && length >= 0 && length <= *checked_numel(tensor.shape) - offset &&
+                   static_cast<int64_t>(out.size()) == length * element_bytes,
+               "[{}, {}) of `{}` into {} bytes", offset, offset + length, name, out.size());
+  // Pieces are sorted and cover the tensor: begin with the last one that starts at or before `offset`.
+  auto piece = std::upper_bound(tensor.pieces.begin(), tensor.pieces.end(), offset,
+                                [](int64_t value, const ManifestPiece& candidate) { return value < candidate.offset; });
+  if (piece != tensor.pieces.begin()) --piece;
+  for (; length > 0; ++piece) {
+    int64_t skip = offset - piece->offset;
+    int64_t count = std::min(length, piece->length - skip);
+    auto bytes = static_cast<size_t>(count * element_bytes);
+    auto source = impl_->files[piece->file]->bytes().subspan(static_cast<size_t>(piece->byte + skip * element_bytes), bytes);
+    std::memcpy(out.data(), source.data(), bytes);
+    out = out.subspan(bytes);
+    offset += count;
+    length -= count;
+    impl_->bytes_read += bytes;
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,159 @@
+// Writing a checkpoint: each rank its file, rank 0 the manifest and the rename.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/manifest.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+/// Puts `temporary` in the place of the checkpoint `final_name`; afterwards the old one has the temporary name, or is gone.
+void exchange_directories(const fs::path& temporary, const fs::path& final_name) {
+  sync_path(temporary);
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) != 0) {
+    // Network filesystems do not exchange names. There, being killed between two renames leaves the new one unpublished: the run
+    // then continues from the checkpoint before.
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+      throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(), std::strerror(errno));
+    fs::path old = final_name.parent_path() / ("." + final_name.filename().string() + ".removed");
+    fs::remove_all(old);
+    fs::rename(final_name, old);
+    fs::rename(temporary, final_name);
+    fs::remove_all(old);
+  }
+  sync_path(final_name.parent_path());
+}
+
+ManifestTensor& tensor_of(Manifest& manifest, const json& piece) {
+  const auto& name = piece.at("tensor").get_ref<const std::string&>();
+  auto shape = piece.at("shape").get<std::vector<int64_t>>();
+  auto [found, added] = manifest.tensors.try_emplace(name, ManifestTensor{piece.at("dtype"), shape, {}});
+  RUNNER_CHECK(added || (found->second.dtype == piece.at("dtype") && found->second.shape == shape),
+               "ranks disagree about dtype or shape of `{}`", name);
+  return found->second;
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size)
+    : final_(checkpoints / checkpoint_name(step)),
+      temporary_(checkpoints / ("." + checkpoint_name(step) + ".tmp")),
+      step_(step),
+      rank_(rank),
+      world_size_(world_size) {}
+
+template <typename Work>
+auto CheckpointWriter::or_abandon(Work&& work) {
+  try {
+    return work();
+  } catch (const fs::filesystem_error& error) {
+    abandon();
+    throw environment_error("cannot write {}: {} ({})", final_.string(), error.code().message(), error.path1().string());
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+json CheckpointWriter::write_rank(const std::vector<Piece>& pieces) {
+  return or_abandon([&] { return write_file(pieces); });
+}
+
+fs::path CheckpointWriter::publish(const std::vector<json>& rank_entries, const TrainerState& state) {
+  return or_abandon([&] {
+    auto manifest = collect(rank_entries);
+    manifest.state = state;
+    manifest.created = wall_seconds();
+    remove_strangers(manifest);
+    write_file_atomic(temporary_ / manifest_name, write_manifest(manifest));
+    if (fs::exists(final_)) {
+      exchange_directories(temporary_, final_);
+      abandon();  // what is there now is the old one
+    } else {
+      publish_directory(temporary_, final_);
+    }
+    return final_;
+  });
+}
+
+json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
+  std::vector<TensorInfo> infos;
+  json index = json::array();
+  for (const auto& piece : pieces) {
+    int64_t length = static_cast<int64_t>(piece.data.size()) / dtype_bytes(piece.dtype);
+    auto numel = checked_numel(piece.global_shape);
+    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == static_cast<int64_t>(piece.data.size()) && numel && piece.offset >= 0 &&
+                     piece.offset + length <= *numel,
+                 "[{}, {}) is no piece of `{}`", piece.offset, piece.offset + length, piece.tensor);
+    infos.push_back({fmt::format("{}[{}:{}]", piece.tensor, piece.offset, piece.offset + length), piece.dtype, {length}});
+    index.push_back({{"tensor", piece.tensor}, {"dtype", piece.dtype}, {"shape", piece.global_shape}, {"offset", piece.offset},
+                     {"length", length}});
+  }
+  std::map<std::string, std::string> metadata = {{"format", "runner-checkpoint"},
+                                                 {"version", std::to_string(manifest_version)},
+                                                 {"step", std::to_string(step_)},
+                                                 {"rank", std::to_string(rank_)},
+                                                 {"world_size", std::to_string(world_size_)},
+                                                 {"pieces", index.dump()}};
+  std::string name = fmt::format("rank-{:05d}.safetensors", rank_);
+  fs::create_directories(temporary_);
+  SafetensorsWriter writer(temporary_ / name, std::move(infos), metadata);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    index[i]["byte"] = writer.data_offset() + writer.tensors()[i].begin;
+    writer.write(pieces[i].data);
+  }
+  auto written = writer.finish();
+  return {{"rank", rank_}, {"step", step_}, {"file", name}, {"bytes", written.bytes}, {"xxh3", written.xxh3}, {"pieces", index}};
+}
+
+Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const {
+  Manifest manifest;
+  manifest.step = step_;
+  manifest.world_size = world_size_;
+  std::set<int> ranks;
+  for (const auto& entry : rank_entries) {
+    RUNNER_CHECK(entry.at("step") == step_, "an entry of step {} in the checkpoint of step {}", entry.at("step").dump(), step_);
+    ranks.insert(entry.at("rank").get<int>());
+    const auto& file = manifest.files.emplace_back(ManifestFile{entry.at("file"), entry.at("bytes"), entry.at("xxh3")});
+    for (const auto& piece : entry.at("pieces"))
+      tensor_of(manifest, piece).pieces.push_back({manifest.files.size() - 1, piece.at("byte"), piece.at("offset"), piece.at("length")});
+    std::error_code error;
+    auto bytes = fs::file_size(temporary_ / file.name, error);
+    if (error || bytes != static_cast<uintmax_t>(file.bytes))
+      throw environment_error("{} did not arrive ({}): the run's folder must be on a filesystem that all nodes share",
+                              (temporary_ / file.name).string(), error ? error.message() : fmt::format("{} of {} bytes", bytes, file.bytes));
+  }
+  bool complete = static_cast<int>(rank_entries.size()) == world_size_ && ranks.size() == rank_entries.size() && *ranks.begin() == 0 &&
+                  *ranks.rbegin() == world_size_ - 1;
+  RUNNER_CHECK(complete, "entries of ranks {}, not of each of {}", fmt::join(ranks, ", "), world_size_);
+  auto fault = coverage_fault(manifest.tensors);
+  RUNNER_CHECK(!fault, "step {}: {}", step_, fault.value_or(""));
+  return manifest;
+}
+
+/// A killed attempt may have left files of the same step, of more ranks than there are now.
+void CheckpointWriter::remove_strangers(const Manifest& manifest) const {
+  std::set<std::string> files;
+  for (const auto& file : manifest.files) files.insert(file.name);
+  std::vector<fs::path> strangers;
+  for (const auto& entry : fs::directory_iterator(temporary_))
+    if (!files.contains(entry.path().filename())) strangers.push_back(entry.path());
+  for (const auto& stranger : strangers) fs::remove_all(stranger);
+}
+
+void CheckpointWriter::abandon() {
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+}  // namespace runner

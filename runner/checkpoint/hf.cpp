@@ -1,0 +1,164 @@
+// Reading Hugging Face folders.
+#include "runner/checkpoint/hf.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/float_types.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr size_t listed_max = 10;
+
+nlohmann::json read_json(const fs::path& path) {
+  auto parsed = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) throw usage_error("{} is no JSON table", path.string());
+  return parsed;
+}
+
+/// The safetensors files of a folder.
+std::vector<fs::path> weight_files(const fs::path& folder) {
+  fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (fs::exists(single)) return {single};
+  if (!fs::exists(index)) {
+    bool pickle = fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json");
+    throw usage_error("{} has neither model.safetensors nor model.safetensors.index.json{}", folder.string(),
+                      pickle ? "; pytorch_model.bin is a pickle, which is not read: save it with save_pretrained(safe_serialization=True)"
+                             : "");
+  }
+  auto parsed = read_json(index);
+  auto map = parsed.find("weight_map");
+  if (map == parsed.end() || !map->is_object()) throw usage_error("{} has no weight_map", index.string());
+  std::set<fs::path> files;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
+      throw usage_error("{}: `{}` is in {}, which is no file beside it", index.string(), tensor, file.dump());
+    files.insert(folder / file.get<std::string>());
+  }
+  for (const auto& file : files)
+    if (!fs::exists(file)) throw usage_error("{} is missing, but {} names it", file.string(), index.filename().string());
+  return {files.begin(), files.end()};
+}
+
+/// Settings that change what the model computes and no shape.
+void compare_config(const fs::path& folder, const Recipe::Model& model) {
+  auto theirs = model_from_hf_config(read_hf_config(folder));
+  std::vector<std::string> differences;
+  auto compare = [&](const char* key, const auto& here, const auto& there) {
+    if (here != there) differences.push_back(fmt::format("model.{} = {} in the recipe, {} in config.json", key, here, there));
+  };
+  auto scaling = [](const std::optional<Recipe::Model::RopeScaling>& rope) {
+    return !rope ? std::string("unset")
+                 : fmt::format("{{factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings = {}}}",
+                               rope->factor, rope->low_freq_factor, rope->high_freq_factor, rope->original_max_position_embeddings);
+  };
+  compare("name", model.name, theirs.name);
+  if (differences.empty()) {
+    compare("n_layers", model.n_layers, theirs.n_layers);
+    compare("n_heads", model.n_heads, theirs.n_heads);
+    compare("n_kv_heads", model.n_kv_heads.value_or(model.n_heads), theirs.n_kv_heads.value_or(theirs.n_heads));
+    compare("norm_eps", model.norm_eps, theirs.norm_eps);
+    compare("activation", model.activation, theirs.activation);
+    compare("tie_embeddings", model.tie_embeddings, theirs.tie_embeddings);
+    compare("rope_theta", model.rope_theta, theirs.rope_theta);
+    compare("rope_scaling", scaling(model.rope_scaling), scaling(theirs.rope_scaling));
+  }
+  if (!differences.empty())
+    throw usage_error("{} holds another model:\n  {}", folder.string(), join(differences, "\n  "));
+}
+
+std::vector<int64_t> stored_shape(const ParameterSpec& parameter, bool transposed) {
+  return transposed ? std::vector<int64_t>(parameter.shape.rbegin(), parameter.shape.rend()) : parameter.shape;
+}
+
+void list(std::string& text, const char* title, const std::vector<std::string>& items) {
+  if (items.empty()) return;
+  auto first = std::vector<std::string>(items.begin(), items.begin() + static_cast<ptrdiff_t>(std::min(items.size(), listed_max)));
+  text += fmt::format("\n  {}: {}", title, join(first, ", "));
+  if (items.size() > listed_max) text += fmt::format(" and {} more", items.size() - listed_max);
+}
+
+}  // namespace
+
+nlohmann::json read_hf_config(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw usage_error("{}: there is no such folder", folder.string());
+  if (!fs::exists(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
+  return read_json(folder / "config.json");
+}
+
+HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec) {
+  compare_config(folder, model);
+  std::map<std::string, Source> stored;
+  for (const auto& path : weight_files(folder)) {
+    const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(path));
+    for (const auto& tensor : file->tensors()) {
+      auto [twin, added] = stored.try_emplace(tensor.name, Source{file.get(), &tensor});
+      if (!added) throw usage_error("`{}` is in {} and in {}", tensor.name, twin->second.file->path().string(), path.string());
+    }
+  }
+
+  std::vector<std::string> missing, misshapen, unknown;
+  auto names = hf_names(model, spec);
+  auto parameters = spec.parameters();
+  for (size_t slot = 0; slot < names.size(); ++slot) {
+    auto found = stored.find(names[slot].name);
+    if (found == stored.end()) found = stored.find(names[slot].alias);
+    if (found == stored.end()) {
+      missing.push_back(names[slot].name);
+      sources_.emplace_back();
+      continue;
+    }
+    const auto& tensor = *found->second.tensor;
+    auto shape = stored_shape(*parameters[slot], names[slot].transposed);
+    if (tensor.shape != shape)
+      misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
+    else if (!is_float_dtype(tensor.dtype))
+      misshapen.push_back(fmt::format("{} is {} instead of F32, BF16, F16 or F64", tensor.name, tensor.dtype));
+    sources_.push_back({found->second.file, found->second.tensor, names[slot].transposed});
+    stored.erase(found);
+  }
+  for (const auto& [name, source] : stored)
+    if (!hf_ignorable(model, name)) unknown.push_back(name);
+  for (auto& name : missing)
+    if (auto near = nearest(name, unknown)) name += fmt::format(" (there is {})", *near);
+  std::string problems;
+  list(problems, "missing", missing);
+  list(problems, "wrong", misshapen);
+  list(problems, "not in the model", unknown);
+  if (!problems.empty()) throw usage_error("{}: its tensors are not those of the model:{}", folder.string(), problems);
+}
+
+void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
+  const auto& source = sources_.at(slot);
+  const auto& tensor = *source.tensor;
+  auto end = offset + static_cast<int64_t>(out.size());
+  RUNNER_CHECK(offset >= 0 && end <= tensor.numel(), "[{}, {}) of {}", offset, end, tensor.name);
+  auto element_bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
+  auto data = source.file->data(tensor);
+  auto convert = [&](int64_t first, std::span<float> values) {
+    to_floats(tensor.dtype, data.subspan(static_cast<size_t>(first) * element_bytes, values.size() * element_bytes), values);
+  };
+  if (!source.transposed) return convert(offset, out);
+  if (out.empty()) return;
+
+  // Ours is [rows, columns], theirs [columns, rows]. A block of rows at a time, so that lines of both sides stay in the cache.
+  int64_t columns = tensor.shape[0], rows = tensor.shape[1];
+  std::array<float, 256> block;
+  for (int64_t row = offset / columns; row * columns < end; row += std::ssize(block)) {
+    auto count = std::min<int64_t>(std::ssize(block), (end - 1) / columns + 1 - row);
+    for (int64_t column = 0; column < columns; ++column) {
+      convert(column * rows + row, std::span(block).first(static_cast<size_t>(count)));
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t element = (row + i) * columns + column;
+        if (element >= offset && element < end) out[static_cast<size_t>(element - offset)] = block[static_cast<size_t>(i)];
+      }
+    }
+  }
+}
+
+}  // namespace runner

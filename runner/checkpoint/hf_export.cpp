@@ -1,0 +1,138 @@
+// Writing weights for other programs: tensors are streamed into shards in a temporary folder, which is then renamed.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/checkpoint/float_types.hpp"
+#include "runner/checkpoint/hf.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t chunk_elements = 1 << 20;
+
+struct Output {
+  TensorInfo info;
+  size_t slot = 0;
+  bool transposed = false;
+};
+
+std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, const WeightsFolder& options) {
+  std::vector<Output> list;
+  std::vector<HfTensor> names;
+  if (options.naming == WeightsFolder::Naming::hugging_face) names = hf_names(model, spec);
+  auto parameters = spec.parameters();
+  for (size_t slot = 0; slot < parameters.size(); ++slot) {
+    HfTensor name = names.empty() ? HfTensor{parameters[slot]->name, "", false} : names[slot];
+    auto shape = parameters[slot]->shape;
+    if (name.transposed) std::swap(shape.at(0), shape.at(1));
+    list.push_back({{name.name, options.dtype, shape}, slot, name.transposed});
+  }
+  return list;
+}
+
+/// In order, each shard as full as it can be; a tensor that is larger than a shard has one to itself.
+std::vector<std::vector<Output>> cut_into_shards(std::vector<Output> list, int64_t shard_bytes_max) {
+  std::vector<std::vector<Output>> shards(1);
+  int64_t filled = 0;
+  for (auto& output : list) {
+    int64_t bytes = output.info.numel() * dtype_bytes(output.info.dtype);
+    if (filled + bytes > shard_bytes_max && !shards.back().empty()) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    filled += bytes;
+    shards.back().push_back(std::move(output));
+  }
+  return shards;
+}
+
+class TensorStream {
+ public:
+  TensorStream(SafetensorsWriter& writer, const ParameterReader& read) : writer_(writer), read_(read) {}
+
+  void write(const Output& output) {
+    int64_t numel = output.info.numel();
+    int64_t step = output.transposed ? numel : chunk_elements;
+    for (int64_t offset = 0; offset < numel; offset += step) {
+      values_.resize(static_cast<size_t>(std::min(step, numel - offset)));
+      read_(output.slot, offset, values_);
+      if (output.transposed) transpose(output.info.shape[1], output.info.shape[0]);
+      bytes_.resize(values_.size() * static_cast<size_t>(dtype_bytes(output.info.dtype)));
+      if (!from_floats(output.info.dtype, values_, bytes_))
+        throw environment_error("{} has values that {} cannot hold: export it as bf16 or f32", output.info.name, output.info.dtype);
+      writer_.write(bytes_);
+    }
+  }
+
+ private:
+  /// values_ from [rows, columns] to [columns, rows].
+  void transpose(int64_t rows, int64_t columns) {
+    transposed_.resize(values_.size());
+    for (int64_t first = 0; first < rows; first += 64)
+      for (int64_t column = 0; column < columns; ++column)
+        for (int64_t row = first; row < std::min(rows, first + 64); ++row)
+          transposed_[static_cast<size_t>(column * rows + row)] = values_[static_cast<size_t>(row * columns + column)];
+    std::swap(values_, transposed_);
+  }
+
+  SafetensorsWriter& writer_;
+  const ParameterReader& read_;
+  std::vector<float> values_, transposed_;
+  std::vector<std::byte> bytes_;
+};
+
+void write_shards(const fs::path& folder, const std::vector<std::vector<Output>>& shards, const ParameterReader& read) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  int64_t total_bytes = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::string name = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, shards.size());
+    std::vector<TensorInfo> infos;
+    for (const auto& output : shards[i]) {
+      infos.push_back(output.info);
+      weight_map[output.info.name] = name;
+      total_bytes += output.info.numel() * dtype_bytes(output.info.dtype);
+    }
+    SafetensorsWriter writer(folder / name, std::move(infos), {{"format", "pt"}});  // transformers refuses a file without it
+    TensorStream stream(writer, read);
+    for (const auto& output : shards[i]) stream.write(output);
+    writer.finish();
+  }
+  nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", std::move(weight_map)}};
+  if (shards.size() > 1) write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+std::string torch_dtype(const std::string& dtype) { return dtype == "F16" ? "float16" : dtype == "BF16" ? "bfloat16" : "float32"; }
+
+}  // namespace
+
+void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec, const ParameterReader& read,
+                    const WeightsFolder& options) {
+  fs::path target = fs::absolute(folder).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // "out/" names the same folder
+  std::error_code ignored;
+  if (fs::exists(target, ignored) && !(fs::is_directory(target, ignored) && fs::is_empty(target, ignored)))
+    throw usage_error("{} exists and is not an empty folder", folder.string());
+  nlohmann::json config;
+  if (options.naming == WeightsFolder::Naming::hugging_face) {
+    config = hf_config(model, spec);
+    config["torch_dtype"] = torch_dtype(options.dtype);
+  }
+  fs::path temporary = target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
+  try {
+    fs::create_directories(temporary);
+    write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
+    if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
+    publish_directory(temporary, target);
+  } catch (const fs::filesystem_error& error) {
+    fs::remove_all(temporary, ignored);
+    throw environment_error("cannot write {}: {}", folder.string(), error.code().message());
+  } catch (...) {
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace runner

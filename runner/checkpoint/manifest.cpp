@@ -1,0 +1,175 @@
+#include "runner/checkpoint/manifest.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "runner/base/error.hpp"
+#include "runner/checkpoint/safetensors.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* format_name = "runner-checkpoint";
+
+/// A part of a manifest with the place it stands at, read with checks.
+class Part {
+ public:
+  Part(const fs::path& file, std::string place, const json& value) : file_(file), place_(std::move(place)), value_(value) {}
+
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    auto what = fmt::format(format, std::forward<Args>(args)...);
+    throw environment_error("{}: {}{}", file_.string(), place_.empty() ? "" : place_ + " ", what);
+  }
+
+  Part at(const std::string& key) const {
+    if (!value_.is_object()) fail("is no table");
+    auto found = value_.find(key);
+    if (found == value_.end()) fail("has no `{}`", key);
+    return {file_, place_.empty() ? key : place_ + "." + key, *found};
+  }
+  std::vector<std::pair<std::string, Part>> entries() const {
+    if (!value_.is_object()) fail("is no table");
+    std::vector<std::pair<std::string, Part>> parts;
+    for (const auto& [key, entry] : value_.items()) parts.push_back({key, {file_, place_ + ".`" + key + "`", entry}});
+    return parts;
+  }
+  std::vector<Part> elements() const {
+    if (!value_.is_array()) fail("is no list");
+    std::vector<Part> parts;
+    for (size_t i = 0; i < value_.size(); ++i) parts.push_back({file_, fmt::format("{}[{}]", place_, i), value_[i]});
+    return parts;
+  }
+  std::string text() const {
+    if (!value_.is_string()) fail("is no string");
+    return value_.get<std::string>();
+  }
+  double number() const {
+    if (!value_.is_number()) fail("is no number");
+    return value_.get<double>();
+  }
+  /// A size or offset: an integer from 0 to what a file can hold.
+  int64_t size() const {
+    bool right = value_.is_number_integer() &&
+                 (!value_.is_number_unsigned() || value_.get<uint64_t>() <= std::numeric_limits<int64_t>::max()) &&
+                 value_.get<int64_t>() >= 0;
+    if (!right) fail("= {} is no size", value_.dump());
+    return value_.get<int64_t>();
+  }
+  const json& value() const { return value_; }
+
+ private:
+  const fs::path& file_;
+  std::string place_;
+  const json& value_;
+};
+
+/// Format, version and seal. A newer version is told apart first: its seal may be another.
+void check_envelope(const Part& root) {
+  if (!root.value().is_object() || !root.value().contains("format") || root.at("format").value() != format_name)
+    root.fail("this is no manifest of a checkpoint");
+  if (int64_t version = root.at("version").size(); version > manifest_version)
+    root.fail("format version {}, but this program reads up to version {}: take a newer runner", version, manifest_version);
+  json sealed = root.value();
+  seal_manifest(sealed);
+  if (root.at("xxh3").text() != sealed.at("xxh3"))
+    root.fail("corrupted: its hash is {}, not the {} it states", sealed.at("xxh3").get<std::string>(), root.at("xxh3").text());
+}
+
+std::vector<ManifestFile> read_files(const Part& list) {
+  std::vector<ManifestFile> files;
+  for (const auto& [name, part] : list.entries()) {
+    if (fs::path(name).filename() != name) part.fail("is no name of a file beside the manifest");
+    files.push_back({name, part.at("bytes").size(), part.at("xxh3").text()});
+  }
+  return files;
+}
+
+ManifestPiece read_piece(const Part& part, const std::vector<ManifestFile>& files, int64_t element_bytes) {
+  auto name = part.at("file").text();
+  auto file = std::find_if(files.begin(), files.end(), [&](const auto& candidate) { return candidate.name == name; });
+  if (file == files.end()) part.fail("is in `{}`, which is not among the files", name);
+  ManifestPiece piece{static_cast<size_t>(file - files.begin()), part.at("byte").size(), part.at("offset").size(),
+                      part.at("length").size()};
+  int64_t bytes = 0, end = 0;
+  if (__builtin_mul_overflow(piece.length, element_bytes, &bytes) || __builtin_add_overflow(piece.byte, bytes, &end) || end > file->bytes)
+    part.fail("= {} elements from byte {} reaches beyond the {} bytes of {}", piece.length, piece.byte, file->bytes, name);
+  return piece;
+}
+
+ManifestTensor read_tensor(const Part& part, const std::vector<ManifestFile>& files) {
+  ManifestTensor tensor;
+  tensor.dtype = part.at("dtype").text();
+  auto element_bytes = find_dtype_bytes(tensor.dtype);
+  if (!element_bytes) part.at("dtype").fail("= `{}` cannot be read", tensor.dtype);
+  for (const auto& size : part.at("shape").elements()) tensor.shape.push_back(size.size());
+  if (!checked_numel(tensor.shape)) part.at("shape").fail("has too many elements");
+  for (const auto& piece : part.at("pieces").elements()) tensor.pieces.push_back(read_piece(piece, files, *element_bytes));
+  return tensor;
+}
+
+}  // namespace
+
+std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors) {
+  for (auto& [name, tensor] : tensors) {
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) { return std::pair(a.offset, a.length) < std::pair(b.offset, b.length); });
+    int64_t numel = checked_numel(tensor.shape).value(), end = 0;
+    for (const auto& piece : tensor.pieces) {
+      if (piece.offset < end)
+        return fmt::format("elements [{}, {}) of `{}` are there twice", piece.offset, std::min(end, piece.offset + piece.length), name);
+      if (piece.offset > end) return fmt::format("elements [{}, {}) of `{}` are in no file", end, piece.offset, name);
+      if (piece.length > numel - end)
+        return fmt::format("elements [{}, {}) of `{}` lie beyond its {}", piece.offset, piece.offset + piece.length, name, numel);
+      end += piece.length;
+    }
+    if (end < numel) return fmt::format("elements [{}, {}) of `{}` are in no file", end, numel, name);
+  }
+  return std::nullopt;
+}
+
+void seal_manifest(json& manifest) {
+  manifest.erase("xxh3");
+  auto text = manifest.dump();
+  manifest["xxh3"] = xxh3_hex(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+std::string write_manifest(const Manifest& manifest) {
+  json files = json::object(), tensors = json::object();
+  for (const auto& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh3", file.xxh3}};
+  for (const auto& [name, tensor] : manifest.tensors) {
+    json pieces = json::array();
+    for (const auto& piece : tensor.pieces)
+      pieces.push_back({{"file", manifest.files[piece.file].name}, {"byte", piece.byte}, {"offset", piece.offset}, {"length", piece.length}});
+    tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
+  }
+  json root = {{"format", format_name},     {"version", manifest_version}, {"step", manifest.step},
+               {"world_size", manifest.world_size}, {"created", manifest.created}, {"state", manifest.state},
+               {"files", std::move(files)}, {"tensors", std::move(tensors)}};
+  seal_manifest(root);
+  return root.dump(1) + "\n";
+}
+
+Manifest read_manifest(const fs::path& folder) {
+  fs::path file = folder / manifest_name;
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) throw environment_error("{}: there is no such checkpoint", folder.string());
+  if (!fs::exists(file, ignored)) throw environment_error("{} is missing", file.string());
+  auto parsed = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  Part root(file, "", parsed);
+  check_envelope(root);
+
+  Manifest manifest;
+  manifest.step = root.at("step").size();
+  manifest.world_size = root.at("world_size").size();
+  manifest.created = root.at("created").number();
+  manifest.state = root.at("state").value();
+  manifest.files = read_files(root.at("files"));
+  for (const auto& [name, part] : root.at("tensors").entries()) manifest.tensors[name] = read_tensor(part, manifest.files);
+  if (auto fault = coverage_fault(manifest.tensors)) root.fail("{}", *fault);
+  return manifest;
+}
+
+}  // namespace runner

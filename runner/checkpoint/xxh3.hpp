@@ -1,0 +1,27 @@
+// XXH3-128 as a stream: the checksum of checkpoint files, the same number that `xxh128sum` prints.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+struct XXH3_state_s;
+
+namespace runner {
+
+class Xxh3 {
+ public:
+  Xxh3();
+  void update(std::span<const std::byte> bytes);
+  std::string hex() const;  ///< of everything so far; 32 digits
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_s* state) const;
+  };
+  std::unique_ptr<XXH3_state_s, Free> state_;
+};
+
+std::string xxh3_hex(std::span<const std::byte> bytes);
+
+}  // namespace runner

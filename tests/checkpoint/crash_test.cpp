@@ -1,0 +1,72 @@
+// kill -9 at any moment: what is listed is complete, and what was published is not lost.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "support.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+/// Saves each step twice (the second save replaces the first), keeping three; says on `report` what publish() has returned for.
+[[noreturn]] void save_forever(const fs::path& folder, int64_t step, int report) {
+  for (;; ++step)
+    for (float first : {1.0f, 2.0f}) {
+      publish_small(folder, step, static_cast<float>(step) * 10 + first);
+      retain(folder, 3, 0, "");
+      if (::write(report, &step, sizeof step) != sizeof step) ::_exit(1);
+    }
+}
+
+/// The next step that was reported; nothing when the writer is dead and all has been read.
+std::optional<int64_t> next_report(int report) {
+  int64_t step = 0;
+  return ::read(report, &step, sizeof step) == sizeof step ? std::optional(step) : std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and the last published one is there") {
+  Folder folder;
+  std::mt19937 random(7);
+  int64_t published = 0;
+  for (int round = 0; round < 40; ++round) {
+    int report[2];
+    REQUIRE(::pipe(report) == 0);
+    pid_t pid = ::fork();
+    if (pid == 0) {
+      ::close(report[0]);
+      save_forever(folder.path(), published + 1, report[1]);
+    }
+    ::close(report[1]);
+    // Every other time in the first save, else in what follows the first: the save that replaces it, or retain().
+    if (round % 2 == 1) published = next_report(report[0]).value();
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 50'000));
+    ::kill(pid, SIGKILL);
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    REQUIRE(WIFSIGNALED(status));
+    while (auto step = next_report(report[0])) published = *step;
+    ::close(report[0]);
+
+    auto list = list_checkpoints(folder.path());
+    for (const auto& path : list) {
+      INFO(path);
+      Checkpoint checkpoint(path);
+      auto first = read_small(checkpoint)[0];
+      auto expected = static_cast<float>(checkpoint.step()) * 10;
+      CHECK((first == expected + 1 || first == expected + 2));
+    }
+    CHECK(list.size() <= 4);  // three, and one that retain() had not got to
+    if (published > 0) CHECK(fs::exists(folder / checkpoint_name(published)));
+  }
+  CHECK(published >= 20);
+  publish_small(folder.path(), published + 10);
+  retain(folder.path(), 1, 0, "");
+  CHECK(names_in(folder.path()) == std::vector<std::string>{checkpoint_name(published + 10)});
+}

@@ -1,0 +1,77 @@
+// Folders that go away, byte views, and small checkpoints, for the tests of this room.
+#pragma once
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "runner/base/error.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
+
+namespace runner::testing {
+
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "runner-test-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  const fs::path& path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+template <typename T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values.data(), values.size()));
+}
+
+inline void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+/// The message of the Error that `work` throws, or "nothing was thrown".
+template <typename Work>
+std::string message_of(Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+/// Names in a folder, hidden ones too.
+inline std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Publishes a checkpoint of two ranks: "param/w" of shape [2, 3], half each, with values from `first` on.
+inline fs::path publish_small(const fs::path& checkpoints, int64_t step, float first = 0, const TrainerState& state = nlohmann::json::object()) {
+  std::vector<float> values(6);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<float>(i);
+  std::vector<nlohmann::json> entries;
+  for (int rank = 0; rank < 2; ++rank) {
+    CheckpointWriter writer(checkpoints, step, rank, 2);
+    entries.push_back(writer.write_rank({{"param/w", "F32", {2, 3}, rank * 3, bytes_of(values).subspan(static_cast<size_t>(rank) * 12, 12)}}));
+  }
+  return CheckpointWriter(checkpoints, step, 0, 2).publish(entries, state);
+}
+
+inline std::vector<float> read_small(const Checkpoint& checkpoint) {
+  std::vector<float> values(6);
+  checkpoint.read("param/w", 0, 6, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+}  // namespace runner::testing
