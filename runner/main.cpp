@@ -4,6 +4,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/config/diagnostics.hpp"
 
 int main(int argc, char** argv) {
   using namespace runner;
@@ -23,6 +24,9 @@ int main(int argc, char** argv) {
   }
   try {
     return static_cast<int>(chosen());
+  } catch (const RecipeError& error) {
+    std::fprintf(stderr, "%s\n", error.what());  // says "error:" itself, with its place
+    return static_cast<int>(error.code());
   } catch (const Error& error) {
     log::error("{}", error.what());
     return static_cast<int>(error.code());

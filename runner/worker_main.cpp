@@ -1,1 +1,32 @@
-int main() { return 0; }
+// `runner-worker`: one rank, started by `runner`. Links LibTorch; decides nothing.
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "runner/train/worker.hpp"
+
+int main(int argc, char** argv) {
+  runner::WorkerOptions options;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument == "--version") {
+      std::printf("runner-worker %s, LibTorch %s\n", RUNNER_VERSION, TORCH_VERSION);
+      return 0;
+    }
+    if (argument == "--run-dir" && i + 1 < argc)
+      options.run_dir = argv[++i];
+    else if (argument == "--resume" && i + 1 < argc)
+      options.resume_from = argv[++i];
+    else if (argument == "--cache-dir" && i + 1 < argc)
+      options.cache_dir = argv[++i];
+    else {
+      std::fprintf(stderr, "runner-worker is started by `runner run`; unknown argument %s\n", argument.c_str());
+      return static_cast<int>(runner::ExitCode::usage);
+    }
+  }
+  if (options.run_dir.empty()) {
+    std::fprintf(stderr, "runner-worker is started by `runner run`\n");
+    return static_cast<int>(runner::ExitCode::usage);
+  }
+  return static_cast<int>(runner::run_worker(options));
+}

@@ -1,10 +1,95 @@
 // `runner strategies`.
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/report/table.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "strategies/catalog.hpp"
 
 namespace runner {
 
-Action setup_strategies(CLI::App&) {
-  return [] { return ExitCode::usage; };
+namespace {
+
+nlohmann::json option_json(const OptionSpec& option) {
+  static const char* names[] = {"boolean", "integer", "number", "string", "choice", "duration", "names", "table"};
+  nlohmann::json json = {{"name", option.name}, {"type", names[static_cast<int>(option.type)]}, {"default", option.default_value}, {"help", option.help}};
+  if (!option.choices.empty()) json["choices"] = option.choices;
+  if (!option.note.empty()) json["note"] = option.note;
+  return json;
+}
+
+std::vector<OptionSpec> all_options(const Entry& entry) {
+  auto options = entry.options;
+  if (entry.distributed && entry.unavailable.empty())
+    options.insert(options.end(), common_options().begin(), common_options().end());
+  return options;
+}
+
+nlohmann::json entry_json(const Entry& entry) {
+  nlohmann::json aliases = nlohmann::json::array(), options = nlohmann::json::array();
+  for (const auto& alias : entry.aliases) aliases.push_back(alias.name);
+  for (const auto& option : all_options(entry)) options.push_back(option_json(option));
+  return {{"name", entry.name},
+          {"aliases", aliases},
+          {"summary", entry.summary},
+          {"options", options},
+          {"available", entry.unavailable.empty()},
+          {"unavailable_reason", entry.unavailable.empty() ? nlohmann::json() : nlohmann::json(entry.unavailable)}};
+}
+
+void print_entry(const Entry& entry) {
+  std::printf("%s: %s\n", entry.name.c_str(), entry.summary.c_str());
+  if (!entry.unavailable.empty()) std::printf("  %s\n", entry.unavailable.c_str());
+  for (const auto& alias : entry.aliases) {
+    std::printf("  alias %s", alias.name.c_str());
+    if (!alias.preset.empty()) std::printf(" = %s", alias.preset.dump().c_str());
+    if (!alias.difference.empty()) std::printf(" (%s)", alias.difference.c_str());
+    std::printf("\n");
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& option : all_options(entry)) {
+    std::string help = option.help;
+    if (!option.choices.empty()) help += " One of " + join(option.choices, ", ") + ".";
+    if (!option.note.empty()) help += " " + option.note + ".";
+    rows.push_back({option.name, option.default_value.is_null() ? "-" : option.default_value.dump(), help});
+  }
+  if (!rows.empty()) std::printf("%s", format_table({{"option"}, {"default"}, {"what it does", false, true}}, rows).c_str());
+}
+
+}  // namespace
+
+Action setup_strategies(CLI::App& app) {
+  auto name = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  app.add_option("name", *name, "A strategy or alias: show its options");
+  app.add_flag("--json", *json, "As JSON");
+  return [name, json] {
+    std::vector<const Entry*> shown;
+    if (name->empty()) {
+      for (const auto& entry : catalog()) shown.push_back(&entry);
+    } else {
+      auto found = find_strategy(*name);
+      if (!found) {
+        auto near = nearest(*name, strategy_names());
+        throw usage_error("unknown strategy `{}`{}", *name, near ? "; did you mean `" + *near + "`?" : "");
+      }
+      shown.push_back(found->entry);
+    }
+    if (*json) {
+      nlohmann::json list = nlohmann::json::array();
+      for (const auto* entry : shown) list.push_back(entry_json(*entry));
+      std::printf("%s\n", nlohmann::json{{"schema", 1}, {"strategies", list}}.dump(2).c_str());
+    } else if (!name->empty()) {
+      print_entry(*shown[0]);
+    } else {
+      std::vector<std::vector<std::string>> rows;
+      for (const auto* entry : shown) rows.push_back({entry->name, entry->unavailable.empty() ? "yes" : "no", entry->summary});
+      std::printf("%s", format_table({{"strategy"}, {"available"}, {"summary", false, true}}, rows).c_str());
+    }
+    return ExitCode::done;
+  };
 }
 
 }  // namespace runner

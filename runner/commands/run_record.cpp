@@ -1,0 +1,192 @@
+#include "runner/commands/run_record.hpp"
+
+#include <cmath>
+#include <cstdio>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/ledger/facts.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The step of a checkpoint folder, "step-000050" -> 50: later points are computed again. Nothing without a checkpoint: all are.
+int64_t step_of(const std::string& checkpoint) {
+  return checkpoint.empty() ? 0 : std::stoll(fs::path(checkpoint).filename().string().substr(5));
+}
+
+std::vector<std::string> command_line() {
+  auto text = read_file("/proc/self/cmdline");
+  if (!text.empty() && text.back() == '\0') text.pop_back();
+  return split(text, '\0');
+}
+
+NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options) {
+  NewRun run;
+  run.name = recipe.run.name;
+  run.tags = recipe.run.tags;
+  run.notes = recipe.run.notes;
+  run.run_dir_root = (fs::absolute(home) / "runs").string();
+  run.recipe_source = read_file(options.recipe_file);
+  run.resolved = print_recipe(plan.recipe);
+  run.config = recipe_to_json(plan.recipe);
+  run.origins = origins_to_json(plan.recipe);
+  run.plan = plan.to_json();
+  run.strategy = plan.entry->name;
+  run.world_size = plan.job.world_size;
+  run.argv = command_line();
+  run.build_id = RUNNER_BUILD_ID;
+  run.git = git_state(fs::current_path());
+  run.host = to_json(read_facts());
+  return run;
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options, double started)
+    : ledger_(home, Ledger::Mode::write),
+      options_(options),
+      world_size_(plan.job.world_size),
+      max_steps_(recipe.run.fast_dev_run > 0 ? recipe.run.fast_dev_run : recipe.train.max_steps.value_or(0)),
+      log_every_(recipe.train.log_every_n_steps),
+      kept_(recipe.run.fast_dev_run == 0),
+      started_(started) {
+  if (options.resume_run.empty()) {
+    run_ = ledger_.begin_run(new_run(home, recipe, plan, options));
+  } else {
+    run_ = options.resume_run;
+    ledger_.reopen_run(run_);
+  }
+  run_dir_ = ledger_.run_dir(run_);
+}
+
+void RunRecord::begin(const std::string& checkpoint) {
+  ledger_.begin_attempt(run_, checkpoint.empty() ? "start" : "resume from " + checkpoint, step_of(checkpoint));
+  Progress::Options options;
+  options.total_steps = max_steps_;
+  options.log_every_n_steps = log_every_;
+  progress_ = std::make_unique<Progress>(options);
+  if (kept_) progress_->line(fmt::format("run {} in {}", run_, run_dir_));
+  progress_->phase(fmt::format("starting {} worker{}", world_size_, world_size_ == 1 ? "" : "s"));
+}
+
+void RunRecord::on_step(const nlohmann::json& event) {
+  double seconds = event.at("seconds"), tokens = event.at("tokens"), wait = event.at("data_wait_s");
+  steps_ = event.at("step");
+  final_loss_ = event.at("loss").is_number() ? event.at("loss").get<double>() : std::nan("");
+  if (first_step_s_) {
+    timed_tokens_ += tokens;
+    timed_seconds_ += seconds;
+  } else {
+    first_step_s_ = steady_seconds() - started_;
+  }
+  StepReport report;
+  report.step = steps_;
+  report.epoch = event.at("epoch");
+  report.loss = *final_loss_;
+  report.lr = event.at("lr");
+  if (event.at("grad_norm").is_number()) report.grad_norm = event.at("grad_norm").get<double>();
+  report.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+  report.memory_bytes = event.at("memory_bytes");
+  report.data_wait_share = seconds > 0 ? wait / seconds : 0;
+  progress_->step(report);
+  std::vector<MetricPoint> points = {{"loss", steps_, report.loss},
+                                     {"lr", steps_, report.lr},
+                                     {"tokens_per_s", steps_, report.tokens_per_s},
+                                     {"step_seconds", steps_, seconds},
+                                     {"data_wait_share", steps_, report.data_wait_share},
+                                     {"memory_bytes", steps_, static_cast<double>(report.memory_bytes)},
+                                     {"epoch", steps_, static_cast<double>(report.epoch)}};
+  if (report.grad_norm) points.push_back({"grad_norm", steps_, *report.grad_norm});
+  ledger_.metrics(run_, std::move(points));
+}
+
+void RunRecord::on_event(const nlohmann::json& event) {
+  std::string kind = event.value("event", "");
+  if (kind == "step") return on_step(event);
+  if (kind == "ready" && ++ready_ == world_size_) progress_->phase("first step");
+  if (kind == "validation") {
+    progress_->validation(event.at("step"), event.at("loss"));
+    ledger_.metrics(run_, {{"val_loss", event.at("step"), event.at("loss")}});
+    return;
+  }
+  if (kind == "memory") {
+    peak_bytes_[event.at("rank")] = event.at("peak_bytes");
+    peak_resident_[event.at("rank")] = event.at("rss_peak_bytes");
+  }
+  if (kind == "checkpoint") {
+    ledger_.artifact(run_, "checkpoint", event.at("path"), event);
+    return;
+  }
+  if (kind == "finished") {
+    steps_ = event.at("step");
+    if (event.at("final_loss").is_number()) final_loss_ = event.at("final_loss").get<double>();
+  }
+  if (kind == "note") progress_->line("note: " + event.value("message", ""));
+  ledger_.event(run_, kind, event);
+}
+
+void RunRecord::on_tick() {
+  if (progress_) progress_->tick();
+  double now = steady_seconds();
+  if (now - last_heartbeat_ < 5) return;
+  last_heartbeat_ = now;
+  ledger_.heartbeat(run_);
+}
+
+void RunRecord::on_restart(int attempt, const std::string& why, const std::string& checkpoint) {
+  progress_->line(fmt::format("restart {}: {}", attempt, why));
+  ready_ = 0;
+  ledger_.event(run_, "restart", {{"attempt", attempt}, {"why", why}});
+  ledger_.begin_attempt(run_, why, step_of(checkpoint));
+}
+
+nlohmann::json RunRecord::result(const Outcome& outcome) const {
+  auto per_rank = nlohmann::json::array(), resident = nlohmann::json::array();
+  for (const auto& [rank, bytes] : peak_bytes_) per_rank.push_back(bytes);
+  for (const auto& [rank, bytes] : peak_resident_) resident.push_back(bytes);
+  auto optional = [](const std::optional<double>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); };
+  return {{"schema", 1},
+          {"run", run_},
+          {"status", outcome.status},
+          {"steps", steps_},
+          {"final_loss", optional(final_loss_)},
+          {"tokens_per_s", timed_seconds_ > 0 ? nlohmann::json(timed_tokens_ / timed_seconds_) : nlohmann::json()},
+          {"peak_memory_bytes_per_rank", per_rank},
+          {"peak_resident_bytes_per_rank", resident},
+          {"time_to_first_step_s", optional(first_step_s_)},
+          {"run_dir", kept_ ? nlohmann::json(run_dir_) : nlohmann::json()}};
+}
+
+void RunRecord::finish(const Outcome& outcome) {
+  progress_.reset();
+  auto measured = result(outcome);
+  ledger_.annotate(run_, "measured", measured);
+  ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code), outcome.first_cause);
+  ledger_.flush();
+  if (options_.json) std::printf("%s\n", measured.dump().c_str());
+  summarize(outcome);
+}
+
+void RunRecord::summarize(const Outcome& outcome) const {
+  if (outcome.code == ExitCode::run_failed || outcome.code == ExitCode::environment || outcome.code == ExitCode::usage) {
+    log::error("{}", outcome.first_cause);
+    if (kept_) log::info("logs of all ranks: {}/logs", run_dir_);
+    return;
+  }
+  double rate = timed_seconds_ > 0 ? timed_tokens_ / timed_seconds_ : 0;
+  log::info("{} after {} step{}: loss {:.4f}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", final_loss_.value_or(NAN),
+            format_count(rate));
+  if (!kept_) return;
+  if (outcome.code == ExitCode::done)
+    log::info("more: runner show {}", run_);
+  else
+    log::info("continue with: runner resume {}", run_);
+}
+
+}  // namespace runner

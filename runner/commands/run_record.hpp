@@ -1,0 +1,50 @@
+// What a run leaves behind while it goes on: events into the ledger and onto the screen, and the result at the end.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runner/commands/run.hpp"
+#include "runner/launch/supervisor.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/progress.hpp"
+#include "runner/selection/plan.hpp"
+
+namespace runner {
+
+class RunRecord {
+ public:
+  /// Commits the run's row (or reopens it on resume). `started`: steady_seconds() when the command began.
+  RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options, double started);
+
+  const std::string& run_dir() const { return run_dir_; }
+  void begin(const std::string& checkpoint);
+  void on_event(const nlohmann::json& event);
+  void on_tick();
+  void on_restart(int attempt, const std::string& why, const std::string& checkpoint);
+  /// Closes the row and prints the result: JSON on stdout, or a summary on stderr.
+  void finish(const Outcome& outcome);
+
+ private:
+  void on_step(const nlohmann::json& event);
+  nlohmann::json result(const Outcome& outcome) const;
+  void summarize(const Outcome& outcome) const;
+
+  Ledger ledger_;
+  const LaunchOptions& options_;
+  int64_t world_size_, max_steps_;
+  int64_t log_every_;
+  bool kept_;
+  double started_;
+  std::string run_, run_dir_;
+  std::unique_ptr<Progress> progress_;
+  int ready_ = 0;
+  double last_heartbeat_ = 0;
+  // What the result is made of.
+  int64_t steps_ = 0;
+  std::optional<double> final_loss_, first_step_s_;
+  double timed_tokens_ = 0, timed_seconds_ = 0;
+  std::map<int, int64_t> peak_bytes_, peak_resident_;
+};
+
+}  // namespace runner

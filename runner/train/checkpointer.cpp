@@ -1,0 +1,119 @@
+#include "runner/train/checkpointer.hpp"
+
+#include <fmt/ranges.h>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+const char* dtype_name(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat64: return "F64";
+    case torch::kFloat32: return "F32";
+    case torch::kFloat16: return "F16";
+    case torch::kBFloat16: return "BF16";
+    default: break;
+  }
+  RUNNER_CHECK(false, "dtype {} in the training state", c10::toString(type));
+  return "";
+}
+
+torch::ScalarType scalar_type_named(const std::string& name) {
+  if (name == "F64") return torch::kFloat64;
+  if (name == "F32") return torch::kFloat32;
+  if (name == "F16") return torch::kFloat16;
+  if (name == "BF16") return torch::kBFloat16;
+  throw environment_error("the checkpoint holds dtype {}, which is no training state of ours", name);
+}
+
+std::span<std::byte> bytes_of_tensor(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
+}
+
+}  // namespace
+
+struct Checkpointer::Snapshot {
+  int64_t step = 0;
+  TrainerState state;
+  std::vector<torch::Tensor> tensors;  ///< keep the pieces' bytes alive
+  std::vector<Piece> pieces;
+  double begun = 0;
+};
+
+Checkpointer::Checkpointer(World& world, Options options, std::function<void(const Published&)> published)
+    : world_(world), options_(std::move(options)), published_(std::move(published)) {}
+
+Checkpointer::~Checkpointer() {
+  if (running_.valid()) running_.wait();
+}
+
+void Checkpointer::wait() {
+  if (running_.valid()) running_.get();
+}
+
+void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state) {
+  wait();
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->step = step;
+  snapshot->state = state;
+  snapshot->begun = steady_seconds();
+  for (const auto& tensor : strategy.state()) {
+    int64_t count = tensor.write_end - tensor.write_begin;
+    if (count == 0) continue;
+    auto host = tensor.local.narrow(0, tensor.write_begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    snapshot->tensors.push_back(host);
+    snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape, tensor.offset + tensor.write_begin,
+                                bytes_of_tensor(host)});
+  }
+  if (options_.async)
+    running_ = std::async(std::launch::async, [this, snapshot] { write(*snapshot); });
+  else
+    write(*snapshot);
+}
+
+void Checkpointer::write(const Snapshot& snapshot) {
+  CheckpointWriter writer(options_.folder, snapshot.step, world_.rank, world_.size);
+  auto entry = writer.write_rank(snapshot.pieces);
+  // Ranks meet in the store, not in a collective: the training thread owns those.
+  auto key = [&](int rank) { return fmt::format("checkpoint/{}/{}", snapshot.step, rank); };
+  auto text = entry.dump();
+  if (world_.size > 1) world_.store->set(key(world_.rank), std::vector<uint8_t>(text.begin(), text.end()));
+  if (world_.rank != 0) return;
+  std::vector<nlohmann::json> entries{entry};
+  for (int rank = 1; rank < world_.size; ++rank) {
+    auto bytes = world_.store->get(key(rank));
+    entries.push_back(nlohmann::json::parse(bytes.begin(), bytes.end()));
+    world_.store->deleteKey(key(rank));
+  }
+  auto path = writer.publish(entries, snapshot.state);
+  uint64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();
+  retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
+  published_({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
+}
+
+void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
+  torch::NoGradGuard no_grad;
+  std::vector<std::string> problems;
+  for (const auto& tensor : strategy.state()) {
+    if (!checkpoint.has(tensor.name)) {
+      problems.push_back(fmt::format("`{}` is missing", tensor.name));
+    } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
+      problems.push_back(fmt::format("`{}` has shape [{}] instead of [{}]", tensor.name, fmt::join(checkpoint.shape(tensor.name), ", "),
+                                     fmt::join(tensor.global_shape, ", ")));
+    } else if (tensor.local.numel() > 0) {
+      auto host = torch::empty({tensor.local.numel()}, scalar_type_named(checkpoint.dtype(tensor.name)));
+      checkpoint.read(tensor.name, tensor.offset, tensor.local.numel(), bytes_of_tensor(host));
+      tensor.local.copy_(host);
+    }
+    if (problems.size() == 10) break;
+  }
+  if (!problems.empty()) throw environment_error("the checkpoint does not fit the recipe's model and optimizer: {}", join(problems, "; "));
+  strategy.state_loaded();
+}
+
+}  // namespace runner

@@ -1,0 +1,50 @@
+// Checkpoints of a strategy: a snapshot on the training thread, files written and published in the background.
+#pragma once
+#include <functional>
+#include <future>
+#include <string>
+
+#include "runner/checkpoint/checkpoint.hpp"
+#include "strategies/contract/strategy.hpp"
+
+namespace runner {
+
+class Checkpointer {
+ public:
+  struct Options {
+    fs::path folder;             ///< RUN_DIR/checkpoints
+    bool async = true;
+    bool whole_tensors = false;  ///< state_dict_type = "full": rank 0 gathers and writes everything
+    int64_t keep_last = 2, save_top_k = 0;
+    std::string monitor;
+  };
+  struct Published {
+    int64_t step;
+    std::string path;
+    double seconds;  ///< from the snapshot to the rename
+    uint64_t bytes;
+  };
+  /// `published` is called on rank 0, on the background thread.
+  Checkpointer(World& world, Options options, std::function<void(const Published&)> published);
+  ~Checkpointer();
+
+  /// Collective. Copies the state (to host memory), then writes in the background; waits for the save before it first.
+  void save(Strategy& strategy, int64_t step, const TrainerState& state);
+  /// Until the last save is published. Rethrows what went wrong in it.
+  void wait();
+
+ private:
+  struct Snapshot;
+  void write(const Snapshot& snapshot);
+
+  World& world_;
+  Options options_;
+  std::function<void(const Published&)> published_;
+  std::future<void> running_;
+};
+
+/// Fills a strategy's state from a checkpoint; reads the byte ranges this rank needs only. Throws Error(environment) naming the
+/// tensors that are missing or have another shape.
+void load_state(Strategy& strategy, const Checkpoint& checkpoint);
+
+}  // namespace runner

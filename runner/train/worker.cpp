@@ -1,0 +1,143 @@
+#include "runner/train/worker.hpp"
+
+#include <csignal>
+#include <unistd.h>
+
+#include "runner/base/clock.hpp"
+#include "runner/checkpoint/hf.hpp"
+#include "runner/config/config.hpp"
+#include "runner/models/models.hpp"
+#include "runner/models/module.hpp"
+#include "runner/selection/plan.hpp"
+#include "runner/train/trainer.hpp"
+#include "strategies/collective/counting_allocator.hpp"
+#include "strategies/contract/initialize.hpp"
+
+namespace runner {
+
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+/// SIGTERM asks for a checkpoint at the next step boundary. Ctrl-C reaches the whole terminal group; the supervisor passes on what
+/// it means, so the worker ignores it.
+void install_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop_requested.store(true); };
+  sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
+  Topology topology;
+  topology.cuda = recipe.devices.accelerator == "cuda";
+  topology.num_nodes = world.num_nodes;
+  topology.devices_per_node = world.size / world.num_nodes;
+  return topology;
+}
+
+WorldOptions world_options(const Recipe& recipe) {
+  WorldOptions options = world_options_from_environment();
+  options.backend = recipe.devices.process_group_backend.value_or("");
+  options.accelerator = recipe.devices.accelerator;
+  if (recipe.devices.devices.kind == DeviceRequest::Kind::indices)
+    options.cuda_index = recipe.devices.devices.indices.at(static_cast<size_t>(options.local_rank));
+  else
+    options.cuda_index = options.local_rank;
+  options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(recipe.train.timeout);
+  return options;
+}
+
+OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
+  OptimizerConfig config;
+  config.kind = optimizer.name == "sgd"    ? OptimizerConfig::Kind::sgd
+                : optimizer.name == "adam" ? OptimizerConfig::Kind::adam
+                                           : OptimizerConfig::Kind::adamw;
+  config.weight_decay = optimizer.weight_decay;
+  config.beta1 = optimizer.betas.at(0);
+  config.beta2 = optimizer.betas.at(1);
+  config.eps = optimizer.eps;
+  config.momentum = optimizer.momentum;
+  config.nesterov = optimizer.nesterov;
+  config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
+  for (const auto& group : optimizer.groups)
+    config.groups.push_back({group.pattern, group.lr ? std::optional(*group.lr / optimizer.lr) : std::nullopt, group.weight_decay});
+  return config;
+}
+
+/// Initial values: from a Hugging Face folder, or seeded.
+ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec) {
+  if (recipe.model.init_from) {
+    auto source = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, spec);
+    return [source](size_t slot, int64_t offset, std::span<float> out) { source->read(slot, offset, out); };
+  }
+  return [&spec, specs = spec.parameters(), seed = recipe.run.seed](size_t slot, int64_t offset, std::span<float> out) {
+    initialize_slice(*specs[slot], seed, offset, out);
+  };
+}
+
+ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events, double started) {
+  int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
+  auto training = open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir);
+  auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
+  ModelSpec spec = make_spec(recipe.model, vocab, seq_len);
+  auto model = build_model(recipe.model, spec);
+  const auto& clip = recipe.train;
+  bool by_norm = clip.gradient_clip_algorithm == "norm";
+  Job job = make_job(recipe, model->spec, topology_of(recipe, world_options(recipe)));
+  auto strategy = make_strategy(recipe.strategy.name,
+                                {world, *model, job, optimizer_config(recipe.optimizer), parameter_source(recipe, model->spec),
+                                 by_norm ? clip.gradient_clip_val : std::nullopt, by_norm ? std::nullopt : clip.gradient_clip_val,
+                                 clip.on_nonfinite == "skip"});
+  strategy->module_to_device();
+  events.emit("ready", {{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}});
+
+  Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started, &stop_requested,
+                   [] { return peak_tensor_bytes(); }});
+  if (!options.resume_from.empty()) trainer.resume(Checkpoint(options.resume_from));
+  TrainerResult result = trainer.run();
+  events.emit("memory", {{"peak_bytes", peak_tensor_bytes()}, {"rss_peak_bytes", peak_resident_bytes()}});
+  strategy->barrier();
+  strategy->teardown();
+  return result.stopped ? ExitCode::preempted : ExitCode::done;
+}
+
+}  // namespace
+
+ExitCode run_worker(const WorkerOptions& options) {
+  double started = steady_seconds();
+  install_signals();
+  WorldOptions place = world_options_from_environment();
+  EventSink events(place.rank);
+  auto failed = [&](const std::string& kind, const std::string& message, ExitCode code) {
+    events.emit("failed", {{"kind", kind}, {"message", message}});
+    events.flush();
+    return code;
+  };
+  try {
+    Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
+    if (recipe.devices.accelerator == "cpu") {
+      tune_malloc();
+      install_counting_allocator();
+    }
+    at::set_num_threads(static_cast<int>(recipe.devices.threads_per_rank.value_or(1)));
+    at::globalContext().setDeterministicAlgorithms(recipe.run.deterministic, /*warn_only=*/false);
+    at::globalContext().setBenchmarkCuDNN(recipe.run.benchmark);
+    World world = make_world(world_options(recipe));
+    return train(options, recipe, world, events, started);
+  } catch (const Error& error) {
+    const char* kind = error.code() == ExitCode::usage ? "usage" : error.code() == ExitCode::environment ? "environment" : "error";
+    return failed(kind, error.what(), error.code());
+  } catch (const c10::OutOfMemoryError& error) {
+    return failed("oom", error.what_without_backtrace(), ExitCode::run_failed);
+  } catch (const c10::DistError& error) {
+    return failed("collective", error.what_without_backtrace(), ExitCode::run_failed);
+  } catch (const c10::Error& error) {
+    return failed("error", error.what_without_backtrace(), ExitCode::run_failed);
+  } catch (const std::exception& error) {
+    return failed("error", error.what(), ExitCode::run_failed);
+  }
+}
+
+}  // namespace runner

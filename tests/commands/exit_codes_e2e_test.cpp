@@ -1,0 +1,70 @@
+// Exit codes and what is said with them, as a table.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("each kind of end has its exit code", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  struct Row {
+    std::vector<std::string> arguments;
+    int code;
+    const char* said;
+  };
+  std::vector<Row> rows = {
+      {{"--version"}, 0, ""},
+      {{"nonsense"}, 2, ""},
+      {{"run"}, 2, "recipe"},
+      {{"run", "missing.toml"}, 2, "missing.toml"},
+      {{"run", "tiny.toml", "--set", "model.dmi=3"}, 2, "did you mean"},
+      {{"run", "tiny.toml", "--set", "strategy=dpp"}, 2, "ddp"},
+      {{"run", "tiny.toml", "--set", "strategy=horovod"}, 2, "not built yet"},
+      {{"run", "tiny.toml", "--set", "devices=5"}, 2, "cannot be shared by 5"},
+      {{"run", "tiny.toml", "--set", "data.train=[\"none.txt\"]"}, 2, "none.txt"},
+      {{"run", "tiny.toml", "--set", "devices.accelerator=cuda"}, 4, "CUDA"},
+      {{"run", "tiny.toml", "--set", "optimizer.lr=1e30"}, 1, "not finite"},
+      {{"resume", "nothing"}, 2, ""},
+      {{"run", "tiny.toml", "--set", "run.fast_dev_run=2"}, 0, "finished after 2 steps"},
+      {{"check", "tiny.toml"}, 0, ""},
+      {{"check", "tiny.toml", "--set", "strategy=dpp"}, 2, "ddp"},
+  };
+  for (const auto& row : rows) {
+    std::string line;
+    for (const auto& argument : row.arguments) line += " " + argument;
+    auto result = place.run(row.arguments);
+    INFO("runner" << line << "\n" << result.out << result.err);
+    CHECK(result.code == row.code);
+    CHECK_THAT(result.out + result.err, ContainsSubstring(row.said));
+  }
+}
+
+TEST_CASE("fast_dev_run keeps nothing", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "run.fast_dev_run=2"}).code == 0);
+  CHECK_FALSE(fs::exists(place.home() / "runs"));
+}
+
+TEST_CASE("a rank that is killed ends the run within seconds and is named", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
+  auto stepping = [&] { return slurp(place.path() / "command.err").find("loss") != std::string::npos; };
+  REQUIRE(wait_until(stepping, 30));
+  // The workers are the supervisor's children; take the second.
+  auto children = slurp("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
+  std::istringstream list(children);
+  std::vector<pid_t> workers;
+  for (pid_t child = 0; list >> child;) workers.push_back(child);
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGKILL);
+  auto result = place.finish(pid);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("rank 1 was killed by signal 9"));
+  CHECK(result.json().at("status") == "failed");
+  CHECK(::kill(workers[0], 0) != 0);
+}

@@ -1,0 +1,121 @@
+// Nothing is lost: kill -9, Ctrl-C and SIGTERM, then resume, and the end is bit-equal to a run that was left alone.
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+#include "runner/checkpoint/checkpoint.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+
+namespace {
+
+/// Every tensor of a run's last checkpoint, byte for byte.
+std::map<std::string, std::string> final_state(const std::string& run_dir) {
+  auto list = runner::list_checkpoints(fs::path(run_dir) / "checkpoints");
+  REQUIRE_FALSE(list.empty());
+  runner::Checkpoint checkpoint(list.back());
+  std::map<std::string, std::string> state;
+  for (const auto& name : checkpoint.tensors()) {
+    int64_t count = 1;
+    for (int64_t size : checkpoint.shape(name)) count *= size;
+    std::string bytes(static_cast<size_t>(count * runner::dtype_bytes(checkpoint.dtype(name))), '\0');
+    checkpoint.read(name, 0, count, std::as_writable_bytes(std::span(bytes.data(), bytes.size())));
+    state[name] = std::move(bytes);
+  }
+  return state;
+}
+
+std::string only_run_dir(const Workplace& place) {
+  for (const auto& entry : fs::directory_iterator(place.home() / "runs")) return entry.path().string();
+  return "";
+}
+
+bool has_checkpoint(const Workplace& place, int count) {
+  if (!fs::exists(place.home() / "runs")) return false;
+  auto dir = only_run_dir(place);
+  return !dir.empty() && fs::exists(fs::path(dir) / "checkpoints") &&
+         static_cast<int>(runner::list_checkpoints(fs::path(dir) / "checkpoints").size()) >= count;
+}
+
+struct End {
+  double loss;
+  std::map<std::string, std::string> state;
+};
+
+End undisturbed() {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
+  auto result = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return {result.json().at("final_loss"), final_state(result.json().at("run_dir"))};
+}
+
+void check_end(const Workplace& place, const CommandResult& result, const End& expected) {
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("final_loss").get<double>() == expected.loss);
+  CHECK(final_state(only_run_dir(place)) == expected.state);
+}
+
+}  // namespace
+
+TEST_CASE("killed with -9 at random moments ten times, a resumed run ends bit-equal", "[e2e]") {
+  End expected = undisturbed();
+  std::mt19937 random(5);
+  for (int round = 0; round < 10; ++round) {
+    Workplace place;
+    write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
+    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+    int after = 1 + static_cast<int>(random() % 12);
+    wait_until([&] { return has_checkpoint(place, after) || ::waitpid(pid, nullptr, WNOHANG) != 0; }, 30);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));
+    ::kill(pid, SIGKILL);
+    place.finish(pid);
+    auto listing = place.run({"ls", "--json"}).json();
+    REQUIRE(listing.at("runs").size() == 1);
+    auto status = listing.at("runs")[0].at("status").get<std::string>();
+    INFO("round " << round << ", killed after " << after << " checkpoints, status " << status);
+    if (status != "finished") {
+      CHECK(status == "lost");
+      check_end(place, place.run({"resume", "last", "--json"}), expected);
+    }
+  }
+}
+
+TEST_CASE("Ctrl-C and SIGTERM checkpoint at the next step and continue bit-equal", "[e2e]") {
+  End expected = undisturbed();
+  struct Row {
+    int signal, code;
+    const char* status;
+  };
+  for (const auto& row : {Row{SIGINT, 130, "interrupted"}, Row{SIGTERM, 3, "preempted"}}) {
+    Workplace place;
+    write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
+    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+    REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 30));
+    ::kill(pid, row.signal);
+    auto stopped = place.finish(pid);
+    INFO(stopped.err);
+    if (stopped.code == 0) continue;  // it was faster than the signal
+    CHECK(stopped.code == row.code);
+    CHECK(stopped.json().at("status") == row.status);
+    check_end(place, place.run({"resume", "--json"}), expected);
+  }
+}
+
+TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "devices=4"}).code == 0);
+  auto whole = place.run({"run", "tiny.toml", "--json", "--set", "devices=4", "--set", "train.max_steps=24", "--set", "model.dropout=0"});
+  REQUIRE(whole.code == 0);
+  Workplace other;
+  write_tiny_recipe(other, "[strategy]\nname = \"fsdp\"\n");
+  REQUIRE(other.run({"run", "tiny.toml", "--set", "devices=4", "--set", "model.dropout=0"}).code == 0);
+  auto more = other.run({"resume", "--json", "--set", "strategy=ddp", "--set", "devices=3", "--set", "train.max_steps=24"});
+  INFO(more.err);
+  REQUIRE(more.code == 0);
+  double a = whole.json().at("final_loss"), b = more.json().at("final_loss");
+  CHECK(std::abs(a - b) < 1e-4 * a);
+}

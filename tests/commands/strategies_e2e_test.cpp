@@ -1,0 +1,65 @@
+// Every strategy as real processes: the same losses over shared memory and over Gloo, for every number of ranks; every smallest recipe trains.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+
+namespace {
+
+std::vector<double> losses(const Workplace& place) {
+  auto result = place.run({"metrics", "last", "--name", "loss", "--json"});
+  REQUIRE(result.code == 0);
+  std::vector<double> values;
+  auto json = result.json();
+  for (const auto& point : json.at("points")) values.push_back(point[1]);
+  return values;
+}
+
+std::vector<double> train(const Workplace& place, std::vector<std::string> overrides) {
+  std::vector<std::string> arguments = {"run", "tiny.toml", "--json"};
+  for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});
+  auto result = place.run(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("status") == "finished");
+  CHECK(result.json().at("steps") == 12);
+  return losses(place);
+}
+
+}  // namespace
+
+TEST_CASE("single, ddp and fsdp follow one curve as processes, over shared memory and over Gloo", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  std::string no_dropout = "model.dropout=0";
+  auto single = train(place, {"strategy=single", "devices=1", no_dropout});
+  REQUIRE(single.size() == 12);
+  CHECK(single.back() < single.front());
+  for (std::string ranks : {"2", "3", "4"})
+    for (std::string backend : {"shm", "gloo"})
+      for (std::string strategy : {"ddp", "fsdp"}) {
+        INFO(strategy << " on " << ranks << " over " << backend);
+        auto curve = train(place, {"strategy=" + strategy, "devices=" + ranks, "devices.process_group_backend=" + backend, no_dropout});
+        REQUIRE(curve.size() == single.size());
+        for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], Catch::Matchers::WithinRel(single[i], 1e-5));
+      }
+}
+
+TEST_CASE("every smallest recipe trains", "[e2e]") {
+  std::vector<fs::path> recipes;
+  for (const auto& file : fs::directory_iterator(RUNNER_SOURCE_DIR "/recipes/strategies"))
+    if (file.path().extension() == ".toml" && file.path().stem() != "tiny") recipes.push_back(file.path());
+  REQUIRE(recipes.size() >= 6);
+  for (const auto& recipe : recipes) {
+    INFO(recipe.filename());
+    Workplace place;
+    auto result = place.run({"run", recipe.string(), "--json", "--set", "train.max_steps=4", "--set", "devices.accelerator=cpu"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    CHECK(result.json().at("steps") == 4);
+    CHECK(result.json().at("final_loss").get<double>() < 6.0);
+  }
+}

@@ -1,0 +1,139 @@
+// Checkpoints across strategies and numbers of ranks: what one wrote, any other reads, bit for bit.
+#include "runner/train/checkpointer.hpp"
+
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("runner-checkpointer-" + std::to_string(::getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+struct Form {
+  const char* strategy;
+  nlohmann::json options;
+  int world_size;
+};
+
+const std::vector<Form>& forms() {
+  static const std::vector<Form> list = {{"single", {}, 1},
+                                         {"ddp", {}, 2},
+                                         {"ddp", {}, 3},
+                                         {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 1},
+                                         {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 3},
+                                         {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}, 2},
+                                         {"fsdp", {{"sharding_strategy", "NO_SHARD"}}, 2},
+                                         {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}, {"auto_wrap_policy", "none"}}, 4}};
+  return list;
+}
+
+TinyRun tiny(const Form& form) {
+  TinyRun run;
+  run.strategy = form.strategy;
+  run.options = form.options.is_null() ? nlohmann::json::object() : form.options;
+  run.world_size = form.world_size;
+  return run;
+}
+
+Checkpointer::Options options(const fs::path& folder, bool async) {
+  Checkpointer::Options options;
+  options.folder = folder;
+  options.async = async;
+  options.keep_last = 0;
+  return options;
+}
+
+/// Trains 3 steps, saves, and gives back the whole state.
+std::map<std::string, std::vector<float>> train_and_save(const TinyRun& run, const fs::path& folder, bool async) {
+  std::map<std::string, std::vector<float>> whole;
+  std::mutex mutex;
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      for (int64_t step = 0; step < 3; ++step) strategy.step(tiny_input(run, world.rank, step));
+      Checkpointer checkpointer(world, options(folder, async), [](const Checkpointer::Published&) {});
+      checkpointer.save(strategy, 3, {{"strategy", strategy.scalars()}});
+      collect_state(strategy, whole, mutex);
+      if (async) strategy.step(tiny_input(run, world.rank, 3));  // the snapshot must not see this
+      checkpointer.wait();
+    });
+  });
+  return whole;
+}
+
+std::map<std::string, std::vector<float>> load(const TinyRun& run, const fs::path& checkpoint) {
+  std::map<std::string, std::vector<float>> whole;
+  std::mutex mutex;
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      load_state(strategy, Checkpoint(checkpoint));
+      collect_state(strategy, whole, mutex);
+    });
+  });
+  return whole;
+}
+
+}  // namespace
+
+TEST_CASE("what any strategy on N ranks saved, any other on M ranks loads bit for bit") {
+  at::set_num_threads(1);
+  for (const auto& from : forms()) {
+    Folder folder;
+    auto saved = train_and_save(tiny(from), folder.path, from.world_size % 2 == 0);
+    auto checkpoints = list_checkpoints(folder.path);
+    REQUIRE(checkpoints.size() == 1);
+    for (const auto& to : forms()) {
+      INFO(from.strategy << " on " << from.world_size << " -> " << to.strategy << " on " << to.world_size);
+      CHECK(load(tiny(to), checkpoints[0]) == saved);
+    }
+  }
+}
+
+TEST_CASE("a sharded rank reads only its own bytes") {
+  at::set_num_threads(1);
+  Folder folder;
+  TinyRun run = tiny({"ddp", {}, 2});
+  train_and_save(run, folder.path, false);
+  auto path = list_checkpoints(folder.path)[0];
+  std::vector<uint64_t> read(4);
+  TinyRun sharded = tiny({"fsdp", {}, 4});
+  uint64_t whole = 0;
+  run_ranks(4, [&](World& world) {
+    with_strategy(sharded, world, [&](Strategy& strategy) {
+      Checkpoint checkpoint(path);
+      load_state(strategy, checkpoint);
+      read[static_cast<size_t>(world.rank)] = checkpoint.bytes_read();
+      if (world.rank == 0)
+        for (const auto& name : checkpoint.tensors()) {
+          uint64_t count = 1;
+          for (int64_t size : checkpoint.shape(name)) count *= static_cast<uint64_t>(size);
+          whole += count * 4;
+        }
+    });
+  });
+  CHECK(read[0] + read[1] + read[2] + read[3] == whole);
+}
+
+TEST_CASE("a checkpoint of another model is refused with names and shapes") {
+  at::set_num_threads(1);
+  Folder folder;
+  train_and_save(tiny({"single", {}, 1}), folder.path, false);
+  TinyRun other = tiny({"single", {}, 1});
+  other.family = "llama";
+  run_ranks(1, [&](World& world) {
+    with_strategy(other, world, [&](Strategy& strategy) {
+      CHECK_THROWS_WITH(load_state(strategy, Checkpoint(list_checkpoints(folder.path)[0])),
+                        Catch::Matchers::ContainsSubstring("does not fit the recipe's model and optimizer") &&
+                            Catch::Matchers::ContainsSubstring("is missing"));
+    });
+  });
+}
