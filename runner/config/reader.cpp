@@ -66,7 +66,7 @@ json to_json(const toml::node& node) {
     case toml::node_type::integer: return node.as_integer()->get();
     case toml::node_type::floating_point: return node.as_floating_point()->get();
     case toml::node_type::boolean: return node.as_boolean()->get();
-    default: return "a date or time";
+    default: return {{"date", nullptr}};  // no key takes dates or times: fits none of their types
   }
 }
 
@@ -110,7 +110,7 @@ class Reader {
     Layer layer;
     if (auto* extends = table.get("extends")) {
       auto origin = source.at(extends->source());
-      for (const auto& base : extended(*extends, origin)) overlay(layer, read_file_layers((folder / base).lexically_normal().string(), origin, chain));
+      for (const auto& base : extended(*extends, origin)) overlay(layer, read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain));
       table.erase("extends");
     }
     overlay(layer, flatten(table, source, folder));

@@ -1,0 +1,93 @@
+// Good recipes: what they mean, that they print back, and that schema and table stay together.
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/base/files.hpp"
+#include "runner/config/config.hpp"
+
+using namespace runner;
+
+namespace {
+
+const char* minimal = R"([model]
+name = "gpt"
+n_layers = 2
+dim = 64
+n_heads = 4
+max_seq_len = 32
+[data]
+format = "text"
+train = ["a.txt"]
+[train]
+max_steps = 10
+)";
+
+Recipe read(const std::string& more, const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(minimal + more, "minimal.toml", overrides);
+}
+
+}  // namespace
+
+TEST_CASE("shipped recipes print back to the same recipe") {
+  std::vector<fs::path> files = {fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_fsdp.toml"};
+  for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/strategies")) files.push_back(entry.path());
+  for (const auto& file : files) {
+    INFO(file);
+    Recipe recipe = load_recipe(file.string());
+    for (auto origins : {PrintOrigins::no, PrintOrigins::yes}) {
+      Recipe again = parse_recipe(print_recipe(recipe, origins), "again.toml");
+      CHECK(recipe_to_json(again) == recipe_to_json(recipe));
+    }
+  }
+}
+
+TEST_CASE("schemas/recipe.schema.json is the key table's (runner help recipe --schema > schemas/recipe.schema.json)") {
+  CHECK(read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/recipe.schema.json") == recipe_schema());
+}
+
+TEST_CASE("shorthands stand for the main key of their section") {
+  auto recipe = parse_recipe(std::string("strategy = \"ddp\"\nprecision = \"bf16\"\ndevices = 4\n") + minimal, "short.toml");
+  CHECK(recipe.strategy.name == "ddp");
+  CHECK(recipe.precision.mode == "bf16-mixed");
+  CHECK(recipe.devices.devices.count == 4);
+}
+
+TEST_CASE("precision takes the field's spellings") {
+  for (auto [given, meant] : {std::pair{"16", "16-mixed"}, {"32", "32-true"}, {"64", "64-true"}, {"\"bf16\"", "bf16-mixed"}, {"\"16-true\"", "16-true"}, {"\"bf16-true\"", "bf16-true"}, {"\"auto\"", "auto"}})
+    CHECK(read(std::string("[precision]\nmode = ") + given).precision.mode == meant);
+}
+
+TEST_CASE("integral floats, durations, sizes and schedules") {
+  auto recipe = read("global_batch_size = 2e1\nmax_time = \"1d12h\"\n[devices]\nmemory_limit = \"22GiB\"\n");
+  CHECK(recipe.train.global_batch_size == 20);
+  CHECK(recipe.train.max_time == std::chrono::hours(36));
+  CHECK(recipe.devices.memory_limit == 22ll << 30);
+  CHECK(read("accumulate_grad_batches = { 0 = 8, 5 = 4 }\n").train.accumulate_grad_batches == AccumulationSchedule{{0, 8}, {5, 4}});
+  CHECK(read("accumulate_grad_batches = 3\n").train.accumulate_grad_batches == AccumulationSchedule{{0, 3}});
+}
+
+TEST_CASE("overrides take TOML values and bare words, and a strategy anew drops the old one's options") {
+  auto fsdp = "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"NO_SHARD\"\n";
+  CHECK(read(fsdp).strategy.options.at("sharding_strategy") == "NO_SHARD");
+  auto recipe = read(fsdp, {"strategy=ddp", "train.max_steps=7", "run.name=my run", "data.shuffle=false"});
+  CHECK(recipe.strategy.name == "ddp");
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.train.max_steps == 7);
+  CHECK(recipe.run.name == "my run");
+  CHECK_FALSE(recipe.data.shuffle);
+  CHECK(recipe.origin("train.max_steps").kind == Origin::Kind::set);
+  CHECK(origins_to_json(recipe).at("train.max_steps") == "--set train.max_steps=7");
+  CHECK(origins_to_json(recipe).at("model.dim") == "minimal.toml:4:7");
+}
+
+TEST_CASE("environment variables are filled in") {
+  ::setenv("RUNNER_TEST_NAME", "from outside", 1);
+  CHECK(read("[run]\nname = \"${env:RUNNER_TEST_NAME}!\"\n").run.name == "from outside!");
+  ::unsetenv("RUNNER_TEST_NAME");
+  CHECK(read("[run]\nname = \"${env:RUNNER_TEST_NAME:-none}\"\n").run.name == "none");
+}
+
+TEST_CASE("defaults follow the family") {
+  CHECK(read("").model.tie_embeddings);
+  CHECK_FALSE(read("", {"model.name=llama"}).model.tie_embeddings);
+  CHECK(read("", {"model.name=llama", "model.tie_embeddings=true"}).model.tie_embeddings);
+}
