@@ -14,7 +14,6 @@ class Checkpointer {
   struct Options {
     fs::path folder;             ///< RUN_DIR/checkpoints
     bool async = true;
-    bool whole_tensors = false;  ///< state_dict_type = "full": rank 0 gathers and writes everything
     int64_t keep_last = 2, save_top_k = 0;
     std::string monitor;
   };

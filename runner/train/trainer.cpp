@@ -13,8 +13,7 @@ namespace {
 
 Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& run_dir) {
   const auto& settings = recipe.checkpoint;
-  return {run_dir / "checkpoints", settings.async, recipe.strategy.options.value("state_dict_type", "sharded") == "full",
-          settings.keep_last, settings.save_top_k, settings.monitor};
+  return {run_dir / "checkpoints", settings.async, settings.keep_last, settings.save_top_k, settings.monitor};
 }
 
 }  // namespace

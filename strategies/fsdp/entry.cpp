@@ -37,12 +37,14 @@ std::vector<OptionSpec> fsdp_options() {
       {"backward_prefetch", Type::choice, "BACKWARD_PRE", {"BACKWARD_PRE", "BACKWARD_POST", "NONE"}, {},
        "When the next unit's gather is started in backward: before or after this unit's gradients are computed."},
       {"forward_prefetch", Type::boolean, false, {}, {}, "Start the next unit's gather before this unit's forward."},
-      {"limit_all_gathers", Type::boolean, true, {}, {}, "At most two units gathered at once, so that memory stays bounded."},
+      {"limit_all_gathers", Type::boolean, true, {}, {}, "At most two units gathered at once, so that memory stays bounded.",
+       "always so here: one unit is gathered ahead of the one in use, never more"},
       {"cpu_offload", Type::boolean, false, {}, {}, "Shards and the optimizer live in host memory."},
       {"mixed_precision", Type::table, nullptr, {}, {},
        "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param from `precision`, reduce in float32."},
       {"state_dict_type", Type::choice, "sharded", {"sharded", "full"}, {},
-       "Checkpoint files: each rank writes its shards, or whole tensors are written by one rank."},
+       "Checkpoint files: each rank writes its shards (\"full\" is refused: any strategy loads them, and `runner export` writes whole "
+       "tensors)."},
       {"reduce_every_micro_batch", Type::boolean, false, {}, {},
        "With accumulation: reduce after each micro-batch, which keeps gradients sharded, instead of once (the same sum, less memory, "
        "more traffic)."},
@@ -140,6 +142,9 @@ Entry fsdp_entry() {
                    {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native}};
   entry.options = fsdp_options();
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
+    if (job.options.value("state_dict_type", "sharded") == "full")
+      return "state_dict_type = \"full\" is not built yet; \"sharded\" checkpoints load under any strategy and number of ranks, and "
+             "`runner export` writes whole tensors";
     int group = hybrid_group(job);
     if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD" && (group < 1 || job.world_size % group != 0)) {
       std::string works;
