@@ -28,11 +28,6 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::s
 /// The vocabulary without loading anything heavy where that is possible; nullopt for format "bin".
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir);
 
-/// Does once, before ranks start, what they would otherwise all do: trains the SentencePiece model and tokenizes text
-/// files into the cache. Says what it does when it takes long. Safe when several processes call it at once. Throws as
-/// open_dataset.
-void prepare_data(const Recipe::Data& data, const std::string& cache_dir);
-
 enum class Split { train, validation };
 
 /// Samples of T inputs and T targets; sample k is tokens [k*T, k*T + T] of the stream (target = next token).
@@ -108,8 +103,7 @@ class Loader {
     bool shuffle = true;
     int64_t seed = 0;
     int64_t prefetch = 2;  ///< steps prepared ahead; 0: only when next() waits for one
-    DataPosition
-        start;  ///< batches from here on are those of a loader that came by; the end of an epoch is the next's begin
+    DataPosition start = {};  ///< batches from here on are those of a loader that came by; the end of an epoch is the next's begin
     bool repeat = true;  ///< false: stops after one epoch (validation)
   };
   /// Throws Error(usage) if `start` lies behind the data's end. Every global batch size must be a multiple of

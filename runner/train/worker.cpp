@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
+#include "runner/cuda/module.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/plan.hpp"
@@ -27,6 +28,18 @@ void install_signals() {
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+}
+
+/// The accelerator's own count of tensor bytes at their peak.
+using PeakMemory = std::function<int64_t()>;
+
+/// Readies this process for its device. On CUDA this must come before anything asks LibTorch about CUDA.
+PeakMemory prepare_device(const Recipe& recipe, const WorldOptions& world) {
+  if (recipe.devices.accelerator == "cuda")
+    return [module = &use_cuda(world.cuda_index), device = world.cuda_index] { return module->peak_memory_bytes(device); };
+  tune_malloc();
+  install_counting_allocator();
+  return [] { return peak_tensor_bytes(); };
 }
 
 Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
@@ -77,7 +90,8 @@ ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec) {
   };
 }
 
-ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events, double started) {
+ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events, const PeakMemory& peak_memory,
+               double started) {
   int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
   auto training = open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
@@ -94,10 +108,10 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   events.emit("ready", {{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}});
 
   Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started, &stop_requested,
-                   [] { return peak_tensor_bytes(); }});
+                   peak_memory});
   if (!options.resume_from.empty()) trainer.resume(Checkpoint(options.resume_from));
   TrainerResult result = trainer.run();
-  events.emit("memory", {{"peak_bytes", peak_tensor_bytes()}, {"rss_peak_bytes", peak_resident_bytes()}});
+  events.emit("memory", {{"peak_bytes", peak_memory()}, {"rss_peak_bytes", peak_resident_bytes()}});
   strategy->barrier();
   strategy->teardown();
   return result.stopped ? ExitCode::preempted : ExitCode::done;
@@ -117,15 +131,13 @@ ExitCode run_worker(const WorkerOptions& options) {
   };
   try {
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
-    if (recipe.devices.accelerator == "cpu") {
-      tune_malloc();
-      install_counting_allocator();
-    }
+    WorldOptions options_of_world = world_options(recipe);
+    PeakMemory peak_memory = prepare_device(recipe, options_of_world);
     at::set_num_threads(static_cast<int>(recipe.devices.threads_per_rank.value_or(1)));
     at::globalContext().setDeterministicAlgorithms(recipe.run.deterministic, /*warn_only=*/false);
     at::globalContext().setBenchmarkCuDNN(recipe.run.benchmark);
-    World world = make_world(world_options(recipe));
-    return train(options, recipe, world, events, started);
+    World world = make_world(options_of_world);
+    return train(options, recipe, world, events, peak_memory, started);
   } catch (const Error& error) {
     const char* kind = error.code() == ExitCode::usage ? "usage" : error.code() == ExitCode::environment ? "environment" : "error";
     return failed(kind, error.what(), error.code());

@@ -1,0 +1,265 @@
+// The loader: every rank's share, in order, ahead of time, from any position.
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <functional>
+#include <thread>
+
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+
+namespace {
+
+/// Sample k reads as inputs {2k, 2k} and targets {2k + 1, 2k + 1}.
+class NumberedSamples final : public Dataset {
+ public:
+  explicit NumberedSamples(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  int64_t seq_len() const override { return 2; }
+  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
+    if (before_read) before_read(sample);
+    std::ranges::fill(inputs, 2 * sample);
+    std::ranges::fill(targets, 2 * sample + 1);
+    ++reads;
+  }
+  std::function<void(int64_t)> before_read;
+  mutable std::atomic<int64_t> reads = 0;
+
+ private:
+  int64_t size_;
+};
+
+/// The samples in a step, in order; checks on the way that the buffers hold what they say.
+std::vector<int64_t> samples_of(const StepBatch& step) {
+  std::vector<int64_t> samples;
+  for (const auto& micro : step.micro_batches) {
+    REQUIRE(micro.inputs.size() == static_cast<size_t>(2 * micro.sequences));
+    REQUIRE(micro.targets.size() == micro.inputs.size());
+    for (size_t row = 0; row < static_cast<size_t>(micro.sequences); ++row) {
+      int64_t sample = micro.inputs[2 * row] / 2;
+      REQUIRE(micro.inputs[2 * row + 1] == 2 * sample);
+      REQUIRE(micro.targets[2 * row] == 2 * sample + 1);
+      REQUIRE(micro.targets[2 * row + 1] == 2 * sample + 1);
+      samples.push_back(sample);
+    }
+  }
+  return samples;
+}
+
+struct Step {
+  std::vector<int64_t> samples;
+  int64_t epoch, after_epoch, after_sample, global_sequences;
+  bool epoch_end;
+  bool operator==(const Step&) const = default;
+};
+
+std::vector<Step> run(Loader& loader, int steps) {
+  std::vector<Step> all;
+  StepBatch batch;
+  while (std::ssize(all) < steps && loader.next(batch))
+    all.push_back({samples_of(batch), batch.epoch, batch.after.epoch, batch.after.sample, batch.global_sequences, batch.epoch_end});
+  return all;
+}
+
+void spin_until(const std::function<bool()>& condition) {
+  for (int i = 0; i < 10000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(condition());
+}
+
+}  // namespace
+
+TEST_CASE("the ranks' rows together are the same global batches for every world size and micro-batch size") {
+  const int64_t global = 12;
+  for (int64_t size : {1, 5, 12, 13, 25, 100})
+    for (int world : {1, 2, 3, 4, 6, 12})
+      for (int64_t micro : {1, 2, 3, 4, 6, 12}) {
+        if (global % (world * micro) != 0) continue;
+        INFO("size " << size << ", world " << world << ", micro-batch " << micro);
+        NumberedSamples samples(size);
+        std::vector<std::unique_ptr<Loader>> ranks;
+        for (int rank = 0; rank < world; ++rank) {
+          Loader::Options options{.global_batch_size = global, .micro_batch_size = micro, .rank = rank, .world_size = world, .seed = 9};
+          ranks.push_back(std::make_unique<Loader>(samples, options));
+        }
+        for (int64_t epoch = 0; epoch < 3; ++epoch) {
+          SampleOrder order(size, true, 9, epoch);
+          for (int64_t first = 0; first < size; first += global) {
+            std::vector<int64_t> expected, found;
+            for (int64_t i = first; i < std::min(size, first + global); ++i) expected.push_back(order[i]);
+            int64_t least = global, most = 0;
+            for (auto& rank : ranks) {
+              StepBatch step;
+              REQUIRE(rank->next(step));
+              REQUIRE(step.epoch == epoch);
+              REQUIRE(step.global_sequences == std::ssize(expected));
+              REQUIRE(step.epoch_end == (first + global >= size));
+              REQUIRE(std::ssize(step.micro_batches) == global / world / micro);
+              for (const auto& batch : step.micro_batches) REQUIRE(batch.sequences <= micro);
+              auto mine = samples_of(step);
+              least = std::min<int64_t>(least, std::ssize(mine));
+              most = std::max<int64_t>(most, std::ssize(mine));
+              found.insert(found.end(), mine.begin(), mine.end());
+            }
+            REQUIRE(found == expected);
+            REQUIRE(most - least <= 1);
+          }
+        }
+      }
+}
+
+TEST_CASE("a short last batch is shared evenly, the first ranks and micro-batches getting one more") {
+  NumberedSamples samples(7);
+  auto rows_of = [&](int rank) {
+    Loader loader(samples, {.global_batch_size = 16, .micro_batch_size = 2, .rank = rank, .world_size = 2, .shuffle = false});
+    StepBatch step;
+    REQUIRE(loader.next(step));
+    CHECK(step.global_sequences == 7);
+    std::vector<int64_t> rows;
+    for (const auto& micro : step.micro_batches) rows.push_back(micro.sequences);
+    return rows;
+  };
+  CHECK(rows_of(0) == std::vector<int64_t>{1, 1, 1, 1});
+  CHECK(rows_of(1) == std::vector<int64_t>{1, 1, 1, 0});
+}
+
+TEST_CASE("without shuffle step s takes samples s * global_batch_size onwards") {
+  NumberedSamples samples(10);
+  Loader loader(samples, {.global_batch_size = 4, .micro_batch_size = 2, .shuffle = false});
+  auto steps = run(loader, 4);
+  CHECK(steps[0] == Step{{0, 1, 2, 3}, 0, 0, 4, 4, false});
+  CHECK(steps[1] == Step{{4, 5, 6, 7}, 0, 0, 8, 4, false});
+  CHECK(steps[2] == Step{{8, 9}, 0, 1, 0, 2, true});
+  CHECK(steps[3] == Step{{0, 1, 2, 3}, 1, 1, 4, 4, false});
+  CHECK(loader.steps_per_epoch() == 3);
+}
+
+TEST_CASE("from any position on come the very batches of an uninterrupted run") {
+  for (int64_t size : {3, 8, 23})
+    for (int rank : {0, 1}) {
+      NumberedSamples samples(size);
+      Loader::Options options{.global_batch_size = 8, .micro_batch_size = 2, .rank = rank, .world_size = 2, .seed = 77};
+      auto schedule = [](int64_t epoch) { return epoch == 1 ? 4 : 8; };
+      Loader whole(samples, options);
+      whole.set_batch_size_of_epoch(schedule);
+      auto expected = run(whole, 14);
+      for (size_t done = 0; done + 4 <= expected.size(); ++done) {
+        INFO("size " << size << ", rank " << rank << ", after " << done << " steps");
+        if (done > 0) options.start = {expected[done - 1].after_epoch, expected[done - 1].after_sample};
+        Loader resumed(samples, options);
+        resumed.set_batch_size_of_epoch(schedule);
+        auto steps = run(resumed, 4);
+        REQUIRE(std::equal(steps.begin(), steps.end(), expected.begin() + static_cast<ptrdiff_t>(done)));
+        options.start = {};
+      }
+    }
+}
+
+TEST_CASE("a position at the end of an epoch is the beginning of the next") {
+  NumberedSamples samples(6);
+  Loader next_epoch(samples, {.global_batch_size = 4, .shuffle = false, .start = {2, 6}});
+  CHECK(run(next_epoch, 1)[0].epoch == 3);
+  Loader nothing_left(samples, {.global_batch_size = 4, .shuffle = false, .start = {2, 6}, .repeat = false});
+  CHECK(run(nothing_left, 1).empty());
+}
+
+TEST_CASE("a position behind the data's end is refused") {
+  NumberedSamples samples(6);
+  CHECK(error_of([&] { Loader(samples, {.start = {1, 7}}); }) ==
+        "usage: the data have 6 samples, but this run has already taken 7 of epoch 1; the data or seq_len have changed since");
+}
+
+TEST_CASE("the batch size may change at the beginning of an epoch, however far ahead the loader reads") {
+  NumberedSamples samples(8);
+  Loader loader(samples, {.global_batch_size = 999, .shuffle = false, .prefetch = 10});
+  loader.set_batch_size_of_epoch([](int64_t epoch) { return epoch == 0 ? 8 : 3; });
+  auto steps = run(loader, 4);
+  CHECK(steps[0].samples.size() == 8);
+  CHECK(steps[1].samples == std::vector<int64_t>{0, 1, 2});
+  CHECK(steps[3].samples == std::vector<int64_t>{6, 7});
+  CHECK(loader.steps_per_epoch(0) == 1);
+  CHECK(loader.steps_per_epoch(1) == 3);
+}
+
+TEST_CASE("without repeat the loader ends after one epoch and stays at the end") {
+  NumberedSamples samples(5);
+  Loader loader(samples, {.global_batch_size = 2, .shuffle = false, .repeat = false});
+  auto steps = run(loader, 10);
+  CHECK(steps.size() == 3);
+  CHECK(steps.back() == Step{{4}, 0, 1, 0, 1, true});
+  StepBatch batch;
+  CHECK_FALSE(loader.next(batch));
+}
+
+TEST_CASE("what reading throws reaches the caller after the steps prepared before it, each time") {
+  NumberedSamples samples(20);
+  samples.before_read = [](int64_t sample) {
+    if (sample == 9) throw usage_error("sample 9 is bad");
+  };
+  Loader loader(samples, {.global_batch_size = 4, .shuffle = false, .prefetch = 5});
+  CHECK(run(loader, 2).size() == 2);
+  StepBatch batch;
+  CHECK(error_of([&] { loader.next(batch); }) == "usage: sample 9 is bad");
+  CHECK(error_of([&] { loader.next(batch); }) == "usage: sample 9 is bad");
+}
+
+TEST_CASE("a batch size that does not divide is our bug and says so") {
+  NumberedSamples samples(20);
+  Loader loader(samples, {.global_batch_size = 6, .micro_batch_size = 4});
+  StepBatch batch;
+  CHECK_THROWS_AS(loader.next(batch), std::logic_error);
+}
+
+TEST_CASE("exactly `prefetch` steps are read ahead, none with prefetch 0") {
+  for (int64_t prefetch : {0, 1, 3}) {
+    NumberedSamples samples(1000);
+    Loader loader(samples, {.global_batch_size = 4, .micro_batch_size = 4, .prefetch = prefetch});
+    StepBatch batch;
+    for (int64_t taken = 1; taken <= 5; ++taken) {
+      REQUIRE(loader.next(batch));
+      CHECK(samples.reads <= (taken + prefetch) * 4);
+    }
+    spin_until([&] { return samples.reads == (5 + prefetch) * 4; });
+  }
+}
+
+TEST_CASE("nothing is read before the first next()") {
+  NumberedSamples samples(10);
+  {
+    Loader loader(samples, {.global_batch_size = 2});
+  }
+  CHECK(samples.reads == 0);
+}
+
+TEST_CASE("a loader goes away with a full queue, in the middle of a step, and after a failure") {
+  NumberedSamples endless(int64_t{1} << 40);
+  StepBatch batch;
+  {
+    Loader loader(endless, {.prefetch = 4});
+    REQUIRE(loader.next(batch));
+    spin_until([&] { return endless.reads == 5; });
+  }
+  const int64_t rows = int64_t{1} << 20;  // a second step of 100 seconds, of which one sample may be waited for
+  endless.reads = 0;
+  endless.before_read = [&](int64_t) { if (endless.reads >= rows) std::this_thread::sleep_for(std::chrono::microseconds(100)); };
+  {
+    Loader loader(endless, {.global_batch_size = rows, .micro_batch_size = rows, .prefetch = 1});
+    REQUIRE(loader.next(batch));
+  }
+  CHECK(endless.reads < 2 * rows);
+  NumberedSamples failing(10);
+  failing.before_read = [](int64_t) { throw usage_error("bad"); };
+  Loader loader(failing, {});
+  CHECK_THROWS_AS(loader.next(batch), Error);
+}
+
+TEST_CASE("time spent waiting for data is counted") {
+  NumberedSamples samples(10);
+  samples.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+  Loader loader(samples, {.prefetch = 0});
+  CHECK(loader.waited_seconds() == 0);
+  StepBatch batch;
+  REQUIRE(loader.next(batch));
+  CHECK(loader.waited_seconds() > 0.01);
+}

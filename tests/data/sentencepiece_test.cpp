@@ -1,0 +1,257 @@
+// SentencePiece: training once, round trips, tokenising in parts, the cache.
+#include <sentencepiece_trainer.h>
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/data/tokenized.hpp"
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Prose, code and markup in several scripts, with every kind of white space; as real as a program can carry with it.
+const std::string sample_text =
+    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness,\n"
+    "it was the epoch of belief, it was the epoch of incredulity, it was the season of Light,\r\n\r\n"
+    "\tint main() {  return 0x2A;  }   // 42\n"
+    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.\n\n\n"
+    "Съешь же ещё этих мягких французских булок, да выпей чаю.   \n"
+    "いろはにほへと ちりぬるを 😀👩‍👩‍👧‍👦 ① ﬁ Å Å \n"
+    " leading and trailing spaces \n";
+
+/// `sample_text` with numbered lines between, long enough for several parts.
+std::string long_text(size_t bytes) {
+  std::string text;
+  for (int i = 0; text.size() < bytes; ++i) {
+    text += sample_text;
+    for (int k = 0; k < 20; ++k) text += "line " + std::to_string(i * 37 + k) + " of the age, the season and the epoch\n";
+  }
+  return text;
+}
+
+struct Fixture {
+  TemporaryFolder folder;
+  std::string cache = folder / "cache";
+  Recipe::Data data;
+  explicit Fixture(const std::string& text = long_text(300'000)) : data(text_data({folder.write("corpus.txt", text)})) {
+    data.tokenizer = "sentencepiece";
+    data.tokenizer_vocab_size = 512;
+  }
+  std::vector<std::string> cached(const std::string& extension = "") const {
+    std::vector<std::string> names;
+    if (fs::exists(cache))
+      for (const auto& entry : fs::directory_iterator(cache))
+        if (extension.empty() || entry.path().extension() == extension) names.push_back(entry.path().filename().string());
+    return names;
+  }
+};
+
+/// A model such as others publish them: a space put in front, and `normalization`.
+std::string foreign_model(const TemporaryFolder& folder, const std::string& text, const std::string& normalization, bool squeeze) {
+  folder.write("foreign.txt", text);
+  auto status = sentencepiece::SentencePieceTrainer::Train(
+      {{"input", folder / "foreign.txt"}, {"model_prefix", folder / ("foreign-" + normalization)}, {"model_type", "bpe"},
+       {"vocab_size", "600"}, {"byte_fallback", "true"}, {"normalization_rule_name", normalization},
+       {"remove_extra_whitespaces", squeeze ? "true" : "false"}, {"minloglevel", "2"}});
+  INFO(status.ToString());
+  REQUIRE(status.ok());
+  return folder / ("foreign-" + normalization + ".model");
+}
+
+}  // namespace
+
+TEST_CASE("a trained tokenizer has the asked size and gives every text back") {
+  Fixture fixture;
+  auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
+  CHECK(tokenizer->vocab_size() == 512);
+  CHECK(tokenizer_vocab_size(fixture.data, fixture.cache) == 512);
+  for (const std::string& text : {sample_text, std::string(), std::string(" "), std::string("   "), std::string("\n"), std::string("a"),
+                                  std::string("unseen: 漢字 ß ¿qué? \u00a0\u200b\ufeff"), std::string(" a  b\t\tc\n\nd ")}) {
+    INFO(text);
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+  }
+  CHECK(tokenizer->encode(sample_text).size() < sample_text.size() / 2);
+}
+
+TEST_CASE("real text comes back from a tokenizer trained on a part of it") {
+  fs::path corpus = fs::path(RUNNER_SOURCE_DIR) / ".deps/data/shakespeare.txt";
+  if (!fs::exists(corpus)) SKIP("scripts/setup has not brought the corpus");
+  std::string text = read_file(corpus).substr(0, 400'000);
+  Fixture fixture(text.substr(0, 200'000));
+  auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
+  CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+}
+
+TEST_CASE("training is done once for the same files and size, and again when they change") {
+  Fixture fixture;
+  auto before = make_tokenizer(fixture.data, fixture.cache)->encode(sample_text);
+  auto model = fixture.cached(".model");
+  REQUIRE(model.size() == 1);
+  auto written = fs::last_write_time(fs::path(fixture.cache) / model[0]);
+  CHECK(make_tokenizer(fixture.data, fixture.cache)->encode(sample_text) == before);
+  CHECK(fixture.cached(".model") == model);
+  CHECK(fs::last_write_time(fs::path(fixture.cache) / model[0]) == written);
+  fixture.data.tokenizer_vocab_size = 500;
+  make_tokenizer(fixture.data, fixture.cache);
+  CHECK(fixture.cached(".model").size() == 2);
+  fixture.folder.write("corpus.txt", long_text(200'000));
+  make_tokenizer(fixture.data, fixture.cache);
+  CHECK(fixture.cached(".model").size() == 3);
+}
+
+TEST_CASE("training the same twice gives the same model") {
+  Fixture fixture;
+  make_tokenizer(fixture.data, fixture.cache);
+  make_tokenizer(fixture.data, fixture.folder / "other");
+  auto name = fixture.cached(".model")[0];
+  CHECK(read_file(fs::path(fixture.cache) / name) == read_file(fs::path(fixture.folder / "other") / name));
+}
+
+TEST_CASE("the dataset of a trained tokenizer is the whole text's tokens") {
+  Fixture fixture;
+  auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
+  auto dataset = open_dataset(fixture.data, Split::train, 16, 512, fixture.cache);
+  auto whole = tokenizer->encode(read_file(fixture.data.train[0]));
+  CHECK(dataset->size() == (std::ssize(whole) - 1) / 16);
+  whole.resize(static_cast<size_t>(dataset->size() * 16 + 1));
+  CHECK(stream_of(*dataset) == std::vector<int64_t>(whole.begin(), whole.end()));
+}
+
+TEST_CASE("tokens of a file made in parts are those of the whole, for models of any kind") {
+  TemporaryFolder folder;
+  std::string text = long_text(300'000), one_line = text;
+  std::ranges::replace(one_line, '\n', ' ');
+  for (const auto& [normalization, squeeze] : {std::pair{"identity", false}, {"nmt_nfkc", true}})
+    for (const std::string& content : {text, one_line}) {
+      if (&content == &one_line && !squeeze) continue;
+      INFO(normalization << ", " << content.size());
+      SentencePieceTokenizer tokenizer(foreign_model(folder, text, normalization, squeeze));
+      std::string file = folder.write("text.txt", content);
+      auto tokens = read_file(tokenized_file({file}, tokenizer, folder / ("cache" + std::to_string(content[110]))));
+      std::vector<uint16_t> found(tokens.size() / 2);
+      std::memcpy(found.data(), tokens.data(), tokens.size());
+      auto expected = tokenizer.encode(content);
+      CHECK(found == std::vector<uint16_t>(expected.begin(), expected.end()));
+    }
+}
+
+TEST_CASE("each file is a document of its own, and documents follow each other with nothing between") {
+  TemporaryFolder folder;
+  SentencePieceTokenizer tokenizer(foreign_model(folder, long_text(50'000), "identity", false));
+  std::vector<std::string> files{folder.write("b.txt", "the age of wisdom"), folder.write("a.txt", "the season\n")};
+  auto expected = tokenizer.encode("the age of wisdom"), second = tokenizer.encode("the season\n");
+  expected.insert(expected.end(), second.begin(), second.end());
+  auto data = text_data(files);
+  data.tokenizer = folder / "foreign-identity.model";
+  auto dataset = open_dataset(data, Split::train, 1, 600, folder / "cache");
+  CHECK(stream_of(*dataset) == std::vector<int64_t>(expected.begin(), expected.end()));
+  CHECK(make_tokenizer(data, folder / "cache")->encode("the season\n") == second);
+  CHECK(tokenizer_vocab_size(data, folder / "cache") == 600);
+}
+
+TEST_CASE("prepare_data leaves nothing to do, and its work is used until text or tokenizer change") {
+  Fixture fixture;
+  fixture.data.validation = {fixture.folder.write("validation.txt", sample_text)};
+  prepare_data(fixture.data, fixture.cache);
+  CHECK(fixture.cached(".model").size() == 1);
+  CHECK(fixture.cached(".bin").size() == 2);
+  CHECK(fixture.cached().size() == 3);
+  open_dataset(fixture.data, Split::train, 16, 512, fixture.cache);
+  open_dataset(fixture.data, Split::validation, 16, 512, fixture.cache);
+  prepare_data(fixture.data, fixture.cache);
+  CHECK(fixture.cached().size() == 3);
+  fixture.folder.write("validation.txt", sample_text + "more");
+  prepare_data(fixture.data, fixture.cache);
+  CHECK(fixture.cached(".model").size() == 1);
+  CHECK(fixture.cached(".bin").size() == 3);
+  fixture.data.tokenizer_vocab_size = 500;
+  prepare_data(fixture.data, fixture.cache);
+  CHECK(fixture.cached(".model").size() == 2);
+  CHECK(fixture.cached(".bin").size() == 5);
+}
+
+TEST_CASE("prepare_data finds what is wrong with files before any worker starts") {
+  TemporaryFolder folder;
+  CHECK(error_of([&] { prepare_data(text_data({folder / "none"}), "unused"); }) ==
+        "usage: data.train: there is no file " + folder / "none");
+  CHECK_THAT(error_of([&] { prepare_data(text_data({folder.write("bad", "a\xff")}), "unused"); }), ContainsSubstring("is not UTF-8"));
+  CHECK_THAT(error_of([&] { prepare_data(bin_data({folder.write("odd", "abc")}), "unused"); }), ContainsSubstring("not a whole number"));
+  auto data = text_data({folder.write("good", "abc")});
+  data.validation = {folder / "no"};
+  CHECK_THAT(error_of([&] { prepare_data(data, "unused"); }), ContainsSubstring("data.validation: there is no file"));
+  CHECK_FALSE(fs::exists("unused"));
+}
+
+TEST_CASE("two processes that prepare the same data make one model and one token file") {
+  Fixture fixture;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 2; ++i) {
+    pid_t child = ::fork();
+    if (child == 0) ::_exit(error_of([&] { prepare_data(fixture.data, fixture.cache); }).empty() ? 0 : 1);
+    children.push_back(child);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+  CHECK(fixture.cached().size() == 2);
+  Recipe::Data alone = fixture.data;
+  prepare_data(alone, fixture.folder / "alone");
+  for (const auto& name : fixture.cached())
+    CHECK(read_file(fs::path(fixture.cache) / name) == read_file(fs::path(fixture.folder / "alone") / name));
+}
+
+TEST_CASE("text that is not UTF-8 stops tokenising with its place, and nothing stays in the cache") {
+  TemporaryFolder folder;
+  std::string model = foreign_model(folder, long_text(50'000), "identity", false);
+  std::string text = long_text(3'000'000);
+  text[2'900'000] = '\xff';
+  auto data = text_data({folder.write("bad.txt", text)});
+  data.tokenizer = model;
+  CHECK_THAT(error_of([&] { prepare_data(data, folder / "cache"); }),
+             ContainsSubstring(folder / "bad.txt" + " is not UTF-8: byte 0xff at offset 2900000 (line "));
+  CHECK(fs::is_empty(folder / "cache"));
+}
+
+TEST_CASE("a tokenizer that cannot be had is refused with what to do") {
+  Fixture fixture("a few words only\n");
+  auto error = [&] { return error_of([&] { make_tokenizer(fixture.data, fixture.cache); }); };
+  CHECK_THAT(error(), ContainsSubstring("usage: data.tokenizer_vocab_size = 512: Vocabulary size too high (512). Please set it to a value <= "));
+  fixture.data.tokenizer_vocab_size = 100;
+  CHECK_THAT(error(), ContainsSubstring("usage: data.tokenizer_vocab_size = 100: Vocabulary size is smaller than required_chars. 100 vs "));
+  CHECK(fs::is_empty(fixture.cache));
+  fixture.data.tokenizer_vocab_size.reset();
+  CHECK(error() ==
+        "usage: data.tokenizer = \"sentencepiece\" trains a tokenizer and needs data.tokenizer_vocab_size, for example 8192");
+  fixture.data.tokenizer = fixture.folder / "sentencepeice";
+  CHECK(error() == "usage: data.tokenizer: \"" + fixture.data.tokenizer +
+                       "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean sentencepiece?");
+  fixture.data.tokenizer = fixture.folder / "corpsu.txt";
+  CHECK(error() == "usage: data.tokenizer: \"" + fixture.data.tokenizer +
+                       "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean corpus.txt?");
+  fixture.data.tokenizer = fixture.folder.path.string();
+  CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer + " is a folder; name the SentencePiece model in it");
+  for (const char* content : {"", "not a model at all"}) {
+    fixture.data.tokenizer = fixture.folder.write("junk.model", content);
+    CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer + " is not a SentencePiece model");
+  }
+}
+
+TEST_CASE("a corpus of blank lines has nothing to train on") {
+  Fixture fixture("\n\n\n");
+  CHECK_THAT(error_of([&] { make_tokenizer(fixture.data, fixture.cache); }), ContainsSubstring("usage: data.tokenizer_vocab_size = 512: "));
+}
+
+TEST_CASE("ids outside the vocabulary are not decoded, and a model with a smaller vocabulary is refused") {
+  Fixture fixture;
+  auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
+  CHECK(error_of([&] { tokenizer->decode(std::vector<int32_t>{512}); }) == "usage: token 512 is not in the tokenizer's vocabulary of 512");
+  CHECK(error_of([&] { open_dataset(fixture.data, Split::train, 16, 300, fixture.cache); }) ==
+        "usage: data.tokenizer = \"sentencepiece\" has 512 tokens, the model's vocabulary only 300; set model.vocab_size to 512 or more");
+}
