@@ -153,6 +153,9 @@ ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();
   Recipe recipe = load_recipe(options.recipe_file, options.overrides);
   Place place = find_place(recipe, options);
+  if (place.local_size != place.topology.world_size())
+    throw usage_error("runs of several supervisors (num_nodes > 1, or one rank each under {}) do not work yet: they have no common run folder; "
+                      "start `runner run` once on one node and let it start the ranks", place.placement.cluster);
   bool keep = recipe.run.fast_dev_run == 0 && place.keeps_ledger();
   std::optional<ScratchFolder> scratch;
   if (!keep) scratch.emplace();
