@@ -41,6 +41,15 @@ inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
   return 4.0 * static_cast<double>(dim * seq_len);
 }
 
+/// The first block's parameters, and moments; the first of `parameters` is the token table.
+BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters);
+
+/// Sum of the elements of those of `parameters` whose names end with one of `endings`.
+int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializer_list<std::string_view> endings);
+
+/// Attention's backward where dropout takes its fused kernel away: three matrices of scores and a mask exist at once.
+MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_len);
+
 /// The last block: `norm` parameters, then the head's own matrix unless it is tied. `norm_float32` = statistics of the
 /// norm.
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,

@@ -88,7 +88,9 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1];
-    return {at::silu_backward(at::mul(gradients[0], up), gate), at::silu(gate).mul_(gradients[0])};
+    // In two statements: the product is gone before the second gradient is made.
+    auto gate_gradient = at::silu_backward(at::mul(gradients[0], up), gate);
+    return {gate_gradient, at::silu(gate).mul_(gradients[0])};
   }
 };
 

@@ -196,6 +196,7 @@ nlohmann::json Plan::to_json() const {
             {"gathered", memory.gathered},
             {"communication", memory.communication},
             {"activations", memory.activations}}},
+          {"between_steps_bytes_per_rank", memory.between_steps},
           {"traffic", traffic_list}};
 }
 

@@ -39,7 +39,7 @@ PeakMemory prepare_device(const Recipe& recipe, const WorldOptions& world) {
     return [module = &use_cuda(world.cuda_index), device = world.cuda_index] { return module->peak_memory_bytes(device); };
   tune_malloc();
   install_counting_allocator();
-  return [] { return peak_tensor_bytes(); };
+  return [] { return process_account().peak(); };
 }
 
 Topology topology_of(const Recipe& recipe, const WorldOptions& world) {

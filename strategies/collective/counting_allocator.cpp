@@ -5,46 +5,43 @@
 #include <c10/util/Exception.h>
 #include <malloc.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace runner {
 
 namespace {
 
-constexpr size_t header_bytes = 64;
+/// Stands in front of every block.
+struct alignas(64) Header {
+  int64_t bytes;
+  MemoryAccount* account;
+};
 
-std::atomic<int64_t> current{0}, peak{0};
-
-void count(int64_t bytes) {
-  int64_t now = current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-  }
-}
+thread_local MemoryAccount* account_of_thread = nullptr;
 
 void release(void* data) {
   if (!data) return;
-  auto* block = static_cast<char*>(data) - header_bytes;
-  int64_t bytes;
-  std::memcpy(&bytes, block, sizeof bytes);
-  current.fetch_sub(bytes, std::memory_order_relaxed);
-  std::free(block);
+  auto* header = static_cast<Header*>(data) - 1;
+  header->account->add(-header->bytes);
+  std::free(header);
 }
 
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
+    MemoryAccount& account = account_of_thread ? *account_of_thread : process_account();
     void* block = nullptr;
-    if (::posix_memalign(&block, 64, bytes + header_bytes) != 0)
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "the host has no ", bytes, " bytes more for a tensor (", current.load(), " are in tensors now)");
-    auto size = static_cast<int64_t>(bytes);
-    std::memcpy(block, &size, sizeof size);
-    count(size);
-    void* data = static_cast<char*>(block) + header_bytes;
+    if (::posix_memalign(&block, alignof(Header), bytes + sizeof(Header)) != 0)
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "the host has no ", bytes, " bytes more for a tensor (", account.current(),
+                       " are in tensors now)");
+    auto* header = new (block) Header{static_cast<int64_t>(bytes), &account};
+    account.add(header->bytes);
+    void* data = header + 1;
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -53,14 +50,28 @@ class CountingAllocator : public c10::Allocator {
 
 }  // namespace
 
+void MemoryAccount::add(int64_t bytes) {
+  int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t seen = peak_.load(std::memory_order_relaxed);
+  while (now > seen && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+  }
+}
+
+MemoryAccount& process_account() {
+  static MemoryAccount account;
+  return account;
+}
+
+AccountScope::AccountScope(MemoryAccount& account) : previous_(std::exchange(account_of_thread, &account)) {
+  install_counting_allocator();
+}
+
+AccountScope::~AccountScope() { account_of_thread = previous_; }
+
 void install_counting_allocator() {
   static CountingAllocator allocator;
   c10::SetAllocator(c10::kCPU, &allocator, 255);
 }
-
-int64_t current_tensor_bytes() { return current.load(); }
-int64_t peak_tensor_bytes() { return peak.load(); }
-void reset_peak_tensor_bytes() { peak.store(current.load()); }
 
 int64_t peak_resident_bytes() {
   FILE* file = std::fopen("/proc/self/status", "re");

@@ -1,15 +1,41 @@
 // Tensor memory on CPU, counted exactly: what torch.cuda.max_memory_allocated tells on a GPU.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
 namespace runner {
 
-/// Replaces LibTorch's CPU allocator by one that counts (64-byte aligned, a header of one line in front). Once, before any tensor.
+/// Bytes of the tensors that were allocated on its account; a block goes back to the account it came from, whichever thread frees
+/// it. An account must outlive its tensors.
+class MemoryAccount {
+ public:
+  int64_t current() const { return current_.load(std::memory_order_relaxed); }
+  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
+  /// The peak starts again from what is in use now.
+  void reset_peak() { peak_.store(current()); }
+  void add(int64_t bytes);
+
+ private:
+  std::atomic<int64_t> current_{0}, peak_{0};
+};
+
+/// The account of every thread that has no AccountScope.
+MemoryAccount& process_account();
+
+/// While it lives, what this thread allocates counts on `account`: ranks that are threads are told apart. Installs the allocator.
+class AccountScope {
+ public:
+  explicit AccountScope(MemoryAccount& account);
+  ~AccountScope();
+  AccountScope(const AccountScope&) = delete;
+
+ private:
+  MemoryAccount* previous_;
+};
+
+/// Replaces LibTorch's CPU allocator by one that counts (64-byte aligned, a header of one line in front). Tensors that are there
+/// already are not counted.
 void install_counting_allocator();
-int64_t current_tensor_bytes();
-int64_t peak_tensor_bytes();
-/// The peak starts again from what is in use now.
-void reset_peak_tensor_bytes();
 /// VmHWM of this process: the peak of its resident memory.
 int64_t peak_resident_bytes();
 

@@ -37,14 +37,14 @@ struct Job {
   nlohmann::json options = nlohmann::json::object();  ///< the strategy's, complete (defaults filled in)
 };
 
-/// Bytes one rank holds. Persistent parts exist between steps; the rest adds up to the peak inside a step.
+/// Bytes of tensors that one rank (the one with the most) holds at the peak of a step, by what they are for.
 struct MemoryParts {
-  int64_t parameters = 0, gradients = 0, optimizer = 0;  ///< persistent
-  int64_t gathered = 0;        ///< full parameters and gradients in flight beyond the persistent ones
-  int64_t communication = 0;   ///< buckets and casts
-  int64_t activations = 0;     ///< what blocks keep for backward, and the working set of the largest block
-  int64_t persistent() const { return parameters + gradients + optimizer; }
-  int64_t total() const { return persistent() + gathered + communication + activations; }
+  int64_t parameters = 0, gradients = 0, optimizer = 0;  ///< the strategy's own: whole, or this rank's shards
+  int64_t gathered = 0;        ///< parameters gathered for use
+  int64_t communication = 0;   ///< gradients on their way: buckets beside them, casts, unsharded gradients
+  int64_t activations = 0;     ///< batches, what blocks keep for backward, and the working set of the block at the peak
+  int64_t between_steps = 0;   ///< not a part: what stays when a step is over
+  int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations; }
 };
 
 /// Bytes one rank puts on the wire for one optimizer step, by kind of collective; ring formulas (recording.hpp).
@@ -73,9 +73,6 @@ struct Entry {
   std::function<MemoryParts(const Job&)> memory = {};
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
 };
-
-/// The bytes a step keeps for backward under `job` (with recomputation applied), without any strategy's own buffers.
-int64_t activation_bytes(const Job& job);
 
 /// Ring traffic of one rank: what it sends for a payload of `bytes` among `ranks`.
 inline int64_t ring_all_reduce(int64_t bytes, int ranks) { return ranks > 1 ? 2 * bytes * (ranks - 1) / ranks : 0; }

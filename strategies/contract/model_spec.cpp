@@ -4,9 +4,15 @@
 
 namespace runner {
 
+int64_t BlockSpec::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters) count += parameter.numel();
+  return count;
+}
+
 int64_t ModelSpec::parameter_count() const {
   int64_t count = 0;
-  for (const auto* parameter : parameters()) count += parameter->numel();
+  for (const auto& block : blocks) count += block.parameter_count();
   return count;
 }
 

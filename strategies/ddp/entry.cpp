@@ -1,5 +1,9 @@
 #include "strategies/ddp/entry.hpp"
 
+#include <algorithm>
+
+#include "strategies/contract/memory.hpp"
+
 namespace runner {
 
 namespace {
@@ -15,6 +19,32 @@ std::vector<Alias> ddp_aliases() {
                          base == "ddp" ? "" : native});
   return aliases;
 }
+
+/// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their own beside.
+class DdpMemory : public WholeCopyMemory {
+ public:
+  explicit DdpMemory(const Job& job) : WholeCopyMemory(job), views_(job.options.value("gradient_as_bucket_view", true)) {
+    int64_t buckets = now_.parameters;
+    (views_ ? now_.gradients : now_.communication) = buckets;
+    bool compressed = job.options.value("ddp_comm_hook", "none") != "none";
+    auto cap = static_cast<int64_t>(job.options.value("bucket_cap_mb", 25.0) * 1024 * 1024);
+    if (compressed) compressed_bucket_ = std::min(cap, buckets) * 2 / bytes_of(leaf_);
+  }
+
+ protected:
+  void micro_batch_begins(bool first, bool last) override {
+    WholeCopyMemory::micro_batch_begins(first, last);
+    if (last) now_.communication += compressed_bucket_;
+  }
+  void gradients_arrive(size_t block, int64_t elements) override {
+    if (!views_) WholeCopyMemory::gradients_arrive(block, elements);
+  }
+  bool takes_gradients() const override { return !views_ && WholeCopyMemory::takes_gradients(); }
+
+ private:
+  bool views_;
+  int64_t compressed_bucket_ = 0;  ///< a bucket in 16 bits, while it is on its way
+};
 
 }  // namespace
 
@@ -33,17 +63,7 @@ Entry ddp_entry() {
        "Send gradients in 16 bits: half the bytes, rounded sums."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
-  entry.memory = [](const Job& job) {
-    MemoryParts parts;
-    int64_t bytes = job.model->parameter_count() * bytes_of(job.precision.parameter);
-    parts.parameters = bytes;
-    parts.gradients = bytes;
-    parts.optimizer = bytes * job.optimizer_states;
-    if (!job.options.value("gradient_as_bucket_view", true)) parts.communication += bytes;
-    if (job.options.value("ddp_comm_hook", "none") != "none") parts.communication += bytes / bytes_of(job.precision.parameter) * 2;
-    parts.activations = activation_bytes(job);
-    return parts;
-  };
+  entry.memory = [](const Job& job) { return job.world_size > 1 ? DdpMemory(job).play() : WholeCopyMemory(job).play(); };
   entry.traffic = [](const Job& job) {
     int64_t element = job.options.value("ddp_comm_hook", "none") == "none" ? bytes_of(job.precision.parameter) : 2;
     int64_t bytes = job.model->parameter_count() * element;

@@ -82,15 +82,16 @@ class Ddp : public Strategy {
   /// Replicas are equal: rank 0's gradients count.
   bool counts_in_norm() const override { return world_.rank == 0; }
 
-  /// With one micro-batch a step, gradients are dropped: the Reducer then copies what autograd hands over into its buckets, which
-  /// costs less than zeroing and adding. With several they are views that must stay, so they are zeroed.
+  /// Gradients are dropped: the Reducer then copies what autograd hands over into its buckets, which costs less than zeroing and
+  /// adding. Views into buckets that several micro-batches add to must stay, so those are zeroed.
   void after_update() override {
     torch::NoGradGuard no_grad;
+    bool keep = reducer_ && job_.accumulation > 1 && job_.options.value("gradient_as_bucket_view", true);
     for (auto& slot : model_.slots) {
-      if (job_.accumulation == 1 || !reducer_)
-        slot.mutable_grad().reset();
-      else
+      if (keep)
         slot.mutable_grad().zero_();
+      else
+        slot.mutable_grad().reset();
     }
   }
 

@@ -84,29 +84,6 @@ std::vector<Traffic> fsdp_traffic(const Job& job) {
   return traffic;
 }
 
-MemoryParts fsdp_memory(const Job& job) {
-  FsdpPlan plan = fsdp_plan(job);
-  MemoryParts parts;
-  int64_t shard_elements = 0, total = 0, largest = 0;
-  for (const auto& unit : plan.units) {
-    FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
-    shard_elements += layout.shard;
-    total += layout.total;
-    largest = std::max(largest, layout.total);
-  }
-  int64_t element = bytes_of(job.precision.parameter);
-  parts.parameters = shard_elements * element;
-  parts.gradients = shard_elements * element;
-  parts.optimizer = shard_elements * element * job.optimizer_states;
-  bool own_copy = plan.shards > 1 || plan.parameter != job.precision.parameter;
-  if (own_copy) parts.gathered += (plan.reshard_after_forward ? largest : total) * bytes_of(plan.parameter);
-  bool local_accumulation = job.accumulation > 1 && !plan.reduce_every_micro_batch;
-  if (plan.shards > 1 || plan.reduce != job.precision.parameter)
-    parts.communication += (local_accumulation ? total : largest) * bytes_of(plan.reduce);
-  parts.activations = activation_bytes(job);
-  return parts;
-}
-
 }  // namespace
 
 FsdpPlan fsdp_plan(const Job& job) {
@@ -130,6 +107,10 @@ FsdpPlan fsdp_plan(const Job& job) {
   plan.units = make_units(*job.model, named ? "names" : policy.get<std::string>(), options.value("min_num_params", int64_t{100'000'000}),
                           named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{});
   return plan;
+}
+
+bool FsdpPlan::own_copy(const Job& job) const {
+  return shards > 1 || parameter != job.precision.parameter || (job.cuda && job.options.value("cpu_offload", false));
 }
 
 Entry fsdp_entry() {

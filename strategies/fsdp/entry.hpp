@@ -17,7 +17,12 @@ struct FsdpPlan {
   DType reduce = DType::float32;     ///< dtype gradients are reduced in
   bool reduce_every_micro_batch = false;
   std::vector<Unit> units;
+
+  bool own_copy(const Job& job) const;  ///< blocks see gathered copies, not the shards themselves
 };
 FsdpPlan fsdp_plan(const Job& job);
+
+/// Plays fsdp's step (memory.cpp).
+MemoryParts fsdp_memory(const Job& job);
 
 }  // namespace runner

@@ -56,7 +56,7 @@ void hand_over(const torch::Tensor& from, const torch::Tensor& to) {
 class Fsdp : public Strategy {
  public:
   explicit Fsdp(StrategySetup setup) : Strategy(std::move(setup)), plan_(fsdp_plan(job_)) {
-    own_copy_ = plan_.shards > 1 || plan_.parameter != job_.precision.parameter || job_.options.value("cpu_offload", false);
+    own_copy_ = plan_.own_copy(job_);
     host_ = job_.options.value("cpu_offload", false) ? torch::Device(torch::kCPU) : world_.device;
     std::string prefetch = job_.options.value("backward_prefetch", "BACKWARD_PRE");
     bool overlaps = world_.device.is_cuda();  // on CPU a gather runs in the thread that asks for it

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "strategies/contract/memory.hpp"
+
 namespace runner {
 
 Entry single_entry() {
@@ -16,15 +18,7 @@ Entry single_entry() {
                        "devices = 1 and num_nodes = 1",
                        job.world_size);
   };
-  entry.memory = [](const Job& job) {
-    MemoryParts parts;
-    int64_t bytes = job.model->parameter_count() * bytes_of(job.precision.parameter);
-    parts.parameters = bytes;
-    parts.gradients = bytes;
-    parts.optimizer = bytes * job.optimizer_states;
-    parts.activations = activation_bytes(job);
-    return parts;
-  };
+  entry.memory = [](const Job& job) { return WholeCopyMemory(job).play(); };
   entry.traffic = [](const Job&) { return std::vector<Traffic>{}; };
   return entry;
 }

@@ -7,12 +7,21 @@ using namespace runner;
 
 namespace {
 
+BlockSpec block(std::string name, BlockKind kind, std::vector<ParameterSpec> parameters) {
+  BlockSpec spec;
+  spec.name = std::move(name);
+  spec.kind = kind;
+  spec.parameters = std::move(parameters);
+  return spec;
+}
+
 ModelSpec model(bool tied) {
   ModelSpec spec;
-  spec.blocks.push_back({"embedding", BlockKind::embedding, {{"tokens", {10, 7}, {}, {}}}, {}, 0, {}, 0});
+  spec.blocks.push_back(block("embedding", BlockKind::embedding, {{"tokens", {10, 7}, {}, {}}}));
   for (int i = 0; i < 3; ++i)
-    spec.blocks.push_back({"blocks." + std::to_string(i), BlockKind::transformer, {{"w" + std::to_string(i), {33}, {}, {}}, {"b" + std::to_string(i), {1}, {}, {}}}, {}, 0, {}, 0});
-  spec.blocks.push_back({"head", BlockKind::head, {{"norm", {7}, {}, {}}}, {}, 0, {}, 0});
+    spec.blocks.push_back(block("blocks." + std::to_string(i), BlockKind::transformer,
+                                {{"w" + std::to_string(i), {33}, {}, {}}, {"b" + std::to_string(i), {1}, {}, {}}}));
+  spec.blocks.push_back(block("head", BlockKind::head, {{"norm", {7}, {}, {}}}));
   if (tied) spec.blocks.back().shared = {"tokens"};
   return spec;
 }

@@ -5,8 +5,7 @@ and tokens have a closed form (tests/support/hashed_weights.hpp states the same 
     python tests/models/make_reference.py          # needs torch 2.11, nothing else; CPU, fp32, one thread
 
 A table holds the [model] keys of a recipe, the data rule, the optimizer and the losses: the mean over all tokens of the step's
-batch, before the update. Weight decay applies to every tensor. `world` ranks each read their own `sequences` rows a step; the
-batch of a step is all of them.
+batch, before the update. Weight decay applies to every tensor. The data are what `runner run` reads with data.shuffle = false.
 """
 import json
 import math
@@ -18,7 +17,7 @@ import torch.nn.functional as F
 OUT = pathlib.Path(__file__).parent / "reference"
 STEPS = 20
 OPTIMIZER = dict(name="adamw", lr=1e-3, weight_decay=0.01, betas=[0.9, 0.999], eps=1e-8)
-TOKEN_RULE = "token(i) = (7 i + (i i mod 13)) mod vocab_size; step s of rank r reads from (s world + r) sequences (seq_len + 1) on"
+TOKEN_RULE = "token(i) = (7 i + (i i mod 13)) mod vocab_size; sample k is tokens k seq_len to (k + 1) seq_len; step s takes samples from s sequences on"
 
 
 def hash32(h):
@@ -40,10 +39,11 @@ def zeros(n):
     return torch.zeros(n, requires_grad=True)
 
 
-def batch(step, rank, data, vocab):
-    rows, length = data["sequences"], data["seq_len"] + 1
-    i = torch.arange(rows * length) + (step * data["world"] + rank) * rows * length
-    t = ((7 * i + (i * i) % 13) % vocab).view(rows, length)
+def batch(step, data, vocab):
+    rows, length = data["sequences"], data["seq_len"]
+    start = (step * rows + torch.arange(rows)).view(-1, 1) * length
+    i = start + torch.arange(length + 1)
+    t = (7 * i + (i * i) % 13) % vocab
     return t[:, :-1], t[:, 1:]
 
 
@@ -142,8 +142,7 @@ def train(config, data):
     optimizer = torch.optim.AdamW(model.parameters(), fused=True, **kw)
     losses = []
     for step in range(STEPS):
-        parts = [batch(step, rank, data, config["vocab_size"]) for rank in range(data["world"])]
-        ids, targets = (torch.cat(p) for p in zip(*parts))
+        ids, targets = batch(step, data, config["vocab_size"])
         loss = F.cross_entropy(model.logits(ids).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -157,14 +156,13 @@ SCALING = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_m
 PEER = dict(name="gpt", vocab_size=256, n_layers=4, dim=128, n_heads=4, max_seq_len=128, norm_eps=1e-5, activation="gelu",
             tie_embeddings=False)
 TABLES = {
-    "gpt": (dict(name="gpt", **TINY, activation="gelu_tanh", tie_embeddings=True), dict(sequences=6, seq_len=24, world=1)),
-    "gpt_untied": (dict(name="gpt", **TINY, activation="gelu", tie_embeddings=False), dict(sequences=6, seq_len=24, world=1)),
+    "gpt": (dict(name="gpt", **TINY, activation="gelu_tanh", tie_embeddings=True), dict(sequences=12, seq_len=24)),
+    "gpt_untied": (dict(name="gpt", **TINY, activation="gelu", tie_embeddings=False), dict(sequences=12, seq_len=24)),
     "llama": (dict(name="llama", **TINY, n_kv_heads=2, hidden_dim=88, rope_theta=10000.0, rope_scaling=SCALING,
-                   tie_embeddings=False), dict(sequences=6, seq_len=24, world=1)),
+                   tie_embeddings=False), dict(sequences=12, seq_len=24)),
     "llama_tied": (dict(name="llama", **TINY, n_kv_heads=4, hidden_dim=88, rope_theta=10000.0, tie_embeddings=True),
-                   dict(sequences=6, seq_len=24, world=1)),
-    "peer_tiny": (PEER, dict(sequences=8, seq_len=128, world=1)),
-    "peer_tiny_two_ranks": (PEER, dict(sequences=8, seq_len=128, world=2)),
+                   dict(sequences=12, seq_len=24)),
+    "peer_tiny": (PEER, dict(sequences=12, seq_len=128)),
 }
 
 torch.set_num_threads(1)

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
-#include "counting_allocator.hpp"
+#include "strategies/collective/counting_allocator.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -46,16 +46,17 @@ TEST_CASE("each block keeps what its spec claims between forward and backward, w
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
     auto batch = small_batch(sequences, seq_len);
     test.loss(batch);  // makes the rotary table
-    CountingAllocator counter;
+    MemoryAccount account;
+    AccountScope scope(account);
     ForwardContext context{&batch, true, 1};
     auto element = static_cast<double>(torch::elementSize(dtype));
     for (size_t i = 1; i < test.model->blocks.size(); ++i) {
       const auto& spec = test.model->spec.blocks[i];
       CAPTURE(recipe.name, recipe.dropout, element, spec.name);
-      int64_t before = counter.bytes();
+      int64_t before = account.current();
       auto input = torch::rand({sequences, seq_len, recipe.dim}).to(dtype).requires_grad_(true);
       auto output = test.model->blocks[i]->forward(input, context);
-      auto kept = static_cast<double>(counter.bytes() - before);
+      auto kept = static_cast<double>(account.current() - before);
       // The output is the next block's input and counted there; the head's weight gradient is not per token.
       kept -= static_cast<double>(output.numel()) * static_cast<double>(output.element_size());
       if (spec.kind == BlockKind::head) kept -= 96.0 * static_cast<double>(recipe.dim) * element;
@@ -70,17 +71,18 @@ TEST_CASE("the chain as a whole keeps the sum of its blocks") {
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
     auto batch = small_batch(sequences, seq_len);
     test.loss(batch);
-    CountingAllocator counter;
+    MemoryAccount account;
+    AccountScope scope(account);
     auto element = static_cast<double>(torch::elementSize(dtype));
     auto loss = test.loss(batch);
     double expected = 96.0 * static_cast<double>(recipe.dim) * element;
     for (const auto& block : test.model->spec.blocks) expected += saved_bytes(block, tokens, element);
     CAPTURE(recipe.name, recipe.dropout, element);
-    CHECK_THAT(static_cast<double>(counter.bytes()), WithinRel(expected, 0.03));
+    CHECK_THAT(static_cast<double>(account.current()), WithinRel(expected, 0.03));
     loss.backward();
     loss = torch::Tensor();
     test.clear_gradients();
-    CHECK(counter.bytes() == 0);
+    CHECK(account.current() == 0);
   }
 }
 
@@ -95,10 +97,11 @@ TEST_CASE("the logits of one chunk are the most that the head ever holds") {
     auto batch = small_batch(sequences, seq_len, vocab);
     ForwardContext context{&batch, training, 1};
     auto input = torch::rand({sequences, seq_len, recipe.dim}).requires_grad_(training);
-    CountingAllocator counter;
+    MemoryAccount account;
+    AccountScope scope(account);
     torch::AutoGradMode grad(training);
     test.model->blocks.back()->forward(input, context);
-    return counter.peak();
+    return account.peak();
   };
   // Logits and their log-softmax at once, fp32.
   int64_t logits = 2 * 64 * vocab * 4;

@@ -40,7 +40,7 @@ class FusedAdamW {
 }  // namespace
 
 TEST_CASE("20 AdamW steps give PyTorch's losses for each frozen table") {
-  auto name = GENERATE("gpt", "gpt_untied", "llama", "llama_tied", "peer_tiny", "peer_tiny_two_ranks");
+  auto name = GENERATE("gpt", "gpt_untied", "llama", "llama_tied", "peer_tiny");
   auto chunk_tokens = GENERATE(0, 48);
   if (chunk_tokens && std::string(name).starts_with("peer")) return;
   CAPTURE(name, chunk_tokens);
@@ -48,15 +48,11 @@ TEST_CASE("20 AdamW steps give PyTorch's losses for each frozen table") {
   run.model.loss_chunk_tokens = chunk_tokens;
   TestModel model(run.model, Weights::hashed, run.vocab_size, run.seq_len);
   FusedAdamW optimizer(model.model->slots, run);
-  auto tokens = static_cast<double>(run.world * run.sequences * run.seq_len);
   for (size_t step = 0; step < run.losses.size(); ++step) {
-    double loss = 0;
-    for (int64_t rank = 0; rank < run.world; ++rank) {
-      auto rows = hashed_batch(static_cast<int64_t>(step), rank, run.world, run.sequences, run.seq_len, run.vocab_size);
-      auto mean = model.loss(micro_batch(rows, run.sequences, run.seq_len)) / tokens;
-      mean.backward();
-      loss += mean.item<double>();
-    }
+    auto rows = hashed_batch(static_cast<int64_t>(step), run.sequences, run.seq_len, run.vocab_size);
+    auto mean = model.loss(micro_batch(rows, run.sequences, run.seq_len)) / static_cast<double>(run.sequences * run.seq_len);
+    mean.backward();
+    double loss = mean.item<double>();
     optimizer.step();
     model.clear_gradients();
     CAPTURE(step);

@@ -61,7 +61,7 @@ struct TestModel {
 };
 
 inline MicroBatch small_batch(int64_t sequences = 3, int64_t seq_len = 16, int64_t vocab_size = 96) {
-  return micro_batch(hashed_batch(0, 0, 1, sequences, seq_len, vocab_size), sequences, seq_len);
+  return micro_batch(hashed_batch(0, sequences, seq_len, vocab_size), sequences, seq_len);
 }
 
 /// Largest difference, relative to the largest element of `expected`.

@@ -1,6 +1,5 @@
-// Closed-form weights and tokens: the same model and data in any language without a file
-// (tests/models/make_reference.py and the peers of scripts/bench use the same formulas), so that losses can be compared
-// digit by digit.
+// Closed-form weights and tokens: the same model and data in any language without a file (tests/models/make_reference.py uses the
+// same formulas), so that losses can be compared digit by digit.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -54,31 +53,26 @@ inline std::vector<float> hashed_values(const ParameterSpec& parameter) {
   return hashed_values(parameter, 0, parameter.numel());
 }
 
-/// Rows of T + 1 tokens; inputs are the first T of a row, targets the last T.
+/// Token i of the stream.
+inline int64_t hashed_token(int64_t i, int64_t vocab) { return (7 * i + i * i % 13) % vocab; }
+
 struct HashedBatch {
   std::vector<int64_t> inputs, targets;
 };
-/// Token i of the stream is (7 i + (i^2 mod 13)) mod vocab. Step s of rank r of `world` reads from (s world + r) B (T +
-/// 1) on.
-inline HashedBatch hashed_batch(int64_t step, int64_t rank, int64_t world, int64_t sequences, int64_t seq_len,
-                                int64_t vocab) {
+/// Sample k is tokens [k T, k T + T], step s takes samples from s * sequences on: data.shuffle = false.
+inline HashedBatch hashed_batch(int64_t step, int64_t sequences, int64_t seq_len, int64_t vocab) {
   HashedBatch batch;
-  int64_t start = (step * world + rank) * sequences * (seq_len + 1);
-  for (int64_t row = 0; row < sequences; ++row)
-    for (int64_t column = 0; column <= seq_len; ++column) {
-      int64_t i = start + row * (seq_len + 1) + column;
-      int64_t token = (7 * i + i * i % 13) % vocab;
-      if (column < seq_len) batch.inputs.push_back(token);
-      if (column > 0) batch.targets.push_back(token);
-    }
+  for (int64_t i = step * sequences * seq_len; i < (step + 1) * sequences * seq_len; ++i) {
+    batch.inputs.push_back(hashed_token(i, vocab));
+    batch.targets.push_back(hashed_token(i + 1, vocab));
+  }
   return batch;
 }
 
 /// A frozen table of tests/models/reference: PyTorch's losses for one model over 20 AdamW steps.
 struct ReferenceRun {
   Recipe::Model model;
-  int64_t vocab_size = 0, seq_len = 0, sequences = 0;  ///< sequences: of a rank and step
-  int64_t world = 1;                                   ///< the losses are means over so many ranks' batches
+  int64_t vocab_size = 0, seq_len = 0, sequences = 0;  ///< sequences: of a step
   double lr = 0, weight_decay = 0, beta1 = 0, beta2 = 0, eps = 0;
   std::vector<double> losses;
 };
@@ -109,7 +103,6 @@ inline ReferenceRun load_reference(const std::string& source_dir, const std::str
   run.vocab_size = *run.model.vocab_size;
   run.seq_len = json.at("data").at("seq_len");
   run.sequences = json.at("data").at("sequences");
-  run.world = json.at("data").at("world");
   const auto& optimizer = json.at("optimizer");
   run.lr = optimizer.at("lr");
   run.weight_decay = optimizer.at("weight_decay");

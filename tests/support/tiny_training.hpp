@@ -31,6 +31,7 @@ struct TinyRun {
   double dropout = 0.0;
   std::string precision = "32-true";
   OptimizerConfig optimizer;
+  int64_t dim = 32, n_layers = 3, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   int64_t short_last = 0;  ///< > 0: the last step has this many sequences in its global batch
 };
 
@@ -42,33 +43,32 @@ struct TinyResult {
 inline Recipe::Model tiny_model(const TinyRun& run) {
   Recipe::Model model;
   model.name = run.family;
-  model.n_layers = 3;
-  model.dim = 32;
+  model.n_layers = run.n_layers;
+  model.dim = run.dim;
   model.n_heads = 4;
   if (run.family == "llama") model.n_kv_heads = 2;
   model.multiple_of = 16;
-  model.max_seq_len = 16;
+  model.max_seq_len = run.seq_len;
   model.tie_embeddings = run.tied;
   model.dropout = run.dropout;
-  model.loss_chunk_tokens = 40;
+  model.loss_chunk_tokens = run.loss_chunk_tokens;
   return model;
 }
-constexpr int64_t tiny_vocab = 61, tiny_seq_len = 16;
 
 /// Row `k` of the data: closed-form tokens.
-inline void tiny_row(int64_t k, int64_t* inputs, int64_t* targets) {
-  auto token = [](int64_t i) { return (7 * i + (i * i) % 13) % tiny_vocab; };
-  for (int64_t t = 0; t < tiny_seq_len; ++t) {
-    inputs[t] = token(k * tiny_seq_len + t);
-    targets[t] = token(k * tiny_seq_len + t + 1);
+inline void tiny_row(const TinyRun& run, int64_t k, int64_t* inputs, int64_t* targets) {
+  auto token = [&](int64_t i) { return (7 * i + (i * i) % 13) % run.vocab; };
+  for (int64_t t = 0; t < run.seq_len; ++t) {
+    inputs[t] = token(k * run.seq_len + t);
+    targets[t] = token(k * run.seq_len + t + 1);
   }
 }
 
-inline MicroBatch tiny_batch(int64_t first_row, int64_t rows) {
+inline MicroBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
   if (rows == 0) return {};
-  MicroBatch batch{torch::empty({rows, tiny_seq_len}, torch::kInt64), torch::empty({rows, tiny_seq_len}, torch::kInt64)};
+  MicroBatch batch{torch::empty({rows, run.seq_len}, torch::kInt64), torch::empty({rows, run.seq_len}, torch::kInt64)};
   for (int64_t r = 0; r < rows; ++r)
-    tiny_row(first_row + r, batch.inputs[r].data_ptr<int64_t>(), batch.targets[r].data_ptr<int64_t>());
+    tiny_row(run, first_row + r, batch.inputs[r].data_ptr<int64_t>(), batch.targets[r].data_ptr<int64_t>());
   return batch;
 }
 
@@ -99,9 +99,9 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
   for (int64_t m = 0; m < run.accumulation; ++m) {
     int64_t part = rank * run.accumulation + m;
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-    input.micro_batches.push_back(tiny_batch(first + begin, end - begin));
+    input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
-  input.global_tokens = rows * tiny_seq_len;
+  input.global_tokens = rows * run.seq_len;
   input.lr = 1e-2;
   input.dropout_key = mix64(static_cast<uint64_t>(step * 1000 + rank));
   return input;
@@ -109,7 +109,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
 
 /// Runs `body` on one rank's fresh strategy.
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
-  ModelSpec spec = make_spec(tiny_model(run), tiny_vocab, tiny_seq_len);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   auto model = build_model(tiny_model(run), spec);
   auto specs = model->spec.parameters();
   ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) { initialize_slice(*specs[slot], 7, offset, out); };

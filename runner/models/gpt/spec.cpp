@@ -24,15 +24,21 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
   return parameters;
 }
 
-BlockSpec embedding_block(const Recipe::Model& model, int64_t vocab_size) {
-  BlockSpec block;
-  block.name = "embedding";
-  block.kind = BlockKind::embedding;
-  block.parameters = {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
-                      matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})};
-  block.saved.index_per_token = 1;
-  block.output_elements_per_token = static_cast<double>(model.dim);
-  return block;
+/// Backward's high points, in its order: the feed-forward's two projections, attention, its input projection, the first norm.
+void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
+  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)), saved = block.saved.compute_elements_per_token;
+  int64_t down = elements_of(block.parameters, {".mlp.down.weight", ".mlp.down.bias"});
+  int64_t up = elements_of(block.parameters, {".mlp.up.weight", ".mlp.up.bias"});
+  int64_t middle = elements_of(block.parameters, {".mlp_norm.weight", ".mlp_norm.bias", ".out.weight", ".out.bias"});
+  int64_t qkv = elements_of(block.parameters, {".qkv.weight", ".qkv.bias"});
+  int64_t all = block.parameter_count();
+  auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
+  attention.arrived = down + up + middle;
+  block.backward_moments = {{.compute_elements_per_token = saved + d + h, .arriving = down, .released_per_token = h},
+                            {.compute_elements_per_token = saved - h + 2 * d, .arrived = down, .arriving = up, .released_per_token = d + h},
+                            attention,
+                            {.compute_elements_per_token = 7 * d, .arrived = down + up + middle, .arriving = qkv, .released_per_token = d},
+                            {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 
 BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
@@ -63,6 +69,7 @@ BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t s
   // Mean and reciprocal deviation of two norms; attention's log-sum-exp, which its form with dropout does not keep.
   block.saved.float32_per_token = 4 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
+  add_moments(block, model, seq_len);
   return block;
 }
 
@@ -73,7 +80,9 @@ int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_o
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   check(model);
   ModelSpec spec;
-  spec.blocks.push_back(embedding_block(model, vocab_size));
+  spec.blocks.push_back(embedding_block(
+      model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
+              matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));
   for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
   spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, 2));
   return spec;

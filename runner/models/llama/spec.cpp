@@ -30,14 +30,23 @@ void check(const Recipe::Model& model) {
   }
 }
 
-BlockSpec embedding_block(const Recipe::Model& model, int64_t vocab_size) {
-  BlockSpec block;
-  block.name = "embedding";
-  block.kind = BlockKind::embedding;
-  block.parameters = {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)};
-  block.saved.index_per_token = 1;
-  block.output_elements_per_token = static_cast<double>(model.dim);
-  return block;
+/// Backward's high points, in its order: the feed-forward's three projections, attention, its query projection, the first norm.
+void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
+  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)), saved = block.saved.compute_elements_per_token;
+  auto kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
+  int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w1 = elements_of(block.parameters, {".w1.weight"});
+  int64_t wq = elements_of(block.parameters, {".wq.weight"}), first_norm = elements_of(block.parameters, {".attention_norm.weight"});
+  int64_t middle = elements_of(block.parameters, {".w1.weight", ".w2.weight", ".w3.weight", ".mlp_norm.weight", ".wo.weight"});
+  int64_t all = block.parameter_count();
+  auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len)
+                                     : MemoryMoment{.compute_elements_per_token = 7 * d + 4 * kv};
+  attention.arrived = middle;
+  block.backward_moments = {{.compute_elements_per_token = saved + d + h, .arriving = w2, .released_per_token = h},
+                            {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
+                            {.compute_elements_per_token = saved - h + 2 * d, .arrived = w2, .arriving = w1},
+                            attention,
+                            {.compute_elements_per_token = 6 * d, .arrived = all - first_norm - wq, .arriving = wq},
+                            {.compute_elements_per_token = 6 * d, .arrived = all}};
 }
 
 BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
@@ -63,6 +72,7 @@ BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t s
   block.saved.compute_elements_per_token = static_cast<double>(6 * dim + 2 * (dropout ? dim : kv_dim) + 3 * hidden);
   block.saved.float32_per_token = 2 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
+  add_moments(block, model, seq_len);
   return block;
 }
 
@@ -80,7 +90,9 @@ int64_t n_kv_heads(const Recipe::Model& model) { return model.n_kv_heads.value_o
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   check(model);
   ModelSpec spec;
-  spec.blocks.push_back(embedding_block(model, vocab_size));
+  spec.blocks.push_back(embedding_block(
+      model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
+  spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cosines and sines
   for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
   spec.blocks.push_back(
       head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)}, vocab_size, 1));

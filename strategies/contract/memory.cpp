@@ -1,0 +1,167 @@
+#include "strategies/contract/memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace runner {
+
+namespace {
+
+int64_t whole(double bytes) { return static_cast<int64_t>(bytes); }
+
+/// Micro-batches between the second and the last repeat the second.
+constexpr int64_t most_micro_batches = 3;
+
+}  // namespace
+
+StepMemory::StepMemory(const Job& job, DType leaf)
+    : job_(job),
+      leaf_(leaf),
+      tokens_(job.micro_batch_size * job.model->seq_len),
+      compute_(bytes_of(job.precision.compute)),
+      wide_(std::max<int64_t>(4, compute_)),
+      kept_(job.model->blocks.size(), 0) {}
+
+void StepMemory::note() {
+  if (now_.total() > peak_.total()) peak_ = now_;
+}
+
+bool StepMemory::recomputed(size_t block) const { return block < job_.recompute.size() && job_.recompute[block] && block > 0; }
+
+int64_t StepMemory::cast_bytes(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  return leaf_ != job_.precision.compute && spec.kind == BlockKind::transformer ? spec.parameter_count() * compute_ : 0;
+}
+
+int64_t StepMemory::saved_bytes(size_t block) const {
+  const auto& saved = job_.model->blocks[block].saved;
+  return whole(static_cast<double>(tokens_) * (saved.compute_elements_per_token * static_cast<double>(compute_) +
+                                               saved.float32_per_token * static_cast<double>(wide_))) +
+         saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
+}
+
+int64_t StepMemory::waiting_bytes(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  return spec.shared.empty() ? 0 : spec.saved.gradient_elements * bytes_of(leaf_);
+}
+
+int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
+  int64_t chunk = job_.model->loss_chunk_tokens;
+  bool several_chunks = chunk > 0 && chunk < tokens_;
+  auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
+  auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
+  double widened = job_.cuda || compute_ >= 4 ? 0 : 4 * moment.widened_per_chunk_token;
+  return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token) +
+               chunk_tokens * (moment.compute_elements_per_chunk_token * element + moment.float32_per_chunk_token * wide + widened)) +
+         (several_chunks ? moment.summed_over_chunks * wide_ : 0);
+}
+
+void StepMemory::play_bytes(size_t block, int64_t bytes) {
+  int64_t change = bytes - kept_[block];
+  now_.activations += change;
+  note();
+  now_.activations -= change;
+}
+
+void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
+  // A gradient that is summed over chunks takes each chunk's product in place, unless it is wider; CPUs widen the product first.
+  int64_t product = compute_;
+  if (job_.model->loss_chunk_tokens > 0 && job_.model->loss_chunk_tokens < tokens_)
+    product = compute_ == wide_ ? 0 : compute_ + (job_.cuda ? 0 : wide_);
+  play_bytes(block, beside + moment_bytes(moment) + moment.arriving * product);
+}
+
+void StepMemory::backward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
+  int64_t bytes = beside + moment_bytes(moment), gradient = bytes_of(leaf_);
+  if (recomputed(block)) {  // all gradients are handed on together, at the block's end
+    play_bytes(block, bytes + (moment.arrived + moment.arriving) * gradient);
+    return;
+  }
+  gradients_arrive(block, moment.arrived);
+  play_bytes(block, bytes + moment.arriving * compute_);
+  if (moment.arriving == 0) return;
+  bytes -= whole(static_cast<double>(tokens_) * moment.released_per_token * static_cast<double>(compute_));
+  if (leaf_ != job_.precision.compute) play_bytes(block, bytes + moment.arriving * (compute_ + gradient));
+  gradients_arrive(block, moment.arrived + moment.arriving);
+  play_bytes(block, bytes + (takes_gradients() ? 0 : moment.arriving * gradient));
+}
+
+void StepMemory::forward(size_t block) {
+  const auto& spec = job_.model->blocks[block];
+  block_begins(block, false);
+  int64_t output = whole(static_cast<double>(tokens_) * spec.output_elements_per_token * static_cast<double>(compute_));
+  int64_t saved = saved_bytes(block);
+  if (recomputed(block)) {
+    const auto& before = job_.model->blocks[block - 1];
+    saved = whole(static_cast<double>(tokens_) * before.output_elements_per_token * static_cast<double>(compute_));
+  }
+  now_.activations += saved + output;
+  kept_[block] = saved + output;
+  note();
+  for (const auto& moment : spec.forward_moments) forward_moment(block, moment, 0);
+  now_.activations -= output;
+  kept_[block] = saved;
+  block_ends(block, false);
+}
+
+void StepMemory::backward(size_t block) {
+  const auto& spec = job_.model->blocks[block];
+  block_begins(block, true);
+  int64_t output = 0;
+  if (recomputed(block)) {
+    output = whole(static_cast<double>(tokens_) * spec.output_elements_per_token * static_cast<double>(compute_));
+    now_.activations += saved_bytes(block) - kept_[block];
+    kept_[block] = saved_bytes(block);
+    for (const auto& moment : spec.forward_moments) forward_moment(block, moment, output);
+  }
+  for (const auto& moment : spec.backward_moments) {
+    // Weights that were cast stay until their own backward; counting them all is a bound.
+    bool end = &moment == &spec.backward_moments.back();
+    backward_moment(block, moment, output + (end ? 0 : cast_bytes(block)) + waiting_bytes(block));
+  }
+  now_.activations -= kept_[block] - waiting_bytes(block);
+  kept_[block] = waiting_bytes(block);
+  gradients_arrive(block, spec.parameter_count());
+  if (recomputed(block)) {
+    int64_t handed_on = takes_gradients() ? 0 : spec.parameter_count() * bytes_of(leaf_);
+    now_.activations += handed_on;
+    note();
+    now_.activations -= handed_on;
+  }
+  block_ends(block, true);
+}
+
+MemoryParts StepMemory::play() {
+  const auto& blocks = job_.model->blocks;
+  now_.activations += job_.model->buffer_elements * compute_;
+  now_.between_steps = now_.total();
+  // Token ids and targets, 8 bytes each, of all micro-batches.
+  now_.activations += 2 * 8 * tokens_ * job_.accumulation;
+  int64_t micro_batches = std::min(job_.accumulation, most_micro_batches);
+  for (int64_t m = 0; m < micro_batches; ++m) {
+    micro_batch_begins(m == 0, m + 1 == micro_batches);
+    for (size_t block = 0; block < blocks.size(); ++block) forward(block);
+    for (size_t block = blocks.size(); block-- > 0;) backward(block);
+    for (auto& kept : kept_) now_.activations -= std::exchange(kept, 0);
+  }
+  note();
+  peak_.between_steps = now_.between_steps;
+  return peak_;
+}
+
+WholeCopyMemory::WholeCopyMemory(const Job& job) : StepMemory(job, job.precision.parameter) {
+  now_.parameters = job.model->parameter_count() * bytes_of(leaf_);
+  now_.optimizer = now_.parameters * job.optimizer_states;
+}
+
+void WholeCopyMemory::micro_batch_begins(bool first, bool) { first_ = first; }
+
+void WholeCopyMemory::gradients_arrive(size_t, int64_t elements) {
+  if (first_) now_.gradients = arrived_ + elements * bytes_of(leaf_);
+}
+
+void WholeCopyMemory::block_ends(size_t, bool backward) {
+  if (backward) arrived_ = now_.gradients;
+}
+
+}  // namespace runner

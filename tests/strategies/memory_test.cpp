@@ -1,0 +1,130 @@
+// Every entry's claim of memory, against the counting allocator: what stays between steps exactly, the peak within 3 %.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "strategies/collective/counting_allocator.hpp"
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+struct Measured {
+  int64_t between_steps = 0, peak = 0;  ///< of the rank with the most
+};
+
+/// The third step's memory on each rank: by then the optimizer's state and the Reducer's final buckets exist.
+Measured measure(const TinyRun& run) {
+  Measured most;
+  std::mutex mutex;
+  run_ranks(run.world_size, [&](World& world) {
+    MemoryAccount account;
+    AccountScope scope(account);
+    with_strategy(run, world, [&](Strategy& strategy) {
+      for (int64_t step = 0; step < 3; ++step) {
+        account.reset_peak();
+        strategy.step(tiny_input(run, world.rank, step));
+      }
+      std::lock_guard lock(mutex);
+      most.between_steps = std::max(most.between_steps, account.current());
+      most.peak = std::max(most.peak, account.peak());
+    });
+  });
+  return most;
+}
+
+void check_claim(const TinyRun& run) {
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  Job job = tiny_job(run, spec);
+  MemoryParts claim = find_strategy(run.strategy)->entry->memory(job);
+  Measured measured = measure(run);
+  INFO(run.strategy << " " << run.options.dump() << ", " << run.family << ", " << run.precision << ", " << run.world_size << " ranks, accumulation "
+                    << run.accumulation << ", recompute " << run.recompute << ", dropout " << run.dropout << ", tied " << run.tied << "; claimed "
+                    << claim.parameters << " " << claim.gradients << " " << claim.optimizer << " " << claim.gathered << " " << claim.communication
+                    << " " << claim.activations);
+  CHECK(measured.between_steps == claim.between_steps);
+  CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.03));
+}
+
+/// Big enough that what no claim counts (the step's words, the kernels' small temporaries) does not show.
+TinyRun sized(const std::string& family, bool wide) {
+  TinyRun run;
+  run.family = family;
+  run.vocab = 503;
+  run.loss_chunk_tokens = 128;
+  run.dim = wide ? 128 : 64;  // wide: parameters weigh more than activations
+  run.n_layers = 2;
+  run.seq_len = wide ? 16 : 64;
+  run.global_batch = 12;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("memory of single is what its entry claims", "[memory]") {
+  at::set_num_threads(1);
+  TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
+  run.accumulation = GENERATE(1, 3);
+  run.recompute = GENERATE(false, true);
+  run.tied = GENERATE(false, true);
+  check_claim(run);
+}
+
+TEST_CASE("memory of ddp is what its entry claims, with each of its options", "[memory]") {
+  at::set_num_threads(1);
+  TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
+  run.strategy = "ddp";
+  run.world_size = 2;
+  run.accumulation = GENERATE(1, 3);
+  run.recompute = GENERATE(false, true);
+  run.options = GENERATE(nlohmann::json::object(), nlohmann::json{{"gradient_as_bucket_view", false}},
+                         nlohmann::json{{"ddp_comm_hook", "bf16_compress"}, {"bucket_cap_mb", 0.1}});
+  check_claim(run);
+}
+
+TEST_CASE("memory of fsdp is what its entry claims, in each of its forms", "[memory]") {
+  at::set_num_threads(1);
+  TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
+  run.strategy = "fsdp";
+  run.accumulation = GENERATE(1, 3);
+  run.recompute = GENERATE(false, true);
+  for (std::string sharding : {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"}) {
+    run.world_size = sharding == "HYBRID_SHARD" ? 4 : 3;
+    run.global_batch = 4 * run.world_size * run.accumulation;
+    run.options = {{"sharding_strategy", sharding}};
+    if (sharding == "HYBRID_SHARD") run.options["hybrid_group_size"] = 2;
+    check_claim(run);
+  }
+}
+
+TEST_CASE("memory claims hold for other units, precisions, dropout and tied weights", "[memory]") {
+  at::set_num_threads(1);
+  auto family = GENERATE(as<std::string>(), "gpt", "llama");
+  TinyRun run = sized(family, GENERATE(false, true));
+  run.world_size = 2;
+  for (std::string strategy : {"ddp", "fsdp"}) {
+    run.strategy = strategy;
+    for (std::string precision : {"bf16-mixed", "bf16-true", "64-true"}) {
+      TinyRun other = run;
+      other.precision = precision;
+      check_claim(other);
+    }
+    TinyRun dropped = run;
+    dropped.dropout = 0.1;
+    check_claim(dropped);
+    TinyRun untied = run;
+    untied.tied = false;
+    check_claim(untied);
+  }
+  run.options = {{"auto_wrap_policy", "none"}};
+  check_claim(run);
+  run.options = {{"auto_wrap_policy", "size"}, {"min_num_params", 40'000}};
+  check_claim(run);
+  run.options = {{"reduce_every_micro_batch", true}};
+  run.accumulation = 3;
+  check_claim(run);
+}
