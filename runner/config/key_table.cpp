@@ -308,4 +308,10 @@ std::string wanted(const Key& key) {
   return "";
 }
 
+const std::map<std::string, std::string>& precision_spellings() {
+  static const std::map<std::string, std::string> spellings = {{"16", "16-mixed"},  {"bf16", "bf16-mixed"}, {"32", "32-true"},
+                                                               {"64", "64-true"},   {"fp16", "16-mixed"},   {"fp32", "32-true"}};
+  return spellings;
+}
+
 }  // namespace runner

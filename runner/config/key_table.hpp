@@ -3,6 +3,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,5 +45,8 @@ std::optional<std::string> foreign_name(const std::string& name);
 
 /// What a key wants, in words: "an integer", "one of ...".
 std::string wanted(const Key& key);
+
+/// The field's other spellings of a precision, and the mode that each means.
+const std::map<std::string, std::string>& precision_spellings();
 
 }  // namespace runner

@@ -63,8 +63,8 @@ json schema_of(const Key& key) {
   const json texts = {{"type", "array"}, {"items", text}};
   switch (key.type) {
     case T::boolean: schema["type"] = "boolean"; break;
-    case T::integer:
-    case T::number: schema["type"] = "number"; break;  // 2e8 is an integer to us
+    case T::integer: schema["multipleOf"] = 1; [[fallthrough]];  // 2e8 is an integer to us
+    case T::number: schema["type"] = "number"; break;
     case T::text:
     case T::path: schema["type"] = "string"; break;
     case T::choice: schema["type"] = "string"; schema["enum"] = key.choices; break;
@@ -74,7 +74,12 @@ json schema_of(const Key& key) {
     case T::duration: schema["type"] = "string"; schema["pattern"] = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"; break;
     case T::bytes: either({text, number}); break;
     case T::devices: either({integer, text, json{{"type", "array"}, {"items", integer}}}); break;
-    case T::precision: either({integer, text}); break;
+    case T::precision: {
+      auto words = key.choices;
+      for (const auto& [spelling, mode] : precision_spellings()) words.push_back(spelling);
+      either({json{{"type", "integer"}, {"enum", {16, 32, 64}}}, json{{"type", "string"}, {"enum", words}}});
+      break;
+    }
     case T::accumulation: either({number, table}); break;
     case T::table: schema["type"] = "object"; break;
     case T::groups: schema["type"] = "array"; schema["items"] = table; break;

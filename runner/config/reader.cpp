@@ -403,7 +403,7 @@ class Reader {
   /// Choices, precision spellings, and accelerators that are known but not to be had.
   static void value_problem(const Key& key, json& value, Diagnostic& diagnostic) {
     if (key.type == KeyType::precision) {
-      static const std::map<std::string, std::string> spellings = {{"16", "16-mixed"}, {"bf16", "bf16-mixed"}, {"32", "32-true"}, {"64", "64-true"}, {"fp16", "16-mixed"}, {"fp32", "32-true"}};
+      const auto& spellings = precision_spellings();
       std::string text = value.is_string() ? value.get<std::string>() : value.dump();
       auto found = spellings.find(text);
       value = found == spellings.end() ? text : found->second;

@@ -9,6 +9,7 @@
 #include "runner/cuda/module.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
+#include "runner/selection/memory_advice.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
@@ -90,6 +91,21 @@ ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec) {
   };
 }
 
+/// Adds what takes the memory, and the ways out, to an out-of-memory failure.
+struct OutOfMemory {
+  const Job& job;
+  const Entry& entry;
+
+  void during(const std::function<void()>& work) const {
+    try {
+      work();
+    } catch (const c10::OutOfMemoryError& error) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, first_line(error.what_without_backtrace()), "\n", memory_advice(entry, job));
+    }
+  }
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+};
+
 ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events, const PeakMemory& peak_memory,
                double started) {
   int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
@@ -104,13 +120,15 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                                 {world, *model, job, optimizer_config(recipe.optimizer), parameter_source(recipe, model->spec),
                                  by_norm ? clip.gradient_clip_val : std::nullopt, by_norm ? std::nullopt : clip.gradient_clip_val,
                                  clip.on_nonfinite == "skip"});
-  strategy->module_to_device();
+  OutOfMemory out_of_memory{job, *find_strategy(recipe.strategy.name)->entry};
+  out_of_memory.during([&] { strategy->module_to_device(); });
   events.emit("ready", {{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}});
 
   Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started, &stop_requested,
                    peak_memory});
   if (!options.resume_from.empty()) trainer.resume(Checkpoint(options.resume_from));
-  TrainerResult result = trainer.run();
+  TrainerResult result;
+  out_of_memory.during([&] { result = trainer.run(); });
   events.emit("memory", {{"peak_bytes", peak_memory()}, {"rss_peak_bytes", peak_resident_bytes()}});
   strategy->barrier();
   strategy->teardown();

@@ -1,0 +1,110 @@
+#include "runner/selection/memory_advice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+namespace {
+
+/// A change that is worth naming saves at least this part.
+constexpr double worth_naming = 0.03;
+
+class Search {
+ public:
+  Search(const Entry& entry, const Job& job) : now_(entry.memory(job).total()) {}
+
+  void consider(const std::string& change, const std::string& price, const Entry& entry, const Job& job) {
+    if (entry.refuse && entry.refuse(job)) return;
+    int64_t saved = now_ - entry.memory(job).total();
+    if (static_cast<double>(saved) >= worth_naming * static_cast<double>(now_)) ways_.push_back({change, price, saved});
+  }
+
+  std::vector<WayOut> ways() const { return ways_; }
+
+ private:
+  int64_t now_;
+  std::vector<WayOut> ways_;
+};
+
+/// The largest smaller micro-batch that divides the rank's share of the global batch.
+void consider_micro_batch(Search& search, const Entry& entry, const Job& job) {
+  int64_t share = job.micro_batch_size * job.accumulation;
+  for (int64_t size = job.micro_batch_size / 2; size >= 1; --size) {
+    if (share % size != 0) continue;
+    Job smaller = job;
+    smaller.micro_batch_size = size;
+    smaller.accumulation = share / size;
+    search.consider(fmt::format("train.micro_batch_size = {}", size), "the global batch stays, in more and smaller pieces", entry, smaller);
+    return;
+  }
+}
+
+void consider_recompute(Search& search, const Entry& entry, const Job& job) {
+  Job recomputed = job;
+  recomputed.recompute.assign(job.model->blocks.size(), false);
+  for (size_t i = 0; i < recomputed.recompute.size(); ++i)
+    recomputed.recompute[i] = job.model->blocks[i].kind == BlockKind::transformer;
+  if (recomputed.recompute != job.recompute)
+    search.consider("activation_checkpointing = \"all\"", "a forward more for each backward, about a third more compute", entry, recomputed);
+}
+
+void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
+  constexpr int64_t chunk = 256;
+  int64_t tokens = job.micro_batch_size * job.model->seq_len, now = job.model->loss_chunk_tokens;
+  if (std::min(now > 0 ? now : tokens, tokens) <= chunk) return;
+  ModelSpec model = *job.model;
+  model.loss_chunk_tokens = chunk;
+  Job chunked = job;
+  chunked.model = &model;
+  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "the logits of fewer tokens at a time", entry, chunked);
+}
+
+void consider_sharding(Search& search, const Entry& entry, const Job& job) {
+  const Entry& fsdp = *find_strategy("fsdp")->entry;
+  if (job.world_size == 1) return;
+  Job sharded = job;
+  if (entry.name != "fsdp") {
+    sharded.options = complete_options(fsdp, nlohmann::json::object());
+    search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, half as much again on the wire", fsdp, sharded);
+  } else if (job.options.value("sharding_strategy", "") != "FULL_SHARD") {
+    sharded.options["sharding_strategy"] = "FULL_SHARD";
+    search.consider("strategy.sharding_strategy = \"FULL_SHARD\"", "parameters are gathered twice", fsdp, sharded);
+  }
+}
+
+}  // namespace
+
+std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
+  Search search(entry, job);
+  consider_loss_chunk(search, entry, job);
+  consider_micro_batch(search, entry, job);
+  consider_sharding(search, entry, job);
+  consider_recompute(search, entry, job);
+  return search.ways();
+}
+
+std::string memory_advice(const Entry& entry, const Job& job) {
+  MemoryParts parts = entry.memory(job);
+  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},     {parts.gradients, "gradients"},
+                                                        {parts.optimizer, "optimizer state"}, {parts.gathered, "gathered parameters"},
+                                                        {parts.communication, "gradients on their way"},
+                                                        {parts.activations, "activations"}};
+  std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> words;
+  for (const auto& [count, name] : named)
+    if (count > 0) words.push_back(fmt::format("{} {}", name, bytes(count)));
+  std::string text = fmt::format("a step of this recipe needs {} a rank: {}", bytes(parts.total()), join(words, ", "));
+  auto ways = ways_out_of_memory(entry, job);
+  if (ways.empty()) return text + "; nothing that keeps the losses the same would need much less";
+  text += "\nways out, cheapest first:";
+  for (const auto& way : ways) text += fmt::format("\n  {}  (saves {}; {})", way.change, bytes(way.saved_bytes), way.price);
+  return text;
+}
+
+}  // namespace runner

@@ -1,0 +1,61 @@
+// The advice after running out of memory: the parts, and only those ways out that help.
+#include "runner/selection/memory_advice.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/selection/plan.hpp"
+
+using namespace runner;
+
+namespace {
+
+Plan plan(const std::string& strategy, int ranks, int64_t micro_batch_size, int64_t vocab = 256) {
+  Recipe recipe;
+  recipe.model.name = "gpt";
+  recipe.model.n_layers = 4;
+  recipe.model.dim = 256;
+  recipe.model.n_heads = 4;
+  recipe.model.max_seq_len = 256;
+  recipe.data.format = "text";
+  recipe.strategy.name = strategy;
+  recipe.train.max_steps = 1;
+  recipe.train.global_batch_size = 8 * ranks;
+  recipe.train.micro_batch_size = micro_batch_size;
+  Topology topology;
+  topology.devices_per_node = ranks;
+  topology.cores = 8;
+  return make_plan(recipe, topology, vocab);
+}
+
+std::vector<std::string> changes(const Plan& plan) {
+  std::vector<std::string> list;
+  for (const auto& way : ways_out_of_memory(*plan.entry, plan.job)) list.push_back(way.change);
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("the advice names the parts, the largest first, and the ways out, the cheapest first") {
+  auto ddp = plan("ddp", 2, 8);
+  CHECK(memory_advice(*ddp.entry, ddp.job) ==
+        "a step of this recipe needs 189.7 MiB a rank: activations 139.5 MiB, optimizer state 25.1 MiB, parameters 12.6 MiB, gradients "
+        "12.6 MiB\n"
+        "ways out, cheapest first:\n"
+        "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays, in more and smaller pieces)\n"
+        "  strategy = \"fsdp\"  (saves 27.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
+        "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more compute)");
+}
+
+TEST_CASE("a way out is named only where it is open and saves something") {
+  CHECK(changes(plan("single", 1, 8)) == std::vector<std::string>{"train.micro_batch_size = 4", "activation_checkpointing = \"all\""});
+  // Parameters outweigh everything: sharding helps most.
+  auto wide = plan("ddp", 4, 1, 50'000);
+  CHECK(changes(wide) == std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\""});
+  // Logits outweigh everything.
+  auto logits = plan("single", 1, 8, 50'000);
+  CHECK(changes(logits).at(0) == "model.loss_chunk_tokens = 256");
+  auto last = plan("fsdp", 2, 1);
+  last.job.recompute = {false, true, true, true, true, false};
+  CHECK(changes(last).empty());
+  CHECK(memory_advice(*last.entry, last.job).ends_with("; nothing that keeps the losses the same would need much less"));
+}
