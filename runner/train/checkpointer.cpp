@@ -61,7 +61,7 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
   snapshot->step = step;
   snapshot->state = state;
   snapshot->begun = steady_seconds();
-  for (const auto& tensor : strategy.state()) {
+  for (const auto& tensor : strategy.state_to_save()) {
     int64_t count = tensor.write_end - tensor.write_begin;
     if (count == 0) continue;
     auto host = tensor.local.narrow(0, tensor.write_begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);

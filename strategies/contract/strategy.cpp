@@ -200,6 +200,29 @@ std::vector<StateTensor> Strategy::state() {
   return list;
 }
 
+std::vector<StateTensor> Strategy::state_to_save() {
+  auto mine = state();
+  if (!saves_whole()) return mine;
+  torch::NoGradGuard no_grad;
+  std::vector<StateTensor> whole;
+  std::vector<std::string> kinds{"param/"};
+  for (const auto& name : optimizer_.config().state_names()) kinds.push_back("optimizer/" + name + "/");
+  for (const auto* spec : model_.spec.parameters())
+    for (const auto& kind : kinds) {
+      auto full = torch::zeros({spec->numel()}, scalar_type(job_.precision.parameter));
+      for (const auto& piece : mine) {
+        int64_t count = piece.write_end - piece.write_begin;
+        if (piece.name == kind + spec->name && count > 0)
+          full.narrow(0, piece.offset + piece.write_begin, count).copy_(piece.local.narrow(0, piece.write_begin, count));
+      }
+      // Every element is some rank's: a sum of bytes and zeros is exact whatever the dtype.
+      std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};
+      if (world_.size > 1) world_.control->reduce(bytes, {.rootRank = 0})->wait();
+      if (world_.rank == 0) whole.push_back({kind + spec->name, spec->shape, 0, full, 0, spec->numel()});
+    }
+  return whole;
+}
+
 nlohmann::json Strategy::scalars() const {
   return {{"optimizer_steps", optimizer_.steps()}, {"loss_scaler", scaler_.state()}};
 }

@@ -82,6 +82,9 @@ class Strategy {
   /// Lists the training state; the trainer saves and loads through it. Loading writes into `local` and then calls state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
+  /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on rank 0 in host
+  /// memory and nothing on the others. Collective then.
+  std::vector<StateTensor> state_to_save();
   /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
   nlohmann::json scalars() const;
   void load_scalars(const nlohmann::json& scalars);
@@ -118,6 +121,9 @@ class Strategy {
   virtual void after_update() = 0;
   /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const { return {0, parameter.value.numel()}; }
+
+  /// Whether checkpoints are one file of whole tensors (state_dict_type = "full") instead of each rank's own.
+  virtual bool saves_whole() const { return false; }
 
   // ---- for derived classes
   /// Registers a local tensor with the optimizer. Order = order of finish_gradients().

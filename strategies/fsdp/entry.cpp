@@ -43,8 +43,7 @@ std::vector<OptionSpec> fsdp_options() {
       {"mixed_precision", Type::table, nullptr, {}, {},
        "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param from `precision`, reduce in float32."},
       {"state_dict_type", Type::choice, "sharded", {"sharded", "full"}, {},
-       "Checkpoint files: each rank writes its shards (\"full\" is refused: any strategy loads them, and `runner export` writes whole "
-       "tensors)."},
+       "Checkpoint files: each rank writes its shards, or rank 0 all of it. Both load under any strategy and number of ranks."},
       {"reduce_every_micro_batch", Type::boolean, false, {}, {},
        "With accumulation: reduce after each micro-batch, which keeps gradients sharded, instead of once (the same sum, less memory, "
        "more traffic)."},
@@ -123,9 +122,6 @@ Entry fsdp_entry() {
                    {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native}};
   entry.options = fsdp_options();
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
-    if (job.options.value("state_dict_type", "sharded") == "full")
-      return "state_dict_type = \"full\" is not built yet; \"sharded\" checkpoints load under any strategy and number of ranks, and "
-             "`runner export` writes whole tensors";
     int group = hybrid_group(job);
     if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD" && (group < 1 || job.world_size % group != 0)) {
       std::string works;

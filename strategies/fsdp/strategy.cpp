@@ -117,6 +117,8 @@ class Fsdp : public Strategy {
     }
   }
 
+  bool saves_whole() const override { return job_.options.value("state_dict_type", "sharded") == "full"; }
+
   /// Replicas share the writing of what they hold in common.
   std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
     int64_t n = parameter.value.numel();

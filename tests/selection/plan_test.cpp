@@ -112,8 +112,6 @@ TEST_CASE("what contradicts is refused") {
   r.strategy.name = "fsdp";
   r.strategy.options = {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 3}};
   CHECK(refusal(r, cpus(4)) == "HYBRID_SHARD cannot cut 4 ranks into groups of 3; hybrid_group_size may be 1, 2, 4");
-  r.strategy.options = {{"state_dict_type", "full"}};
-  CHECK(refusal(r, cpus(4)).starts_with("state_dict_type = \"full\" is not built yet"));
   r = recipe();
   r.activation_checkpointing.mode = "named";
   r.activation_checkpointing.blocks = {"blocks.7"};

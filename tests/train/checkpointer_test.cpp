@@ -33,6 +33,7 @@ const std::vector<Form>& forms() {
                                          {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 3},
                                          {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}, 2},
                                          {"fsdp", {{"sharding_strategy", "NO_SHARD"}}, 2},
+                                         {"fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"state_dict_type", "full"}}, 3},
                                          {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}, {"auto_wrap_policy", "none"}}, 4}};
   return list;
 }
@@ -96,6 +97,25 @@ TEST_CASE("what any strategy on N ranks saved, any other on M ranks loads bit fo
       CHECK(load(tiny(to), checkpoints[0]) == saved);
     }
   }
+}
+
+TEST_CASE("state_dict_type = full puts everything into one file, of rank 0") {
+  at::set_num_threads(1);
+  auto data_bytes = [](nlohmann::json type) {
+    Folder folder;
+    train_and_save(tiny({"fsdp", {{"state_dict_type", type}}, 3}), folder.path, false);
+    std::vector<uint64_t> sizes;
+    for (int rank = 0; rank < 3; ++rank) {
+      auto file = list_checkpoints(folder.path).at(0) / fmt::format("rank-{:05d}.safetensors", rank);
+      sizes.push_back(fs::exists(file) ? fs::file_size(file) : 0);
+    }
+    return sizes;
+  };
+  auto sharded = data_bytes("sharded"), full = data_bytes("full");
+  CHECK(sharded[1] > 10'000);
+  CHECK(full[0] > sharded[0] + sharded[1]);
+  CHECK(full[1] < 200);
+  CHECK(full[2] < 200);
 }
 
 TEST_CASE("a sharded rank reads only its own bytes") {
