@@ -1,6 +1,7 @@
 #include "strategies/contract/initialize.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numbers>
 
@@ -14,15 +15,58 @@ uint64_t name_key(int64_t seed, const std::string& name) {
 
 namespace {
 
-/// The two normal deviates of pair `index` under `key`.
-std::pair<float, float> normal_pair(uint64_t key, uint64_t index) {
-  uint64_t bits = mix64(key + index * 0x9e3779b97f4a7c15ull);
-  // 24 bits each, centred in their cells: never 0, so the logarithm is finite.
-  float u = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
-  float v = (static_cast<float>((bits >> 8) & 0xffffff) + 0.5f) * 0x1p-24f;
-  float radius = std::sqrt(-2.0f * std::log(u));
-  float angle = 2.0f * std::numbers::pi_v<float> * v;
-  return {radius * std::cos(angle), radius * std::sin(angle)};
+// Logarithm, sine and cosine are polynomials (Cephes' single-precision ones, about 1 ulp) in plain IEEE operations: the compiler may
+// use vectors, and every machine and C library gives the same weights.
+
+/// Natural logarithm of a normal float above 0.
+inline float log_of(float x) {
+  constexpr int32_t sqrt_half = 0x3f3504f3;
+  int32_t shifted = std::bit_cast<int32_t>(x) - sqrt_half;
+  auto exponent = static_cast<float>(shifted >> 23);
+  float f = std::bit_cast<float>((shifted & 0x7fffff) + sqrt_half) - 1.0f;  // of the mantissa in [sqrt(1/2), sqrt(2))
+  float z = f * f;
+  float y = 7.0376836292e-2f * f - 1.1514610310e-1f;
+  y = y * f + 1.1676998740e-1f;
+  y = y * f - 1.2420140846e-1f;
+  y = y * f + 1.4249322787e-1f;
+  y = y * f - 1.6668057665e-1f;
+  y = y * f + 2.0000714765e-1f;
+  y = y * f - 2.4999993993e-1f;
+  y = y * f + 3.3333331174e-1f;
+  return f + (y * f * z - 2.12194440e-4f * exponent - 0.5f * z) + 0.693359375f * exponent;
+}
+
+struct Direction {
+  float cosine, sine;
+};
+/// Of the angle 2 pi `turn`, turn in [0, 1].
+inline Direction direction_of(float turn) {
+  auto quarter = static_cast<int32_t>(turn * 4.0f + 0.5f);
+  float r = (turn * 4.0f - static_cast<float>(quarter)) * (std::numbers::pi_v<float> / 2);
+  float z = r * r;
+  float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
+  float cosine = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+  float x = quarter & 1 ? sine : cosine, y = quarter & 1 ? cosine : sine;
+  return {(quarter + 1) & 2 ? -x : x, quarter & 2 ? -y : y};
+}
+
+constexpr size_t pairs_at_once = 256;
+
+/// The normal deviates of pairs [first, first + pairs_at_once): two after one another for each pair (Box and Muller 1958).
+void draw_pairs(uint64_t key, uint64_t first, float* out) {
+  float u[pairs_at_once], v[pairs_at_once];
+  for (size_t i = 0; i < pairs_at_once; ++i) {
+    uint64_t bits = mix64(key + (first + i) * 0x9e3779b97f4a7c15ull);
+    // 24 bits each, centred in their cells: never 0, so the logarithm is finite.
+    u[i] = (static_cast<float>(static_cast<int32_t>(bits >> 40)) + 0.5f) * 0x1p-24f;
+    v[i] = (static_cast<float>(static_cast<int32_t>((bits >> 8) & 0xffffff)) + 0.5f) * 0x1p-24f;
+  }
+  for (size_t i = 0; i < pairs_at_once; ++i) {
+    float radius = std::sqrt(-2.0f * log_of(u[i]));
+    auto [cosine, sine] = direction_of(v[i]);
+    out[2 * i] = radius * cosine;
+    out[2 * i + 1] = radius * sine;
+  }
 }
 
 }  // namespace
@@ -34,16 +78,13 @@ void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offs
   }
   uint64_t key = name_key(seed, parameter.name);
   auto std_deviation = static_cast<float>(parameter.init.std);
-  auto begin = static_cast<uint64_t>(offset);
-  for (size_t i = 0; i < out.size();) {
-    uint64_t element = begin + i;
-    auto [even, odd] = normal_pair(key, element / 2);
-    if (element % 2 == 0) {
-      out[i++] = even * std_deviation;
-      if (i < out.size()) out[i++] = odd * std_deviation;
-    } else {
-      out[i++] = odd * std_deviation;
-    }
+  float drawn[2 * pairs_at_once];
+  for (size_t done = 0; done < out.size();) {
+    uint64_t element = static_cast<uint64_t>(offset) + done;
+    draw_pairs(key, element / 2, drawn);
+    size_t skipped = element % 2, count = std::min(out.size() - done, 2 * pairs_at_once - skipped);
+    for (size_t i = 0; i < count; ++i) out[done + i] = drawn[skipped + i] * std_deviation;
+    done += count;
   }
 }
 

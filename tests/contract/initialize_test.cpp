@@ -1,9 +1,11 @@
-// Initial values depend on seed, name and position only.
+// Initial values depend on seed, name and position only, and are the same bits everywhere.
 #include "strategies/contract/initialize.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <bit>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 using namespace runner;
@@ -41,4 +43,23 @@ TEST_CASE("values are normal with the asked deviation") {
   CHECK_THAT(mean / n, Catch::Matchers::WithinAbs(0.0, 2e-4));
   CHECK_THAT(std::sqrt(variance), Catch::Matchers::WithinRel(0.02, 5e-3));
   CHECK_THAT(fourth / n / (variance * variance), Catch::Matchers::WithinRel(3.0, 2e-2));  // kurtosis
+}
+
+TEST_CASE("values are Box and Muller's of the drawn bits, to a few units in the last place") {
+  auto sample = values("w", 5, 0, 1 << 14);
+  uint64_t key = name_key(5, "w");
+  for (size_t pair = 0; pair < sample.size() / 2; ++pair) {
+    uint64_t bits = mix64(key + pair * 0x9e3779b97f4a7c15ull);
+    double u = (static_cast<double>(bits >> 40) + 0.5) * 0x1p-24, v = (static_cast<double>((bits >> 8) & 0xffffff) + 0.5) * 0x1p-24;
+    double radius = 0.02 * std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
+    CHECK_THAT(sample[2 * pair], Catch::Matchers::WithinAbs(radius * std::cos(angle), 2e-8));
+    CHECK_THAT(sample[2 * pair + 1], Catch::Matchers::WithinAbs(radius * std::sin(angle), 2e-8));
+  }
+}
+
+TEST_CASE("the bits of weights are frozen") {
+  auto sample = values("blocks.0.attention.qkv.weight", 1234, 12'345, 4);
+  std::vector<uint32_t> bits;
+  for (float value : sample) bits.push_back(std::bit_cast<uint32_t>(value));
+  CHECK(bits == std::vector<uint32_t>{0xbbe910a1, 0xbb51af00, 0xbc06c9d6, 0xbab098dd});
 }
