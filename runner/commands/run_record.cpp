@@ -1,5 +1,6 @@
 #include "runner/commands/run_record.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -58,6 +59,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       started_(started) {
   if (options.resume_run.empty()) {
     run_ = ledger_.begin_run(new_run(home, recipe, plan, options));
+    ledger_.annotate(run_, "predicted", {{"memory_bytes_per_rank", plan.memory_bytes()}});
   } else {
     run_ = options.resume_run;
     ledger_.reopen_run(run_);
@@ -165,11 +167,13 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
 
 void RunRecord::finish(const Outcome& outcome) {
   progress_.reset();
-  auto measured = result(outcome);
+  auto printed = result(outcome), measured = printed;
+  for (const auto& [rank, bytes] : peak_bytes_)
+    measured["memory_bytes_per_rank"] = std::max<int64_t>(bytes, measured.value("memory_bytes_per_rank", int64_t{0}));
   ledger_.annotate(run_, "measured", measured);
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code), outcome.first_cause);
   ledger_.flush();
-  if (options_.json) std::printf("%s\n", measured.dump().c_str());
+  if (options_.json) std::printf("%s\n", printed.dump().c_str());
   summarize(outcome);
 }
 

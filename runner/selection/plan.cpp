@@ -174,6 +174,16 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   return plan;
 }
 
+int64_t Plan::snapshot_bytes() const {
+  // The last step's checkpoint has no step beside it.
+  const auto& checkpoint = recipe.checkpoint;
+  bool beside_steps = checkpoint.async && checkpoint.every_n_steps.value_or(0) > 0;
+  if (job.cuda || !beside_steps || recipe.run.fast_dev_run > 0) return 0;
+  int64_t state = model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
+  bool whole = recipe.strategy.options.value("state_dict_type", "sharded") == "full";
+  return whole ? state : state / job.world_size;
+}
+
 nlohmann::json Plan::to_json() const {
   nlohmann::json traffic_list = nlohmann::json::array();
   for (const auto& part : traffic)
@@ -188,14 +198,15 @@ nlohmann::json Plan::to_json() const {
           {"accumulation", job.accumulation},
           {"precision", recipe.precision.mode},
           {"parameters", model->parameter_count()},
-          {"memory_bytes_per_rank", memory.total()},
+          {"memory_bytes_per_rank", memory_bytes()},
           {"memory_parts",
            {{"parameters", memory.parameters},
             {"gradients", memory.gradients},
             {"optimizer", memory.optimizer},
             {"gathered", memory.gathered},
             {"communication", memory.communication},
-            {"activations", memory.activations}}},
+            {"activations", memory.activations},
+            {"snapshot", snapshot_bytes()}}},
           {"between_steps_bytes_per_rank", memory.between_steps},
           {"traffic", traffic_list}};
 }

@@ -34,6 +34,10 @@ struct Plan {
   std::vector<Traffic> traffic;
   int64_t vocab_size = 0, seq_len = 0;
 
+  /// Tensor bytes of the device that one rank takes at most: the step's peak, and on CPU the snapshot that a checkpoint is written from
+  /// while steps go on.
+  int64_t memory_bytes() const { return memory.total() + snapshot_bytes(); }
+  int64_t snapshot_bytes() const;
   nlohmann::json to_json() const;
 };
 

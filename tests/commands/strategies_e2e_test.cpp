@@ -63,3 +63,20 @@ TEST_CASE("every smallest recipe trains", "[e2e]") {
     CHECK(result.json().at("final_loss").get<double>() < 6.0);
   }
 }
+
+TEST_CASE("what a plan predicts of memory is what a run measures, within 3 percent", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  for (std::string strategy : {"single", "ddp", "fsdp"})
+    for (std::string checkpoint : {"every_n_steps=4", "save_at_end=true"}) {
+      INFO(strategy << " " << checkpoint);
+      auto result = place.run({"run", "tiny.toml", "--set", "strategy=" + strategy, "--set", "devices=" + std::string(strategy == "single" ? "1" : "2"),
+                               "--set", "model.dim=128", "--set", "model.n_layers=3", "--set", "model.max_seq_len=64", "--set", "model.dropout=0",
+                               "--set", "checkpoint." + checkpoint});
+      INFO(result.err);
+      REQUIRE(result.code == 0);
+      auto row = place.run({"show", "last", "--json"}).json();
+      auto bytes = [&](const char* kind) { return row.at(kind).at("memory_bytes_per_rank").get<double>(); };
+      CHECK_THAT(bytes("predicted"), Catch::Matchers::WithinRel(bytes("measured"), 0.03));
+    }
+}
