@@ -71,7 +71,7 @@ TEST_CASE("what a plan predicts of memory is what a run measures, within 3 perce
     for (std::string checkpoint : {"every_n_steps=4", "save_at_end=true"}) {
       INFO(strategy << " " << checkpoint);
       auto result = place.run({"run", "tiny.toml", "--set", "strategy=" + strategy, "--set", "devices=" + std::string(strategy == "single" ? "1" : "2"),
-                               "--set", "model.dim=128", "--set", "model.n_layers=3", "--set", "model.max_seq_len=64", "--set", "model.dropout=0",
+                               "--set", "model.dim=128", "--set", "model.n_layers=3", "--set", "model.max_seq_len=64",
                                "--set", "checkpoint." + checkpoint});
       INFO(result.err);
       REQUIRE(result.code == 0);

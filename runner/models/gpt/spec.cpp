@@ -24,7 +24,7 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
   return parameters;
 }
 
-/// Backward's high points, in its order: the feed-forward's two projections, attention, its input projection, the first norm.
+/// Backward's high points, in its order: the feed-forward's second projection, GELU, first projection, attention, its input projection, the first norm.
 void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)), saved = block.saved.compute_elements_per_token;
   int64_t down = elements_of(block.parameters, {".mlp.down.weight", ".mlp.down.bias"});
@@ -35,6 +35,7 @@ void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) 
   auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
   attention.arrived = down + up + middle;
   block.backward_moments = {{.compute_elements_per_token = saved + d + h, .arriving = down, .released_per_token = h},
+                            {.compute_elements_per_token = saved + d + h, .arrived = down},
                             {.compute_elements_per_token = saved - h + 2 * d, .arrived = down, .arriving = up, .released_per_token = d + h},
                             attention,
                             {.compute_elements_per_token = 7 * d, .arrived = down + up + middle, .arriving = qkv, .released_per_token = d},
