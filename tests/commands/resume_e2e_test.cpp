@@ -51,6 +51,14 @@ End undisturbed() {
   return {result.json().at("final_loss"), final_state(result.json().at("run_dir"))};
 }
 
+std::vector<pid_t> children_of(pid_t pid) {
+  auto task = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children";
+  std::istringstream text(slurp(task));
+  std::vector<pid_t> children;
+  for (pid_t child; text >> child;) children.push_back(child);
+  return children;
+}
+
 void check_end(const Workplace& place, const CommandResult& result, const End& expected) {
   INFO(result.err);
   REQUIRE(result.code == 0);
@@ -80,6 +88,33 @@ TEST_CASE("killed with -9 at random moments ten times, a resumed run ends bit-eq
       CHECK(status == "lost");
       check_end(place, place.run({"resume", "last", "--json"}), expected);
     }
+  }
+}
+
+TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; with max_restarts it goes on bit-equal", "[e2e]") {
+  End expected = undisturbed();
+  for (std::string restarts : {"0", "1"}) {
+    Workplace place;
+    write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
+    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40", "--set", "train.max_restarts=" + restarts});
+    REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 30));
+    auto workers = children_of(pid);
+    REQUIRE(workers.size() == 2);
+    auto killed = std::chrono::steady_clock::now();
+    ::kill(workers[1], SIGKILL);
+    auto result = place.finish(pid);
+    auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - killed).count();
+    INFO(result.err);
+    if (restarts == "0") {
+      CHECK(result.code == 1);
+      CHECK(seconds < 10);
+      CHECK(result.err.find("rank 1 was killed by signal 9 (SIGKILL)") != std::string::npos);
+      result = place.run({"resume", "--json"});
+    } else {
+      CHECK(result.err.find("restart 1: ") != std::string::npos);
+      CHECK(place.run({"show", "last", "--json"}).json().at("attempts").size() == 2);
+    }
+    check_end(place, result, expected);
   }
 }
 

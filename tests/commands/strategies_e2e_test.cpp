@@ -48,6 +48,28 @@ TEST_CASE("single, ddp and fsdp follow one curve as processes, over shared memor
       }
 }
 
+TEST_CASE("every sharding follows single as processes, with accumulation, clipping and recomputation", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto backend = GENERATE(as<std::string>(), "shm", "gloo");
+  auto ranks = GENERATE(2, 4);
+  std::vector<std::string> common = {"model={name=\"llama\",n_layers=2,dim=32,n_heads=2,max_seq_len=32,dropout=0.0}",
+                                     "train.micro_batch_size=1", "train.gradient_clip_val=0.5", "activation_checkpointing=all"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return more;
+  };
+  auto single = train(place, with({"strategy=single", "devices=1"}));
+  for (std::string sharding : {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"}) {
+    INFO(sharding << " on " << ranks << " over " << backend);
+    std::string strategy = "strategy={name=\"fsdp\",sharding_strategy=\"" + sharding + "\"" +
+                           (sharding == "HYBRID_SHARD" ? ",hybrid_group_size=2}" : "}");
+    auto curve = train(place, with({strategy, "devices=" + std::to_string(ranks), "devices.process_group_backend=" + backend}));
+    REQUIRE(curve.size() == single.size());
+    for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], Catch::Matchers::WithinRel(single[i], 1e-5));
+  }
+}
+
 TEST_CASE("every smallest recipe trains", "[e2e]") {
   std::vector<fs::path> recipes;
   for (const auto& file : fs::directory_iterator(RUNNER_SOURCE_DIR "/recipes/strategies"))
