@@ -42,14 +42,16 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 }
 
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec) {
-  return family_named(model.name).hf_names(spec);
+  std::vector<HfTensor> names;
+  for (const auto* parameter : spec.parameters()) names.push_back(family_named(model.name).hf_tensor(parameter->name));
+  return names;
 }
 
 bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
   std::string_view name = tensor_name;
   for (std::string_view prefix : {"transformer.", "model."})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  return family_named(model.name).hf_ignorable(model, std::string(name));
+  return family_named(model.name).hf_ignorable(std::string(name)) || (model.tie_embeddings && name == "lm_head.weight");
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {

@@ -71,6 +71,17 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
   }
 }
 
+void Strategy::place_whole_copy() {
+  auto options = torch::dtype(scalar_type(job_.precision.parameter)).device(world_.device);
+  auto specs = model_.spec.parameters();
+  for (size_t slot = 0; slot < specs.size(); ++slot) {
+    auto value = torch::empty({specs[slot]->numel()}, options);
+    fill(slot, 0, value);
+    add_local(slot, 0, value);
+    model_.slots[slot] = value.view(specs[slot]->shape).requires_grad_(true);
+  }
+}
+
 torch::Tensor Strategy::forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
   Block& block = *model_.blocks[index];
   bool again = index < job_.recompute.size() && job_.recompute[index] && torch::GradMode::is_enabled() && x.defined();

@@ -126,6 +126,8 @@ class Strategy {
   virtual bool saves_whole() const { return false; }
 
   // ---- for derived classes
+  /// Every parameter as a leaf tensor of its own on the device, filled and registered.
+  void place_whole_copy();
   /// Registers a local tensor with the optimizer. Order = order of finish_gradients().
   void add_local(size_t slot, int64_t offset, const torch::Tensor& value);
   /// Fills a 1-d tensor with elements [offset, ...) of a parameter, through `source`, in bounded pieces.

@@ -40,14 +40,7 @@ class Ddp : public Strategy {
   using Strategy::Strategy;
 
   void module_to_device() override {
-    auto options = torch::dtype(scalar_type(job_.precision.parameter)).device(world_.device);
-    auto specs = model_.spec.parameters();
-    for (size_t slot = 0; slot < specs.size(); ++slot) {
-      auto value = torch::empty({specs[slot]->numel()}, options);
-      fill(slot, 0, value);
-      add_local(slot, 0, value);
-      model_.slots[slot] = value.view(specs[slot]->shape).requires_grad_(true);
-    }
+    place_whole_copy();
     if (world_.size > 1) make_reducer();
   }
 

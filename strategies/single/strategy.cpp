@@ -10,16 +10,7 @@ class Single : public Strategy {
  public:
   using Strategy::Strategy;
 
-  void module_to_device() override {
-    auto options = torch::dtype(scalar_type(job_.precision.parameter)).device(world_.device);
-    auto specs = model_.spec.parameters();
-    for (size_t slot = 0; slot < specs.size(); ++slot) {
-      auto value = torch::empty({specs[slot]->numel()}, options);
-      fill(slot, 0, value);
-      add_local(slot, 0, value);
-      model_.slots[slot] = value.view(specs[slot]->shape).requires_grad_(true);
-    }
-  }
+  void module_to_device() override { place_whole_copy(); }
 
  protected:
   void begin_micro_batch(bool) override {}

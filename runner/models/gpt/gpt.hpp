@@ -7,8 +7,8 @@ namespace runner::gpt {
 int64_t hidden_dim(const Recipe::Model& model);
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
 
-std::vector<HfTensor> hf_names(const ModelSpec& spec);
-bool hf_ignorable(const Recipe::Model& model, const std::string& name);
+HfTensor hf_tensor(const std::string& name);
+bool hf_ignorable(const std::string& name);
 Recipe::Model model_from_hf_config(const nlohmann::json& config);
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);
 

@@ -20,6 +20,8 @@ constexpr BlockName block_names[] = {
     {"mlp_norm", "ln_2", false},       {"mlp.up", "mlp.c_fc", true},           {"mlp.down", "mlp.c_proj", true},
 };
 
+}  // namespace
+
 HfTensor hf_tensor(const std::string& name) {
   auto inside = [](std::string theirs, bool transposed = false) {
     return HfTensor{"transformer." + theirs, theirs, transposed};
@@ -38,17 +40,9 @@ HfTensor hf_tensor(const std::string& name) {
   return {};
 }
 
-}  // namespace
-
-std::vector<HfTensor> hf_names(const ModelSpec& spec) {
-  std::vector<HfTensor> names;
-  for (const auto* parameter : spec.parameters()) names.push_back(hf_tensor(parameter->name));
-  return names;
-}
-
-bool hf_ignorable(const Recipe::Model& model, const std::string& name) {
+bool hf_ignorable(const std::string& name) {
   static const std::regex causal_mask(R"(h\.\d+\.attn\.(bias|masked_bias))");
-  return std::regex_match(name, causal_mask) || (model.tie_embeddings && name == "lm_head.weight");
+  return std::regex_match(name, causal_mask);
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {

@@ -94,6 +94,6 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 namespace runner {
 
 const Family gpt_family = {
-    "gpt", "gpt2", gpt::make_spec, gpt::hf_names, gpt::hf_ignorable, gpt::model_from_hf_config, gpt::hf_config};
+    "gpt", "gpt2", gpt::make_spec, gpt::hf_tensor, gpt::hf_ignorable, gpt::model_from_hf_config, gpt::hf_config};
 
 }  // namespace runner

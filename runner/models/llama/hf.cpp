@@ -22,19 +22,6 @@ constexpr BlockName block_names[] = {
     {"mlp.w2", "mlp.down_proj"},
 };
 
-HfTensor hf_tensor(const std::string& name) {
-  auto inside = [](std::string theirs) { return HfTensor{"model." + theirs, theirs, false}; };
-  if (name == "embedding.tokens.weight") return inside("embed_tokens.weight");
-  if (name == "head.norm.weight") return inside("norm.weight");
-  if (name == "head.weight") return {"lm_head.weight", "", false};
-  auto parts = split(name, '.');
-  for (const auto& entry : block_names)
-    if (name == fmt::format("blocks.{}.{}.weight", parts[1], entry.ours))
-      return inside(fmt::format("layers.{}.{}.weight", parts[1], entry.theirs));
-  RUNNER_CHECK(false, "`{}` is no parameter of llama", name);
-  return {};
-}
-
 /// Rotary settings stand at the top (rope_theta, rope_scaling) up to transformers 4, in `rope_parameters` from 5 on.
 void read_rope(const HfConfigReader& config, Recipe::Model& model) {
   bool nested = config.has("rope_parameters");
@@ -52,15 +39,22 @@ void read_rope(const HfConfigReader& config, Recipe::Model& model) {
 
 }  // namespace
 
-std::vector<HfTensor> hf_names(const ModelSpec& spec) {
-  std::vector<HfTensor> names;
-  for (const auto* parameter : spec.parameters()) names.push_back(hf_tensor(parameter->name));
-  return names;
+HfTensor hf_tensor(const std::string& name) {
+  auto inside = [](std::string theirs) { return HfTensor{"model." + theirs, theirs, false}; };
+  if (name == "embedding.tokens.weight") return inside("embed_tokens.weight");
+  if (name == "head.norm.weight") return inside("norm.weight");
+  if (name == "head.weight") return {"lm_head.weight", "", false};
+  auto parts = split(name, '.');
+  for (const auto& entry : block_names)
+    if (name == fmt::format("blocks.{}.{}.weight", parts[1], entry.ours))
+      return inside(fmt::format("layers.{}.{}.weight", parts[1], entry.theirs));
+  RUNNER_CHECK(false, "`{}` is no parameter of llama", name);
+  return {};
 }
 
-bool hf_ignorable(const Recipe::Model& model, const std::string& name) {
+bool hf_ignorable(const std::string& name) {
   static const std::regex frequencies(R"(layers\.\d+\.self_attn\.rotary_emb\.inv_freq)");
-  return std::regex_match(name, frequencies) || (model.tie_embeddings && name == "lm_head.weight");
+  return std::regex_match(name, frequencies);
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {

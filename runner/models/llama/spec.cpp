@@ -121,7 +121,7 @@ std::vector<double> rope_frequencies(const Recipe::Model& model) {
 namespace runner {
 
 const Family llama_family = {
-    "llama",         "llama", llama::make_spec, llama::hf_names, llama::hf_ignorable, llama::model_from_hf_config,
+    "llama",         "llama", llama::make_spec, llama::hf_tensor, llama::hf_ignorable, llama::model_from_hf_config,
     llama::hf_config};
 
 }  // namespace runner
