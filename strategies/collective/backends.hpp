@@ -9,13 +9,15 @@
 
 namespace runner {
 
-/// Wraps a backend so that c10d's own classes (Reducer ...) accept it for tensors on `device`.
-ProcessGroup wrap_backend(const c10::intrusive_ptr<c10d::Store>& store, c10::intrusive_ptr<c10d::Backend> backend, at::DeviceType device,
-                          c10d::ProcessGroup::BackendType type);
+/// A group that c10d's own classes (Reducer ...) accept for tensors on `device`, which notes every call in `trace` as
+/// one of group `index`.
+ProcessGroup recorded_group(const c10::intrusive_ptr<c10d::Store>& store, c10::intrusive_ptr<c10d::Backend> backend,
+                            at::DeviceType device, c10d::ProcessGroup::BackendType type,
+                            std::shared_ptr<CollectiveTrace> trace, int index);
 
 /// Makes an NCCL backend; set by the CUDA module when it is loaded.
-using NcclMaker = std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                                  std::chrono::milliseconds timeout)>;
+using NcclMaker = std::function<c10::intrusive_ptr<c10d::Backend>(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout)>;
 void register_nccl(NcclMaker maker);
 const NcclMaker& nccl_maker();
 

@@ -1,15 +1,57 @@
-// Kinds of collectives, and how one is described to a person.
+// Kinds of collectives: what one puts on the wire, and how a call of one is described to a person. Torch-free.
 #pragma once
+#include <cstdint>
 #include <string>
-
-#include "strategies/collective/shm_layout.hpp"
+#include <vector>
 
 namespace runner {
 
-enum class Collective : uint32_t { all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, barrier };
+enum class Collective : uint8_t { all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, barrier };
 
-const char* name_of(Collective kind);
-/// "all_reduce #42 (12.3 MiB)".
-std::string describe(const ShmOperation& operation);
+constexpr const char* name_of(Collective kind) {
+  constexpr const char* names[] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
+                                   "reduce_scatter", "all_to_all", "barrier"};
+  return names[static_cast<int>(kind)];
+}
+
+/// "SUM", "MAX" ... of a c10d::ReduceOp::RedOpType.
+constexpr const char* name_of_reduction(uint8_t reduction) {
+  constexpr const char* names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  return reduction < sizeof names / sizeof *names ? names[reduction] : "an unknown operation";
+}
+
+/// Bytes a rank sends when `payload` bytes (the whole tensor: an all_gather's output, a reduce_scatter's input) go
+/// round a ring: all but one of `ranks` parts, twice for an all_reduce. Where the parts cannot be equal, ranks differ
+/// by what an element more or less makes; this is their mean, rounded down. So what all ranks send together is exact,
+/// and the bytes of several calls are those of their summed payload: sum first, round once.
+constexpr int64_t ring_bytes(Collective kind, int64_t payload, int ranks) {
+  int64_t passes = kind == Collective::all_reduce ? 2 : kind == Collective::barrier ? 0 : 1;
+  return passes * payload * (ranks - 1) / ranks;
+}
+
+/// One call, as all ranks of a group must make it. `kind` and `dtype` (of c10) are numbers because ranks compare bytes.
+struct Operation {
+  uint64_t sequence = 0;  ///< counts the calls of a group from 1; 0: none yet
+  uint64_t bytes = 0;     ///< payload
+  Collective kind = Collective::all_reduce;
+  int8_t dtype = 0;       ///< c10::ScalarType
+  uint8_t reduction = 0;  ///< c10d::ReduceOp::RedOpType, where something is reduced
+  uint8_t unused = 0;
+  uint32_t root = 0;  ///< of a broadcast or reduce: rank in the group
+  bool operator==(const Operation&) const = default;
+};
+
+/// "all_reduce #42 (12.3 MiB of float32)", "broadcast #7 (8 B of int64 from rank 2)", "barrier #3".
+std::string describe(const Operation& operation);
+
+/// What one rank (of the world) calls where the others should call the same.
+struct RankOperation {
+  int rank;
+  Operation operation;
+  std::string group = "";  ///< named where groups differ
+};
+/// "ranks diverged: ranks 0-2 are in all_reduce #42 (12.3 MiB of float32), rank 3 in all_gather #42 (1.5 MiB of
+/// float32)".
+std::string describe_divergence(const std::vector<RankOperation>& operations);
 
 }  // namespace runner

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "strategies/collective/operation.hpp"
+
 namespace runner {
 
 namespace {
@@ -64,29 +66,47 @@ void reduce_typed(const std::byte* const* in, int ranks, std::byte* out, int64_t
 }
 
 template <Op op>
-void reduce_op(torch::ScalarType dtype, const std::byte* const* in, int ranks, std::byte* out, int64_t count) {
+Reduction reduction_for(torch::ScalarType dtype) {
   switch (dtype) {
-    case torch::kFloat32: return reduce_typed<op, float>(in, ranks, out, count);
-    case torch::kFloat64: return reduce_typed<op, double>(in, ranks, out, count);
-    case torch::kBFloat16: return reduce_typed<op, c10::BFloat16>(in, ranks, out, count);
-    case torch::kHalf: return reduce_typed<op, c10::Half>(in, ranks, out, count);
-    case torch::kInt64: return reduce_typed<op, int64_t>(in, ranks, out, count);
-    case torch::kInt32: return reduce_typed<op, int32_t>(in, ranks, out, count);
+    case torch::kFloat32:
+      return reduce_typed<op, float>;
+    case torch::kFloat64:
+      return reduce_typed<op, double>;
+    case torch::kBFloat16:
+      return reduce_typed<op, c10::BFloat16>;
+    case torch::kHalf:
+      return reduce_typed<op, c10::Half>;
+    case torch::kInt64:
+      return reduce_typed<op, int64_t>;
+    case torch::kInt32:
+      return reduce_typed<op, int32_t>;
     case torch::kUInt8:
-    case torch::kBool: return reduce_typed<op, uint8_t>(in, ranks, out, count);
-    default: TORCH_CHECK(false, "shared-memory collectives do not reduce dtype ", dtype);
+      return reduce_typed<op, uint8_t>;
+    case torch::kBool:
+      return reduce_typed < op == Op::SUM ? Op::MAX : op == Op::PRODUCT ? Op::MIN : op, uint8_t > ;
+    default:
+      TORCH_CHECK(
+          false,
+          "shared-memory collectives reduce float64, float32, bfloat16, float16, int64, int32, uint8 and bool, not ",
+          c10::getDtypeNames(dtype).first);
   }
 }
 
 }  // namespace
 
-void reduce_buffers(torch::ScalarType dtype, Op operation, const std::byte* const* in, int ranks, std::byte* out, int64_t count) {
+Reduction reduction_of(torch::ScalarType dtype, Op operation) {
   switch (operation) {
-    case Op::SUM: return reduce_op<Op::SUM>(dtype, in, ranks, out, count);
-    case Op::MAX: return reduce_op<Op::MAX>(dtype, in, ranks, out, count);
-    case Op::MIN: return reduce_op<Op::MIN>(dtype, in, ranks, out, count);
-    case Op::PRODUCT: return reduce_op<Op::PRODUCT>(dtype, in, ranks, out, count);
-    default: TORCH_CHECK(false, "shared-memory collectives reduce with SUM, MAX, MIN and PRODUCT only (divide after SUM for a mean)");
+    case Op::SUM:
+      return reduction_for<Op::SUM>(dtype);
+    case Op::MAX:
+      return reduction_for<Op::MAX>(dtype);
+    case Op::MIN:
+      return reduction_for<Op::MIN>(dtype);
+    case Op::PRODUCT:
+      return reduction_for<Op::PRODUCT>(dtype);
+    default:
+      TORCH_CHECK(false, "shared-memory collectives reduce with SUM, MAX, MIN and PRODUCT, not ",
+                  name_of_reduction(operation), operation == Op::AVG ? " (divide after SUM)" : "");
   }
 }
 

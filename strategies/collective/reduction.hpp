@@ -1,8 +1,9 @@
 // Elementwise reductions of several buffers in one fixed order, so that every transport gives the same bits.
 //
-// Sums run over a binary tree: sum(lo, hi) = sum(lo, mid) + sum(mid, hi) with mid = lo + (hi - lo) / 2. Contiguous groups of equal
-// size that halve evenly are subtrees, so reducing inside groups and then between them (HYBRID_SHARD) gives the bits of one
-// reduction over all. 16-bit floats are summed in float32 and rounded once.
+// Sums run over a binary tree: sum(lo, hi) = sum(lo, mid) + sum(mid, hi) with mid = lo + (hi - lo) / 2. Contiguous
+// groups of equal size that halve evenly are subtrees, so reducing inside groups and then between them (HYBRID_SHARD)
+// gives the bits of one reduction over all. 16-bit floats are summed in float32 and rounded once. Of bools SUM is "or",
+// PRODUCT is "and", as in NCCL.
 #pragma once
 #include <torch/torch.h>
 
@@ -10,9 +11,10 @@
 
 namespace runner {
 
-/// out[i] = reduction over r of in[r][i], i < count. `out` may be one of the inputs. Throws c10::Error for an operation or dtype
-/// that is not supported, naming both.
-void reduce_buffers(torch::ScalarType dtype, c10d::ReduceOp::RedOpType operation, const std::byte* const* in, int ranks, std::byte* out,
-                    int64_t count);
+/// out[i] = reduction over r of in[r][i], i < count. `out` may be one of the inputs.
+using Reduction = void (*)(const std::byte* const* in, int ranks, std::byte* out, int64_t count);
+
+/// Throws c10::Error for an operation or dtype that is not supported, naming it and what is.
+Reduction reduction_of(torch::ScalarType dtype, c10d::ReduceOp::RedOpType operation);
 
 }  // namespace runner

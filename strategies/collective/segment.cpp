@@ -1,10 +1,10 @@
 #include <c10/util/Exception.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -35,7 +35,8 @@ uint64_t process_begun(int pid) {
   unsigned long long begun = 0;
   char state = 0;
   if (after_name)
-    std::sscanf(after_name + 2, "%c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &begun);
+    std::sscanf(after_name + 2, "%c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                &state, &begun);
   return state == 'Z' || state == 'X' ? 0 : begun;
 }
 
@@ -44,28 +45,44 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, int milliseconds) {
   ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-void futex_wake_all(std::atomic<uint32_t>& word) { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+/// Tells the core that this is a spin.
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 }  // namespace
 
+SharedSegment::SharedSegment(int flags, int fd, int ranks) : bytes_(shm_segment_bytes(ranks)), ranks_(ranks) {
+  if (ranks > shm_ranks_max)
+    throw usage_error("process_group_backend \"shm\" joins up to {} ranks of a host, not {}; take \"gloo\"",
+                      shm_ranks_max, ranks);
+  void* data = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | flags, fd, 0);
+  if (data == MAP_FAILED)
+    throw environment_error("cannot map the memory that {} ranks share: {}", ranks, std::strerror(errno));
+  data_ = static_cast<std::byte*>(data);
+}
+
 std::shared_ptr<SharedSegment> SharedSegment::map(int fd, int ranks) {
-  size_t bytes = shm_segment_bytes(ranks);
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (data == MAP_FAILED) throw environment_error("cannot map the shared memory of this host's ranks: {}", std::strerror(errno));
-  return std::shared_ptr<SharedSegment>(new SharedSegment(static_cast<std::byte*>(data), bytes, ranks));
+  return std::shared_ptr<SharedSegment>(new SharedSegment(0, fd, ranks));
 }
 
 std::shared_ptr<SharedSegment> SharedSegment::allocate(int ranks) {
-  size_t bytes = shm_segment_bytes(ranks);
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) throw environment_error("cannot map memory for {} ranks: {}", ranks, std::strerror(errno));
-  return std::shared_ptr<SharedSegment>(new SharedSegment(static_cast<std::byte*>(data), bytes, ranks));
+  return std::shared_ptr<SharedSegment>(new SharedSegment(MAP_ANONYMOUS, -1, ranks));
 }
 
 SharedSegment::~SharedSegment() { ::munmap(data_, bytes_); }
 
 std::byte* SharedSegment::area(int index) const {
-  if (index >= shm_areas) throw environment_error("more than {} process groups on one host", shm_areas);
+  if (index >= shm_areas)
+    throw usage_error("process_group_backend \"shm\" has room for {} process groups; take \"gloo\"", shm_areas);
   return data_ + bytes_ / shm_areas * static_cast<size_t>(index);
 }
 
@@ -77,7 +94,8 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, int area, int
       rank_(rank),
       world_ranks_(std::move(world_ranks)),
       timeout_(timeout),
-      // Spinning pays while every rank has a core to itself; otherwise it takes the core from the rank that is waited for.
+      // Spinning pays while every rank has a core to itself; otherwise it takes the core from the rank that is waited
+      // for.
       spins_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 0) {
   area_->ranks[rank_].begun = process_begun(::getpid());
   area_->ranks[rank_].pid = ::getpid();
@@ -87,40 +105,57 @@ std::byte* SegmentGroup::slot(int rank, int half) const {
   return slots_ + (static_cast<size_t>(rank) * 2 + static_cast<size_t>(half)) * shm_chunk_bytes;
 }
 
-void SegmentGroup::fail(const std::string& why) const {
-  area_->aborted = 1;
-  futex_wake_all(area_->generation);
-  TORCH_CHECK_WITH(DistBackendError, false, why);
-}
-
-void SegmentGroup::abort() {
-  area_->aborted = 1;
-  futex_wake_all(area_->generation);
-}
-
-void SegmentGroup::watch_peers(double waited) const {
-  auto doing = describe(area_->ranks[rank_].latest());
-  for (int peer = 0; peer < size(); ++peer) {
-    const auto& other = area_->ranks[peer];
-    int pid = other.pid;
-    if (pid == 0 || pid == ::getpid() || process_begun(pid) == other.begun) continue;
-    fail(fmt::format("rank {} (pid {}) is gone while rank {} waits in {}", world_ranks_[static_cast<size_t>(peer)], pid,
-                     world_ranks_[static_cast<size_t>(rank_)], doing));
+/// The first reason stands. Whoever comes second waits for it to be written, unless its writer died over it.
+void SegmentGroup::set_failure(const std::string& why) const {
+  auto& failure = area_->failure;
+  uint32_t none = ShmFailure::none;
+  if (failure.state.compare_exchange_strong(none, ShmFailure::being_written)) {
+    why.copy(failure.why, sizeof failure.why - 1);
+    failure.state = ShmFailure::written;
   }
-  if (waited * 1000 < static_cast<double>(timeout_.count())) return;
+  futex_wake_all(area_->generation);
+}
+
+void SegmentGroup::throw_failure() const {
+  for (int i = 0; i < 100 && area_->failure.state != ShmFailure::written; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  bool known = area_->failure.state == ShmFailure::written;
+  TORCH_CHECK_WITH(DistBackendError, false, known ? area_->failure.why : "another rank gave up");
+}
+
+void SegmentGroup::abort() { set_failure(fmt::format("rank {} gave up", world_rank(rank_))); }
+
+std::string SegmentGroup::who_is_late() const {
   std::vector<std::string> late;
   for (int peer = 0; peer < size(); ++peer) {
     const auto& other = area_->ranks[peer];
     if (other.pid == 0)
-      late.push_back(fmt::format("rank {} never joined", world_ranks_[static_cast<size_t>(peer)]));
+      late.push_back(fmt::format("rank {} never joined", world_rank(peer)));
     else if (other.latest().sequence < area_->ranks[rank_].latest().sequence)
-      late.push_back(fmt::format("rank {} is still at {}", world_ranks_[static_cast<size_t>(peer)], describe(other.latest())));
+      late.push_back(fmt::format("rank {} is still at {}", world_rank(peer), describe(other.latest())));
   }
-  fail(fmt::format("rank {} waited {} in {}: {}", world_ranks_[static_cast<size_t>(rank_)], format_duration(waited), doing,
-                   late.empty() ? "a rank does not answer" : join(late, "; ")));
+  return late.empty() ? "a rank does not answer" : join(late, "; ");
+}
+
+void SegmentGroup::look_around(uint32_t generation, double waited) const {
+  auto doing = describe(area_->ranks[rank_].latest());
+  std::string why;
+  for (int peer = 0; peer < size() && why.empty(); ++peer) {
+    const auto& other = area_->ranks[peer];
+    int pid = other.pid;
+    if (pid == 0 || pid == ::getpid() || process_begun(pid) == other.begun) continue;
+    why = fmt::format("rank {} (pid {}) is gone while rank {} waits in {}", world_rank(peer), pid, world_rank(rank_),
+                      doing);
+  }
+  if (why.empty() && waited * 1000 >= static_cast<double>(timeout_.count()))
+    why = fmt::format("rank {} waited {} in {}: {}", world_rank(rank_), format_duration(waited), doing, who_is_late());
+  if (why.empty() || came(generation)) return;  // a peer may well come and then go
+  set_failure(why);
+  throw_failure();
 }
 
 void SegmentGroup::barrier() {
+  if (area_->failure.state != ShmFailure::none) throw_failure();
   uint32_t generation = area_->generation.load(std::memory_order_acquire);
   if (area_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(size())) {
     area_->arrived.store(0, std::memory_order_relaxed);
@@ -129,27 +164,29 @@ void SegmentGroup::barrier() {
     return;
   }
   for (int i = 0; i < spins_; ++i) {
-    if (area_->generation.load(std::memory_order_acquire) != generation) return;
-    __builtin_ia32_pause();
+    if (came(generation)) return;
+    relax();
   }
   double begun = steady_seconds();
-  while (area_->generation.load(std::memory_order_acquire) == generation) {
-    if (area_->aborted) TORCH_CHECK_WITH(DistBackendError, false, "another rank gave up while rank ", world_ranks_[static_cast<size_t>(rank_)], " waits in ",
-                                         describe(area_->ranks[rank_].latest()));
+  while (!came(generation)) {
+    if (area_->failure.state != ShmFailure::none) throw_failure();
     futex_wait(area_->generation, generation, 100);
     double waited = steady_seconds() - begun;
-    if (waited > 0.1 && area_->generation.load(std::memory_order_acquire) == generation) watch_peers(waited);
+    if (waited > 0.1 && !came(generation)) look_around(generation, waited);
   }
 }
 
 void SegmentGroup::check_agreement() const {
-  const auto& mine = area_->ranks[rank_].latest();
-  for (int peer = 0; peer < size(); ++peer) {
-    const auto& other = area_->ranks[peer].operations[mine.sequence % 2];
-    if (other.kind == mine.kind && other.bytes == mine.bytes && other.dtype == mine.dtype && other.sequence == mine.sequence) continue;
-    fail(fmt::format("ranks diverged: rank {} is in {}, rank {} in {}", world_ranks_[static_cast<size_t>(rank_)], describe(mine),
-                     world_ranks_[static_cast<size_t>(peer)], describe(other)));
-  }
+  // By parity and not the latest: a peer may have met everybody and be on to its next call.
+  auto parity = area_->ranks[rank_].latest().sequence % 2;
+  std::vector<RankOperation> operations;
+  for (int peer = 0; peer < size(); ++peer)
+    operations.push_back({world_rank(peer), area_->ranks[peer].operations[parity].load()});
+  bool same = std::all_of(operations.begin(), operations.end(),
+                          [&](const auto& other) { return other.operation == operations.front().operation; });
+  if (same) return;
+  set_failure(describe_divergence(operations));
+  throw_failure();
 }
 
 }  // namespace runner

@@ -1,5 +1,5 @@
-// A group's view of the shared segment: barriers that notice dead peers, and staging buffers. Works alike for processes (a memfd)
-// and for threads (process memory).
+// A group's view of the shared segment: barriers that notice dead peers, and staging buffers. Works alike for processes
+// (a memfd) and for threads (process memory).
 #pragma once
 #include <chrono>
 #include <memory>
@@ -19,18 +19,20 @@ class SharedSegment {
   static std::shared_ptr<SharedSegment> allocate(int ranks);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
 
   std::byte* area(int index) const;
   int ranks() const { return ranks_; }
 
  private:
-  SharedSegment(std::byte* data, size_t bytes, int ranks) : data_(data), bytes_(bytes), ranks_(ranks) {}
-  std::byte* data_;
+  SharedSegment(int flags, int fd, int ranks);
   size_t bytes_;
+  std::byte* data_;
   int ranks_;
 };
 
-/// One rank's place in one area.
+/// One rank's place in one area. Every wait ends: by the others' coming, by the timeout, or because a rank of the group
+/// has failed; then this and every later call throws c10::DistBackendError with the reason that the first rank gave.
 class SegmentGroup {
  public:
   /// `world_ranks[i]` is what rank i of the group is called in messages.
@@ -42,17 +44,22 @@ class SegmentGroup {
   std::byte* slot(int rank, int half) const;
 
   /// Says what this rank is doing; checked against the others by the first barrier of a collective.
-  void announce(const ShmOperation& operation) { area_->ranks[rank_].operations[operation.sequence % 2] = operation; }
-  /// Waits for all ranks. Throws c10::DistBackendError when a rank is gone, has given up, or does not come before the timeout.
+  void announce(const Operation& operation) { area_->ranks[rank_].operations[operation.sequence % 2].store(operation); }
+  /// Waits for all ranks.
   void barrier();
   /// After a barrier: throws when another rank announced something else.
   void check_agreement() const;
-  /// Wakes everybody with an error, now and later.
+  /// Fails the group for all its ranks.
   void abort();
 
  private:
-  [[noreturn]] void fail(const std::string& why) const;
-  void watch_peers(double waited) const;
+  int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
+  void set_failure(const std::string& why) const;
+  [[noreturn]] void throw_failure() const;
+  bool came(uint32_t generation) const { return area_->generation.load(std::memory_order_acquire) != generation; }
+  /// What a wait of `waited` seconds for the end of `generation` looks for: peers that are gone, and the timeout.
+  void look_around(uint32_t generation, double waited) const;
+  std::string who_is_late() const;
 
   std::shared_ptr<SharedSegment> segment_;
   ShmArea* area_;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "strategies/collective/completed_work.hpp"
-#include "strategies/collective/reduction.hpp"
 
 namespace runner {
 
@@ -18,14 +17,25 @@ std::byte* bytes_of(const at::Tensor& tensor) {
 }
 
 /// [begin, end) of `count` that `part` of `parts` has.
-std::pair<int64_t, int64_t> share(int64_t count, int part, int parts) { return {count * part / parts, count * (part + 1) / parts}; }
+std::pair<int64_t, int64_t> share(int64_t count, int part, int parts) {
+  return {count * part / parts, count * (part + 1) / parts};
+}
 
 }  // namespace
 
-ShmBackend::ShmBackend(std::unique_ptr<SegmentGroup> group) : Backend(group->rank(), group->size()), group_(std::move(group)) {}
+ShmBackend::ShmBackend(std::unique_ptr<SegmentGroup> group)
+    : Backend(group->rank(), group->size()), group_(std::move(group)) {}
 
-void ShmBackend::begin(Collective kind, int64_t bytes, torch::ScalarType dtype) {
-  group_->announce({++sequence_, static_cast<uint64_t>(bytes), static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype)});
+void ShmBackend::begin(Collective kind, const at::Tensor& payload, int64_t root, c10d::ReduceOp::RedOpType reduction) {
+  bytes_of(payload);  // whoever passes the wrong tensor finds out alone, before the others are told anything
+  Operation operation;
+  operation.sequence = ++sequence_;
+  operation.bytes = payload.nbytes();
+  operation.kind = kind;
+  operation.dtype = static_cast<int8_t>(payload.scalar_type());
+  operation.reduction = static_cast<uint8_t>(reduction);
+  operation.root = static_cast<uint32_t>(root);
+  group_->announce(operation);
   checked_ = false;
 }
 
@@ -35,42 +45,43 @@ void ShmBackend::meet() {
   checked_ = true;
 }
 
-/// This rank reduces its share of `count` elements, in place in its own slot: nobody else reads or writes that share.
-void ShmBackend::reduce_in_slots(torch::ScalarType dtype, c10d::ReduceOp::RedOpType operation, int half, int64_t count, int64_t element) {
-  auto [begin, end] = share(count, rank_, size_);
-  std::vector<const std::byte*> in(static_cast<size_t>(size_));
-  for (int r = 0; r < size_; ++r) in[static_cast<size_t>(r)] = group_->slot(r, half) + begin * element;
-  reduce_buffers(dtype, operation, in.data(), size_, group_->slot(rank_, half) + begin * element, end - begin);
-}
-
-WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
-  auto& tensor = tensors.at(0);
+/// In each chunk a rank reduces its share in place in its own slot: nobody else reads or writes that share of any slot.
+void ShmBackend::reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receives) {
   int64_t element = tensor.element_size(), chunk = static_cast<int64_t>(shm_chunk_bytes) / element;
   auto* data = bytes_of(tensor);
-  begin(Collective::all_reduce, tensor.nbytes(), tensor.scalar_type());
+  std::vector<const std::byte*> in(static_cast<size_t>(size_));
   int64_t done = 0;
   do {
     int64_t count = std::min(chunk, tensor.numel() - done);
     int half = half_ ^= 1;
     std::memcpy(group_->slot(rank_, half), data + done * element, static_cast<size_t>(count * element));
     meet();
-    reduce_in_slots(tensor.scalar_type(), options.reduceOp.op_, half, count, element);
+    auto [begin, end] = share(count, rank_, size_);
+    for (int r = 0; r < size_; ++r) in[static_cast<size_t>(r)] = group_->slot(r, half) + begin * element;
+    reduce(in.data(), size_, group_->slot(rank_, half) + begin * element, end - begin);
     group_->barrier();
-    for (int r = 0; r < size_; ++r) {
+    for (int r = 0; receives && r < size_; ++r) {
       auto [from, to] = share(count, r, size_);
-      std::memcpy(data + (done + from) * element, group_->slot(r, half) + from * element, static_cast<size_t>((to - from) * element));
+      std::memcpy(data + (done + from) * element, group_->slot(r, half) + from * element,
+                  static_cast<size_t>((to - from) * element));
     }
     done += count;
   } while (done < tensor.numel());
+}
+
+WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+  auto& tensor = tensors.at(0);
+  auto reduce = reduction_of(tensor.scalar_type(), options.reduceOp.op_);
+  begin(Collective::all_reduce, tensor, 0, options.reduceOp.op_);
+  reduce_chunks(tensor, reduce, true);
   return completed(tensors);
 }
 
 WorkPtr ShmBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
-  auto copy = rank_ == options.rootRank ? tensors.at(0) : tensors.at(0).clone();  // others keep what they have
-  std::vector<at::Tensor> all{copy};
-  c10d::AllreduceOptions all_options;
-  all_options.reduceOp = options.reduceOp;
-  allreduce(all, all_options);
+  auto& tensor = tensors.at(0);
+  auto reduce = reduction_of(tensor.scalar_type(), options.reduceOp.op_);
+  begin(Collective::reduce, tensor, options.rootRank, options.reduceOp.op_);
+  reduce_chunks(tensor, reduce, rank_ == options.rootRank);
   return completed(tensors);
 }
 
@@ -79,7 +90,7 @@ WorkPtr ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::Broa
   auto* data = bytes_of(tensor);
   int64_t total = static_cast<int64_t>(tensor.nbytes()), chunk = static_cast<int64_t>(shm_chunk_bytes), done = 0;
   int root = static_cast<int>(options.rootRank);
-  begin(Collective::broadcast, total, tensor.scalar_type());
+  begin(Collective::broadcast, tensor, root);
   do {
     size_t count = static_cast<size_t>(std::min(chunk, total - done));
     int half = half_ ^= 1;
@@ -96,7 +107,7 @@ WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const
               "all_gather: the output must hold ", size_, " times the input");
   auto *in = bytes_of(input), *out = bytes_of(output);
   int64_t total = static_cast<int64_t>(input.nbytes()), chunk = static_cast<int64_t>(shm_chunk_bytes), done = 0;
-  begin(Collective::all_gather, total, input.scalar_type());
+  begin(Collective::all_gather, output);
   std::memcpy(out + rank_ * total, in, static_cast<size_t>(total));
   do {
     size_t count = static_cast<size_t>(std::min(chunk, total - done));
@@ -116,18 +127,23 @@ WorkPtr ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs, std
   auto flat = at::empty({input.numel() * size_}, input.options());
   auto contiguous = input.contiguous();
   _allgather_base(flat, contiguous, options);
-  for (int r = 0; r < size_; ++r) outputs.at(0).at(static_cast<size_t>(r)).copy_(flat.narrow(0, r * input.numel(), input.numel()).view(input.sizes()));
+  for (int r = 0; r < size_; ++r) {
+    auto part = flat.narrow(0, r * input.numel(), input.numel());
+    outputs.at(0).at(static_cast<size_t>(r)).copy_(part.view(input.sizes()));
+  }
   return completed(outputs.at(0));
 }
 
 /// A slot holds the same piece of every rank's part, one after another.
-WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                         const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK(input.numel() == output.numel() * size_ && output.scalar_type() == input.scalar_type(),
               "reduce_scatter: the input must hold ", size_, " times the output");
   int64_t element = input.element_size(), part = output.numel();
   int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(shm_chunk_bytes) / element / size_);
   auto *in = bytes_of(input), *out = bytes_of(output);
-  begin(Collective::reduce_scatter, input.nbytes(), input.scalar_type());
+  auto reduce = reduction_of(input.scalar_type(), options.reduceOp.op_);
+  begin(Collective::reduce_scatter, input, 0, options.reduceOp.op_);
   int64_t done = 0;
   do {
     int64_t count = std::min(chunk, part - done);
@@ -138,9 +154,10 @@ WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, 
       if (r != rank_) std::memcpy(slot + static_cast<size_t>(r) * bytes, in + (r * part + done) * element, bytes);
     meet();
     std::vector<const std::byte*> rows(static_cast<size_t>(size_));
-    for (int r = 0; r < size_; ++r) rows[static_cast<size_t>(r)] = group_->slot(r, half) + static_cast<size_t>(rank_) * bytes;
+    for (int r = 0; r < size_; ++r)
+      rows[static_cast<size_t>(r)] = group_->slot(r, half) + static_cast<size_t>(rank_) * bytes;
     rows[static_cast<size_t>(rank_)] = in + (rank_ * part + done) * element;  // its own part needs no staging
-    reduce_buffers(input.scalar_type(), options.reduceOp.op_, rows.data(), size_, out + done * element, count);
+    reduce(rows.data(), size_, out + done * element, count);
     done += count;
   } while (done < part);
   return completed({output});
@@ -157,23 +174,27 @@ WorkPtr ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs, std::vector
 WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                   std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) {
   TORCH_CHECK(output_splits.empty() && input_splits.empty(), "all_to_all over shared memory takes equal splits only");
-  TORCH_CHECK(output.numel() == input.numel() && input.numel() % size_ == 0, "all_to_all: ", input.numel(), " elements for ", size_, " ranks");
+  TORCH_CHECK(output.numel() == input.numel() && input.numel() % size_ == 0, "all_to_all: ", input.numel(),
+              " elements for ", size_, " ranks");
   auto *in = bytes_of(input), *out = bytes_of(output);
-  int64_t part = static_cast<int64_t>(input.nbytes()) / size_, chunk = static_cast<int64_t>(shm_chunk_bytes) / size_, done = 0;
-  begin(Collective::all_to_all, input.nbytes(), input.scalar_type());
+  int64_t part = static_cast<int64_t>(input.nbytes()) / size_, chunk = static_cast<int64_t>(shm_chunk_bytes) / size_,
+          done = 0;
+  begin(Collective::all_to_all, input);
   do {
     size_t count = static_cast<size_t>(std::min(chunk, part - done));
     int half = half_ ^= 1;
-    for (int r = 0; r < size_; ++r) std::memcpy(group_->slot(rank_, half) + static_cast<size_t>(r) * count, in + r * part + done, count);
+    for (int r = 0; r < size_; ++r)
+      std::memcpy(group_->slot(rank_, half) + static_cast<size_t>(r) * count, in + r * part + done, count);
     meet();
-    for (int r = 0; r < size_; ++r) std::memcpy(out + r * part + done, group_->slot(r, half) + static_cast<size_t>(rank_) * count, count);
+    for (int r = 0; r < size_; ++r)
+      std::memcpy(out + r * part + done, group_->slot(r, half) + static_cast<size_t>(rank_) * count, count);
     done += static_cast<int64_t>(count);
   } while (done < part);
   return completed({output});
 }
 
 WorkPtr ShmBackend::barrier(const c10d::BarrierOptions&) {
-  begin(Collective::barrier, 0, torch::kUInt8);
+  begin(Collective::barrier, at::empty({0}, torch::kUInt8));
   meet();
   return completed({});
 }

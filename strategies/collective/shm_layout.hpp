@@ -1,39 +1,66 @@
-// The shared segment of the ranks of one host: how big it is and what lies where. Torch-free, so that the launcher can size it.
+// The shared segment of the ranks of one host: how big it is and what lies where. Torch-free, so that the launcher can
+// size it.
 //
-// One area a process group. An area holds a barrier, a word a rank about what the rank is doing, and two staging buffers a rank that
-// alternate, so that one barrier a phase is enough. Pages that are never touched cost nothing.
+// One area a process group. An area holds a barrier, a note a rank about what the rank is doing, and two staging
+// buffers a rank that alternate, so that one barrier a phase is enough. Pages that are never touched cost nothing.
 #pragma once
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "strategies/collective/operation.hpp"
+
 namespace runner {
 
-constexpr int shm_areas = 64;        ///< groups on one host: the world and its subgroups
-constexpr int shm_ranks_max = 64;    ///< ranks on one host
+constexpr int shm_areas = 64;      ///< groups on one host: the world and its subgroups
+constexpr int shm_ranks_max = 64;  ///< ranks on one host
 constexpr size_t shm_chunk_bytes = size_t{1} << 20;
 
-/// What a rank is in the middle of; peers compare it to find out at once that they diverged.
-struct ShmOperation {
-  uint64_t sequence;
-  uint64_t bytes;
-  uint32_t kind;
-  uint32_t dtype;
+/// An Operation that one rank writes while others read it. Its words are atomic because a rank that waits looks at what
+/// the others do without having met them; the sequence number comes last, so that whoever sees it sees the rest.
+class ShmOperation {
+ public:
+  void store(const Operation& operation) {
+    auto words = std::bit_cast<Words>(operation);
+    for (size_t i = words.size(); i-- > 0;) words_[i].store(words[i], std::memory_order_release);
+  }
+  Operation load() const {
+    Words words;
+    for (size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_acquire);
+    return std::bit_cast<Operation>(words);
+  }
+
+ private:
+  using Words = std::array<uint64_t, sizeof(Operation) / sizeof(uint64_t)>;
+  static_assert(offsetof(Operation, sequence) == 0);
+  std::atomic<uint64_t> words_[std::tuple_size_v<Words>];
 };
 
 struct ShmRank {
-  std::atomic<int32_t> pid;        ///< 0 until the rank has joined
-  std::atomic<uint64_t> begun;     ///< its start time, so that a reused pid is not mistaken for it
-  /// By parity of the sequence number: a rank may announce its next operation while a peer still compares this one, never the one
-  /// after that.
+  std::atomic<int32_t> pid;     ///< 0 until the rank has joined
+  std::atomic<uint64_t> begun;  ///< its start time, so that a reused pid is not mistaken for it
+  /// By parity of the sequence number: a rank may announce its next operation while a peer still compares this one,
+  /// never the one after that.
   ShmOperation operations[2];
-  const ShmOperation& latest() const { return operations[operations[0].sequence < operations[1].sequence]; }
+  Operation latest() const {
+    Operation even = operations[0].load(), odd = operations[1].load();
+    return even.sequence < odd.sequence ? odd : even;
+  }
+};
+
+/// Whether, and why, a rank has given up: from then on nobody waits any more.
+struct ShmFailure {
+  enum State : uint32_t { none, being_written, written };
+  std::atomic<uint32_t> state;
+  char why[1020];  ///< zero-terminated; constant once written
 };
 
 struct ShmArea {
   alignas(64) std::atomic<uint32_t> arrived;
   alignas(64) std::atomic<uint32_t> generation;  ///< futex word
-  std::atomic<uint32_t> aborted;                 ///< a rank has given up: nobody waits any more
+  alignas(64) ShmFailure failure;
   alignas(64) ShmRank ranks[shm_ranks_max];
 };
 

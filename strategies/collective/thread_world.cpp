@@ -11,56 +11,88 @@ namespace runner {
 
 namespace {
 
+using ShmBackends = std::vector<c10::intrusive_ptr<ShmBackend>>;
+
 /// What the threads share.
 struct Meeting {
   std::shared_ptr<SharedSegment> segment;
   c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  std::chrono::milliseconds timeout;
   std::mutex mutex;
-  std::vector<c10::intrusive_ptr<ShmBackend>> backends;
   std::exception_ptr first;
 };
 
-World make_thread_world(Meeting& meeting, int rank, int size) {
+/// Makes one rank's groups and keeps their backends in `backends`.
+class ThreadGroups {
+ public:
+  ThreadGroups(Meeting& meeting, int rank, std::shared_ptr<CollectiveTrace> trace, ShmBackends& backends)
+      : meeting_(meeting), rank_(rank), trace_(std::move(trace)), backends_(backends) {}
+
+  ProcessGroup make(const std::vector<int>& ranks, const std::string& name) {
+    int index = trace_->add_group(name, ranks);
+    int area = areas_++;
+    auto where = std::find(ranks.begin(), ranks.end(), rank_);
+    if (where == ranks.end()) return {};
+    auto place = std::make_unique<SegmentGroup>(meeting_.segment, area, static_cast<int>(where - ranks.begin()), ranks,
+                                                meeting_.timeout);
+    backends_.push_back(c10::make_intrusive<ShmBackend>(std::move(place)));
+    return wrap(index);
+  }
+  /// The last one made, recorded apart.
+  ProcessGroup again(const std::vector<int>& ranks, const std::string& name) {
+    return wrap(trace_->add_group(name, ranks));
+  }
+
+ private:
+  ProcessGroup wrap(int index) {
+    return recorded_group(meeting_.store, backends_.back(), at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, trace_,
+                          index);
+  }
+
+  Meeting& meeting_;
+  int rank_;
+  std::shared_ptr<CollectiveTrace> trace_;
+  ShmBackends& backends_;
+  int areas_ = 0;
+};
+
+World make_thread_world(Meeting& meeting, int rank, int size, ShmBackends& backends) {
   World world;
   world.rank = world.local_rank = rank;
   world.size = world.local_size = size;
   world.store = meeting.store;
-  auto areas = std::make_shared<int>(0);
-  world.make_subgroup = [&meeting, rank, areas](const std::vector<int>& ranks, const std::string&) -> ProcessGroup {
-    int area = (*areas)++;
-    auto where = std::find(ranks.begin(), ranks.end(), rank);
-    if (where == ranks.end()) return {};
-    auto group = std::make_unique<SegmentGroup>(meeting.segment, area, static_cast<int>(where - ranks.begin()), ranks, std::chrono::seconds(60));
-    auto backend = c10::make_intrusive<ShmBackend>(std::move(group));
-    std::lock_guard lock(meeting.mutex);
-    meeting.backends.push_back(backend);
-    return wrap_backend(meeting.store, backend, at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM);
-  };
+  world.trace = std::make_shared<CollectiveTrace>();
+  auto groups = std::make_shared<ThreadGroups>(meeting, rank, world.trace, backends);
   std::vector<int> everybody;
   for (int r = 0; r < size; ++r) everybody.push_back(r);
-  world.group = world.control = world.make_subgroup(everybody, "world");
+  world.group = groups->make(everybody, "world");
+  world.control = groups->again(everybody, "control");
+  world.make_subgroup = [groups](const std::vector<int>& ranks, const std::string& name) {
+    return groups->make(ranks, name);
+  };
   return world;
 }
 
 }  // namespace
 
-void run_ranks(int world_size, const std::function<void(World&)>& body) {
+void run_ranks(int world_size, const std::function<void(World&)>& body, std::chrono::milliseconds timeout) {
   Meeting meeting;
   meeting.segment = SharedSegment::allocate(world_size);
+  meeting.timeout = timeout;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank)
     threads.emplace_back([&, rank] {
+      ShmBackends backends;
       try {
-        World world = make_thread_world(meeting, rank, world_size);
+        World world = make_thread_world(meeting, rank, world_size, backends);
         body(world);
       } catch (...) {
         std::lock_guard lock(meeting.mutex);
         if (!meeting.first) meeting.first = std::current_exception();
-        for (auto& backend : meeting.backends) backend->abort();
+        for (auto& backend : backends) backend->abort();
       }
     });
   for (auto& thread : threads) thread.join();
-  meeting.backends.clear();
   if (meeting.first) std::rethrow_exception(meeting.first);
 }
 

@@ -13,6 +13,7 @@
 #include "runner/base/text.hpp"
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/gloo.hpp"
+#include "strategies/collective/recording.hpp"
 #include "strategies/collective/shm_backend.hpp"
 
 namespace runner {
@@ -88,53 +89,89 @@ std::string choose_backend(const WorldOptions& options) {
   return backend;
 }
 
-/// Makes groups of one kind; each gets its own part of the store and, for shm, its own area of the segment.
+/// Makes the groups of a world; each gets its own part of the store and, for shm, its own area of the segment.
 class GroupMaker {
  public:
-  GroupMaker(WorldOptions options, StorePtr store) : options_(std::move(options)), store_(std::move(store)) {
+  GroupMaker(WorldOptions options, StorePtr store, std::shared_ptr<CollectiveTrace> trace)
+      : options_(std::move(options)), store_(std::move(store)), trace_(std::move(trace)) {
     backend_ = choose_backend(options_);
     device_ = options_.accelerator == "cuda" ? at::kCUDA : at::kCPU;
     if (backend_ == "shm") segment_ = SharedSegment::map(options_.shm_fd, options_.local_size);
   }
 
-  ProcessGroup operator()(const std::vector<int>& ranks, const std::string& name, const std::string& backend, at::DeviceType device) {
+  /// For tensors on the ranks' devices.
+  ProcessGroup main(const std::vector<int>& ranks, const std::string& name) {
+    int index = trace_->add_group(name, ranks);
+    return group(index, name, make_backend(ranks, name, backend_), backend_, device_);
+  }
+
+  /// For CPU tensors, among all ranks: over the backend of `world` where that takes them.
+  ProcessGroup control(const std::vector<int>& ranks, const ProcessGroup& world) {
+    const std::string name = "control";
+    int index = trace_->add_group(name, ranks);
+    if (device_ != at::kCPU) return group(index, name, make_backend(ranks, name, "gloo"), "gloo", at::kCPU);
+    auto inner = dynamic_cast<RecordingBackend&>(*world->getBackend(at::kCPU)).inner();
+    return group(index, name, inner, backend_, at::kCPU);
+  }
+
+ private:
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+  /// Null on a rank that is not among `ranks`.
+  BackendPtr make_backend(const std::vector<int>& ranks, const std::string& name, const std::string& backend) {
     int area = areas_++;
     auto where = std::find(ranks.begin(), ranks.end(), options_.rank);
     if (where == ranks.end()) return {};
     int rank = static_cast<int>(where - ranks.begin()), size = static_cast<int>(ranks.size());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    using Type = c10d::ProcessGroup::BackendType;
-    if (backend == "shm") {
-      auto group = std::make_unique<SegmentGroup>(segment_, area, rank, ranks, options_.timeout);
-      return wrap_backend(store, c10::make_intrusive<ShmBackend>(std::move(group)), device, Type::CUSTOM);
-    }
-    if (backend == "nccl") return wrap_backend(store, nccl_maker()(store, rank, size, options_.timeout), device, Type::NCCL);
-    bool one_host = options_.local_size == options_.size;
-    return wrap_backend(store, make_gloo(store, rank, size, one_host, options_.timeout), device, Type::GLOO);
+    if (backend == "shm")
+      return c10::make_intrusive<ShmBackend>(
+          std::make_unique<SegmentGroup>(segment_, area, rank, ranks, options_.timeout));
+    if (backend == "nccl") return nccl_maker()(store, rank, size, options_.timeout);
+    return make_gloo(store, rank, size, options_.local_size == options_.size, options_.timeout);
   }
 
-  const std::string& backend() const { return backend_; }
-  at::DeviceType device() const { return device_; }
+  ProcessGroup group(int index, const std::string& name, const BackendPtr& inner, const std::string& backend,
+                     at::DeviceType device) {
+    if (!inner) return {};
+    using Type = c10d::ProcessGroup::BackendType;
+    auto type = backend == "nccl" ? Type::NCCL : backend == "gloo" ? Type::GLOO : Type::CUSTOM;
+    return recorded_group(c10::make_intrusive<c10d::PrefixStore>(name, store_), inner, device, type, trace_, index);
+  }
 
- private:
   WorldOptions options_;
   StorePtr store_;
+  std::shared_ptr<CollectiveTrace> trace_;
   std::string backend_;
   at::DeviceType device_ = at::kCPU;
   std::shared_ptr<SharedSegment> segment_;
   int areas_ = 0;
 };
 
+/// One rank by itself: nobody to meet.
+void make_lone_groups(World& world, std::chrono::milliseconds timeout) {
+  world.store = c10::make_intrusive<c10d::HashStore>();
+  auto place = std::make_unique<SegmentGroup>(SharedSegment::allocate(1), 0, 0, std::vector<int>{0}, timeout);
+  auto backend = c10::make_intrusive<ShmBackend>(std::move(place));
+  auto group = [&](const std::string& name) {
+    int index = world.trace->add_group(name, {0});
+    return recorded_group(world.store, backend, at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, world.trace, index);
+  };
+  world.group = group("world");
+  world.control = group("control");
+  world.make_subgroup = [group = world.group](const std::vector<int>&, const std::string&) { return group; };
+}
+
 }  // namespace
 
 void register_nccl(NcclMaker maker) { nccl_slot() = std::move(maker); }
 const NcclMaker& nccl_maker() { return nccl_slot(); }
 
-ProcessGroup wrap_backend(const StorePtr& store, c10::intrusive_ptr<c10d::Backend> backend, at::DeviceType device,
-                          c10d::ProcessGroup::BackendType type) {
+ProcessGroup recorded_group(const StorePtr& store, c10::intrusive_ptr<c10d::Backend> backend, at::DeviceType device,
+                            c10d::ProcessGroup::BackendType type, std::shared_ptr<CollectiveTrace> trace, int index) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
   group->setDefaultBackend(type);
-  group->setBackend(device, type, backend);
+  group->setBackend(device, type, c10::make_intrusive<RecordingBackend>(std::move(backend), std::move(trace), index));
   return group;
 }
 
@@ -161,23 +198,21 @@ World make_world(const WorldOptions& options) {
   world.local_size = options.local_size;
   world.node_rank = options.node_rank;
   world.num_nodes = options.num_nodes;
-  world.device = options.accelerator == "cuda" ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_index))
-                                               : torch::Device(torch::kCPU);
+  world.device = options.accelerator == "cuda"
+                     ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_index))
+                     : torch::Device(torch::kCPU);
+  world.trace = std::make_shared<CollectiveTrace>();
   if (options.size == 1) {
-    world.store = c10::make_intrusive<c10d::HashStore>();
-    auto segment = SharedSegment::allocate(1);
-    auto group = std::make_unique<SegmentGroup>(segment, 0, 0, std::vector<int>{0}, options.timeout);
-    world.group = world.control = wrap_backend(world.store, c10::make_intrusive<ShmBackend>(std::move(group)), at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM);
-    world.make_subgroup = [group = world.group](const std::vector<int>&, const std::string&) { return group; };
+    make_lone_groups(world, options.timeout);
     return world;
   }
   world.store = meet(options);
-  auto maker = std::make_shared<GroupMaker>(options, world.store);
+  auto maker = std::make_shared<GroupMaker>(options, world.store, world.trace);
   auto everybody = all_ranks(options.size);
-  world.group = (*maker)(everybody, "world", maker->backend(), maker->device());
-  world.control = maker->device() == at::kCPU ? world.group : (*maker)(everybody, "control", "gloo", at::kCPU);
+  world.group = maker->main(everybody, "world");
+  world.control = maker->control(everybody, world.group);
   world.make_subgroup = [maker](const std::vector<int>& ranks, const std::string& name) {
-    return (*maker)(ranks, name, maker->backend(), maker->device());
+    return maker->main(ranks, name);
   };
   return world;
 }

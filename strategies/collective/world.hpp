@@ -10,6 +10,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "strategies/collective/trace.hpp"
+
 namespace runner {
 
 using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
@@ -22,28 +24,33 @@ struct World {
   torch::Device device{torch::kCPU};
   /// All ranks; the group for parameters and gradients on `device`. Defined also when size is 1.
   ProcessGroup group;
-  /// All ranks, CPU tensors: small control messages (loss, stop bit), checkpoints. May be the same group as `group`.
+  /// All ranks, CPU tensors: small control messages (loss, stop bit). On CPU it is `group`'s backend under another
+  /// name.
   ProcessGroup control;
+  /// What this rank calls on all these groups; `group` and `control` are the first two.
+  std::shared_ptr<CollectiveTrace> trace;
+  static constexpr int group_index = 0, control_index = 1;  ///< in the trace
   c10::intrusive_ptr<c10d::Store> store;
-  /// A group of some ranks (collective over all ranks: everybody calls it for every subgroup, in the same order, also ranks
-  /// that are not in it; those get an undefined pointer).
+  /// A group of some ranks (collective over all ranks: everybody calls it for every subgroup, in the same order, also
+  /// ranks that are not in it; those get an undefined pointer).
   std::function<ProcessGroup(const std::vector<int>& ranks, const std::string& name)> make_subgroup;
 };
 
 /// What make_world is told.
 struct WorldOptions {
   int rank = 0, size = 1, local_rank = 0, local_size = 1, node_rank = 0, num_nodes = 1;
-  std::string backend;          ///< shm | gloo | nccl; empty: nccl on CUDA, shm when all ranks share one host, else gloo
+  std::string backend;  ///< shm | gloo | nccl; empty: nccl on CUDA, shm when all ranks share one host, else gloo
   std::string accelerator = "cpu";
   int cuda_index = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  int listen_fd = -1;           ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
-  int shm_fd = -1;              ///< memfd shared by the ranks of this host
+  int listen_fd = -1;  ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
+  int shm_fd = -1;     ///< memfd shared by the ranks of this host
   std::chrono::milliseconds timeout{1800'000};
   std::chrono::milliseconds rendezvous_timeout{60'000};
 };
-/// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD, RUNNER_SHM_FD.
+/// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD,
+/// RUNNER_SHM_FD.
 WorldOptions world_options_from_environment();
 
 /// Meets the other ranks (with a deadline whose error names the ranks that did not come) and makes the groups.

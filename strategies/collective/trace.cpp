@@ -1,0 +1,75 @@
+#include "strategies/collective/trace.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+namespace runner {
+
+namespace {
+
+/// The finalizer of splitmix64 over the sum: any bit of either changes about half of the bits.
+uint64_t mix(uint64_t digest, uint64_t word) {
+  uint64_t z = digest + word + 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+int CollectiveTrace::add_group(std::string name, std::vector<int> ranks) {
+  std::lock_guard lock(mutex_);
+  groups_.push_back({{std::move(name), std::move(ranks)}});
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+void CollectiveTrace::called(int group, Operation operation) {
+  std::lock_guard lock(mutex_);
+  auto& state = groups_.at(static_cast<size_t>(group));
+  operation.sequence = ++state.sequence;
+  for (uint64_t word : std::bit_cast<std::array<uint64_t, 3>>(operation)) state.digest = mix(state.digest, word);
+  recent_[count_++ % history] = {group, 0, operation};
+  if (observer_) observer_({operation, group, static_cast<int>(state.group.ranks.size())});
+}
+
+void CollectiveTrace::observe(std::function<void(const CollectiveCall&)> observer) {
+  std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
+std::vector<CollectiveTrace::Group> CollectiveTrace::groups() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Group> groups;
+  for (const auto& state : groups_) groups.push_back(state.group);
+  return groups;
+}
+
+std::vector<CollectiveTrace::Noted> CollectiveTrace::recent() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Noted> calls;
+  for (uint64_t n = count_ - std::min<uint64_t>(count_, history); n < count_; ++n)
+    calls.push_back(recent_[n % history]);
+  return calls;
+}
+
+uint64_t CollectiveTrace::count() const {
+  std::lock_guard lock(mutex_);
+  return count_;
+}
+
+std::vector<double> CollectiveTrace::digests(int rank) const {
+  std::lock_guard lock(mutex_);
+  std::vector<double> words;
+  std::map<int, size_t> memberships;
+  size_t most = 0;
+  for (const auto& state : groups_)
+    for (int member : state.group.ranks) {
+      most = std::max(most, ++memberships[member]);
+      if (member == rank) words.push_back(static_cast<double>(state.digest >> 12));
+    }
+  words.resize(most);
+  return words;
+}
+
+}  // namespace runner
