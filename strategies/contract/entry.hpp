@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/collective/operation.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/contract/precision.hpp"
 
@@ -47,13 +48,17 @@ struct MemoryParts {
   int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations; }
 };
 
-/// Bytes one rank puts on the wire for one optimizer step, by kind of collective; ring formulas (recording.hpp).
+/// What one rank calls in one optimizer step, by kind of collective and size of the group; without the base class' one
+/// exchange of control words.
 struct Traffic {
   std::string collective;  ///< "all_reduce", "all_gather", "reduce_scatter"
   int64_t calls = 0;
   int64_t payload_bytes = 0;  ///< size of the whole tensor the collective works on, summed over calls
-  int64_t wire_bytes = 0;     ///< of that, what this rank sends
+  int64_t wire_bytes = 0;     ///< of that, what this rank sends: ring_bytes of the payload
 };
+inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t payload_bytes) {
+  return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks)};
+}
 
 struct Alias {
   std::string name;
@@ -73,10 +78,5 @@ struct Entry {
   std::function<MemoryParts(const Job&)> memory = {};
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
 };
-
-/// Ring traffic of one rank: what it sends for a payload of `bytes` among `ranks`.
-inline int64_t ring_all_reduce(int64_t bytes, int ranks) { return ranks > 1 ? 2 * bytes * (ranks - 1) / ranks : 0; }
-inline int64_t ring_all_gather(int64_t bytes, int ranks) { return ranks > 1 ? bytes * (ranks - 1) / ranks : 0; }
-inline int64_t ring_reduce_scatter(int64_t bytes, int ranks) { return ring_all_gather(bytes, ranks); }
 
 }  // namespace runner

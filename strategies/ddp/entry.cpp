@@ -9,13 +9,16 @@ namespace runner {
 namespace {
 
 std::vector<Alias> ddp_aliases() {
-  const std::string native = "a native runner starts one process a rank whatever the name says; spawn, fork and notebook forms "
-                             "differ only in how Python starts its processes";
+  const std::string native =
+      "a native runner starts one process a rank whatever the name says; spawn, fork and notebook forms "
+      "differ only in how Python starts its processes";
   std::vector<Alias> aliases;
-  for (std::string base : {"ddp_spawn", "ddp_fork", "ddp_notebook"}) aliases.push_back({base, nlohmann::json::object(), native});
+  for (std::string base : {"ddp_spawn", "ddp_fork", "ddp_notebook"})
+    aliases.push_back({base, nlohmann::json::object(), native});
   for (std::string base : {"ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"})
     for (bool find : {false, true})
-      aliases.push_back({base + "_find_unused_parameters_" + (find ? "true" : "false"), {{"find_unused_parameters", find}},
+      aliases.push_back({base + "_find_unused_parameters_" + (find ? "true" : "false"),
+                         {{"find_unused_parameters", find}},
                          base == "ddp" ? "" : native});
   return aliases;
 }
@@ -23,12 +26,15 @@ std::vector<Alias> ddp_aliases() {
 /// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their own beside.
 class DdpMemory : public WholeCopyMemory {
  public:
-  explicit DdpMemory(const Job& job) : WholeCopyMemory(job), views_(job.options.value("gradient_as_bucket_view", true)) {
-    int64_t buckets = now_.parameters;
-    (views_ ? now_.gradients : now_.communication) = buckets;
-    bool compressed = job.options.value("ddp_comm_hook", "none") != "none";
-    auto cap = static_cast<int64_t>(job.options.value("bucket_cap_mb", 25.0) * 1024 * 1024);
-    if (compressed) compressed_bucket_ = std::min(cap, buckets) * 2 / bytes_of(leaf_);
+  DdpMemory(const Job& job, const DdpPlan& plan) : WholeCopyMemory(job), views_(plan.gradient_as_bucket_view) {
+    (views_ ? now_.gradients : now_.communication) = now_.parameters;
+    if (plan.wire == leaf_) return;
+    auto parameters = job.model->parameters();
+    for (const auto& bucket : plan.buckets) {
+      int64_t elements = 0;
+      for (size_t slot : bucket) elements += parameters[slot]->numel();
+      compressed_bucket_ = std::max(compressed_bucket_, elements * bytes_of(plan.wire));
+    }
   }
 
  protected:
@@ -46,7 +52,45 @@ class DdpMemory : public WholeCopyMemory {
   int64_t compressed_bucket_ = 0;  ///< a bucket in 16 bits, while it is on its way
 };
 
+std::vector<Traffic> ddp_traffic(const Job& job) {
+  if (job.world_size == 1) return {};
+  DdpPlan plan = ddp_plan(job);
+  auto calls = static_cast<int64_t>(plan.buckets.size());
+  int64_t bytes = job.model->parameter_count() * bytes_of(plan.wire);
+  if (plan.find_unused_parameters && !plan.static_graph) {
+    ++calls;  // the Reducer sums a 32-bit mark a parameter: who used it
+    bytes += static_cast<int64_t>(job.model->parameters().size() * sizeof(int32_t));
+  }
+  return {make_traffic(Collective::all_reduce, job.world_size, calls, bytes)};
+}
+
 }  // namespace
+
+DdpPlan ddp_plan(const Job& job) {
+  DdpPlan plan;
+  constexpr double mebibyte = 1024 * 1024;
+  plan.bucket_bytes = static_cast<int64_t>(job.options.value("bucket_cap_mb", 25.0) * mebibyte);
+  plan.first_bucket_bytes = std::min(static_cast<int64_t>(mebibyte), plan.bucket_bytes);
+  auto hook = job.options.value("ddp_comm_hook", std::string("none"));
+  plan.wire = hook == "fp16_compress"   ? DType::float16
+              : hook == "bf16_compress" ? DType::bfloat16
+                                        : job.precision.parameter;
+  plan.find_unused_parameters = job.options.value("find_unused_parameters", false);
+  plan.gradient_as_bucket_view = job.options.value("gradient_as_bucket_view", true);
+  plan.static_graph = job.options.value("static_graph", false);
+  auto parameters = job.model->parameters();
+  int64_t bytes = 0, limit = 0;  // of an open bucket; none is open yet
+  for (size_t slot = parameters.size(); slot-- > 0;) {
+    if (bytes >= limit) {
+      limit = plan.buckets.empty() ? plan.first_bucket_bytes : plan.bucket_bytes;
+      bytes = 0;
+      plan.buckets.emplace_back();
+    }
+    plan.buckets.back().push_back(slot);
+    bytes += parameters[slot]->numel() * bytes_of(job.precision.parameter);
+  }
+  return plan;
+}
 
 Entry ddp_entry() {
   using Type = OptionSpec::Type;
@@ -63,13 +107,8 @@ Entry ddp_entry() {
        "Send gradients in 16 bits: half the bytes, rounded sums."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
-  entry.memory = [](const Job& job) { return job.world_size > 1 ? DdpMemory(job).play() : WholeCopyMemory(job).play(); };
-  entry.traffic = [](const Job& job) {
-    int64_t element = job.options.value("ddp_comm_hook", "none") == "none" ? bytes_of(job.precision.parameter) : 2;
-    int64_t bytes = job.model->parameter_count() * element;
-    Traffic traffic{"all_reduce", 0, bytes, ring_all_reduce(bytes, job.world_size)};  // calls: as many as buckets
-    return std::vector<Traffic>{traffic};
-  };
+  entry.memory = [](const Job& job) { return job.world_size > 1 ? DdpMemory(job, ddp_plan(job)).play() : WholeCopyMemory(job).play(); };
+  entry.traffic = ddp_traffic;
   return entry;
 }
 

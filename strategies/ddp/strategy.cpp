@@ -5,17 +5,19 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "strategies/ddp/entry.hpp"
 #include "strategies/ddp/strategy.hpp"
 
 namespace runner {
 
 namespace {
 
-/// Sums a bucket over ranks, in its own dtype or compressed to 16 bits on the way. No division: the loss is already a share of
-/// the global mean.
+/// Sums a bucket over ranks, in its own dtype or compressed to 16 bits on the way. No division: the loss is already a
+/// share of the global mean.
 class SumHook : public c10d::CppCommHookInterface<c10d::ProcessGroup*> {
  public:
-  SumHook(c10d::ProcessGroup* group, std::optional<torch::ScalarType> wire) : CppCommHookInterface(group), wire_(wire) {}
+  SumHook(c10d::ProcessGroup* group, std::optional<torch::ScalarType> wire)
+      : CppCommHookInterface(group), wire_(wire) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     torch::NoGradGuard no_grad;
@@ -35,9 +37,22 @@ class SumHook : public c10d::CppCommHookInterface<c10d::ProcessGroup*> {
   std::optional<torch::ScalarType> wire_;
 };
 
+/// The Reducer with the buckets it is given: they are in order of arrival already, so that the second step need not
+/// measure that order, agree on it by broadcast and build all buckets once more.
+class Reducer : public c10d::Reducer {
+ public:
+  Reducer(const std::vector<torch::Tensor>& parameters, const DdpPlan& plan, const ProcessGroup& group)
+      : c10d::Reducer(
+            parameters, plan.buckets, group, std::vector<bool>(parameters.size(), false), plan.bucket_bytes,
+            plan.find_unused_parameters, plan.gradient_as_bucket_view, /*param_names=*/{}, plan.first_bucket_bytes,
+            /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/{}) {
+    has_rebuilt_bucket_ = true;
+  }
+};
+
 class Ddp : public Strategy {
  public:
-  using Strategy::Strategy;
+  explicit Ddp(StrategySetup setup) : Strategy(std::move(setup)), plan_(ddp_plan(job_)) {}
 
   void module_to_device() override {
     place_whole_copy();
@@ -51,16 +66,25 @@ class Ddp : public Strategy {
   void begin_micro_batch(bool last) override {
     last_ = last;
     if (!reducer_ || !last) return;
+    // Not earlier: the Reducer would count the gradients of micro-batches that only accumulate, and wait for them ever
+    // after.
+    if (learning_graph_) reducer_->set_static_graph();
     reducer_->prepare_for_forward();
-    reducer_->rebuild_buckets();  // throws during backward, so here
   }
 
   void before_backward(const torch::Tensor& loss) override {
     if (!reducer_ || !last_) return;
-    if (find_unused_)
+    if (plan_.find_unused_parameters)
       reducer_->prepare_for_backward({loss});
     else
       reducer_->prepare_for_backward({});
+  }
+
+  /// A static graph is learnt in the first backward: the Reducer's hooks only count then, and it reduces when told.
+  void end_micro_batch(bool last) override {
+    if (!reducer_ || !last || !learning_graph_) return;
+    reducer_->delay_all_reduce();
+    learning_graph_ = false;
   }
 
   std::vector<torch::Tensor> finish_gradients() override {
@@ -79,7 +103,7 @@ class Ddp : public Strategy {
   /// adding. Views into buckets that several micro-batches add to must stay, so those are zeroed.
   void after_update() override {
     torch::NoGradGuard no_grad;
-    bool keep = reducer_ && job_.accumulation > 1 && job_.options.value("gradient_as_bucket_view", true);
+    bool keep = reducer_ && job_.accumulation > 1 && plan_.gradient_as_bucket_view;
     for (auto& slot : model_.slots) {
       if (keep)
         slot.mutable_grad().zero_();
@@ -96,28 +120,17 @@ class Ddp : public Strategy {
 
  private:
   void make_reducer() {
-    find_unused_ = job_.options.value("find_unused_parameters", false);
-    auto cap = static_cast<size_t>(job_.options.value("bucket_cap_mb", 25.0) * 1024 * 1024);
-    size_t first = std::min<size_t>(c10d::kDefaultFirstBucketBytes, cap);
-    std::vector<torch::Tensor> parameters = model_.slots;
-    auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {first, cap});
-    std::reverse(buckets.begin(), buckets.end());
-    reducer_ = std::make_shared<c10d::Reducer>(
-        parameters, std::move(buckets), world_.group, std::vector<bool>(parameters.size(), false), static_cast<int64_t>(cap),
-        find_unused_, job_.options.value("gradient_as_bucket_view", true), std::unordered_map<size_t, std::string>{},
-        static_cast<int64_t>(first), /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-        std::vector<int64_t>{});
-    auto hook = job_.options.value("ddp_comm_hook", std::string("none"));
+    reducer_ = std::make_shared<Reducer>(model_.slots, plan_, world_.group);
     std::optional<torch::ScalarType> wire;
-    if (hook == "fp16_compress") wire = torch::kHalf;
-    if (hook == "bf16_compress") wire = torch::kBFloat16;
+    if (plan_.wire != job_.precision.parameter) wire = scalar_type(plan_.wire);
     reducer_->register_comm_hook(std::make_unique<SumHook>(world_.group.get(), wire));
-    if (job_.options.value("static_graph", false)) reducer_->set_static_graph();
+    learning_graph_ = plan_.static_graph;
   }
 
-  std::shared_ptr<c10d::Reducer> reducer_;
-  bool find_unused_ = false;
+  DdpPlan plan_;
+  std::shared_ptr<Reducer> reducer_;
   bool last_ = true;
+  bool learning_graph_ = false;
 };
 
 }  // namespace

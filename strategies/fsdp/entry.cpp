@@ -55,31 +55,25 @@ std::vector<OptionSpec> fsdp_options() {
 /// FULL_SHARD gathers each unit twice a micro-batch (the last one once: its backward follows its forward), SHARD_GRAD_OP once.
 std::vector<Traffic> fsdp_traffic(const Job& job) {
   FsdpPlan plan = fsdp_plan(job);
-  Traffic gather{"all_gather", 0, 0, 0}, scatter{"reduce_scatter", 0, 0, 0}, reduce{"all_reduce", 0, 0, 0};
-  int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
-  for (size_t u = 0; u < plan.units.size(); ++u) {
-    FlatLayout layout = make_flat_layout(*job.model, plan.units[u].slots, plan.shards);
-    const auto& unit = plan.units[u];
+  int64_t gathers = 0, gathered_bytes = 0, reductions = 0, reduced_bytes = 0;
+  for (const auto& unit : plan.units) {
+    FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
     bool keeps = !plan.reshard_after_forward || unit.blocks.back() + 1 == job.model->blocks.size();
     bool backward_gather = !keeps && unit.first_needed_in_backward < job.model->blocks.size();
-    int64_t gathers = job.accumulation * (backward_gather ? 2 : 1);
-    if (plan.shards > 1) {
-      gather.calls += gathers;
-      gather.payload_bytes += gathers * layout.total * bytes_of(plan.parameter);
-      scatter.calls += reductions;
-      scatter.payload_bytes += reductions * layout.total * bytes_of(plan.reduce);
-    }
-    if (plan.replicas > 1) {
-      reduce.calls += reductions;
-      reduce.payload_bytes += reductions * layout.shard * bytes_of(plan.reduce);
-    }
+    int64_t times = job.accumulation * (backward_gather ? 2 : 1);
+    gathers += times;
+    gathered_bytes += times * layout.total * bytes_of(plan.parameter);
+    times = plan.reduce_every_micro_batch ? job.accumulation : 1;
+    reductions += times;
+    reduced_bytes += times * layout.total * bytes_of(plan.reduce);
   }
-  gather.wire_bytes = ring_all_gather(gather.payload_bytes, plan.shards);
-  scatter.wire_bytes = ring_reduce_scatter(scatter.payload_bytes, plan.shards);
-  reduce.wire_bytes = ring_all_reduce(reduce.payload_bytes, plan.replicas);
   std::vector<Traffic> traffic;
-  for (const auto& part : {gather, scatter, reduce})
-    if (part.calls > 0) traffic.push_back(part);
+  if (plan.shards > 1) {
+    traffic.push_back(make_traffic(Collective::all_gather, plan.shards, gathers, gathered_bytes));
+    traffic.push_back(make_traffic(Collective::reduce_scatter, plan.shards, reductions, reduced_bytes));
+  }
+  if (plan.replicas > 1)
+    traffic.push_back(make_traffic(Collective::all_reduce, plan.replicas, reductions, reduced_bytes / plan.shards));
   return traffic;
 }
 

@@ -128,6 +128,24 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
   }
 }
 
+TEST_CASE("ddp's options change how gradients travel, not what they are", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "ddp";
+  run.world_size = 3;
+  run.accumulation = GENERATE(1, 3);
+  auto plain = train_tiny(run);
+  for (nlohmann::json options : {nlohmann::json{{"static_graph", true}},
+                                 nlohmann::json{{"static_graph", true}, {"find_unused_parameters", true}},
+                                 nlohmann::json{{"find_unused_parameters", true}},
+                                 nlohmann::json{{"gradient_as_bucket_view", false}},
+                                 nlohmann::json{{"bucket_cap_mb", 0.02}, {"static_graph", true}}}) {
+    INFO(options.dump() << ", accumulation " << run.accumulation);
+    run.options = options;
+    check_equal(train_tiny(run), plain);
+  }
+}
+
 TEST_CASE("a short last batch weighs its tokens, also when a rank has none", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;

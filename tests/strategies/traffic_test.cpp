@@ -1,0 +1,213 @@
+// Recording: what a step of a strategy puts on the wire is what its entry claims, call by call and byte by byte.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <compare>
+
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+/// Calls of one kind in groups of one size.
+struct Row {
+  std::string collective;
+  int64_t calls, payload_bytes, wire_bytes;
+  auto operator<=>(const Row&) const = default;
+  friend std::ostream& operator<<(std::ostream& out, const Row& row) {
+    return out << row.calls << " " << row.collective << " of " << row.payload_bytes << " B, " << row.wire_bytes
+               << " B sent";
+  }
+};
+using Wire = std::vector<Row>;  // sorted
+
+/// Adds up calls by kind and size of the group.
+class Tally {
+ public:
+  void add(const CollectiveCall& call) {
+    auto& sum = sums_[{call.operation.kind, call.group_size}];
+    ++sum.first;
+    sum.second += static_cast<int64_t>(call.operation.bytes);
+  }
+  Wire wire() const {
+    Wire wire;
+    for (const auto& [key, sum] : sums_)
+      wire.push_back({name_of(key.first), sum.first, sum.second, ring_bytes(key.first, sum.second, key.second)});
+    std::sort(wire.begin(), wire.end());
+    return wire;
+  }
+
+ private:
+  std::map<std::pair<Collective, int>, std::pair<int64_t, int64_t>> sums_;  // calls, payload
+};
+
+struct StepTraffic {
+  Wire strategy, control;
+};
+
+/// What each rank called in each step.
+std::vector<std::vector<StepTraffic>> record(const TinyRun& run) {
+  std::vector<std::vector<StepTraffic>> ranks(static_cast<size_t>(run.world_size));
+  run_ranks(run.world_size, [&](World& world) {
+    Tally strategy_calls, control_calls;
+    world.trace->observe([&](const CollectiveCall& call) {
+      (call.group == World::control_index ? control_calls : strategy_calls).add(call);
+    });
+    with_strategy(run, world, [&](Strategy& strategy) {
+      for (int64_t step = 0; step < run.steps; ++step) {
+        strategy_calls = control_calls = {};
+        strategy.step(tiny_input(run, world.rank, step));
+        ranks[static_cast<size_t>(world.rank)].push_back({strategy_calls.wire(), control_calls.wire()});
+      }
+    });
+  });
+  return ranks;
+}
+
+Wire claim(const TinyRun& run) {
+  ModelSpec spec = make_spec(tiny_model(run), tiny_vocab, tiny_seq_len);
+  Wire wire;
+  for (const auto& part : find_strategy(run.strategy)->entry->traffic(tiny_job(run, spec)))
+    wire.push_back({part.collective, part.calls, part.payload_bytes, part.wire_bytes});
+  std::sort(wire.begin(), wire.end());
+  return wire;
+}
+
+void check_claim(TinyRun run) {
+  run.steps = 3;
+  run.global_batch = run.world_size * run.accumulation;
+  Wire claimed = claim(run);
+  auto ranks = record(run);
+  INFO(run.strategy << " " << run.options.dump() << ", " << run.family << ", tied " << run.tied << ", "
+                    << run.world_size << " ranks, accumulation " << run.accumulation << ", recompute " << run.recompute
+                    << ", precision " << run.precision);
+  for (const auto& steps : ranks)
+    for (size_t step : {1, 2}) CHECK(steps[step].strategy == claimed);
+}
+
+}  // namespace
+
+TEST_CASE("ring traffic: ranks together send every part but one, exactly, also where parts are unequal",
+          "[recording]") {
+  for (int64_t bytes : {0, 1, 10, 12, 1001})
+    for (int ranks : {1, 2, 3, 4, 7}) {
+      INFO(bytes << " bytes, " << ranks << " ranks");
+      CHECK(ring_bytes(Collective::all_gather, bytes, ranks) == bytes * (ranks - 1) / ranks);
+      CHECK(ring_bytes(Collective::reduce_scatter, bytes, ranks) == bytes * (ranks - 1) / ranks);
+      CHECK(ring_bytes(Collective::all_reduce, bytes, ranks) == 2 * bytes * (ranks - 1) / ranks);
+      CHECK(ring_bytes(Collective::barrier, bytes, ranks) == 0);
+    }
+}
+
+TEST_CASE("ddp puts on the wire what it claims, under every option", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "ddp";
+  run.world_size = GENERATE(1, 2, 3, 4);
+  run.accumulation = GENERATE(1, 3);
+  SECTION("comm hooks and buckets") {
+    for (const char* hook : {"none", "fp16_compress", "bf16_compress"})
+      for (double cap : {25.0, 0.02, 0.001})
+        for (const char* family : {"gpt", "llama"}) {
+          run.family = family;
+          run.options = {{"ddp_comm_hook", hook}, {"bucket_cap_mb", cap}};
+          check_claim(run);
+        }
+  }
+  SECTION("unused parameters, static graphs, bucket views") {
+    for (bool find_unused : {false, true})
+      for (bool static_graph : {false, true})
+        for (bool view : {false, true})
+          for (bool tied : {false, true}) {
+            run.tied = tied;
+            run.options = {{"find_unused_parameters", find_unused},
+                           {"static_graph", static_graph},
+                           {"gradient_as_bucket_view", view},
+                           {"bucket_cap_mb", 0.02}};
+            check_claim(run);
+          }
+  }
+  SECTION("precision and recomputation") {
+    for (const char* precision : {"bf16-mixed", "bf16-true", "16-mixed", "64-true"}) {
+      run.precision = precision;
+      run.recompute = true;
+      check_claim(run);
+    }
+  }
+}
+
+TEST_CASE("small buckets are several calls, and the first step is like the others", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "ddp";
+  run.world_size = 2;
+  run.steps = 3;
+  run.options = {{"bucket_cap_mb", 0.02}};
+  auto steps = record(run).front();
+  REQUIRE(steps[0].strategy.size() == 1);
+  CHECK(steps[0].strategy[0].calls > 3);
+  CHECK(steps[0].strategy == steps[1].strategy);
+}
+
+TEST_CASE("fsdp puts on the wire what it claims: sharding, units, accumulation, ranks", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "fsdp";
+  run.world_size = GENERATE(1, 2, 3, 4);
+  auto sharding = GENERATE(as<std::string>(), "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD");
+  struct Model {
+    const char* family;
+    bool tied, recompute;
+  };
+  for (nlohmann::json units :
+       {nlohmann::json("block"), nlohmann::json("size"), nlohmann::json("none"), nlohmann::json({"blocks.1", "head"})})
+    for (auto [accumulation, every] : {std::pair(1, false), {3, false}, {3, true}})
+      for (auto [family, tied, recompute] :
+           {Model{"gpt", true, false}, {"gpt", false, false}, {"llama", false, false}, {"gpt", true, true}}) {
+        run.accumulation = accumulation;
+        run.recompute = recompute;
+        run.family = family;
+        run.tied = tied;
+        run.options = {{"sharding_strategy", sharding},
+                       {"auto_wrap_policy", units},
+                       {"min_num_params", 10'000},
+                       {"reduce_every_micro_batch", every}};
+        if (run.world_size == 4) run.options["hybrid_group_size"] = 2;
+        check_claim(run);
+      }
+}
+
+TEST_CASE("fsdp puts on the wire what it claims: precision", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "fsdp";
+  run.world_size = GENERATE(2, 3);
+  auto sharding = GENERATE(as<std::string>(), "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD");
+  for (const char* precision : {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"})
+    for (nlohmann::json mixed : {nlohmann::json(), nlohmann::json("bfloat16"), nlohmann::json("float16"),
+                                 nlohmann::json{{"param_dtype", "bfloat16"}, {"reduce_dtype", "float32"}},
+                                 nlohmann::json{{"param_dtype", "float32"}, {"reduce_dtype", "bfloat16"}}}) {
+      run.precision = precision;
+      run.options = {{"sharding_strategy", sharding}, {"hybrid_group_size", 1}};
+      if (!mixed.is_null()) run.options["mixed_precision"] = mixed;
+      check_claim(run);
+    }
+}
+
+TEST_CASE("a step's control words are one all-gather, recorded apart from the strategy's", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.steps = 2;
+  run.world_size = GENERATE(2, 3);
+  run.strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
+  for (const auto& steps : record(run))
+    for (const auto& step : steps) {
+      REQUIRE(step.control.size() == 1);
+      CHECK(step.control[0].collective == "all_gather");
+      CHECK(step.control[0].calls == 1);
+      CHECK(step.control[0].payload_bytes == run.world_size * 8 * 3);
+    }
+}
