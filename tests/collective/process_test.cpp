@@ -1,0 +1,73 @@
+// Collectives between real processes: the same bits over a memfd, Gloo within rounding, and peers that are killed or
+// never come.
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "tests/collective/processes.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::Matches;
+
+namespace {
+
+std::set<std::string> entries(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("processes over shared memory get the bits that threads get", "[collective]") {
+  int size = GENERATE(2, 3);
+  RankProcesses ranks(size, "check");
+  for (size_t rank = 0; rank < static_cast<size_t>(size); ++rank) {
+    CHECK(ranks.finish(rank) == "checked\n");
+    CHECK(ranks.code(rank) == 0);
+  }
+}
+
+TEST_CASE("Gloo on 127.0.0.1 gives the same within rounding", "[collective]") {
+  RankProcesses ranks(3, "check", {{"BACKEND", "gloo"}});
+  for (size_t rank = 0; rank < 3; ++rank) CHECK(ranks.finish(rank) == "checked\n");
+}
+
+TEST_CASE("a rank that is killed in a collective is named by all others at once, and nothing is left of the group",
+          "[collective]") {
+  auto shared = entries("/dev/shm"), open = entries("/proc/self/fd");
+  {
+    RankProcesses ranks(4, "for_ever");
+    for (size_t rank = 0; rank < 4; ++rank) REQUIRE(ranks.said(rank, "running"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    auto begun = std::chrono::steady_clock::now();
+    ranks.kill(2);
+    auto text = ranks.finish(0);
+    CHECK_THAT(text,
+               Matches(fmt::format(
+                   "running\nrank 2 \\(pid {}\\) is gone while rank [013] waits in all_reduce #\\d+ \\(4\\.00 MiB "
+                   "of float32\\)\n",
+                   ranks.pid(2))));
+    for (size_t rank : {1, 3}) CHECK(ranks.finish(rank) == text);
+    for (size_t rank : {0, 1, 3}) CHECK(ranks.code(rank) == 1);
+    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+    ranks.finish(2);
+  }
+  CHECK(entries("/dev/shm") == shared);
+  CHECK(entries("/proc/self/fd") == open);
+}
+
+TEST_CASE("the rendezvous has a deadline that names the ranks that did not come", "[collective]") {
+  RankProcesses ranks(4, "check", {{"RENDEZVOUS_S", "1"}}, 2);
+  for (size_t rank : {0, 1})
+    CHECK(ranks.finish(rank) ==
+          fmt::format("rendezvous at 127.0.0.1:{}: ranks 2, 3 of 4 did not come within 1.00 s\n", ranks.port()));
+}
