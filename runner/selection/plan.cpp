@@ -169,6 +169,8 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   if (auto refusal = plan.entry->refuse(plan.job))
     diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal, {}, {}, {}, ""});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  if (plan.entry->notes)
+    for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
   plan.memory = plan.entry->memory(plan.job);
   plan.traffic = plan.entry->traffic(plan.job);
   return plan;

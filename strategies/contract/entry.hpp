@@ -75,6 +75,8 @@ struct Entry {
   std::string unavailable = "";            ///< not built yet: why, and what to take instead; then the functions are empty
   /// The unmet need, with the nearest thing that works; nullopt when the job can run.
   std::function<std::optional<std::string>(const Job&)> refuse = {};
+  /// What is worth saying of a job that can run: an option with nothing to do here, traffic that another choice would save.
+  std::function<std::vector<std::string>(const Job&)> notes = {};
   std::function<MemoryParts(const Job&)> memory = {};
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
 };

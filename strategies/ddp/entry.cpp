@@ -1,6 +1,7 @@
 #include "strategies/ddp/entry.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "strategies/contract/memory.hpp"
 
@@ -23,33 +24,53 @@ std::vector<Alias> ddp_aliases() {
   return aliases;
 }
 
-/// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their own beside.
+/// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their own
+/// beside. A compressed bucket exists in 16 bits too while it is on its way.
 class DdpMemory : public WholeCopyMemory {
  public:
-  DdpMemory(const Job& job, const DdpPlan& plan) : WholeCopyMemory(job), views_(plan.gradient_as_bucket_view) {
+  DdpMemory(const Job& job, const DdpPlan& plan)
+      : WholeCopyMemory(job), views_(plan.gradient_as_bucket_view), wire_bytes_(plan.wire == leaf_ ? 0 : bytes_of(plan.wire)) {
     (views_ ? now_.gradients : now_.communication) = now_.parameters;
-    if (plan.wire == leaf_) return;
     auto parameters = job.model->parameters();
     for (const auto& bucket : plan.buckets) {
-      int64_t elements = 0;
-      for (size_t slot : bucket) elements += parameters[slot]->numel();
-      compressed_bucket_ = std::max(compressed_bucket_, elements * bytes_of(plan.wire));
+      buckets_.push_back(0);
+      for (size_t slot : bucket) buckets_.back() += parameters[slot]->numel();
     }
   }
 
  protected:
   void micro_batch_begins(bool first, bool last) override {
     WholeCopyMemory::micro_batch_begins(first, last);
-    if (last) now_.communication += compressed_bucket_;
+    reduces_ = last;
+    sent_ = filled_ = delivered_ = 0;
   }
   void gradients_arrive(size_t block, int64_t elements) override {
     if (!views_) WholeCopyMemory::gradients_arrive(block, elements);
+    send(elements);
+  }
+  void block_ends(size_t block, bool backward) override {
+    WholeCopyMemory::block_ends(block, backward);
+    send(0);
+    if (backward) delivered_ += job_.model->blocks[block].parameter_count();
   }
   bool takes_gradients() const override { return !views_ && WholeCopyMemory::takes_gradients(); }
 
  private:
-  bool views_;
-  int64_t compressed_bucket_ = 0;  ///< a bucket in 16 bits, while it is on its way
+  /// Sends the buckets that are full when `elements` of the present block's gradients have arrived.
+  void send(int64_t elements) {
+    now_.communication -= std::exchange(compressed_, 0);
+    for (; reduces_ && sent_ < buckets_.size() && filled_ + buckets_[sent_] <= delivered_ + elements; ++sent_) {
+      filled_ += buckets_[sent_];
+      compressed_ = std::max(compressed_, buckets_[sent_] * wire_bytes_);
+    }
+    now_.communication += compressed_;
+  }
+
+  bool views_, reduces_ = false;
+  int64_t wire_bytes_;            ///< of an element of a compressed bucket; 0: buckets are sent as they are
+  std::vector<int64_t> buckets_;  ///< elements of each
+  size_t sent_ = 0;
+  int64_t filled_ = 0, delivered_ = 0, compressed_ = 0;
 };
 
 std::vector<Traffic> ddp_traffic(const Job& job) {

@@ -77,6 +77,19 @@ std::vector<Traffic> fsdp_traffic(const Job& job) {
   return traffic;
 }
 
+std::vector<std::string> fsdp_notes(const Job& job) {
+  FsdpPlan plan = fsdp_plan(job);
+  std::vector<std::string> notes;
+  if (job.options.value("cpu_offload", false) && !job.cuda)
+    notes.push_back("`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway");
+  if (plan.reduce_every_micro_batch && job.accumulation > 1)
+    notes.push_back(fmt::format("gradients are reduced after each of {} micro-batches instead of once a step, because "
+                                "reduce_every_micro_batch asks to keep them sharded",
+                                job.accumulation));
+  if (job.world_size == 1) notes.push_back("fsdp on one rank has nobody to share with: `single` does the same");
+  return notes;
+}
+
 }  // namespace
 
 FsdpPlan fsdp_plan(const Job& job) {
@@ -125,6 +138,7 @@ Entry fsdp_entry() {
     }
     return std::nullopt;
   };
+  entry.notes = fsdp_notes;
   entry.memory = fsdp_memory;
   entry.traffic = fsdp_traffic;
   return entry;

@@ -140,3 +140,15 @@ TEST_CASE("FULL_SHARD's traffic is two gathers and one reduce-scatter of every u
   CHECK(plan.traffic[1].calls == 4);
   CHECK(plan.traffic[1].wire_bytes == plan.traffic[1].payload_bytes * 3 / 4);
 }
+
+TEST_CASE("a plan says what an option cannot do here, and what costs more than it must") {
+  auto r = recipe();
+  r.strategy.name = "fsdp";
+  r.strategy.options = {{"cpu_offload", true}, {"reduce_every_micro_batch", true}};
+  r.train.global_batch_size = 12;
+  r.train.micro_batch_size = 2;
+  CHECK(make_plan(r, cpus(2), 256).notes ==
+        std::vector<std::string>{"`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway",
+                                 "gradients are reduced after each of 3 micro-batches instead of once a step, because "
+                                 "reduce_every_micro_batch asks to keep them sharded"});
+}

@@ -68,7 +68,7 @@ std::vector<std::vector<StepTraffic>> record(const TinyRun& run) {
 }
 
 Wire claim(const TinyRun& run) {
-  ModelSpec spec = make_spec(tiny_model(run), tiny_vocab, tiny_seq_len);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   Wire wire;
   for (const auto& part : find_strategy(run.strategy)->entry->traffic(tiny_job(run, spec)))
     wire.push_back({part.collective, part.calls, part.payload_bytes, part.wire_bytes});
