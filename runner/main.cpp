@@ -8,7 +8,8 @@
 
 int main(int argc, char** argv) {
   using namespace runner;
-  CLI::App app("Declarative experiment runner for distributed training: one TOML recipe, any strategy, any machine.", "runner");
+  CLI::App app("Declarative experiment runner for distributed training: one TOML recipe, any strategy, any machine.",
+               "runner");
   app.set_version_flag("--version", RUNNER_VERSION);
   app.require_subcommand(1);
   Action chosen;

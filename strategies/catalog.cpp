@@ -22,18 +22,22 @@ std::vector<Entry> make_catalog() {
   const std::string sharded = "fsdp with sharding_strategy = \"FULL_SHARD\" or \"SHARD_GRAD_OP\" shards the same state";
   const std::string replicated = "ddp does the same sum of gradients";
   std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry()};
-  list.push_back(planned("zero", "DeepSpeed's ZeRO stages 1 to 3 with offload to CPU and NVMe.",
-                         {"deepspeed", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3", "deepspeed_stage_1_offload",
-                          "deepspeed_stage_2_offload", "deepspeed_stage_3_offload", "deepspeed_stage_3_offload_nvme"},
-                         sharded));
+  list.push_back(
+      planned("zero", "DeepSpeed's ZeRO stages 1 to 3 with offload to CPU and NVMe.",
+              {"deepspeed", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3", "deepspeed_stage_1_offload",
+               "deepspeed_stage_2_offload", "deepspeed_stage_3_offload", "deepspeed_stage_3_offload_nvme"},
+              sharded));
   list.push_back(planned("dp", "One process drives several devices.", {"data_parallel"}, replicated));
   list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {}, replicated));
-  list.push_back(planned("tensor_parallel", "Layers split over devices, alone or with data parallelism (2D).", {"model_parallel"}, sharded));
+  list.push_back(planned("tensor_parallel", "Layers split over devices, alone or with data parallelism (2D).",
+                         {"model_parallel"}, sharded));
   list.push_back(planned("pipeline", "Blocks in stages over devices.", {}, sharded));
-  list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.", {"xla_debug", "single_xla", "tpu_spawn", "single_tpu"}, replicated));
+  list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
+                         {"xla_debug", "single_xla", "tpu_spawn", "single_tpu"}, replicated));
   list.push_back(planned("xla_fsdp", "FSDP on XLA devices.", {}, sharded));
-  list.push_back(planned("fairscale", "FairScale's sharded DDP and FSDP.",
-                         {"ddp_sharded", "ddp_sharded_spawn", "ddp_sharded_find_unused_parameters_false", "ddp_fully_sharded"}, sharded));
+  list.push_back(planned(
+      "fairscale", "FairScale's sharded DDP and FSDP.",
+      {"ddp_sharded", "ddp_sharded_spawn", "ddp_sharded_find_unused_parameters_false", "ddp_fully_sharded"}, sharded));
   list.push_back(planned("horovod", "Ring all-reduce through a wrapped optimizer.", {}, replicated));
   list.push_back(planned("bagua", "Compressed and decentralized data parallelism.", {}, replicated));
   list.push_back(planned("hivemind", "Decentralized training among peers that come and go.", {}, replicated));

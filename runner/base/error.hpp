@@ -46,5 +46,6 @@ Error run_error(fmt::format_string<Args...> format, Args&&... args) {
 
 /// Our own bugs: throws std::logic_error with file:line. Always on, also in release builds.
 #define RUNNER_CHECK(condition, ...) \
-  (static_cast<bool>(condition) ? (void)0  \
-                                : ::runner::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)))
+  (static_cast<bool>(condition)      \
+       ? (void)0                     \
+       : ::runner::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)))

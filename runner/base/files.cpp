@@ -83,14 +83,16 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);
   if (::rename(temporary.c_str(), final_name.c_str()) != 0)
-    throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(), std::strerror(errno));
+    throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(),
+                            std::strerror(errno));
   sync_path(parent_of(final_name));
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   Descriptor file(path, O_RDONLY, "open");
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) throw environment_error("cannot stat {}: {}", path.string(), std::strerror(errno));
+  if (::fstat(file.get(), &info) != 0)
+    throw environment_error("cannot stat {}: {}", path.string(), std::strerror(errno));
   if (S_ISDIR(info.st_mode)) throw environment_error("cannot open {}: it is a folder", path.string());
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;

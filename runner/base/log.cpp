@@ -16,10 +16,14 @@ void (*after_line)() = nullptr;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warning:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -27,7 +31,8 @@ spdlog::level::level_enum spdlog_level(Level level) {
 /// Plain messages for info; a coloured word in front of the others.
 spdlog::logger& logger() {
   static auto instance = [] {
-    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color() ? spdlog::color_mode::always : spdlog::color_mode::never);
+    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color() ? spdlog::color_mode::always
+                                                                              : spdlog::color_mode::never);
     auto made = std::make_shared<spdlog::logger>("runner", sink);
     made->flush_on(spdlog::level::trace);
     const char* wanted = std::getenv("RUNNER_LOG");

@@ -30,8 +30,10 @@ Checkpoint::Impl::Impl(const fs::path& folder, bool verify) : path(folder), mani
     if (!fs::exists(name, ignored)) throw environment_error("{} is missing", name.string());
     files.push_back(std::make_unique<MappedFile>(name));
     auto bytes = static_cast<int64_t>(files.back()->bytes().size());
-    if (bytes < file.bytes) throw environment_error("{} is truncated: {} of {} bytes", name.string(), bytes, file.bytes);
-    if (bytes > file.bytes) throw environment_error("{} has grown: {} instead of {} bytes", name.string(), bytes, file.bytes);
+    if (bytes < file.bytes)
+      throw environment_error("{} is truncated: {} of {} bytes", name.string(), bytes, file.bytes);
+    if (bytes > file.bytes)
+      throw environment_error("{} has grown: {} instead of {} bytes", name.string(), bytes, file.bytes);
   }
   if (verify) verify_hashes();
 }
@@ -50,7 +52,8 @@ void Checkpoint::Impl::verify_hashes() const {
   }
   for (size_t i = 0; i < files.size(); ++i)
     if (found[i] != manifest.files[i].xxh3)
-      throw environment_error("{} is corrupted: its hash is {} instead of {}", files[i]->path().string(), found[i], manifest.files[i].xxh3);
+      throw environment_error("{} is corrupted: its hash is {} instead of {}", files[i]->path().string(), found[i],
+                              manifest.files[i].xxh3);
 }
 
 const ManifestTensor& Checkpoint::Impl::tensor(const std::string& name) const {
@@ -59,7 +62,8 @@ const ManifestTensor& Checkpoint::Impl::tensor(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& [known, ignored] : manifest.tensors) names.push_back(known);
   auto near = nearest(name, names);
-  throw environment_error("{} has no tensor `{}`{}", path.string(), name, near ? fmt::format(" (did you mean `{}`?)", *near) : "");
+  throw environment_error("{} has no tensor `{}`{}", path.string(), name,
+                          near ? fmt::format(" (did you mean `{}`?)", *near) : "");
 }
 
 namespace {
@@ -121,7 +125,8 @@ void Checkpoint::read(const std::string& name, int64_t offset, int64_t length, s
     int64_t skip = offset - piece->offset;
     int64_t count = std::min(length, piece->length - skip);
     auto bytes = static_cast<size_t>(count * element_bytes);
-    auto source = impl_->files[piece->file]->bytes().subspan(static_cast<size_t>(piece->byte + skip * element_bytes), bytes);
+    auto source =
+        impl_->files[piece->file]->bytes().subspan(static_cast<size_t>(piece->byte + skip * element_bytes), bytes);
     std::memcpy(out.data(), source.data(), bytes);
     out = out.subspan(bytes);
     offset += count;

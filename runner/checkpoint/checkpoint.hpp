@@ -1,5 +1,6 @@
-// A checkpoint: manifest.json + one rank-NNNNN.safetensors a rank, published by one rename. Any strategy on N ranks writes what
-// any strategy on M ranks reads: tensors are cut into flat pieces, and the manifest's index says where each piece lies. Torch-free.
+// A checkpoint: manifest.json + one rank-NNNNN.safetensors a rank, published by one rename. Any strategy on N ranks
+// writes what any strategy on M ranks reads: tensors are cut into flat pieces, and the manifest's index says where each
+// piece lies. Torch-free.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,22 +26,24 @@ struct Piece {
   std::span<const std::byte> data;  ///< length x dtype_bytes
 };
 
-/// Everything else a run needs to continue: step, data position, scaler, schedule, RNG, recipe hash, strategy, world size.
-/// `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite number comes back as null.
+/// Everything else a run needs to continue: step, data position, scaler, schedule, RNG, recipe hash, strategy, world
+/// size. `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite number comes back as
+/// null.
 using TrainerState = nlohmann::json;
 
-/// Writing, one object a checkpoint and rank. All ranks write into one temporary folder, .step-NNNNNN.tmp; rank 0 publishes.
-/// In a rank's file a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats step, rank and global shapes.
+/// Writing, one object a checkpoint and rank. All ranks write into one temporary folder, .step-NNNNNN.tmp; rank 0
+/// publishes. In a rank's file a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats step, rank and global
+/// shapes.
 class CheckpointWriter {
  public:
   /// `checkpoints` = RUN_DIR/checkpoints; the final name is step-NNNNNN.
   CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size);
-  /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 needs in publish(). After a failure the
-  /// temporary folder is gone: without this rank there is no checkpoint.
+  /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 needs in publish(). After a
+  /// failure the temporary folder is gone: without this rank there is no checkpoint.
   nlohmann::json write_rank(const std::vector<Piece>& pieces);
-  /// Rank 0, once every rank's entry is here: checks that pieces cover every tensor exactly once (replicas are written by one
-  /// rank only), writes the manifest, renames. A checkpoint of the same step is exchanged for the new one in one move. Returns
-  /// the final path. After a failure the temporary folder is gone.
+  /// Rank 0, once every rank's entry is here: checks that pieces cover every tensor exactly once (replicas are written
+  /// by one rank only), writes the manifest, renames. A checkpoint of the same step is exchanged for the new one in one
+  /// move. Returns the final path. After a failure the temporary folder is gone.
   fs::path publish(const std::vector<nlohmann::json>& rank_entries, const TrainerState& state);
   /// Removes the temporary folder.
   void abandon();
@@ -74,7 +77,8 @@ class Checkpoint {
   /// shape, dtype and read throw Error(environment) with the nearest name for a tensor that is not there.
   const std::vector<int64_t>& shape(const std::string& tensor) const;
   const std::string& dtype(const std::string& tensor) const;
-  /// Copies elements [offset, offset + length) of the flattened tensor, from whichever files hold them. Only these bytes are read.
+  /// Copies elements [offset, offset + length) of the flattened tensor, from whichever files hold them. Only these
+  /// bytes are read.
   void read(const std::string& tensor, int64_t offset, int64_t length, std::span<std::byte> out) const;
   uint64_t bytes_read() const;  ///< so far, for tests and reports
 
@@ -88,14 +92,15 @@ std::string checkpoint_name(int64_t step);
 
 /// Finished checkpoints of a run, by step; temporary folders are not listed.
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
-/// The one published last of those that open and verify; says through `note` which were skipped and why. Published last and
-/// not of the highest step: a run that was taken back to an earlier checkpoint continues from what it wrote since.
+/// The one published last of those that open and verify; says through `note` which were skipped and why. Published last
+/// and not of the highest step: a run that was taken back to an earlier checkpoint continues from what it wrote since.
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
                                                const std::function<void(const std::string&)>& note = {});
-/// To be called by the publishing process after publish(). Removes published checkpoints beyond the last `keep_last` (0 = all) that
-/// are not among the `save_top_k` best by `monitor` (a number in the manifest's state, lower is better); damaged ones are neither
-/// counted nor removed. Removes what killed runs left: temporary folders of steps up to that of the checkpoint published last. A
-/// run writes its checkpoints in order, so its ranks may be writing a later one already, but none of those.
+/// To be called by the publishing process after publish(). Removes published checkpoints beyond the last `keep_last` (0
+/// = all) that are not among the `save_top_k` best by `monitor` (a number in the manifest's state, lower is better);
+/// damaged ones are neither counted nor removed. Removes what killed runs left: temporary folders of steps up to that
+/// of the checkpoint published last. A run writes its checkpoints in order, so its ranks may be writing a later one
+/// already, but none of those.
 void retain(const fs::path& checkpoints, int64_t keep_last, int64_t save_top_k, const std::string& monitor);
 
 }  // namespace runner

@@ -17,14 +17,16 @@ namespace {
 
 using nlohmann::json;
 
-/// Puts `temporary` in the place of the checkpoint `final_name`; afterwards the old one has the temporary name, or is gone.
+/// Puts `temporary` in the place of the checkpoint `final_name`; afterwards the old one has the temporary name, or is
+/// gone.
 void exchange_directories(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) != 0) {
-    // Network filesystems do not exchange names. There, being killed between two renames leaves the new one unpublished: the run
-    // then continues from the checkpoint before.
+    // Network filesystems do not exchange names. There, being killed between two renames leaves the new one
+    // unpublished: the run then continues from the checkpoint before.
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
-      throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(), std::strerror(errno));
+      throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(),
+                              std::strerror(errno));
     fs::path old = final_name.parent_path() / ("." + final_name.filename().string() + ".removed");
     fs::remove_all(old);
     fs::rename(final_name, old);
@@ -58,7 +60,8 @@ auto CheckpointWriter::or_abandon(Work&& work) {
     return work();
   } catch (const fs::filesystem_error& error) {
     abandon();
-    throw environment_error("cannot write {}: {} ({})", final_.string(), error.code().message(), error.path1().string());
+    throw environment_error("cannot write {}: {} ({})", final_.string(), error.code().message(),
+                            error.path1().string());
   } catch (...) {
     abandon();
     throw;
@@ -92,19 +95,20 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
   for (const auto& piece : pieces) {
     int64_t length = static_cast<int64_t>(piece.data.size()) / dtype_bytes(piece.dtype);
     auto numel = checked_numel(piece.global_shape);
-    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == static_cast<int64_t>(piece.data.size()) && numel && piece.offset >= 0 &&
-                     piece.offset + length <= *numel,
+    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == static_cast<int64_t>(piece.data.size()) && numel &&
+                     piece.offset >= 0 && piece.offset + length <= *numel,
                  "[{}, {}) is no piece of `{}`", piece.offset, piece.offset + length, piece.tensor);
-    infos.push_back({fmt::format("{}[{}:{}]", piece.tensor, piece.offset, piece.offset + length), piece.dtype, {length}});
-    index.push_back({{"tensor", piece.tensor}, {"dtype", piece.dtype}, {"shape", piece.global_shape}, {"offset", piece.offset},
+    infos.push_back(
+        {fmt::format("{}[{}:{}]", piece.tensor, piece.offset, piece.offset + length), piece.dtype, {length}});
+    index.push_back({{"tensor", piece.tensor},
+                     {"dtype", piece.dtype},
+                     {"shape", piece.global_shape},
+                     {"offset", piece.offset},
                      {"length", length}});
   }
-  std::map<std::string, std::string> metadata = {{"format", "runner-checkpoint"},
-                                                 {"version", std::to_string(manifest_version)},
-                                                 {"step", std::to_string(step_)},
-                                                 {"rank", std::to_string(rank_)},
-                                                 {"world_size", std::to_string(world_size_)},
-                                                 {"pieces", index.dump()}};
+  std::map<std::string, std::string> metadata = {
+      {"format", "runner-checkpoint"}, {"version", std::to_string(manifest_version)}, {"step", std::to_string(step_)},
+      {"rank", std::to_string(rank_)}, {"world_size", std::to_string(world_size_)},   {"pieces", index.dump()}};
   std::string name = fmt::format("rank-{:05d}.safetensors", rank_);
   fs::create_directories(temporary_);
   SafetensorsWriter writer(temporary_ / name, std::move(infos), metadata);
@@ -113,7 +117,8 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
     writer.write(pieces[i].data);
   }
   auto written = writer.finish();
-  return {{"rank", rank_}, {"step", step_}, {"file", name}, {"bytes", written.bytes}, {"xxh3", written.xxh3}, {"pieces", index}};
+  return {{"rank", rank_},          {"step", step_},        {"file", name},
+          {"bytes", written.bytes}, {"xxh3", written.xxh3}, {"pieces", index}};
 }
 
 Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const {
@@ -122,19 +127,22 @@ Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const 
   manifest.world_size = world_size_;
   std::set<int> ranks;
   for (const auto& entry : rank_entries) {
-    RUNNER_CHECK(entry.at("step") == step_, "an entry of step {} in the checkpoint of step {}", entry.at("step").dump(), step_);
+    RUNNER_CHECK(entry.at("step") == step_, "an entry of step {} in the checkpoint of step {}", entry.at("step").dump(),
+                 step_);
     ranks.insert(entry.at("rank").get<int>());
     const auto& file = manifest.files.emplace_back(ManifestFile{entry.at("file"), entry.at("bytes"), entry.at("xxh3")});
     for (const auto& piece : entry.at("pieces"))
-      tensor_of(manifest, piece).pieces.push_back({manifest.files.size() - 1, piece.at("byte"), piece.at("offset"), piece.at("length")});
+      tensor_of(manifest, piece)
+          .pieces.push_back({manifest.files.size() - 1, piece.at("byte"), piece.at("offset"), piece.at("length")});
     std::error_code error;
     auto bytes = fs::file_size(temporary_ / file.name, error);
     if (error || bytes != static_cast<uintmax_t>(file.bytes))
       throw environment_error("{} did not arrive ({}): the run's folder must be on a filesystem that all nodes share",
-                              (temporary_ / file.name).string(), error ? error.message() : fmt::format("{} of {} bytes", bytes, file.bytes));
+                              (temporary_ / file.name).string(),
+                              error ? error.message() : fmt::format("{} of {} bytes", bytes, file.bytes));
   }
-  bool complete = static_cast<int>(rank_entries.size()) == world_size_ && ranks.size() == rank_entries.size() && *ranks.begin() == 0 &&
-                  *ranks.rbegin() == world_size_ - 1;
+  bool complete = static_cast<int>(rank_entries.size()) == world_size_ && ranks.size() == rank_entries.size() &&
+                  *ranks.begin() == 0 && *ranks.rbegin() == world_size_ - 1;
   RUNNER_CHECK(complete, "entries of ranks {}, not of each of {}", fmt::join(ranks, ", "), world_size_);
   auto fault = coverage_fault(manifest.tensors);
   RUNNER_CHECK(!fault, "step {}: {}", step_, fault.value_or(""));

@@ -23,8 +23,10 @@ uint16_t float_to_half(float value) {
   float magnitude = std::fabs(value);
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00u);
   if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
-  // Below the smallest normal half the spacing is 2^-24: adding 0.5, whose last bit is worth that, lets the hardware round.
-  if (magnitude < 0x1p-14f) return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(magnitude + 0.5f) - 0x3f000000u));
+  // Below the smallest normal half the spacing is 2^-24: adding 0.5, whose last bit is worth that, lets the hardware
+  // round.
+  if (magnitude < 0x1p-14f)
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(magnitude + 0.5f) - 0x3f000000u));
   uint32_t rest = std::bit_cast<uint32_t>(magnitude) - (112u << 23);
   return static_cast<uint16_t>(sign | ((rest + 0xfffu + ((rest >> 13) & 1u)) >> 13));
 }
@@ -65,11 +67,14 @@ bool overflows(std::span<const float> values, float limit) {
 
 }  // namespace
 
-bool is_float_dtype(const std::string& dtype) { return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
+bool is_float_dtype(const std::string& dtype) {
+  return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16";
+}
 
 void to_floats(const std::string& dtype, std::span<const std::byte> bytes, std::span<float> out) {
   RUNNER_CHECK(is_float_dtype(dtype), "`{}`", dtype);
-  RUNNER_CHECK(bytes.size() == out.size() * static_cast<size_t>(dtype_bytes(dtype)), "{} bytes for {} of {}", bytes.size(), out.size(), dtype);
+  RUNNER_CHECK(bytes.size() == out.size() * static_cast<size_t>(dtype_bytes(dtype)), "{} bytes for {} of {}",
+               bytes.size(), out.size(), dtype);
   if (dtype == "F64") decode<double>(bytes, out, [](double value) { return static_cast<float>(value); });
   if (dtype == "F32") std::memcpy(out.data(), bytes.data(), bytes.size());
   if (dtype == "F16") decode<uint16_t>(bytes, out, half_to_float);
@@ -78,7 +83,8 @@ void to_floats(const std::string& dtype, std::span<const std::byte> bytes, std::
 
 bool from_floats(const std::string& dtype, std::span<const float> values, std::span<std::byte> out) {
   RUNNER_CHECK(is_float_dtype(dtype) && dtype != "F64", "`{}`", dtype);
-  RUNNER_CHECK(out.size() == values.size() * static_cast<size_t>(dtype_bytes(dtype)), "{} of {} into {} bytes", values.size(), dtype, out.size());
+  RUNNER_CHECK(out.size() == values.size() * static_cast<size_t>(dtype_bytes(dtype)), "{} of {} into {} bytes",
+               values.size(), dtype, out.size());
   if (dtype == "F32") std::memcpy(out.data(), values.data(), out.size());
   if (dtype == "F16") encode<uint16_t>(values, out, float_to_half);
   if (dtype == "BF16") encode<uint16_t>(values, out, float_to_bfloat16);

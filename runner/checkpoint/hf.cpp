@@ -28,7 +28,8 @@ std::vector<fs::path> weight_files(const fs::path& folder) {
   if (!fs::exists(index)) {
     bool pickle = fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json");
     throw usage_error("{} has neither model.safetensors nor model.safetensors.index.json{}", folder.string(),
-                      pickle ? "; pytorch_model.bin is a pickle, which is not read: save it with save_pretrained(safe_serialization=True)"
+                      pickle ? "; pytorch_model.bin is a pickle, which is not read: save it with "
+                               "save_pretrained(safe_serialization=True)"
                              : "");
   }
   auto parsed = read_json(index);
@@ -41,7 +42,8 @@ std::vector<fs::path> weight_files(const fs::path& folder) {
     files.insert(folder / file.get<std::string>());
   }
   for (const auto& file : files)
-    if (!fs::exists(file)) throw usage_error("{} is missing, but {} names it", file.string(), index.filename().string());
+    if (!fs::exists(file))
+      throw usage_error("{} is missing, but {} names it", file.string(), index.filename().string());
   return {files.begin(), files.end()};
 }
 
@@ -50,12 +52,16 @@ void compare_config(const fs::path& folder, const Recipe::Model& model) {
   auto theirs = model_from_hf_config(read_hf_config(folder));
   std::vector<std::string> differences;
   auto compare = [&](const char* key, const auto& here, const auto& there) {
-    if (here != there) differences.push_back(fmt::format("model.{} = {} in the recipe, {} in config.json", key, here, there));
+    if (here != there)
+      differences.push_back(fmt::format("model.{} = {} in the recipe, {} in config.json", key, here, there));
   };
   auto scaling = [](const std::optional<Recipe::Model::RopeScaling>& rope) {
     return !rope ? std::string("unset")
-                 : fmt::format("{{factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings = {}}}",
-                               rope->factor, rope->low_freq_factor, rope->high_freq_factor, rope->original_max_position_embeddings);
+                 : fmt::format(
+                       "{{factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings = "
+                       "{}}}",
+                       rope->factor, rope->low_freq_factor, rope->high_freq_factor,
+                       rope->original_max_position_embeddings);
   };
   compare("name", model.name, theirs.name);
   if (differences.empty()) {
@@ -78,7 +84,8 @@ std::vector<int64_t> stored_shape(const ParameterSpec& parameter, bool transpose
 
 void list(std::string& text, const char* title, const std::vector<std::string>& items) {
   if (items.empty()) return;
-  auto first = std::vector<std::string>(items.begin(), items.begin() + static_cast<ptrdiff_t>(std::min(items.size(), listed_max)));
+  auto first = std::vector<std::string>(items.begin(),
+                                        items.begin() + static_cast<ptrdiff_t>(std::min(items.size(), listed_max)));
   text += fmt::format("\n  {}: {}", title, join(first, ", "));
   if (items.size() > listed_max) text += fmt::format(" and {} more", items.size() - listed_max);
 }
@@ -98,7 +105,8 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(path));
     for (const auto& tensor : file->tensors()) {
       auto [twin, added] = stored.try_emplace(tensor.name, Source{file.get(), &tensor});
-      if (!added) throw usage_error("`{}` is in {} and in {}", tensor.name, twin->second.file->path().string(), path.string());
+      if (!added)
+        throw usage_error("`{}` is in {} and in {}", tensor.name, twin->second.file->path().string(), path.string());
     }
   }
 
@@ -116,7 +124,8 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     const auto& tensor = *found->second.tensor;
     auto shape = stored_shape(*parameters[slot], names[slot].transposed);
     if (tensor.shape != shape)
-      misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
+      misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "),
+                                      fmt::join(shape, ", ")));
     else if (!is_float_dtype(tensor.dtype))
       misshapen.push_back(fmt::format("{} is {} instead of F32, BF16, F16 or F64", tensor.name, tensor.dtype));
     sources_.push_back({found->second.file, found->second.tensor, names[slot].transposed});
@@ -141,12 +150,14 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
   auto element_bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
   auto data = source.file->data(tensor);
   auto convert = [&](int64_t first, std::span<float> values) {
-    to_floats(tensor.dtype, data.subspan(static_cast<size_t>(first) * element_bytes, values.size() * element_bytes), values);
+    to_floats(tensor.dtype, data.subspan(static_cast<size_t>(first) * element_bytes, values.size() * element_bytes),
+              values);
   };
   if (!source.transposed) return convert(offset, out);
   if (out.empty()) return;
 
-  // Ours is [rows, columns], theirs [columns, rows]. A block of rows at a time, so that lines of both sides stay in the cache.
+  // Ours is [rows, columns], theirs [columns, rows]. A block of rows at a time, so that lines of both sides stay in the
+  // cache.
   int64_t columns = tensor.shape[0], rows = tensor.shape[1];
   std::array<float, 256> block;
   for (int64_t row = offset / columns; row * columns < end; row += std::ssize(block)) {
@@ -155,7 +166,8 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
       convert(column * rows + row, std::span(block).first(static_cast<size_t>(count)));
       for (int64_t i = 0; i < count; ++i) {
         int64_t element = (row + i) * columns + column;
-        if (element >= offset && element < end) out[static_cast<size_t>(element - offset)] = block[static_cast<size_t>(i)];
+        if (element >= offset && element < end)
+          out[static_cast<size_t>(element - offset)] = block[static_cast<size_t>(i)];
       }
     }
   }

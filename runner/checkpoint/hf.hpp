@@ -1,5 +1,5 @@
-// Hugging Face folders: config.json and model.safetensors (or an index and shards), read as parameters of a model in our layout,
-// and written so that transformers' from_pretrained opens them. Torch-free.
+// Hugging Face folders: config.json and model.safetensors (or an index and shards), read as parameters of a model in
+// our layout, and written so that transformers' from_pretrained opens them. Torch-free.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,14 +12,15 @@
 
 namespace runner {
 
-/// A folder's weights. The constructor compares config.json with the model where shapes cannot tell the difference (heads,
-/// activation, norm_eps, rotary settings, tied head), and names and shapes of all tensors; throws Error(usage) that lists
-/// what is missing, unknown or misshapen. Files are mapped: nothing is loaded before it is read.
+/// A folder's weights. The constructor compares config.json with the model where shapes cannot tell the difference
+/// (heads, activation, norm_eps, rotary settings, tied head), and names and shapes of all tensors; throws Error(usage)
+/// that lists what is missing, unknown or misshapen. Files are mapped: nothing is loaded before it is read.
 class HfSource {
  public:
   HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec);
-  /// Elements [offset, offset + out.size()) of the flattened parameter in slot `slot`, in our layout (GPT-2's Conv1D weights
-  /// transposed), as float. A range of a transposed parameter touches the pages of that range of columns only. Thread-safe.
+  /// Elements [offset, offset + out.size()) of the flattened parameter in slot `slot`, in our layout (GPT-2's Conv1D
+  /// weights transposed), as float. A range of a transposed parameter touches the pages of that range of columns only.
+  /// Thread-safe.
   void read(size_t slot, int64_t offset, std::span<float> out) const;
 
  private:
@@ -38,8 +39,8 @@ nlohmann::json read_hf_config(const fs::path& folder);
 /// Reads a range of a parameter, as HfSource::read does.
 using ParameterReader = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
-/// Weights in a folder: model.safetensors, or model-00001-of-0000N.safetensors and model.safetensors.index.json when they take
-/// more than `shard_bytes_max`.
+/// Weights in a folder: model.safetensors, or model-00001-of-0000N.safetensors and model.safetensors.index.json when
+/// they take more than `shard_bytes_max`.
 struct WeightsFolder {
   enum class Naming {
     hugging_face,  ///< names, layout and config.json of transformers
@@ -50,10 +51,10 @@ struct WeightsFolder {
   int64_t shard_bytes_max = 5'000'000'000;
 };
 
-/// Writes beside `folder` and renames: the folder appears complete or not at all. Throws Error(usage) when it exists and is not
-/// empty, Error(environment) when a value does not fit into the dtype or the disk is full.
-/// At most one transposed parameter is in memory at a time, of others a part.
-void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec, const ParameterReader& read,
-                    const WeightsFolder& options = {});
+/// Writes beside `folder` and renames: the folder appears complete or not at all. Throws Error(usage) when it exists
+/// and is not empty, Error(environment) when a value does not fit into the dtype or the disk is full. At most one
+/// transposed parameter is in memory at a time, of others a part.
+void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
+                    const ParameterReader& read, const WeightsFolder& options = {});
 
 }  // namespace runner

@@ -62,7 +62,8 @@ class TensorStream {
       if (output.transposed) transpose(output.info.shape[1], output.info.shape[0]);
       bytes_.resize(values_.size() * static_cast<size_t>(dtype_bytes(output.info.dtype)));
       if (!from_floats(output.info.dtype, values_, bytes_))
-        throw environment_error("{} has values that {} cannot hold: export it as bf16 or f32", output.info.name, output.info.dtype);
+        throw environment_error("{} has values that {} cannot hold: export it as bf16 or f32", output.info.name,
+                                output.info.dtype);
       writer_.write(bytes_);
     }
   }
@@ -88,14 +89,16 @@ void write_shards(const fs::path& folder, const std::vector<std::vector<Output>>
   nlohmann::json weight_map = nlohmann::json::object();
   int64_t total_bytes = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    std::string name = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, shards.size());
+    std::string name = shards.size() == 1 ? "model.safetensors"
+                                          : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, shards.size());
     std::vector<TensorInfo> infos;
     for (const auto& output : shards[i]) {
       infos.push_back(output.info);
       weight_map[output.info.name] = name;
       total_bytes += output.info.numel() * dtype_bytes(output.info.dtype);
     }
-    SafetensorsWriter writer(folder / name, std::move(infos), {{"format", "pt"}});  // transformers refuses a file without it
+    SafetensorsWriter writer(folder / name, std::move(infos),
+                             {{"format", "pt"}});  // transformers refuses a file without it
     TensorStream stream(writer, read);
     for (const auto& output : shards[i]) stream.write(output);
     writer.finish();
@@ -104,12 +107,14 @@ void write_shards(const fs::path& folder, const std::vector<std::vector<Output>>
   if (shards.size() > 1) write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-std::string torch_dtype(const std::string& dtype) { return dtype == "F16" ? "float16" : dtype == "BF16" ? "bfloat16" : "float32"; }
+std::string torch_dtype(const std::string& dtype) {
+  return dtype == "F16" ? "float16" : dtype == "BF16" ? "bfloat16" : "float32";
+}
 
 }  // namespace
 
-void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec, const ParameterReader& read,
-                    const WeightsFolder& options) {
+void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
+                    const ParameterReader& read, const WeightsFolder& options) {
   fs::path target = fs::absolute(folder).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "out/" names the same folder
   std::error_code ignored;

@@ -17,7 +17,8 @@ constexpr const char* format_name = "runner-checkpoint";
 /// A part of a manifest with the place it stands at, read with checks.
 class Part {
  public:
-  Part(const fs::path& file, std::string place, const json& value) : file_(file), place_(std::move(place)), value_(value) {}
+  Part(const fs::path& file, std::string place, const json& value)
+      : file_(file), place_(std::move(place)), value_(value) {}
 
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
@@ -72,11 +73,13 @@ void check_envelope(const Part& root) {
   if (!root.value().is_object() || !root.value().contains("format") || root.at("format").value() != format_name)
     root.fail("this is no manifest of a checkpoint");
   if (int64_t version = root.at("version").size(); version > manifest_version)
-    root.fail("format version {}, but this program reads up to version {}: take a newer runner", version, manifest_version);
+    root.fail("format version {}, but this program reads up to version {}: take a newer runner", version,
+              manifest_version);
   json sealed = root.value();
   seal_manifest(sealed);
   if (root.at("xxh3").text() != sealed.at("xxh3"))
-    root.fail("corrupted: its hash is {}, not the {} it states", sealed.at("xxh3").get<std::string>(), root.at("xxh3").text());
+    root.fail("corrupted: its hash is {}, not the {} it states", sealed.at("xxh3").get<std::string>(),
+              root.at("xxh3").text());
 }
 
 std::vector<ManifestFile> read_files(const Part& list) {
@@ -95,8 +98,10 @@ ManifestPiece read_piece(const Part& part, const std::vector<ManifestFile>& file
   ManifestPiece piece{static_cast<size_t>(file - files.begin()), part.at("byte").size(), part.at("offset").size(),
                       part.at("length").size()};
   int64_t bytes = 0, end = 0;
-  if (__builtin_mul_overflow(piece.length, element_bytes, &bytes) || __builtin_add_overflow(piece.byte, bytes, &end) || end > file->bytes)
-    part.fail("= {} elements from byte {} reaches beyond the {} bytes of {}", piece.length, piece.byte, file->bytes, name);
+  if (__builtin_mul_overflow(piece.length, element_bytes, &bytes) || __builtin_add_overflow(piece.byte, bytes, &end) ||
+      end > file->bytes)
+    part.fail("= {} elements from byte {} reaches beyond the {} bytes of {}", piece.length, piece.byte, file->bytes,
+              name);
   return piece;
 }
 
@@ -107,7 +112,8 @@ ManifestTensor read_tensor(const Part& part, const std::vector<ManifestFile>& fi
   if (!element_bytes) part.at("dtype").fail("= `{}` cannot be read", tensor.dtype);
   for (const auto& size : part.at("shape").elements()) tensor.shape.push_back(size.size());
   if (!checked_numel(tensor.shape)) part.at("shape").fail("has too many elements");
-  for (const auto& piece : part.at("pieces").elements()) tensor.pieces.push_back(read_piece(piece, files, *element_bytes));
+  for (const auto& piece : part.at("pieces").elements())
+    tensor.pieces.push_back(read_piece(piece, files, *element_bytes));
   return tensor;
 }
 
@@ -115,14 +121,18 @@ ManifestTensor read_tensor(const Part& part, const std::vector<ManifestFile>& fi
 
 std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors) {
   for (auto& [name, tensor] : tensors) {
-    std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) { return std::pair(a.offset, a.length) < std::pair(b.offset, b.length); });
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.offset, a.length) < std::pair(b.offset, b.length);
+    });
     int64_t numel = checked_numel(tensor.shape).value(), end = 0;
     for (const auto& piece : tensor.pieces) {
       if (piece.offset < end)
-        return fmt::format("elements [{}, {}) of `{}` are there twice", piece.offset, std::min(end, piece.offset + piece.length), name);
+        return fmt::format("elements [{}, {}) of `{}` are there twice", piece.offset,
+                           std::min(end, piece.offset + piece.length), name);
       if (piece.offset > end) return fmt::format("elements [{}, {}) of `{}` are in no file", end, piece.offset, name);
       if (piece.length > numel - end)
-        return fmt::format("elements [{}, {}) of `{}` lie beyond its {}", piece.offset, piece.offset + piece.length, name, numel);
+        return fmt::format("elements [{}, {}) of `{}` lie beyond its {}", piece.offset, piece.offset + piece.length,
+                           name, numel);
       end += piece.length;
     }
     if (end < numel) return fmt::format("elements [{}, {}) of `{}` are in no file", end, numel, name);
@@ -142,12 +152,16 @@ std::string write_manifest(const Manifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) {
     json pieces = json::array();
     for (const auto& piece : tensor.pieces)
-      pieces.push_back({{"file", manifest.files[piece.file].name}, {"byte", piece.byte}, {"offset", piece.offset}, {"length", piece.length}});
+      pieces.push_back({{"file", manifest.files[piece.file].name},
+                        {"byte", piece.byte},
+                        {"offset", piece.offset},
+                        {"length", piece.length}});
     tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
   }
-  json root = {{"format", format_name},     {"version", manifest_version}, {"step", manifest.step},
-               {"world_size", manifest.world_size}, {"created", manifest.created}, {"state", manifest.state},
-               {"files", std::move(files)}, {"tensors", std::move(tensors)}};
+  json root = {{"format", format_name},       {"version", manifest_version},
+               {"step", manifest.step},       {"world_size", manifest.world_size},
+               {"created", manifest.created}, {"state", manifest.state},
+               {"files", std::move(files)},   {"tensors", std::move(tensors)}};
   seal_manifest(root);
   return root.dump(1) + "\n";
 }
@@ -167,7 +181,8 @@ Manifest read_manifest(const fs::path& folder) {
   manifest.created = root.at("created").number();
   manifest.state = root.at("state").value();
   manifest.files = read_files(root.at("files"));
-  for (const auto& [name, part] : root.at("tensors").entries()) manifest.tensors[name] = read_tensor(part, manifest.files);
+  for (const auto& [name, part] : root.at("tensors").entries())
+    manifest.tensors[name] = read_tensor(part, manifest.files);
   if (auto fault = coverage_fault(manifest.tensors)) root.fail("{}", *fault);
   return manifest;
 }

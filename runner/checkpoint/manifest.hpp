@@ -38,8 +38,8 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;
 };
 
-/// What is wrong with the pieces, each of which lies in its file: every element of every tensor must be there exactly once.
-/// Sorts them by offset.
+/// What is wrong with the pieces, each of which lies in its file: every element of every tensor must be there exactly
+/// once. Sorts them by offset.
 std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors);
 
 /// The text of manifest.json.

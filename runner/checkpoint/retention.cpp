@@ -14,7 +14,8 @@ namespace {
 
 /// The step in PREFIXnnnnnnSUFFIX.
 std::optional<int64_t> step_in(std::string_view name, std::string_view prefix, std::string_view suffix) {
-  if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
+  if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix))
+    return std::nullopt;
   auto digits = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
   int64_t step = 0;
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
@@ -22,7 +23,8 @@ std::optional<int64_t> step_in(std::string_view name, std::string_view prefix, s
   return all ? std::optional(step) : std::nullopt;
 }
 
-std::vector<std::pair<int64_t, fs::path>> folders(const fs::path& checkpoints, std::string_view prefix, std::string_view suffix) {
+std::vector<std::pair<int64_t, fs::path>> folders(const fs::path& checkpoints, std::string_view prefix,
+                                                  std::string_view suffix) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code error;
   for (fs::directory_iterator entry(checkpoints, error), end; !error && entry != end; entry.increment(error))
@@ -87,7 +89,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
   return paths;
 }
 
-std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const std::function<void(const std::string&)>& note) {
+std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
+                                               const std::function<void(const std::string&)>& note) {
   auto skip = [&](const fs::path& path, const std::string& why) {
     if (note) note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
   };
@@ -116,7 +119,8 @@ void retain(const fs::path& checkpoints, int64_t keep_last, int64_t save_top_k, 
   for (size_t i = excess; i < sound.size(); ++i) keep.insert(sound[i].path);
   auto ranked = sound;
   std::erase_if(ranked, [](const auto& published) { return !published.monitored; });
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return *a.monitored < *b.monitored; });
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return *a.monitored < *b.monitored; });
   for (size_t i = 0; i < ranked.size() && static_cast<int64_t>(i) < save_top_k; ++i) keep.insert(ranked[i].path);
   for (const auto& published : sound)
     if (!keep.contains(published.path)) remove_published(published.path);

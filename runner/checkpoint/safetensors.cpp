@@ -32,9 +32,9 @@ nlohmann::json parse_unique_keys(std::string_view text, const fs::path& path) {
 }  // namespace
 
 std::optional<int64_t> find_dtype_bytes(const std::string& dtype) {
-  static const std::map<std::string, int64_t> sizes = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1},
-                                                       {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
-                                                       {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1}, {"BOOL", 1}};
+  static const std::map<std::string, int64_t> sizes = {
+      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},
+      {"I16", 2}, {"I8", 1},  {"U64", 8}, {"U32", 4},  {"U16", 2},     {"U8", 1},      {"BOOL", 1}};
   auto found = sizes.find(dtype);
   return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
@@ -60,8 +60,9 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     else
       read_tensor(name, entry);
   }
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const TensorInfo& a, const TensorInfo& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   check_layout();
   for (size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
 }
@@ -70,13 +71,15 @@ nlohmann::json SafetensorsFile::parse_header() {
   auto bytes = file_.bytes();
   uint64_t length = 0;
   if (bytes.size() < sizeof length)
-    throw environment_error("{} is no safetensors file: {} bytes are too few for a header", path().string(), bytes.size());
+    throw environment_error("{} is no safetensors file: {} bytes are too few for a header", path().string(),
+                            bytes.size());
   for (size_t i = 0; i < sizeof length; ++i) length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
   if (length > header_bytes_max)
-    throw environment_error("{} is no safetensors file: a header of {} bytes (at most {} are allowed)", path().string(), length,
-                            header_bytes_max);
+    throw environment_error("{} is no safetensors file: a header of {} bytes (at most {} are allowed)", path().string(),
+                            length, header_bytes_max);
   if (length > bytes.size() - sizeof length)
-    throw environment_error("{} is truncated: {} of at least {} bytes", path().string(), bytes.size(), length + sizeof length);
+    throw environment_error("{} is truncated: {} of at least {} bytes", path().string(), bytes.size(),
+                            length + sizeof length);
   data_offset_ = sizeof length + length;
   return parse_unique_keys({reinterpret_cast<const char*>(bytes.data()) + sizeof length, length}, path());
 }
@@ -100,21 +103,24 @@ void SafetensorsFile::read_tensor(const std::string& name, const nlohmann::json&
   if (!entry.is_object()) throw environment_error("{}: `{}` is no table", path().string(), name);
   auto shape = sizes("shape"), offsets = sizes("data_offsets");
   auto dtype = entry.find("dtype");
-  auto element_bytes = dtype != entry.end() && dtype->is_string() ? find_dtype_bytes(dtype->get<std::string>()) : std::nullopt;
+  auto element_bytes =
+      dtype != entry.end() && dtype->is_string() ? find_dtype_bytes(dtype->get<std::string>()) : std::nullopt;
   if (!element_bytes)
     throw environment_error("{}: `{}`: dtype {} cannot be read", path().string(), name,
                             dtype == entry.end() ? "(missing)" : dtype->dump());
   if (offsets.size() != 2 || offsets[0] > offsets[1])
-    throw environment_error("{}: `{}`: data_offsets [{}] are no range", path().string(), name, fmt::join(offsets, ", "));
+    throw environment_error("{}: `{}`: data_offsets [{}] are no range", path().string(), name,
+                            fmt::join(offsets, ", "));
 
   TensorInfo tensor{name, dtype->get<std::string>(), {shape.begin(), shape.end()}, offsets[0], offsets[1]};
   auto numel = checked_numel(tensor.shape);
   int64_t bytes = 0;
   if (!numel || __builtin_mul_overflow(*numel, *element_bytes, &bytes))
-    throw environment_error("{}: `{}`: shape [{}] has too many elements", path().string(), name, fmt::join(shape, ", "));
+    throw environment_error("{}: `{}`: shape [{}] has too many elements", path().string(), name,
+                            fmt::join(shape, ", "));
   if (tensor.end - tensor.begin != static_cast<uint64_t>(bytes))
-    throw environment_error("{}: `{}`: {} bytes instead of the {} of {} [{}]", path().string(), name, tensor.end - tensor.begin,
-                            bytes, tensor.dtype, fmt::join(shape, ", "));
+    throw environment_error("{}: `{}`: {} bytes instead of the {} of {} [{}]", path().string(), name,
+                            tensor.end - tensor.begin, bytes, tensor.dtype, fmt::join(shape, ", "));
   tensors_.push_back(std::move(tensor));
 }
 
@@ -124,16 +130,20 @@ void SafetensorsFile::check_layout() const {
   uint64_t last = 0;
   for (const auto& tensor : tensors_) last = std::max(last, tensor.end);
   if (last > size)
-    throw environment_error("{} is truncated: {} of {} bytes", path().string(), file_.bytes().size(), data_offset_ + last);
+    throw environment_error("{} is truncated: {} of {} bytes", path().string(), file_.bytes().size(),
+                            data_offset_ + last);
   uint64_t end = 0;
   for (const auto& tensor : tensors_) {
     if (tensor.begin < end)
-      throw environment_error("{}: `{}` overlaps the tensor before it by {} bytes", path().string(), tensor.name, end - tensor.begin);
+      throw environment_error("{}: `{}` overlaps the tensor before it by {} bytes", path().string(), tensor.name,
+                              end - tensor.begin);
     if (tensor.begin > end)
-      throw environment_error("{}: {} bytes before `{}` belong to no tensor", path().string(), tensor.begin - end, tensor.name);
+      throw environment_error("{}: {} bytes before `{}` belong to no tensor", path().string(), tensor.begin - end,
+                              tensor.name);
     end = tensor.end;
   }
-  if (end < size) throw environment_error("{}: {} bytes after the last tensor belong to none", path().string(), size - end);
+  if (end < size)
+    throw environment_error("{}: {} bytes after the last tensor belong to none", path().string(), size - end);
 }
 
 const TensorInfo* SafetensorsFile::find(const std::string& name) const {

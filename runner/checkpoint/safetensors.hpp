@@ -1,5 +1,5 @@
-// safetensors: 8-byte little-endian header length, JSON header, raw bytes. Read by mapping, written as a stream. Torch-free.
-// Source: the format's description in huggingface/safetensors.
+// safetensors: 8-byte little-endian header length, JSON header, raw bytes. Read by mapping, written as a stream.
+// Torch-free. Source: the format's description in huggingface/safetensors.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -30,8 +30,8 @@ struct TensorInfo {
   int64_t numel() const { return checked_numel(shape).value(); }
 };
 
-/// A mapped file. The constructor checks the header (length, JSON, each name once, ranges that lie inside the file, leave no gap,
-/// do not overlap and match their shapes); throws Error(environment) naming the file and the fault.
+/// A mapped file. The constructor checks the header (length, JSON, each name once, ranges that lie inside the file,
+/// leave no gap, do not overlap and match their shapes); throws Error(environment) naming the file and the fault.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
@@ -59,8 +59,9 @@ struct WrittenFile {
   std::string xxh3;  ///< 128-bit XXH3 of the whole file, hex
 };
 
-/// Writes a new file in the place of any other of that name: the header first, then the tensors' bytes in order, in pieces of any
-/// size. Unless finish() returns, the destructor leaves no file. Throws Error(environment), e.g. when the disk is full.
+/// Writes a new file in the place of any other of that name: the header first, then the tensors' bytes in order, in
+/// pieces of any size. Unless finish() returns, the destructor leaves no file. Throws Error(environment), e.g. when the
+/// disk is full.
 class SafetensorsWriter {
  public:
   /// Byte ranges of `tensors` are filled in here. The header is padded so that data begins 64-byte aligned.

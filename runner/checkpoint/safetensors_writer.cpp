@@ -20,11 +20,13 @@ constexpr size_t chunk_bytes = 1 << 20;  ///< hashed and then written while it i
 std::string encode_header(const std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata) {
   nlohmann::json header = nlohmann::json::object();
   for (const auto& tensor : tensors)
-    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
   RUNNER_CHECK(header.size() == tensors.size(), "two tensors of one name");
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::string text = header.dump();
-  uint64_t length = (sizeof(uint64_t) + text.size() + data_alignment - 1) / data_alignment * data_alignment - sizeof(uint64_t);
+  uint64_t length =
+      (sizeof(uint64_t) + text.size() + data_alignment - 1) / data_alignment * data_alignment - sizeof(uint64_t);
   text.resize(length, ' ');
   std::string encoded;
   for (size_t i = 0; i < sizeof length; ++i) encoded.push_back(static_cast<char>(length >> (8 * i)));
@@ -79,7 +81,8 @@ WrittenFile SafetensorsWriter::finish() {
   RUNNER_CHECK(written_ == expected_, "{} of {} bytes for {}", written_, expected_, path_.string());
   if (::fsync(fd_) != 0) throw environment_error("cannot sync {}: {}", path_.string(), std::strerror(errno));
   // Network filesystems may report a full disk only here.
-  if (::close(std::exchange(fd_, -1)) != 0) throw environment_error("cannot write {}: {}", path_.string(), std::strerror(errno));
+  if (::close(std::exchange(fd_, -1)) != 0)
+    throw environment_error("cannot write {}: {}", path_.string(), std::strerror(errno));
   finished_ = true;
   return {written_, hash_.hex()};
 }

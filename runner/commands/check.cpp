@@ -26,7 +26,8 @@ Action setup_check(CLI::App& app) {
     if (*json) {
       auto errors = nlohmann::json::array();
       for (const auto& diagnostic : diagnostics) errors.push_back(to_json(diagnostic));
-      std::printf("%s\n", nlohmann::json{{"schema", 1}, {"ok", diagnostics.empty()}, {"errors", errors}}.dump().c_str());
+      std::printf("%s\n",
+                  nlohmann::json{{"schema", 1}, {"ok", diagnostics.empty()}, {"errors", errors}}.dump().c_str());
       return diagnostics.empty() ? ExitCode::done : ExitCode::usage;
     }
     if (!diagnostics.empty()) throw RecipeError(diagnostics);

@@ -1,4 +1,5 @@
-// A verb of the command line: its options are declared on a CLI11 subcommand, and what it does is returned as a function.
+// A verb of the command line: its options are declared on a CLI11 subcommand, and what it does is returned as a
+// function.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>

@@ -29,11 +29,13 @@ fs::path find_checkpoint(const Options& options, const std::string& run, const f
   if (options.step) {
     auto name = checkpoint_name(*options.step);
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw usage_error("--step {}: run {} has no such checkpoint; it has {}", *options.step, run, names.empty() ? "none" : join(names, ", "));
+      throw usage_error("--step {}: run {} has no such checkpoint; it has {}", *options.step, run,
+                        names.empty() ? "none" : join(names, ", "));
     return folder / name;
   }
   auto newest = newest_good_checkpoint(folder, [](const std::string& note) { log::warning("{}", note); });
-  if (!newest) throw usage_error("run {} has no {}checkpoint in {}", run, names.empty() ? "" : "good ", folder.string());
+  if (!newest)
+    throw usage_error("run {} has no {}checkpoint in {}", run, names.empty() ? "" : "good ", folder.string());
   return *newest;
 }
 
@@ -56,18 +58,21 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
     if (!checkpoint.has(name))
       problems.push_back(fmt::format("`{}` is missing", name));
     else if (checkpoint.shape(name) != parameter->shape)
-      problems.push_back(fmt::format("`{}` is [{}] instead of [{}]", name, fmt::join(checkpoint.shape(name), ", "), fmt::join(parameter->shape, ", ")));
+      problems.push_back(fmt::format("`{}` is [{}] instead of [{}]", name, fmt::join(checkpoint.shape(name), ", "),
+                                     fmt::join(parameter->shape, ", ")));
     else if (!is_float_dtype(checkpoint.dtype(name)))
       problems.push_back(fmt::format("`{}` is {}", name, checkpoint.dtype(name)));
   }
   if (!problems.empty())
-    throw environment_error("{} does not fit the run's resolved.toml: {}", checkpoint.path().string(), join(problems, "; "));
-  return [checkpoint, names, bytes = std::vector<std::byte>()](size_t slot, int64_t offset, std::span<float> out) mutable {
-    const auto& dtype = checkpoint.dtype(names[slot]);
-    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
-    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
-    to_floats(dtype, bytes, out);
-  };
+    throw environment_error("{} does not fit the run's resolved.toml: {}", checkpoint.path().string(),
+                            join(problems, "; "));
+  return
+      [checkpoint, names, bytes = std::vector<std::byte>()](size_t slot, int64_t offset, std::span<float> out) mutable {
+        const auto& dtype = checkpoint.dtype(names[slot]);
+        bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
+        checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
+        to_floats(dtype, bytes, out);
+      };
 }
 
 ExitCode export_run(const Options& options) {
@@ -82,8 +87,8 @@ ExitCode export_run(const Options& options) {
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
   export_weights(options.output, recipe.model, spec, parameter_reader(checkpoint, spec), folder);
-  log::info("{} parameters of {} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run, checkpoint.step(),
-            options.dtype);
+  log::info("{} parameters of {} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run,
+            checkpoint.step(), options.dtype);
   std::puts(options.output.c_str());
   return ExitCode::done;
 }
@@ -94,12 +99,15 @@ Action setup_export(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("run", options->run, "A run: its id, its name, or \"last\"")->required();
   app.add_option("--output", options->output, "The folder to write; it must not exist, or be empty")->required();
-  app.add_option("--format", options->format, "hf: opens with transformers' from_pretrained; safetensors: our names and layout")
+  app.add_option("--format", options->format,
+                 "hf: opens with transformers' from_pretrained; safetensors: our names and layout")
       ->check(CLI::IsMember({"hf", "safetensors"}))
       ->capture_default_str();
   auto* step = app.add_option("--step", options->step, "The checkpoint of this step; default the newest good one");
   app.add_option("--checkpoint", options->checkpoint, "A checkpoint folder")->excludes(step);
-  app.add_option("--dtype", options->dtype, "Of the written weights")->check(CLI::IsMember({"f32", "bf16", "f16"}))->capture_default_str();
+  app.add_option("--dtype", options->dtype, "Of the written weights")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
   return [options] { return export_run(*options); };
 }
 

@@ -11,7 +11,8 @@ namespace runner {
 
 namespace {
 
-const char* starter = R"(# A recipe for runner. Every key: runner help recipe. Check it: runner check {0}. Train it: runner run {0}.
+const char* starter =
+    R"(# A recipe for runner. Every key: runner help recipe. Check it: runner check {0}. Train it: runner run {0}.
 
 {1}
 [data]
@@ -63,10 +64,12 @@ std::string model_section(const fs::path& folder) {
 Action setup_init(CLI::App& app) {
   auto file = std::make_shared<std::string>("recipe.toml"), folder = std::make_shared<std::string>();
   app.add_option("file", *file, "The recipe to write")->capture_default_str();
-  app.add_option("--from-hf", *folder, "A Hugging Face folder: its config.json gives [model], its weights are the start");
+  app.add_option("--from-hf", *folder,
+                 "A Hugging Face folder: its config.json gives [model], its weights are the start");
   return [=] {
     if (fs::exists(*file)) throw usage_error("{} exists already; name another file", *file);
-    write_file_atomic(*file, fmt::format(fmt::runtime(starter), *file, folder->empty() ? starter_model : model_section(*folder)));
+    write_file_atomic(
+        *file, fmt::format(fmt::runtime(starter), *file, folder->empty() ? starter_model : model_section(*folder)));
     log::info("wrote {}; check it with: runner check {}", *file, *file);
     return ExitCode::done;
   };

@@ -18,7 +18,11 @@ Action setup_print(CLI::App& app) {
   return [=] {
     Recipe recipe = load_recipe(*file, *overrides);
     if (*json)
-      std::printf("%s\n", nlohmann::json{{"schema", 1}, {"config", recipe_to_json(recipe)}, {"origins", origins_to_json(recipe)}}.dump(2).c_str());
+      std::printf(
+          "%s\n",
+          nlohmann::json{{"schema", 1}, {"config", recipe_to_json(recipe)}, {"origins", origins_to_json(recipe)}}
+              .dump(2)
+              .c_str());
     else
       std::printf("%s", print_recipe(recipe, *origins ? PrintOrigins::yes : PrintOrigins::no).c_str());
     return ExitCode::done;

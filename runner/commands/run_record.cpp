@@ -16,7 +16,8 @@ namespace runner {
 
 namespace {
 
-/// The step of a checkpoint folder, "step-000050" -> 50: later points are computed again. Nothing without a checkpoint: all are.
+/// The step of a checkpoint folder, "step-000050" -> 50: later points are computed again. Nothing without a checkpoint:
+/// all are.
 int64_t step_of(const std::string& checkpoint) {
   return checkpoint.empty() ? 0 : std::stoll(fs::path(checkpoint).filename().string().substr(5));
 }
@@ -49,7 +50,8 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
 
 }  // namespace
 
-RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options, double started)
+RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
+                     double started)
     : ledger_(home, Ledger::Mode::write),
       options_(options),
       world_size_(plan.job.world_size),
@@ -178,14 +180,15 @@ void RunRecord::finish(const Outcome& outcome) {
 }
 
 void RunRecord::summarize(const Outcome& outcome) const {
-  if (outcome.code == ExitCode::run_failed || outcome.code == ExitCode::environment || outcome.code == ExitCode::usage) {
+  if (outcome.code == ExitCode::run_failed || outcome.code == ExitCode::environment ||
+      outcome.code == ExitCode::usage) {
     log::error("{}", outcome.first_cause);
     if (kept_) log::info("logs of all ranks: {}/logs", run_dir_);
     return;
   }
   double rate = timed_seconds_ > 0 ? timed_tokens_ / timed_seconds_ : 0;
-  log::info("{} after {} step{}: loss {:.4f}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", final_loss_.value_or(NAN),
-            format_count(rate));
+  log::info("{} after {} step{}: loss {:.4f}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s",
+            final_loss_.value_or(NAN), format_count(rate));
   if (!kept_) return;
   if (outcome.code == ExitCode::done)
     log::info("more: runner show {}", run_);

@@ -15,7 +15,8 @@ namespace runner {
 class RunRecord {
  public:
   /// Commits the run's row (or reopens it on resume). `started`: steady_seconds() when the command began.
-  RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options, double started);
+  RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
+            double started);
 
   const std::string& run_dir() const { return run_dir_; }
   void begin(const std::string& checkpoint);

@@ -14,7 +14,10 @@ namespace {
 
 nlohmann::json option_json(const OptionSpec& option) {
   static const char* names[] = {"boolean", "integer", "number", "string", "choice", "duration", "names", "table"};
-  nlohmann::json json = {{"name", option.name}, {"type", names[static_cast<int>(option.type)]}, {"default", option.default_value}, {"help", option.help}};
+  nlohmann::json json = {{"name", option.name},
+                         {"type", names[static_cast<int>(option.type)]},
+                         {"default", option.default_value},
+                         {"help", option.help}};
   if (!option.choices.empty()) json["choices"] = option.choices;
   if (!option.note.empty()) json["note"] = option.note;
   return json;
@@ -55,7 +58,8 @@ void print_entry(const Entry& entry) {
     if (!option.note.empty()) help += " " + option.note + ".";
     rows.push_back({option.name, option.default_value.is_null() ? "-" : option.default_value.dump(), help});
   }
-  if (!rows.empty()) std::printf("%s", format_table({{"option"}, {"default"}, {"what it does", false, true}}, rows).c_str());
+  if (!rows.empty())
+    std::printf("%s", format_table({{"option"}, {"default"}, {"what it does", false, true}}, rows).c_str());
 }
 
 }  // namespace
@@ -85,7 +89,8 @@ Action setup_strategies(CLI::App& app) {
       print_entry(*shown[0]);
     } else {
       std::vector<std::vector<std::string>> rows;
-      for (const auto* entry : shown) rows.push_back({entry->name, entry->unavailable.empty() ? "yes" : "no", entry->summary});
+      for (const auto* entry : shown)
+        rows.push_back({entry->name, entry->unavailable.empty() ? "yes" : "no", entry->summary});
       std::printf("%s", format_table({{"strategy"}, {"available"}, {"summary", false, true}}, rows).c_str());
     }
     return ExitCode::done;

@@ -9,19 +9,21 @@
 
 namespace runner {
 
-/// Reads `file`, follows `extends`, applies `overrides` ("train.max_steps=10", in order), expands ${env:NAME}, checks every
-/// key against the table and the contradictions that need no knowledge of strategies or devices.
-/// Relative data paths become relative to the file that names them. Throws RecipeError with all mistakes in one pass.
+/// Reads `file`, follows `extends`, applies `overrides` ("train.max_steps=10", in order), expands ${env:NAME}, checks
+/// every key against the table and the contradictions that need no knowledge of strategies or devices. Relative data
+/// paths become relative to the file that names them. Throws RecipeError with all mistakes in one pass.
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {});
 
 /// The same from text, for tests and for `resolved.toml`; `name` stands in for the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
 enum class PrintOrigins { no, yes };
-/// The whole recipe as TOML that parses back to the same recipe (unset optional keys left out); with origins as comments.
+/// The whole recipe as TOML that parses back to the same recipe (unset optional keys left out); with origins as
+/// comments.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
 
-/// {section: {key: value}} and {dotted key: "file:line:col" | "--set" | "default" | "decided: why"}, for the ledger and --json.
+/// {section: {key: value}} and {dotted key: "file:line:col" | "--set" | "default" | "decided: why"}, for the ledger and
+/// --json.
 nlohmann::json recipe_to_json(const Recipe& recipe);
 nlohmann::json origins_to_json(const Recipe& recipe);
 

@@ -20,8 +20,8 @@ class Finder {
  private:
   bool given(const std::string& key) const { return recipe_.origins.contains(key); }
 
-  void report(const std::string& at, const std::string& message, const std::string& other = "", const std::string& other_message = "",
-              std::vector<std::string> allowed = {}) {
+  void report(const std::string& at, const std::string& message, const std::string& other = "",
+              const std::string& other_message = "", std::vector<std::string> allowed = {}) {
     Diagnostic diagnostic{recipe_.origin(at), "contradiction", message, std::move(allowed), {}, {}, other_message};
     if (!other.empty() && given(other)) diagnostic.other = recipe_.origin(other);
     diagnostics_.push_back(diagnostic);
@@ -37,22 +37,31 @@ class Finder {
   void model() {
     const auto& model = recipe_.model;
     if (model.dim % model.n_heads != 0)
-      report("model.n_heads", fmt::format("n_heads = {} does not divide dim = {}", model.n_heads, model.dim), "model.dim", "dim is set here", divisors(model.dim));
+      report("model.n_heads", fmt::format("n_heads = {} does not divide dim = {}", model.n_heads, model.dim),
+             "model.dim", "dim is set here", divisors(model.dim));
     else if (model.name == "llama" && model.dim / model.n_heads % 2 != 0)
-      report("model.n_heads", fmt::format("rotary positions need an even head width, but dim / n_heads = {}", model.dim / model.n_heads), "model.dim", "dim is set here");
+      report("model.n_heads",
+             fmt::format("rotary positions need an even head width, but dim / n_heads = {}", model.dim / model.n_heads),
+             "model.dim", "dim is set here");
     if (model.n_kv_heads && model.n_heads % *model.n_kv_heads != 0)
-      report("model.n_kv_heads", fmt::format("n_kv_heads = {} does not divide n_heads = {}", *model.n_kv_heads, model.n_heads), "model.n_heads", "n_heads is set here", divisors(model.n_heads));
+      report("model.n_kv_heads",
+             fmt::format("n_kv_heads = {} does not divide n_heads = {}", *model.n_kv_heads, model.n_heads),
+             "model.n_heads", "n_heads is set here", divisors(model.n_heads));
   }
 
   void data() {
     const auto& data = recipe_.data;
     if (data.train.empty()) report("data.train", "data.train names no files");
     if (!data.validation.empty() && data.validation_fraction)
-      report("data.validation_fraction", "validation data are given twice: as files and as a fraction of the training data", "data.validation", "the files are named here");
+      report("data.validation_fraction",
+             "validation data are given twice: as files and as a fraction of the training data", "data.validation",
+             "the files are named here");
     if (data.tokenizer == "sentencepiece" && !data.tokenizer_vocab_size && data.format == "text")
       report("data.tokenizer", "tokenizer = \"sentencepiece\" trains a model and needs tokenizer_vocab_size");
-    if (data.format == "bin" && given("data.tokenizer")) report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
-    if (data.format == "text" && given("data.token_dtype")) report("data.token_dtype", "token_dtype is for format = \"bin\"", "data.format", "format is set here");
+    if (data.format == "bin" && given("data.tokenizer"))
+      report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
+    if (data.format == "text" && given("data.token_dtype"))
+      report("data.token_dtype", "token_dtype is for format = \"bin\"", "data.format", "format is set here");
   }
 
   void train() {
@@ -60,26 +69,36 @@ class Finder {
     if (!train.max_steps && !train.max_epochs && !train.max_time && recipe_.run.fast_dev_run == 0)
       report("train", "[train] must say when to stop: max_steps, max_epochs or max_time");
     if (train.global_batch_size && train.accumulate_grad_batches)
-      report("train.accumulate_grad_batches", "global_batch_size and accumulate_grad_batches are both given; one follows from the other", "train.global_batch_size",
-             "global_batch_size is set here");
+      report("train.accumulate_grad_batches",
+             "global_batch_size and accumulate_grad_batches are both given; one follows from the other",
+             "train.global_batch_size", "global_batch_size is set here");
     if (train.global_batch_size && train.micro_batch_size && *train.global_batch_size % *train.micro_batch_size != 0)
-      report("train.micro_batch_size", fmt::format("micro_batch_size = {} does not divide global_batch_size = {}", *train.micro_batch_size, *train.global_batch_size),
+      report("train.micro_batch_size",
+             fmt::format("micro_batch_size = {} does not divide global_batch_size = {}", *train.micro_batch_size,
+                         *train.global_batch_size),
              "train.global_batch_size", "global_batch_size is set here", divisors(*train.global_batch_size));
     if (train.max_steps && recipe_.lr_scheduler.warmup_steps > *train.max_steps)
-      report("lr_scheduler.warmup_steps", fmt::format("warmup_steps = {} is more than max_steps = {}", recipe_.lr_scheduler.warmup_steps, *train.max_steps), "train.max_steps",
-             "max_steps is set here");
+      report("lr_scheduler.warmup_steps",
+             fmt::format("warmup_steps = {} is more than max_steps = {}", recipe_.lr_scheduler.warmup_steps,
+                         *train.max_steps),
+             "train.max_steps", "max_steps is set here");
     const auto& schedule = recipe_.lr_scheduler.name;
     if ((schedule == "linear" || schedule == "cosine" || schedule == "wsd") && !train.max_steps && !train.max_epochs)
-      report("lr_scheduler.name", fmt::format("schedule \"{}\" needs to know the end: set train.max_steps or train.max_epochs", schedule));
-    if (schedule == "step" && !recipe_.lr_scheduler.step_size) report("lr_scheduler.name", "schedule \"step\" needs step_size");
+      report("lr_scheduler.name",
+             fmt::format("schedule \"{}\" needs to know the end: set train.max_steps or train.max_epochs", schedule));
+    if (schedule == "step" && !recipe_.lr_scheduler.step_size)
+      report("lr_scheduler.name", "schedule \"step\" needs step_size");
     if (given("train.gradient_clip_algorithm") && !train.gradient_clip_val)
       report("train.gradient_clip_algorithm", "gradient_clip_algorithm is given without gradient_clip_val");
     bool validates = !recipe_.data.validation.empty() || recipe_.data.validation_fraction;
     if (recipe_.checkpoint.save_top_k > 0 && recipe_.checkpoint.monitor == "val_loss" && !validates)
-      report("checkpoint.save_top_k", "save_top_k watches val_loss, but there are no validation data", "checkpoint.monitor", "monitor is set here");
+      report("checkpoint.save_top_k", "save_top_k watches val_loss, but there are no validation data",
+             "checkpoint.monitor", "monitor is set here");
     const auto& again = recipe_.activation_checkpointing;
-    if (again.mode == "named" && again.blocks.empty()) report("activation_checkpointing.mode", "mode = \"named\" needs blocks");
-    if (again.mode != "named" && !again.blocks.empty()) report("activation_checkpointing.blocks", "blocks is for mode = \"named\"");
+    if (again.mode == "named" && again.blocks.empty())
+      report("activation_checkpointing.mode", "mode = \"named\" needs blocks");
+    if (again.mode != "named" && !again.blocks.empty())
+      report("activation_checkpointing.blocks", "blocks is for mode = \"named\"");
   }
 
   /// Keys of one family given to another.
@@ -87,7 +106,9 @@ class Finder {
     for (const auto& key : key_table())
       if (!key.family.empty() && key.family != recipe_.model.name && given(key.dotted()) && !key.get(recipe_).is_null())
         if (recipe_.origin(key.dotted()).kind != Origin::Kind::default_value)
-          report(key.dotted(), fmt::format("`{}` is for {} models, not for {}", key.name, key.family, recipe_.model.name), "model.name", "the family is set here");
+          report(key.dotted(),
+                 fmt::format("`{}` is for {} models, not for {}", key.name, key.family, recipe_.model.name),
+                 "model.name", "the family is set here");
   }
 
   const Recipe& recipe_;
@@ -96,6 +117,8 @@ class Finder {
 
 }  // namespace
 
-void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) { Finder(recipe, diagnostics).all(); }
+void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  Finder(recipe, diagnostics).all();
+}
 
 }  // namespace runner

@@ -30,7 +30,8 @@ std::optional<DeviceRequest> indices_of(std::vector<int> indices, std::string& p
   if (indices.empty()) problem = "the list of device indices is empty";
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] < 0) problem = fmt::format("device index {} is negative", indices[i]);
-    if (std::count(indices.begin(), indices.end(), indices[i]) > 1) problem = fmt::format("device index {} is named twice", indices[i]);
+    if (std::count(indices.begin(), indices.end(), indices[i]) > 1)
+      problem = fmt::format("device index {} is named twice", indices[i]);
   }
   if (!problem.empty()) return std::nullopt;
   return DeviceRequest{DeviceRequest::Kind::indices, 0, std::move(indices)};
@@ -82,10 +83,14 @@ std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::str
 
 std::string write_devices(const DeviceRequest& request) {
   switch (request.kind) {
-    case DeviceRequest::Kind::automatic: return "\"auto\"";
-    case DeviceRequest::Kind::count: return std::to_string(request.count);
-    case DeviceRequest::Kind::free_count: return fmt::format("\"free:{}\"", request.count);
-    case DeviceRequest::Kind::indices: break;
+    case DeviceRequest::Kind::automatic:
+      return "\"auto\"";
+    case DeviceRequest::Kind::count:
+      return std::to_string(request.count);
+    case DeviceRequest::Kind::free_count:
+      return fmt::format("\"free:{}\"", request.count);
+    case DeviceRequest::Kind::indices:
+      break;
   }
   return nlohmann::json(request.indices).dump();
 }

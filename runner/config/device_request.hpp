@@ -8,7 +8,8 @@
 
 namespace runner {
 
-/// nullopt, and `problem` says why, if the value is none of the forms. "3" means three devices, "1," the one with index 1.
+/// nullopt, and `problem` says why, if the value is none of the forms. "3" means three devices, "1," the one with
+/// index 1.
 std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::string& problem);
 /// The TOML value that parses back to the request.
 std::string write_devices(const DeviceRequest& request);

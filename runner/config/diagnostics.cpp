@@ -32,13 +32,15 @@ std::string render_all(const std::vector<Diagnostic>& diagnostics) {
 }  // namespace
 
 std::string render(const Diagnostic& diagnostic) {
-  std::string text = fmt::format("{}: error: {}\n{}", place_of(diagnostic.place), diagnostic.message, excerpt(diagnostic.place));
+  std::string text =
+      fmt::format("{}: error: {}\n{}", place_of(diagnostic.place), diagnostic.message, excerpt(diagnostic.place));
   if (diagnostic.suggestion)
     text += fmt::format("  did you mean `{}`?\n", *diagnostic.suggestion);
   else if (!diagnostic.allowed.empty())
     text += fmt::format("  allowed: {}\n", join(diagnostic.allowed, ", "));
   if (diagnostic.other)
-    text += fmt::format("{}: note: {}\n{}", place_of(*diagnostic.other), diagnostic.other_message, excerpt(*diagnostic.other));
+    text += fmt::format("{}: note: {}\n{}", place_of(*diagnostic.other), diagnostic.other_message,
+                        excerpt(*diagnostic.other));
   else if (!diagnostic.other_message.empty())
     text += fmt::format("  {}\n", diagnostic.other_message);
   return text;

@@ -21,7 +21,8 @@ struct Diagnostic {
   std::string other_message;
 };
 
-/// "recipe.toml:4:1: error: unknown key `n_layer` in [model]\n  4 | n_layer = 6\n    | ^~~~~~~\n  did you mean `n_layers`?"
+/// "recipe.toml:4:1: error: unknown key `n_layer` in [model]\n  4 | n_layer = 6\n    | ^~~~~~~\n  did you mean
+/// `n_layers`?"
 std::string render(const Diagnostic& diagnostic);
 /// {file, line, column, code, message, allowed, suggestion}, as house.md fixes it for `runner check --json`.
 nlohmann::json to_json(const Diagnostic& diagnostic);

@@ -1,9 +1,10 @@
-// The one table of recipe keys: type, default, bounds and help of each, bound to its field. Reader, printer, schema and help are made from it.
+// The one table of recipe keys: type, default, bounds and help of each, bound to its field. Reader, printer, schema and
+// help are made from it.
 #pragma once
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,24 @@
 
 namespace runner {
 
-enum class KeyType { boolean, integer, number, text, choice, path, paths, texts, numbers, duration, bytes, devices, precision, accumulation, table, groups };
+enum class KeyType {
+  boolean,
+  integer,
+  number,
+  text,
+  choice,
+  path,
+  paths,
+  texts,
+  numbers,
+  duration,
+  bytes,
+  devices,
+  precision,
+  accumulation,
+  table,
+  groups
+};
 
 struct Key {
   std::string section, name;
@@ -21,7 +39,7 @@ struct Key {
   std::optional<double> minimum = {}, maximum = {};
   bool above_minimum = false;  ///< the minimum itself is not allowed
   bool required = false;
-  std::string family = "";     ///< only for this model family
+  std::string family = "";  ///< only for this model family
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
 
@@ -33,7 +51,7 @@ const Key* find_key(const std::string& section, const std::string& name);
 
 struct Section {
   std::string name;
-  std::string main_key;     ///< what `section = value` means; empty: nothing
+  std::string main_key;  ///< what `section = value` means; empty: nothing
   std::string help;
   std::string unavailable;  ///< has its place, but does not work yet: why
 };

@@ -31,12 +31,18 @@ std::string toml_value(const json& value) {
 
 std::string origin_text(const Origin& origin) {
   switch (origin.kind) {
-    case Origin::Kind::file: return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
-    case Origin::Kind::set: return "--set " + origin.file;
-    case Origin::Kind::environment: return "environment " + origin.note;
-    case Origin::Kind::sweep: return "sweep " + origin.note;
-    case Origin::Kind::default_value: return "default";
-    case Origin::Kind::decided: return "decided: " + origin.note;
+    case Origin::Kind::file:
+      return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
+    case Origin::Kind::set:
+      return "--set " + origin.file;
+    case Origin::Kind::environment:
+      return "environment " + origin.note;
+    case Origin::Kind::sweep:
+      return "sweep " + origin.note;
+    case Origin::Kind::default_value:
+      return "default";
+    case Origin::Kind::decided:
+      return "decided: " + origin.note;
   }
   return "";
 }
@@ -59,30 +65,61 @@ json schema_of(const Key& key) {
   using T = KeyType;
   json schema = {{"description", key.help}};
   auto either = [&](std::vector<json> list) { schema["anyOf"] = list; };
-  const json text = {{"type", "string"}}, integer = {{"type", "integer"}}, number = {{"type", "number"}}, table = {{"type", "object"}};
+  const json text = {{"type", "string"}}, integer = {{"type", "integer"}}, number = {{"type", "number"}},
+             table = {{"type", "object"}};
   const json texts = {{"type", "array"}, {"items", text}};
   switch (key.type) {
-    case T::boolean: schema["type"] = "boolean"; break;
-    case T::integer: schema["multipleOf"] = 1; [[fallthrough]];  // 2e8 is an integer to us
-    case T::number: schema["type"] = "number"; break;
+    case T::boolean:
+      schema["type"] = "boolean";
+      break;
+    case T::integer:
+      schema["multipleOf"] = 1;
+      [[fallthrough]];  // 2e8 is an integer to us
+    case T::number:
+      schema["type"] = "number";
+      break;
     case T::text:
-    case T::path: schema["type"] = "string"; break;
-    case T::choice: schema["type"] = "string"; schema["enum"] = key.choices; break;
+    case T::path:
+      schema["type"] = "string";
+      break;
+    case T::choice:
+      schema["type"] = "string";
+      schema["enum"] = key.choices;
+      break;
     case T::paths:
-    case T::texts: either({text, texts}); break;
-    case T::numbers: schema["type"] = "array"; schema["items"] = number; break;
-    case T::duration: schema["type"] = "string"; schema["pattern"] = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"; break;
-    case T::bytes: either({text, number}); break;
-    case T::devices: either({integer, text, json{{"type", "array"}, {"items", integer}}}); break;
+    case T::texts:
+      either({text, texts});
+      break;
+    case T::numbers:
+      schema["type"] = "array";
+      schema["items"] = number;
+      break;
+    case T::duration:
+      schema["type"] = "string";
+      schema["pattern"] = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
+      break;
+    case T::bytes:
+      either({text, number});
+      break;
+    case T::devices:
+      either({integer, text, json{{"type", "array"}, {"items", integer}}});
+      break;
     case T::precision: {
       auto words = key.choices;
       for (const auto& [spelling, mode] : precision_spellings()) words.push_back(spelling);
       either({json{{"type", "integer"}, {"enum", {16, 32, 64}}}, json{{"type", "string"}, {"enum", words}}});
       break;
     }
-    case T::accumulation: either({number, table}); break;
-    case T::table: schema["type"] = "object"; break;
-    case T::groups: schema["type"] = "array"; schema["items"] = table; break;
+    case T::accumulation:
+      either({number, table});
+      break;
+    case T::table:
+      schema["type"] = "object";
+      break;
+    case T::groups:
+      schema["type"] = "array";
+      schema["items"] = table;
+      break;
   }
   if (key.name == "accelerator") schema["enum"] = {"auto", "cpu", "cuda", "gpu"};
   if (key.minimum && schema.value("type", "") == "number" && !key.above_minimum) schema["minimum"] = *key.minimum;
@@ -123,13 +160,17 @@ json recipe_to_json(const Recipe& recipe) {
 json origins_to_json(const Recipe& recipe) {
   json object = json::object();
   for (const auto& key : key_table())
-    if (auto value = key.get(recipe); shown(key, recipe, value)) object[key.dotted()] = origin_text(recipe.origin(key.dotted()));
-  for (const auto& [name, value] : recipe.strategy.options.items()) object["strategy." + name] = origin_text(recipe.origin("strategy." + name));
+    if (auto value = key.get(recipe); shown(key, recipe, value))
+      object[key.dotted()] = origin_text(recipe.origin(key.dotted()));
+  for (const auto& [name, value] : recipe.strategy.options.items())
+    object["strategy." + name] = origin_text(recipe.origin("strategy." + name));
   return object;
 }
 
 std::string recipe_schema() {
-  json properties = {{"extends", {{"description", "Recipes this one builds on."}, {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}}};
+  json properties = {{"extends",
+                      {{"description", "Recipes this one builds on."},
+                       {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}}};
   for (const auto& section : sections()) {
     json keys = json::object(), main;
     for (const auto& key : key_table()) {
@@ -137,7 +178,10 @@ std::string recipe_schema() {
       keys[key.name] = schema_of(key);
       if (key.name == section.main_key) main = schema_of(key);
     }
-    json table = {{"type", "object"}, {"description", section.help}, {"properties", keys}, {"additionalProperties", section.name == "strategy" || !section.unavailable.empty()}};
+    json table = {{"type", "object"},
+                  {"description", section.help},
+                  {"properties", keys},
+                  {"additionalProperties", section.name == "strategy" || !section.unavailable.empty()}};
     properties[section.name] = main.is_null() ? table : json{{"anyOf", {table, main}}, {"description", section.help}};
   }
   json schema = {{"$schema", "http://json-schema.org/draft-04/schema#"},
@@ -161,7 +205,8 @@ std::string recipe_help(const std::string& topic) {
       if (!key.choices.empty()) facts = join_or(key.choices);
       if (key.required)
         facts += "; required";
-      else if (!value.is_null() && !(value.is_string() && value.get<std::string>().empty()) && !(value.is_array() && value.empty()))
+      else if (!value.is_null() && !(value.is_string() && value.get<std::string>().empty()) &&
+               !(value.is_array() && value.empty()))
         facts += "; default " + toml_value(value);
       if (key.minimum) facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", *key.minimum);
       if (key.maximum) facts += fmt::format("; at most {}", *key.maximum);

@@ -1,6 +1,7 @@
-// TOML -> Recipe: the one file that sees toml++. Layers (extends, the file, --set) of located values, then the key table.
-#include <cstdlib>
+// TOML -> Recipe: the one file that sees toml++. Layers (extends, the file, --set) of located values, then the key
+// table.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -43,7 +44,8 @@ struct Source {
     if (kind == Origin::Kind::set) return origin;
     origin.line = static_cast<int>(region.begin.line);
     origin.column = static_cast<int>(region.begin.column);
-    if (origin.line >= 1 && origin.line <= static_cast<int>(lines.size())) origin.excerpt = lines[static_cast<size_t>(origin.line) - 1];
+    if (origin.line >= 1 && origin.line <= static_cast<int>(lines.size()))
+      origin.excerpt = lines[static_cast<size_t>(origin.line) - 1];
     bool one_line = region.end.line == region.begin.line;
     origin.span = span > 0 ? span : one_line ? std::max(1, static_cast<int>(region.end.column) - origin.column) : 1;
     return origin;
@@ -62,11 +64,16 @@ json to_json(const toml::node& node) {
       for (const auto& value : *node.as_array()) array.push_back(to_json(value));
       return array;
     }
-    case toml::node_type::string: return node.as_string()->get();
-    case toml::node_type::integer: return node.as_integer()->get();
-    case toml::node_type::floating_point: return node.as_floating_point()->get();
-    case toml::node_type::boolean: return node.as_boolean()->get();
-    default: return {{"date", nullptr}};  // no key takes dates or times: fits none of their types
+    case toml::node_type::string:
+      return node.as_string()->get();
+    case toml::node_type::integer:
+      return node.as_integer()->get();
+    case toml::node_type::floating_point:
+      return node.as_floating_point()->get();
+    case toml::node_type::boolean:
+      return node.as_boolean()->get();
+    default:
+      return {{"date", nullptr}};  // no key takes dates or times: fits none of their types
   }
 }
 
@@ -78,8 +85,9 @@ class Reader {
   Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
     auto canonical = fs::weakly_canonical(file).string();
     if (std::find(chain.begin(), chain.end(), canonical) != chain.end()) {
-      problem(asked_at, "extends-cycle", fmt::format("{} extends {}, which (through {}) extends it again", asked_at.file, file,
-                                                     fs::path(chain.back()).filename().string()));
+      problem(asked_at, "extends-cycle",
+              fmt::format("{} extends {}, which (through {}) extends it again", asked_at.file, file,
+                          fs::path(chain.back()).filename().string()));
       return {};
     }
     if (!fs::exists(file) || fs::is_directory(file)) {
@@ -90,15 +98,18 @@ class Reader {
         if (entry.path().extension() == ".toml") beside.push_back((folder / entry.path().filename()).string());
       Diagnostic diagnostic{asked_at, "missing-file", "", {}, nearest(file, beside), {}, ""};
       diagnostic.message = asked_at.line > 0 ? fmt::format("{} extends {}, which does not exist", asked_at.file, file)
-                                             : fmt::format("the recipe {} {}", file, fs::exists(file) ? "is a folder" : "does not exist");
+                                             : fmt::format("the recipe {} {}", file,
+                                                           fs::exists(file) ? "is a folder" : "does not exist");
       diagnostics_.push_back(diagnostic);
       return {};
     }
     chain.push_back(canonical);
-    return read_text(runner::read_file(file), file, fs::absolute(fs::path(file)).lexically_normal().parent_path(), chain);
+    return read_text(runner::read_file(file), file, fs::absolute(fs::path(file)).lexically_normal().parent_path(),
+                     chain);
   }
 
-  Layer read_text(const std::string& text, const std::string& name, const fs::path& folder, const std::vector<std::string>& chain) {
+  Layer read_text(const std::string& text, const std::string& name, const fs::path& folder,
+                  const std::vector<std::string>& chain) {
     Source source{name, split(text, '\n')};
     toml::table table;
     try {
@@ -110,7 +121,9 @@ class Reader {
     Layer layer;
     if (auto* extends = table.get("extends")) {
       auto origin = source.at(extends->source());
-      for (const auto& base : extended(*extends, origin)) overlay(layer, read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain));
+      for (const auto& base : extended(*extends, origin))
+        overlay(layer,
+                read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain));
       table.erase("extends");
     }
     overlay(layer, flatten(table, source, folder));
@@ -125,7 +138,8 @@ class Reader {
       problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
       return {};
     }
-    auto key = std::string(trim(std::string_view(text).substr(0, equals))), value = std::string(trim(std::string_view(text).substr(equals + 1)));
+    auto key = std::string(trim(std::string_view(text).substr(0, equals))),
+         value = std::string(trim(std::string_view(text).substr(equals + 1)));
     toml::table table;
     try {
       table = toml::parse(key + " = " + value);
@@ -147,7 +161,8 @@ class Reader {
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
       // Only parts of a table that --set names (model.rope_scaling.factor) are merged into it.
-      if (found != lower.end() && located.origin.kind == Origin::Kind::set && located.value.is_object() && found->second.value.is_object())
+      if (found != lower.end() && located.origin.kind == Origin::Kind::set && located.value.is_object() &&
+          found->second.value.is_object())
         found->second.value.update(located.value);
       else
         lower[key] = located;
@@ -185,7 +200,8 @@ class Reader {
     if (value.is_array())
       for (const auto& item : value)
         if (item.is_string()) list.push_back(item.get<std::string>());
-    if (!value.is_array() || list.size() != value.size()) problem(origin, "wrong-type", "`extends` must be a file or a list of files");
+    if (!value.is_array() || list.size() != value.size())
+      problem(origin, "wrong-type", "`extends` must be a file or a list of files");
     return list;
   }
 
@@ -198,12 +214,14 @@ class Reader {
       if (!section) {
         unknown_section(name, at_key, node.is_table());
       } else if (!section->unavailable.empty()) {
-        problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable", fmt::format("[{}] does not work yet: {}", name, section->unavailable));
+        problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
+                fmt::format("[{}] does not work yet: {}", name, section->unavailable));
       } else if (!node.is_table()) {
         if (section->main_key.empty())
           problem(at_key, "wrong-type", fmt::format("`{}` is a section: write [{}] and its keys below", name, name));
         else
-          layer[name + "." + section->main_key] = {expand(to_json(node), source.at(node.source())), source.at(node.source()), folder};
+          layer[name + "." + section->main_key] = {expand(to_json(node), source.at(node.source())),
+                                                   source.at(node.source()), folder};
       } else {
         flatten_section(*section, *node.as_table(), source, folder, layer);
       }
@@ -211,7 +229,8 @@ class Reader {
     return layer;
   }
 
-  void flatten_section(const Section& section, const toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
+  void flatten_section(const Section& section, const toml::table& table, const Source& source, const fs::path& folder,
+                       Layer& layer) {
     for (const auto& [key_name, node] : table) {
       std::string name(key_name.str());
       Origin at_key = source.at(key_name.source(), static_cast<int>(name.size()));
@@ -227,7 +246,8 @@ class Reader {
   }
 
   void unknown_section(const std::string& name, const Origin& place, bool table) {
-    Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name), {}, {}, {}, ""};
+    Diagnostic diagnostic{
+        place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name), {}, {}, {}, ""};
     for (const auto& section : sections()) diagnostic.allowed.push_back(section.name);
     diagnostic.suggestion = nearest(name, diagnostic.allowed);
     suggest_elsewhere(diagnostic, name);
@@ -275,7 +295,9 @@ class Reader {
       }
       const char* found = std::getenv(name.c_str());
       if (!found && !has_default)
-        problem(place, "missing-env", fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)", name, name));
+        problem(place, "missing-env",
+                fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)",
+                            name, name));
       out += found ? found : otherwise;
       at = close + 1;
     }
@@ -324,29 +346,40 @@ class Reader {
     return "";
   }
 
-  static bool plain_word(const Key& key, const std::string& value) { return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece"); }
-  static std::string absolute(const std::string& path, const fs::path& folder) { return (folder / path).lexically_normal().string(); }
+  static bool plain_word(const Key& key, const std::string& value) {
+    return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece");
+  }
+  static std::string absolute(const std::string& path, const fs::path& folder) {
+    return (folder / path).lexically_normal().string();
+  }
 
   static bool all_strings(const json& value) {
-    return value.is_array() && std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
+    return value.is_array() &&
+           std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
   }
 
   static std::string type_problem(const Key& key, json& value) {
     using T = KeyType;
     std::string not_it = fmt::format("`{}` must be {}, not {}", key.name, wanted(key), value.dump());
     switch (key.type) {
-      case T::boolean: return value.is_boolean() ? "" : not_it;
-      case T::integer: return to_integer(value) ? "" : not_it;
-      case T::number: return value.is_number() ? "" : not_it;
+      case T::boolean:
+        return value.is_boolean() ? "" : not_it;
+      case T::integer:
+        return to_integer(value) ? "" : not_it;
+      case T::number:
+        return value.is_number() ? "" : not_it;
       case T::text:
       case T::path:
-      case T::choice: return value.is_string() ? "" : not_it;
+      case T::choice:
+        return value.is_string() ? "" : not_it;
       case T::paths:
       case T::texts:
         if (value.is_string()) value = json::array({value});
         return all_strings(value) ? "" : not_it;
-      case T::numbers: return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number() ? "" : not_it;
-      case T::duration: return value.is_string() && parse_duration(value.get<std::string>()) ? "" : not_it;
+      case T::numbers:
+        return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number() ? "" : not_it;
+      case T::duration:
+        return value.is_string() && parse_duration(value.get<std::string>()) ? "" : not_it;
       case T::bytes: {
         if (to_integer(value)) return "";
         auto bytes = value.is_string() ? parse_bytes(value.get<std::string>()) : std::nullopt;
@@ -357,10 +390,14 @@ class Reader {
         std::string why;
         return parse_devices(value, why) ? "" : fmt::format("`{}`: {}; it takes {}", key.name, why, wanted(key));
       }
-      case T::precision: return value.is_string() || value.is_number_integer() ? "" : not_it;
-      case T::accumulation: return accumulation_problem(value) ? not_it : "";
-      case T::table: return table_problem(value) ? not_it : "";
-      case T::groups: return groups_problem(value) ? not_it : "";
+      case T::precision:
+        return value.is_string() || value.is_number_integer() ? "" : not_it;
+      case T::accumulation:
+        return accumulation_problem(value) ? not_it : "";
+      case T::table:
+        return table_problem(value) ? not_it : "";
+      case T::groups:
+        return groups_problem(value) ? not_it : "";
     }
     return "";
   }
@@ -378,15 +415,19 @@ class Reader {
     if (to_integer(value)) return value.get<int64_t>() < 1;
     if (!value.is_object() || value.empty()) return true;
     for (auto& [epoch, factor] : value.items())
-      if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) || factor.get<int64_t>() < 1) return true;
+      if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) ||
+          factor.get<int64_t>() < 1)
+        return true;
     return false;
   }
 
   static bool table_problem(const json& value) {
-    static const std::vector<std::string> names = {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "rope_type"};
+    static const std::vector<std::string> names = {"factor", "low_freq_factor", "high_freq_factor",
+                                                   "original_max_position_embeddings", "rope_type"};
     if (!value.is_object()) return true;
     for (const auto& [name, item] : value.items())
-      if (std::find(names.begin(), names.end(), name) == names.end() || (name != "rope_type" && !item.is_number())) return true;
+      if (std::find(names.begin(), names.end(), name) == names.end() || (name != "rope_type" && !item.is_number()))
+        return true;
     return false;
   }
 
@@ -431,8 +472,10 @@ class Reader {
     if (key.type == KeyType::numbers) numbers = value.get<std::vector<double>>();
     for (double number : numbers) {
       if (key.minimum && (number < *key.minimum || (key.above_minimum && number == *key.minimum)))
-        return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least", *key.minimum, value.dump());
-      if (key.maximum && number > *key.maximum) return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, value.dump());
+        return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least",
+                           *key.minimum, value.dump());
+      if (key.maximum && number > *key.maximum)
+        return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, value.dump());
       if (!std::isfinite(number)) return fmt::format("`{}` must be finite", key.name);
     }
     return "";
@@ -442,7 +485,8 @@ class Reader {
   std::set<std::string> failed_;  ///< keys that are there but wrong
 };
 
-Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides, std::vector<Diagnostic>& diagnostics) {
+Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides,
+              std::vector<Diagnostic>& diagnostics) {
   for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text));
   if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
   Recipe recipe = reader.build(layer, file);

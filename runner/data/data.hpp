@@ -103,7 +103,8 @@ class Loader {
     bool shuffle = true;
     int64_t seed = 0;
     int64_t prefetch = 2;  ///< steps prepared ahead; 0: only when next() waits for one
-    DataPosition start = {};  ///< batches from here on are those of a loader that came by; the end of an epoch is the next's begin
+    DataPosition start =
+        {};  ///< batches from here on are those of a loader that came by; the end of an epoch is the next's begin
     bool repeat = true;  ///< false: stops after one epoch (validation)
   };
   /// Throws Error(usage) if `start` lies behind the data's end. Every global batch size must be a multiple of

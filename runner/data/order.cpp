@@ -24,7 +24,8 @@ SampleOrder::SampleOrder(int64_t size, bool shuffle, int64_t seed, int64_t epoch
     : size_(size),
       shuffle_(shuffle),
       key_(mix(mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(epoch))),
-      half_bits_(std::max(1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(size, 1) - 1))) + 1) / 2)) {
+      half_bits_(std::max(
+          1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(size, 1) - 1))) + 1) / 2)) {
   RUNNER_CHECK(size >= 0);
 }
 

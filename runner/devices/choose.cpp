@@ -130,8 +130,8 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
   }
   DeviceChoice choice{
       .accelerator = "cpu", .cuda_indices = {}, .count = static_cast<int>(devices.cpu_processes), .reason = ""};
-  // cpu_processes is what a recipe for GPUs says for the case of a CPU. A count given for the CPU itself goes first, and so does
-  // any count where cpu_processes was left at its default.
+  // cpu_processes is what a recipe for GPUs says for the case of a CPU. A count given for the CPU itself goes first,
+  // and so does any count where cpu_processes was left at its default.
   if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
   if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
   choice.reason = fmt::format("{} on the CPU{}", plural(choice.count, "rank"), chosen ? "" : ": " + why);

@@ -12,7 +12,8 @@ struct Family {
   std::string hf_model_type;  ///< "model_type" in config.json
   ModelSpec (*make_spec)(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
   HfTensor (*hf_tensor)(const std::string& parameter);
-  /// A tensor that old files carry and nobody needs. `name` comes without the checkpoint's "transformer." or "model." prefix.
+  /// A tensor that old files carry and nobody needs. `name` comes without the checkpoint's "transformer." or "model."
+  /// prefix.
   bool (*hf_ignorable)(const std::string& name);
   Recipe::Model (*model_from_hf_config)(const nlohmann::json& config);
   nlohmann::json (*hf_config)(const Recipe::Model& model, const ModelSpec& spec);

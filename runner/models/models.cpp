@@ -121,7 +121,8 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
   if (model.dropout > 0)
     block.backward_moments.push_back({.compute_elements_per_token = 3 * dim, .mask_bytes_per_token = dim});
   block.backward_moments.push_back({.compute_elements_per_token = (model.dropout > 0 ? 2 : 1) * dim,
-                                    .arrived = block.parameter_count() - tokens, .arriving = tokens});
+                                    .arrived = block.parameter_count() - tokens,
+                                    .arriving = tokens});
   return block;
 }
 
@@ -134,7 +135,8 @@ int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializ
 
 MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_len) {
   auto scores = static_cast<double>(model.n_heads * seq_len);
-  return {.compute_elements_per_token = 3 * scores + 12 * static_cast<double>(model.dim), .mask_bytes_per_token = scores};
+  return {.compute_elements_per_token = 3 * scores + 12 * static_cast<double>(model.dim),
+          .mask_bytes_per_token = scores};
 }
 
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
@@ -150,14 +152,22 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   auto dim = static_cast<double>(model.dim), vocab = static_cast<double>(vocab_size);
   int64_t weight = model.dim * vocab_size;
   head.forward_flops_per_token = 2 * dim * vocab;
-  // The norm's input, and the gradients of its output and of the vocabulary projection, which the cross entropy computes in forward.
+  // The norm's input, and the gradients of its output and of the vocabulary projection, which the cross entropy
+  // computes in forward.
   head.saved = {2 * dim, norm_float32, weight};
-  // Logits beside their log-softmax; then the logits' gradient, which is multiplied with the hidden states into the weight's.
-  head.forward_moments = {
-      {.compute_elements_per_token = 3 * dim, .compute_elements_per_chunk_token = vocab, .float32_per_chunk_token = vocab,
-       .widened_per_chunk_token = vocab, .summed_over_chunks = weight},
-      {.compute_elements_per_token = 3 * dim, .compute_elements_per_chunk_token = dim, .float32_per_chunk_token = vocab,
-       .widened_per_chunk_token = vocab / 2, .summed_over_chunks = weight, .arriving = weight}};
+  // Logits beside their log-softmax; then the logits' gradient, which is multiplied with the hidden states into the
+  // weight's.
+  head.forward_moments = {{.compute_elements_per_token = 3 * dim,
+                           .compute_elements_per_chunk_token = vocab,
+                           .float32_per_chunk_token = vocab,
+                           .widened_per_chunk_token = vocab,
+                           .summed_over_chunks = weight},
+                          {.compute_elements_per_token = 3 * dim,
+                           .compute_elements_per_chunk_token = dim,
+                           .float32_per_chunk_token = vocab,
+                           .widened_per_chunk_token = vocab / 2,
+                           .summed_over_chunks = weight,
+                           .arriving = weight}};
   int64_t own = model.tie_embeddings ? 0 : weight, norms = head.parameter_count() - own;
   head.backward_moments = {{.compute_elements_per_token = 2 * dim, .arriving = own},
                            {.compute_elements_per_token = 5 * dim, .arrived = own, .arriving = norms}};

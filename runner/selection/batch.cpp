@@ -47,10 +47,12 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
   if (global % ranks != 0) {
     int64_t below = global / ranks * ranks;
     diagnostic.place = recipe.origin("train.global_batch_size");
-    diagnostic.message = fmt::format("global_batch_size = {} cannot be shared by {} data-parallel ranks", global, ranks);
+    diagnostic.message =
+        fmt::format("global_batch_size = {} cannot be shared by {} data-parallel ranks", global, ranks);
     if (below > 0) diagnostic.allowed.push_back(std::to_string(below));
     diagnostic.allowed.push_back(std::to_string(below + ranks));
-    diagnostic.other_message = fmt::format("or a number of ranks that divides {}: {}", global, fmt::join(divisors(global, 64), ", "));
+    diagnostic.other_message =
+        fmt::format("or a number of ranks that divides {}: {}", global, fmt::join(divisors(global, 64), ", "));
     diagnostics.push_back(diagnostic);
     return;
   }
@@ -58,12 +60,13 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
   auto fitting = divisors(per_rank, largest_default_micro_batch);
   if (!train.micro_batch_size) {
     train.micro_batch_size = fitting.back();
-    recipe.origins["train.micro_batch_size"] =
-        decided(fmt::format("the largest divisor of {} sequences a rank, up to {}", per_rank, largest_default_micro_batch));
+    recipe.origins["train.micro_batch_size"] = decided(
+        fmt::format("the largest divisor of {} sequences a rank, up to {}", per_rank, largest_default_micro_batch));
   } else if (per_rank % *train.micro_batch_size != 0) {
     diagnostic.place = recipe.origin("train.micro_batch_size");
-    diagnostic.message = fmt::format("micro_batch_size = {} does not divide the {} sequences that each of {} ranks has of a global batch of {}",
-                                     *train.micro_batch_size, per_rank, ranks, global);
+    diagnostic.message = fmt::format(
+        "micro_batch_size = {} does not divide the {} sequences that each of {} ranks has of a global batch of {}",
+        *train.micro_batch_size, per_rank, ranks, global);
     diagnostic.allowed = as_text(divisors(per_rank, 4096));
     diagnostics.push_back(diagnostic);
   }

@@ -7,7 +7,8 @@
 
 namespace runner {
 
-/// Fills in micro_batch_size and, where it follows, global_batch_size. What does not divide is reported with the values that work.
+/// Fills in micro_batch_size and, where it follows, global_batch_size. What does not divide is reported with the values
+/// that work.
 void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

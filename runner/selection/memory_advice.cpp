@@ -39,7 +39,8 @@ void consider_micro_batch(Search& search, const Entry& entry, const Job& job) {
     Job smaller = job;
     smaller.micro_batch_size = size;
     smaller.accumulation = share / size;
-    search.consider(fmt::format("train.micro_batch_size = {}", size), "the global batch stays, in more and smaller pieces", entry, smaller);
+    search.consider(fmt::format("train.micro_batch_size = {}", size),
+                    "the global batch stays, in more and smaller pieces", entry, smaller);
     return;
   }
 }
@@ -50,7 +51,8 @@ void consider_recompute(Search& search, const Entry& entry, const Job& job) {
   for (size_t i = 0; i < recomputed.recompute.size(); ++i)
     recomputed.recompute[i] = job.model->blocks[i].kind == BlockKind::transformer;
   if (recomputed.recompute != job.recompute)
-    search.consider("activation_checkpointing = \"all\"", "a forward more for each backward, about a third more compute", entry, recomputed);
+    search.consider("activation_checkpointing = \"all\"",
+                    "a forward more for each backward, about a third more compute", entry, recomputed);
 }
 
 void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
@@ -61,7 +63,8 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
   model.loss_chunk_tokens = chunk;
   Job chunked = job;
   chunked.model = &model;
-  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "the logits of fewer tokens at a time", entry, chunked);
+  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "the logits of fewer tokens at a time", entry,
+                  chunked);
 }
 
 void consider_sharding(Search& search, const Entry& entry, const Job& job) {
@@ -70,7 +73,8 @@ void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   Job sharded = job;
   if (entry.name != "fsdp") {
     sharded.options = complete_options(fsdp, nlohmann::json::object());
-    search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, half as much again on the wire", fsdp, sharded);
+    search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, half as much again on the wire", fsdp,
+                    sharded);
   } else if (job.options.value("sharding_strategy", "") != "FULL_SHARD") {
     sharded.options["sharding_strategy"] = "FULL_SHARD";
     search.consider("strategy.sharding_strategy = \"FULL_SHARD\"", "parameters are gathered twice", fsdp, sharded);
@@ -91,8 +95,10 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
 std::string memory_advice(const Entry& entry, const Job& job) {
   MemoryParts parts = entry.memory(job);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
-  std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},     {parts.gradients, "gradients"},
-                                                        {parts.optimizer, "optimizer state"}, {parts.gathered, "gathered parameters"},
+  std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},
+                                                        {parts.gradients, "gradients"},
+                                                        {parts.optimizer, "optimizer state"},
+                                                        {parts.gathered, "gathered parameters"},
                                                         {parts.communication, "gradients on their way"},
                                                         {parts.activations, "activations"}};
   std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -103,7 +109,8 @@ std::string memory_advice(const Entry& entry, const Job& job) {
   auto ways = ways_out_of_memory(entry, job);
   if (ways.empty()) return text + "; nothing that keeps the losses the same would need much less";
   text += "\nways out, cheapest first:";
-  for (const auto& way : ways) text += fmt::format("\n  {}  (saves {}; {})", way.change, bytes(way.saved_bytes), way.price);
+  for (const auto& way : ways)
+    text += fmt::format("\n  {}  (saves {}; {})", way.change, bytes(way.saved_bytes), way.price);
   return text;
 }
 

@@ -9,8 +9,8 @@ namespace runner {
 
 /// One change of the recipe that needs less memory.
 struct WayOut {
-  std::string change;      ///< as it stands in a recipe: "train.micro_batch_size = 2"
-  std::string price;       ///< what it costs, in words
+  std::string change;  ///< as it stands in a recipe: "train.micro_batch_size = 2"
+  std::string price;   ///< what it costs, in words
   int64_t saved_bytes = 0;
 };
 

@@ -19,18 +19,26 @@ Origin decided(const std::string& why) {
   return origin;
 }
 
-void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Diagnostic>& diagnostics, std::vector<std::string>& notes) {
+void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Diagnostic>& diagnostics,
+                       std::vector<std::string>& notes) {
   auto& mode = recipe.precision.mode;
   if (mode == "auto") {
     bool mixed = topology.cuda && topology.bf16;
     mode = mixed ? "bf16-mixed" : "32-true";
-    recipe.origins["precision.mode"] = decided(mixed             ? "these CUDA devices have bf16"
+    recipe.origins["precision.mode"] = decided(mixed           ? "these CUDA devices have bf16"
                                                : topology.cuda ? "these CUDA devices have no bf16"
                                                                : "the devices are CPUs");
   }
   if (topology.cuda && !topology.bf16 && mode.starts_with("bf16"))
-    diagnostics.push_back({recipe.origin("precision.mode"), "needs", "this CUDA device has no bf16", {"16-mixed", "32-true"}, {}, {}, ""});
-  if (!topology.cuda && mode == "16-mixed") notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
+    diagnostics.push_back({recipe.origin("precision.mode"),
+                           "needs",
+                           "this CUDA device has no bf16",
+                           {"16-mixed", "32-true"},
+                           {},
+                           {},
+                           ""});
+  if (!topology.cuda && mode == "16-mixed")
+    notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
 }
 
 /// `auto` until the selection engine exists (seeds/001): one device -> single, several -> ddp.
@@ -44,7 +52,8 @@ void choose_strategy(Plan& plan, ResolvedStrategy& resolved, const Topology& top
   bool one = topology.world_size() == 1;
   plan.entry = find_strategy(one ? "single" : "ddp")->entry;
   plan.rule = one ? "one device -> single" : "several devices and no strategy named -> ddp";
-  plan.reason = one ? "there is one device" : fmt::format("there are {} devices and no strategy is named", topology.world_size());
+  plan.reason =
+      one ? "there is one device" : fmt::format("there are {} devices and no strategy is named", topology.world_size());
   plan.recipe.origins["strategy.name"] = decided(plan.reason);
 }
 
@@ -93,21 +102,36 @@ void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::ve
   }
   plan.seq_len = *recipe.data.seq_len;
   if (plan.seq_len > recipe.model.max_seq_len)
-    diagnostics.push_back({recipe.origin("data.seq_len"), "contradiction",
-                           fmt::format("data.seq_len = {} is longer than model.max_seq_len = {}", plan.seq_len, recipe.model.max_seq_len),
-                           {}, {}, recipe.origin("model.max_seq_len"), "the model's positions end here"});
+    diagnostics.push_back(
+        {recipe.origin("data.seq_len"),
+         "contradiction",
+         fmt::format("data.seq_len = {} is longer than model.max_seq_len = {}", plan.seq_len, recipe.model.max_seq_len),
+         {},
+         {},
+         recipe.origin("model.max_seq_len"),
+         "the model's positions end here"});
   if (!recipe.model.vocab_size) {
     if (tokenizer_vocab) {
       recipe.model.vocab_size = tokenizer_vocab;
       recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
     } else {
-      diagnostics.push_back({recipe.origin("data.format"), "missing-key",
-                             "data of format \"bin\" do not tell their vocabulary; set model.vocab_size", {}, {}, {}, ""});
+      diagnostics.push_back({recipe.origin("data.format"),
+                             "missing-key",
+                             "data of format \"bin\" do not tell their vocabulary; set model.vocab_size",
+                             {},
+                             {},
+                             {},
+                             ""});
     }
   } else if (tokenizer_vocab && *recipe.model.vocab_size < *tokenizer_vocab) {
-    diagnostics.push_back({recipe.origin("model.vocab_size"), "contradiction",
-                           fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}", *recipe.model.vocab_size, *tokenizer_vocab),
-                           {}, {}, recipe.origin("data.tokenizer"), "the tokenizer is named here"});
+    diagnostics.push_back({recipe.origin("model.vocab_size"),
+                           "contradiction",
+                           fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}",
+                                       *recipe.model.vocab_size, *tokenizer_vocab),
+                           {},
+                           {},
+                           recipe.origin("data.tokenizer"),
+                           "the tokenizer is named here"});
   }
   plan.vocab_size = recipe.model.vocab_size.value_or(0);
 }
@@ -162,9 +186,14 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   plan.recipe.strategy.options = complete_options(*plan.entry, resolved.options);
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
-    diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
-                           fmt::format("no block is called `{}`; blocks are \"{}\" to \"{}\"", pattern, plan.model->blocks.front().name,
-                                       plan.model->blocks.back().name), {}, {}, {}, ""});
+    diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"),
+                           "no-match",
+                           fmt::format("no block is called `{}`; blocks are \"{}\" to \"{}\"", pattern,
+                                       plan.model->blocks.front().name, plan.model->blocks.back().name),
+                           {},
+                           {},
+                           {},
+                           ""});
   plan.job = make_job(plan.recipe, *plan.model, topology);
   if (auto refusal = plan.entry->refuse(plan.job))
     diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal, {}, {}, {}, ""});
@@ -189,7 +218,8 @@ int64_t Plan::snapshot_bytes() const {
 nlohmann::json Plan::to_json() const {
   nlohmann::json traffic_list = nlohmann::json::array();
   for (const auto& part : traffic)
-    traffic_list.push_back({{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
+    traffic_list.push_back(
+        {{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
   return {{"strategy", entry->name},
           {"options", recipe.strategy.options},
           {"rule", rule},

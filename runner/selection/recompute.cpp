@@ -5,7 +5,9 @@
 namespace runner {
 
 namespace {
-bool matches(const std::string& pattern, const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; }
+bool matches(const std::string& pattern, const std::string& name) {
+  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
 }  // namespace
 
 std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {
@@ -16,7 +18,8 @@ std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& setti
     if (settings.mode == "named") {
       for (const auto& pattern : settings.blocks) chosen[i] = chosen[i] || matches(pattern, block.name);
     } else if (block.kind == BlockKind::transformer) {
-      chosen[i] = settings.mode == "all" || (settings.mode == "every" && transformer % settings.every == settings.every - 1);
+      chosen[i] =
+          settings.mode == "all" || (settings.mode == "every" && transformer % settings.every == settings.every - 1);
       ++transformer;
     }
   }

@@ -11,22 +11,28 @@ using Type = OptionSpec::Type;
 /// What the option wants, if `value` is not that; empty if it is.
 std::string type_problem(const OptionSpec& option, const nlohmann::json& value) {
   switch (option.type) {
-    case Type::boolean: return value.is_boolean() ? "" : "true or false";
+    case Type::boolean:
+      return value.is_boolean() ? "" : "true or false";
     case Type::integer: {
-      bool integral = value.is_number_integer() || (value.is_number_float() && value.get<double>() == static_cast<double>(value.get<int64_t>()));
+      bool integral = value.is_number_integer() ||
+                      (value.is_number_float() && value.get<double>() == static_cast<double>(value.get<int64_t>()));
       return integral ? "" : "an integer";
     }
-    case Type::number: return value.is_number() ? "" : "a number";
+    case Type::number:
+      return value.is_number() ? "" : "a number";
     case Type::text:
-    case Type::choice: return value.is_string() ? "" : "a string";
-    case Type::duration: return value.is_string() && parse_duration(value.get<std::string>()) ? "" : "a duration such as \"30m\"";
+    case Type::choice:
+      return value.is_string() ? "" : "a string";
+    case Type::duration:
+      return value.is_string() && parse_duration(value.get<std::string>()) ? "" : "a duration such as \"30m\"";
     case Type::names: {
       if (value.is_string()) return "";
       bool list = value.is_array() && !value.empty();
       for (const auto& item : value) list = list && item.is_string();
       return list ? "" : "a string or a list of strings";
     }
-    case Type::table: return value.is_object() || value.is_string() || value.is_boolean() ? "" : "a table or a string";
+    case Type::table:
+      return value.is_object() || value.is_string() || value.is_boolean() ? "" : "a table or a string";
   }
   return "";
 }
@@ -62,13 +68,15 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   return diagnostic;
 }
 
-void check_option(const Recipe& recipe, const OptionSpec& option, const nlohmann::json& value, std::vector<Diagnostic>& diagnostics) {
+void check_option(const Recipe& recipe, const OptionSpec& option, const nlohmann::json& value,
+                  std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy." + option.name);
   if (auto wanted = type_problem(option, value); !wanted.empty()) {
     diagnostic.code = "wrong-type";
     diagnostic.message = fmt::format("`{}` must be {}, not {}", option.name, wanted, value.dump());
-  } else if (option.type == Type::choice && std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
+  } else if (option.type == Type::choice &&
+             std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
     diagnostic.code = "not-allowed";
     diagnostic.message = fmt::format("`{}` cannot be {}", option.name, value.dump());
     diagnostic.allowed = option.choices;
@@ -86,8 +94,17 @@ void check_option(const Recipe& recipe, const OptionSpec& option, const nlohmann
 
 const std::vector<OptionSpec>& common_options() {
   static const std::vector<OptionSpec> options = {
-      {"timeout", Type::duration, nullptr, {}, {}, "How long a collective may take before the run stops; default train.timeout."},
-      {"process_group_backend", Type::choice, nullptr, {"shm", "gloo", "nccl"}, {},
+      {"timeout",
+       Type::duration,
+       nullptr,
+       {},
+       {},
+       "How long a collective may take before the run stops; default train.timeout."},
+      {"process_group_backend",
+       Type::choice,
+       nullptr,
+       {"shm", "gloo", "nccl"},
+       {},
        "Who carries the collectives; default nccl on CUDA, shm among CPU ranks of one host, gloo between hosts."},
   };
   return options;
@@ -103,7 +120,8 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
       const auto& first = recipe.strategy.options.begin().key();
       diagnostic.place = recipe.origin("strategy." + first);
       diagnostic.code = "contradiction";
-      diagnostic.message = fmt::format("`{}` is an option of a named strategy, but the strategy is left to \"auto\"; name one", first);
+      diagnostic.message =
+          fmt::format("`{}` is an option of a named strategy, but the strategy is left to \"auto\"; name one", first);
       diagnostics.push_back(diagnostic);
     }
     return resolved;
@@ -128,7 +146,8 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     return resolved;
   }
   if (named->alias && !named->alias->difference.empty())
-    resolved.notes.push_back(fmt::format("`{}` runs as `{}`: {}", named->alias->name, named->entry->name, named->alias->difference));
+    resolved.notes.push_back(
+        fmt::format("`{}` runs as `{}`: {}", named->alias->name, named->entry->name, named->alias->difference));
   resolved.options = named->preset;
   for (const auto& [name, value] : recipe.strategy.options.items()) {
     const OptionSpec* option = find_option(named->entry->options, name);

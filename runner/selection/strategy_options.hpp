@@ -11,15 +11,16 @@ namespace runner {
 
 struct ResolvedStrategy {
   const Entry* entry = nullptr;  ///< null when the recipe leaves the choice to us ("auto")
-  nlohmann::json options = nlohmann::json::object();  ///< alias preset and the recipe's, not yet completed with defaults
-  std::vector<std::string> notes;                     ///< what is worth saying: an alias that differs, an option with nothing to do
+  nlohmann::json options =
+      nlohmann::json::object();    ///< alias preset and the recipe's, not yet completed with defaults
+  std::vector<std::string> notes;  ///< what is worth saying: an alias that differs, an option with nothing to do
 };
 
 /// Options every distributed strategy takes: `timeout` and `process_group_backend`.
 const std::vector<OptionSpec>& common_options();
 
-/// Appends what is wrong with [strategy] to `diagnostics`: unknown name, not built yet, unknown option (also: an option of another
-/// strategy), wrong type, value not allowed.
+/// Appends what is wrong with [strategy] to `diagnostics`: unknown name, not built yet, unknown option (also: an option
+/// of another strategy), wrong type, value not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 /// Defaults filled in for whatever is unset.

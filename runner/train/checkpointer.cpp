@@ -12,11 +12,16 @@ namespace {
 
 const char* dtype_name(torch::ScalarType type) {
   switch (type) {
-    case torch::kFloat64: return "F64";
-    case torch::kFloat32: return "F32";
-    case torch::kFloat16: return "F16";
-    case torch::kBFloat16: return "BF16";
-    default: break;
+    case torch::kFloat64:
+      return "F64";
+    case torch::kFloat32:
+      return "F32";
+    case torch::kFloat16:
+      return "F16";
+    case torch::kBFloat16:
+      return "BF16";
+    default:
+      break;
   }
   RUNNER_CHECK(false, "dtype {} in the training state", c10::toString(type));
   return "";
@@ -64,10 +69,11 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
   for (const auto& tensor : strategy.state_to_save()) {
     int64_t count = tensor.write_end - tensor.write_begin;
     if (count == 0) continue;
-    auto host = tensor.local.narrow(0, tensor.write_begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    auto host =
+        tensor.local.narrow(0, tensor.write_begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
     snapshot->tensors.push_back(host);
-    snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape, tensor.offset + tensor.write_begin,
-                                bytes_of_tensor(host)});
+    snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape,
+                                tensor.offset + tensor.write_begin, bytes_of_tensor(host)});
   }
   if (options_.async)
     running_ = std::async(std::launch::async, [this, snapshot] { write(*snapshot); });
@@ -103,7 +109,8 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
     if (!checkpoint.has(tensor.name)) {
       problems.push_back(fmt::format("`{}` is missing", tensor.name));
     } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
-      problems.push_back(fmt::format("`{}` has shape [{}] instead of [{}]", tensor.name, fmt::join(checkpoint.shape(tensor.name), ", "),
+      problems.push_back(fmt::format("`{}` has shape [{}] instead of [{}]", tensor.name,
+                                     fmt::join(checkpoint.shape(tensor.name), ", "),
                                      fmt::join(tensor.global_shape, ", ")));
     } else if (tensor.local.numel() > 0) {
       auto host = torch::empty({tensor.local.numel()}, scalar_type_named(checkpoint.dtype(tensor.name)));
@@ -112,7 +119,8 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
     }
     if (problems.size() == 10) break;
   }
-  if (!problems.empty()) throw environment_error("the checkpoint does not fit the recipe's model and optimizer: {}", join(problems, "; "));
+  if (!problems.empty())
+    throw environment_error("the checkpoint does not fit the recipe's model and optimizer: {}", join(problems, "; "));
   strategy.state_loaded();
 }
 

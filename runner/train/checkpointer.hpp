@@ -12,7 +12,7 @@ namespace runner {
 class Checkpointer {
  public:
   struct Options {
-    fs::path folder;             ///< RUN_DIR/checkpoints
+    fs::path folder;  ///< RUN_DIR/checkpoints
     bool async = true;
     int64_t keep_last = 2, save_top_k = 0;
     std::string monitor;
@@ -42,8 +42,8 @@ class Checkpointer {
   std::future<void> running_;
 };
 
-/// Fills a strategy's state from a checkpoint; reads the byte ranges this rank needs only. Throws Error(environment) naming the
-/// tensors that are missing or have another shape.
+/// Fills a strategy's state from a checkpoint; reads the byte ranges this rank needs only. Throws Error(environment)
+/// naming the tensors that are missing or have another shape.
 void load_state(Strategy& strategy, const Checkpoint& checkpoint);
 
 }  // namespace runner

@@ -21,9 +21,13 @@ Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& r
 Trainer::Trainer(TrainerSetup setup)
     : setup_(std::move(setup)),
       recipe_(setup_.recipe),
-      checkpointer_(setup_.world, checkpoint_options(recipe_, setup_.run_dir), [this](const Checkpointer::Published& published) {
-        setup_.events.emit("checkpoint", {{"step", published.step}, {"path", published.path}, {"seconds", published.seconds}, {"bytes", published.bytes}});
-      }) {}
+      checkpointer_(setup_.world, checkpoint_options(recipe_, setup_.run_dir),
+                    [this](const Checkpointer::Published& published) {
+                      setup_.events.emit("checkpoint", {{"step", published.step},
+                                                        {"path", published.path},
+                                                        {"seconds", published.seconds},
+                                                        {"bytes", published.bytes}});
+                    }) {}
 
 void Trainer::resume(const Checkpoint& checkpoint) {
   load_state(setup_.strategy, checkpoint);
@@ -79,8 +83,10 @@ uint32_t Trainer::votes() const {
   if (setup_.stop && setup_.stop->load()) votes |= vote_stop;
   if (setup_.world.rank != 0) return votes;  // clocks are rank 0's
   double now = steady_seconds();
-  if (recipe_.checkpoint.every && now - last_save_ >= static_cast<double>(recipe_.checkpoint.every->count())) votes |= vote_checkpoint;
-  if (recipe_.train.max_time && trained_before_ + now - loop_started_ >= static_cast<double>(recipe_.train.max_time->count()))
+  if (recipe_.checkpoint.every && now - last_save_ >= static_cast<double>(recipe_.checkpoint.every->count()))
+    votes |= vote_checkpoint;
+  if (recipe_.train.max_time &&
+      trained_before_ + now - loop_started_ >= static_cast<double>(recipe_.train.max_time->count()))
     votes |= vote_time_over;
   return votes;
 }
@@ -111,7 +117,8 @@ double Trainer::validate() {
   options.shuffle = false;
   options.repeat = false;
   Loader loader(*setup_.validation, options);
-  int64_t limit = recipe_.run.fast_dev_run > 0 ? recipe_.run.fast_dev_run : recipe_.train.limit_val_batches.value_or(INT64_MAX);
+  int64_t limit =
+      recipe_.run.fast_dev_run > 0 ? recipe_.run.fast_dev_run : recipe_.train.limit_val_batches.value_or(INT64_MAX);
   double sum = 0;
   int64_t sequences = 0;
   StepBatch batch;
@@ -125,7 +132,8 @@ double Trainer::validate() {
   int64_t tokens = sequences * setup_.validation->seq_len();
   double loss = total.item<double>() / static_cast<double>(tokens);
   if (setup_.world.rank == 0)
-    setup_.events.emit("validation", {{"step", step_}, {"loss", loss}, {"tokens", tokens}, {"seconds", steady_seconds() - begun}});
+    setup_.events.emit("validation",
+                       {{"step", step_}, {"loss", loss}, {"tokens", tokens}, {"seconds", steady_seconds() - begun}});
   val_loss_ = loss;
   validated_step_ = step_;
   return loss;
@@ -170,7 +178,8 @@ TrainerResult Trainer::run() {
   options.prefetch = recipe_.data.prefetch;
   options.start = position_;
   Loader loader(setup_.train, options);
-  loader.set_batch_size_of_epoch([this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
+  loader.set_batch_size_of_epoch(
+      [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
   max_steps_ = planned_steps();
   loop_started_ = last_save_ = steady_seconds();
 
@@ -190,8 +199,11 @@ TrainerResult Trainer::run() {
     tokens_ += input.global_tokens;
     loss_ = result.loss;
     if (!result.finite)
-      throw run_error("the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite = \"skip\" would "
-                      "leave such steps out", step_, result.loss, result.grad_norm);
+      throw run_error(
+          "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite = \"skip\" "
+          "would "
+          "leave such steps out",
+          step_, result.loss, result.grad_norm);
     double now = steady_seconds();
     if (first_step_s == 0) first_step_s = now - setup_.started;
     report(result, now - begun, waited, input.global_tokens, input.lr);

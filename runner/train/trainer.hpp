@@ -1,4 +1,5 @@
-// The training loop of one rank: batches in, steps, validation, checkpoints, events out. It decides nothing: the recipe is resolved.
+// The training loop of one rank: batches in, steps, validation, checkpoints, events out. It decides nothing: the recipe
+// is resolved.
 #pragma once
 #include <atomic>
 #include <string>
@@ -12,7 +13,7 @@
 namespace runner {
 
 struct TrainerSetup {
-  const Recipe& recipe;          ///< resolved
+  const Recipe& recipe;  ///< resolved
   World& world;
   Strategy& strategy;
   const Dataset& train;
@@ -20,15 +21,15 @@ struct TrainerSetup {
   EventSink& events;
   fs::path run_dir;
   int64_t vocab_size = 0;
-  double started = 0;                         ///< steady_seconds() at the worker's start
-  const std::atomic<bool>* stop = nullptr;    ///< set by the signal handler
-  std::function<int64_t()> memory_bytes;      ///< tensor bytes in use at their peak so far
+  double started = 0;                       ///< steady_seconds() at the worker's start
+  const std::atomic<bool>* stop = nullptr;  ///< set by the signal handler
+  std::function<int64_t()> memory_bytes;    ///< tensor bytes in use at their peak so far
 };
 
 struct TrainerResult {
   int64_t steps = 0;
   double final_loss = 0;
-  bool stopped = false;    ///< asked to stop before the end; a checkpoint was published (unless fast_dev_run)
+  bool stopped = false;  ///< asked to stop before the end; a checkpoint was published (unless fast_dev_run)
 };
 
 class Trainer {
@@ -36,7 +37,8 @@ class Trainer {
   explicit Trainer(TrainerSetup setup);
   /// Continues from a checkpoint: parameters, optimizer, scaler, data position.
   void resume(const Checkpoint& checkpoint);
-  /// To the end, or until a rank is asked to stop. Throws Error(run_failed) when the loss is not finite and the recipe says stop.
+  /// To the end, or until a rank is asked to stop. Throws Error(run_failed) when the loss is not finite and the recipe
+  /// says stop.
   TrainerResult run();
 
  private:

@@ -12,8 +12,8 @@ struct WorkerOptions {
   std::string cache_dir;    ///< tokenized data (made by the supervisor before)
 };
 
-/// Exit code: done, preempted (asked to stop and a checkpoint was published), or what the failure means; a failure has been
-/// emitted as a `failed` event.
+/// Exit code: done, preempted (asked to stop and a checkpoint was published), or what the failure means; a failure has
+/// been emitted as a `failed` event.
 ExitCode run_worker(const WorkerOptions& options);
 
 }  // namespace runner

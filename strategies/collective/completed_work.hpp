@@ -9,7 +9,8 @@ namespace runner {
 class CompletedWork : public c10d::Work {
  public:
   explicit CompletedWork(std::vector<at::Tensor> result)
-      : result_(std::move(result)), future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+      : result_(std::move(result)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
     future_->markCompleted(c10::IValue(result_));
   }
   bool isCompleted() override { return true; }

@@ -18,11 +18,11 @@ struct OptionSpec {
   enum class Type { boolean, integer, number, text, choice, duration, names, table };
   std::string name;
   Type type = Type::boolean;
-  nlohmann::json default_value;          ///< null: unset
-  std::vector<std::string> choices = {}; ///< for choice
+  nlohmann::json default_value;           ///< null: unset
+  std::vector<std::string> choices = {};  ///< for choice
   std::optional<double> minimum = {};
   std::string help = "";
-  std::string note = "";                 ///< said when a recipe sets the option (e.g. why nothing is to do)
+  std::string note = "";  ///< said when a recipe sets the option (e.g. why nothing is to do)
 };
 
 /// Everything that needs and costs are computed from.
@@ -32,19 +32,19 @@ struct Job {
   bool cuda = false;
   int world_size = 1, local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
-  int optimizer_states = 2;              ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
-  std::vector<bool> recompute;           ///< one per block: activation checkpointing
-  bool decay_norms_and_biases = false;   ///< changes the order inside flat buffers, not their size
+  int optimizer_states = 2;     ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
+  std::vector<bool> recompute;  ///< one per block: activation checkpointing
+  bool decay_norms_and_biases = false;                ///< changes the order inside flat buffers, not their size
   nlohmann::json options = nlohmann::json::object();  ///< the strategy's, complete (defaults filled in)
 };
 
 /// Bytes of tensors that one rank (the one with the most) holds at the peak of a step, by what they are for.
 struct MemoryParts {
   int64_t parameters = 0, gradients = 0, optimizer = 0;  ///< the strategy's own: whole, or this rank's shards
-  int64_t gathered = 0;        ///< parameters gathered for use
-  int64_t communication = 0;   ///< gradients on their way: buckets beside them, casts, unsharded gradients
-  int64_t activations = 0;     ///< batches, what blocks keep for backward, and the working set of the block at the peak
-  int64_t between_steps = 0;   ///< not a part: what stays when a step is over
+  int64_t gathered = 0;                                  ///< parameters gathered for use
+  int64_t communication = 0;  ///< gradients on their way: buckets beside them, casts, unsharded gradients
+  int64_t activations = 0;    ///< batches, what blocks keep for backward, and the working set of the block at the peak
+  int64_t between_steps = 0;  ///< not a part: what stays when a step is over
   int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations; }
 };
 
@@ -71,11 +71,12 @@ struct Entry {
   std::string summary;
   std::vector<Alias> aliases;
   std::vector<OptionSpec> options;
-  bool distributed = true;                 ///< needs no fewer than two ranks to make sense; one is allowed
-  std::string unavailable = "";            ///< not built yet: why, and what to take instead; then the functions are empty
+  bool distributed = true;       ///< needs no fewer than two ranks to make sense; one is allowed
+  std::string unavailable = "";  ///< not built yet: why, and what to take instead; then the functions are empty
   /// The unmet need, with the nearest thing that works; nullopt when the job can run.
   std::function<std::optional<std::string>(const Job&)> refuse = {};
-  /// What is worth saying of a job that can run: an option with nothing to do here, traffic that another choice would save.
+  /// What is worth saying of a job that can run: an option with nothing to do here, traffic that another choice would
+  /// save.
   std::function<std::vector<std::string>(const Job&)> notes = {};
   std::function<MemoryParts(const Job&)> memory = {};
   std::function<std::vector<Traffic>(const Job&)> traffic = {};

@@ -1,4 +1,5 @@
-// How the parameters of a unit lie in one flat buffer that is cut into equal shards. Torch-free: entries compute bytes from it.
+// How the parameters of a unit lie in one flat buffer that is cut into equal shards. Torch-free: entries compute bytes
+// from it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,8 +9,9 @@
 
 namespace runner {
 
-/// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that kernels see the alignment they would
-/// see in tensors of their own; the gaps and the tail are zero. Any parameter count goes on any number of ranks.
+/// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that kernels see the alignment
+/// they would see in tensors of their own; the gaps and the tail are zero. Any parameter count goes on any number of
+/// ranks.
 struct FlatLayout {
   struct Item {
     size_t slot;     ///< of the model
@@ -31,8 +33,9 @@ struct Unit {
   size_t first_needed_in_backward = 0;
 };
 
-/// `policy`: "block" = each block a unit; "size" = consecutive blocks until min_num_params; "none" = one unit; otherwise `names`
-/// are globs over block names: each match is a unit and the rest is one. Blocks that share parameters are always one unit.
+/// `policy`: "block" = each block a unit; "size" = consecutive blocks until min_num_params; "none" = one unit;
+/// otherwise `names` are globs over block names: each match is a unit and the rest is one. Blocks that share parameters
+/// are always one unit.
 std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
                              const std::vector<std::string>& names);
 

@@ -15,8 +15,8 @@ uint64_t name_key(int64_t seed, const std::string& name) {
 
 namespace {
 
-// Logarithm, sine and cosine are polynomials (Cephes' single-precision ones, about 1 ulp) in plain IEEE operations: the compiler may
-// use vectors, and every machine and C library gives the same weights.
+// Logarithm, sine and cosine are polynomials (Cephes' single-precision ones, about 1 ulp) in plain IEEE operations: the
+// compiler may use vectors, and every machine and C library gives the same weights.
 
 /// Natural logarithm of a normal float above 0.
 inline float log_of(float x) {
@@ -45,14 +45,16 @@ inline Direction direction_of(float turn) {
   float r = (turn * 4.0f - static_cast<float>(quarter)) * (std::numbers::pi_v<float> / 2);
   float z = r * r;
   float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
-  float cosine = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+  float cosine =
+      ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
   float x = quarter & 1 ? sine : cosine, y = quarter & 1 ? cosine : sine;
   return {(quarter + 1) & 2 ? -x : x, quarter & 2 ? -y : y};
 }
 
 constexpr size_t pairs_at_once = 256;
 
-/// The normal deviates of pairs [first, first + pairs_at_once): two after one another for each pair (Box and Muller 1958).
+/// The normal deviates of pairs [first, first + pairs_at_once): two after one another for each pair (Box and Muller
+/// 1958).
 void draw_pairs(uint64_t key, uint64_t first, float* out) {
   float u[pairs_at_once], v[pairs_at_once];
   for (size_t i = 0; i < pairs_at_once; ++i) {

@@ -1,5 +1,5 @@
-// Initial values of parameters, a function of (seed, parameter name, element index) only: any strategy, any world size and
-// any shard starts from the same weights, without a broadcast and without the whole tensor existing anywhere.
+// Initial values of parameters, a function of (seed, parameter name, element index) only: any strategy, any world size
+// and any shard starts from the same weights, without a broadcast and without the whole tensor existing anywhere.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,7 +9,8 @@
 namespace runner {
 
 /// Writes elements [offset, offset + out.size()) of the flattened parameter.
-/// normal: Box-Muller over a counter-based generator (SplitMix64 of a key from seed and name), pairs of elements share a draw.
+/// normal: Box-Muller over a counter-based generator (SplitMix64 of a key from seed and name), pairs of elements share
+/// a draw.
 void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offset, std::span<float> out);
 
 /// FNV-1a of the bytes, finished with SplitMix64: the key of everything that is drawn by name.

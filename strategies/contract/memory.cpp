@@ -26,7 +26,9 @@ void StepMemory::note() {
   if (now_.total() > peak_.total()) peak_ = now_;
 }
 
-bool StepMemory::recomputed(size_t block) const { return block < job_.recompute.size() && job_.recompute[block] && block > 0; }
+bool StepMemory::recomputed(size_t block) const {
+  return block < job_.recompute.size() && job_.recompute[block] && block > 0;
+}
 
 int64_t StepMemory::cast_bytes(size_t block) const {
   const auto& spec = job_.model->blocks[block];
@@ -52,7 +54,8 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
   auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
   double widened = job_.cuda || compute_ >= 4 ? 0 : 4 * moment.widened_per_chunk_token;
   return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token) +
-               chunk_tokens * (moment.compute_elements_per_chunk_token * element + moment.float32_per_chunk_token * wide + widened)) +
+               chunk_tokens * (moment.compute_elements_per_chunk_token * element +
+                               moment.float32_per_chunk_token * wide + widened)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
 }
 
@@ -64,7 +67,8 @@ void StepMemory::play_bytes(size_t block, int64_t bytes) {
 }
 
 void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
-  // A gradient that is summed over chunks takes each chunk's product in place, unless it is wider; CPUs widen the product first.
+  // A gradient that is summed over chunks takes each chunk's product in place, unless it is wider; CPUs widen the
+  // product first.
   int64_t product = compute_;
   if (job_.model->loss_chunk_tokens > 0 && job_.model->loss_chunk_tokens < tokens_)
     product = compute_ == wide_ ? 0 : compute_ + (job_.cuda ? 0 : wide_);

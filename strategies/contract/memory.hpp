@@ -1,9 +1,9 @@
 // The memory of one rank, foretold: an optimizer step played with byte counts instead of tensors.
 //
-// A StepMemory goes through the step as Strategy::step does (forward through the blocks, backward from the last one, update) and
-// notes the most that exists at once. The base class knows activations and what autograd makes; a strategy's entry overrides the
-// hooks with the bytes that the strategy itself holds, hook for hook as its Strategy does. The second step is played, when the
-// optimizer's state exists.
+// A StepMemory goes through the step as Strategy::step does (forward through the blocks, backward from the last one,
+// update) and notes the most that exists at once. The base class knows activations and what autograd makes; a
+// strategy's entry overrides the hooks with the bytes that the strategy itself holds, hook for hook as its Strategy
+// does. The second step is played, when the optimizer's state exists.
 #pragma once
 #include "strategies/contract/entry.hpp"
 
@@ -52,7 +52,7 @@ class StepMemory {
 
   int64_t tokens_, compute_, wide_;  ///< of a micro-batch; bytes of an element of the compute dtype, of a statistic
   MemoryParts peak_;
-  std::vector<int64_t> kept_;        ///< bytes of each block's saved activations now
+  std::vector<int64_t> kept_;  ///< bytes of each block's saved activations now
 };
 
 /// A whole copy of the model on the rank, gradients as autograd leaves them: `single`, and what `ddp` builds on.
@@ -67,8 +67,8 @@ class WholeCopyMemory : public StepMemory {
   bool takes_gradients() const override { return first_; }
 
  private:
-  bool first_ = true;      ///< later micro-batches add to the gradients that are there
-  int64_t arrived_ = 0;    ///< bytes of the gradients of the blocks whose backward is over
+  bool first_ = true;    ///< later micro-batches add to the gradients that are there
+  int64_t arrived_ = 0;  ///< bytes of the gradients of the blocks whose backward is over
 };
 
 }  // namespace runner

@@ -1,5 +1,6 @@
 // The torch-free view of a model: ordered blocks with named parameter shapes, FLOPs and the bytes kept for backward.
-// Strategies, checkpoints and the planner read models only through this; modules are built from it, so shapes stand once.
+// Strategies, checkpoints and the planner read models only through this; modules are built from it, so shapes stand
+// once.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -28,31 +29,32 @@ struct ParameterSpec {
   }
 };
 
-/// What a block keeps for its backward, its input included, its output not: that is the next block's input. Per token of the
-/// micro-batch; two parts because of their dtypes.
+/// What a block keeps for its backward, its input included, its output not: that is the next block's input. Per token
+/// of the micro-batch; two parts because of their dtypes.
 struct SavedActivations {
   double compute_elements_per_token = 0;  ///< elements of the compute dtype
   double float32_per_token = 0;           ///< elements that stay fp32 (statistics, log-sum-exp)
-  int64_t gradient_elements = 0;          ///< of a parameter's gradient that forward computes already (the head's weight)
+  int64_t gradient_elements = 0;  ///< of a parameter's gradient that forward computes already (the head's weight)
 };
 
-/// A moment inside a block at which memory may peak: all that exists then, beside what the blocks before it keep. Backward moments
-/// hold what is left of the block's saved activations too.
+/// A moment inside a block at which memory may peak: all that exists then, beside what the blocks before it keep.
+/// Backward moments hold what is left of the block's saved activations too.
 struct MemoryMoment {
   double compute_elements_per_token = 0;
   double mask_bytes_per_token = 0;
   double compute_elements_per_chunk_token = 0;  ///< for each token of one loss chunk
   double float32_per_chunk_token = 0;
-  double widened_per_chunk_token = 0;           ///< fp32 copies of 16-bit values, which only CPUs make
-  int64_t summed_over_chunks = 0;               ///< elements of a gradient that is added up when there are several chunks
-  int64_t arrived = 0;                          ///< elements of the block's parameters whose gradients have been delivered
-  int64_t arriving = 0;                         ///< of the parameter whose gradient is being computed, and then delivered
-  double released_per_token = 0;                ///< compute elements that are gone when that gradient is delivered
+  double widened_per_chunk_token = 0;  ///< fp32 copies of 16-bit values, which only CPUs make
+  int64_t summed_over_chunks = 0;      ///< elements of a gradient that is added up when there are several chunks
+  int64_t arrived = 0;                 ///< elements of the block's parameters whose gradients have been delivered
+  int64_t arriving = 0;                ///< of the parameter whose gradient is being computed, and then delivered
+  double released_per_token = 0;       ///< compute elements that are gone when that gradient is delivered
 };
 
 enum class BlockKind { embedding, transformer, head };
 
-/// One link of the chain. The first block takes token ids, the last returns the summed loss; between them flows [B, T, dim].
+/// One link of the chain. The first block takes token ids, the last returns the summed loss; between them flows [B, T,
+/// dim].
 struct BlockSpec {
   std::string name;  ///< "embedding", "blocks.0", ..., "head"
   BlockKind kind = BlockKind::transformer;
@@ -63,7 +65,7 @@ struct BlockSpec {
   SavedActivations saved;
   std::vector<MemoryMoment> forward_moments;   ///< only where forward takes more than what it leaves
   std::vector<MemoryMoment> backward_moments;  ///< in order; the last is the block's end
-  double output_elements_per_token = 0;  ///< of the compute dtype; what activation checkpointing keeps
+  double output_elements_per_token = 0;        ///< of the compute dtype; what activation checkpointing keeps
 
   /// Elements of its own parameters.
   int64_t parameter_count() const;

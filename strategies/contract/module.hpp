@@ -1,8 +1,8 @@
 // The model as strategies run it: an ordered chain of blocks over parameter slots that the strategy fills.
 //
-// A Model is built without storage. Strategies decide where a parameter lives (own tensor, view of a flat buffer, freed until
-// gathered) and put a leaf tensor with requires_grad into its slot; blocks look their tensors up at every forward. Tied weights
-// are one slot used by two blocks, so autograd adds both gradients into the same leaf.
+// A Model is built without storage. Strategies decide where a parameter lives (own tensor, view of a flat buffer, freed
+// until gathered) and put a leaf tensor with requires_grad into its slot; blocks look their tensors up at every
+// forward. Tied weights are one slot used by two blocks, so autograd adds both gradients into the same leaf.
 #pragma once
 #include <torch/torch.h>
 

@@ -52,7 +52,8 @@ void Optimizer::step(const std::vector<torch::Tensor>& gradients, double lr, dou
   RUNNER_CHECK(gradients.size() == slots_.size(), "{} gradients for {} parameters", gradients.size(), slots_.size());
   torch::NoGradGuard no_grad;
   ++steps_;
-  for (const auto& [group, members] : groups_) step_group(group, members, gradients, lr * group.lr_scale, gradient_divisor);
+  for (const auto& [group, members] : groups_)
+    step_group(group, members, gradients, lr * group.lr_scale, gradient_divisor);
 }
 
 void Optimizer::step_group(const GroupSettings& group, const std::vector<size_t>& members,
@@ -70,7 +71,8 @@ void Optimizer::step_group(const GroupSettings& group, const std::vector<size_t>
   if (parameters.empty()) return;
   auto device = parameters[0].device();
   std::optional<torch::Tensor> divisor;
-  if (gradient_divisor != 1.0) divisor = torch::full({}, gradient_divisor, torch::dtype(torch::kFloat32).device(device));
+  if (gradient_divisor != 1.0)
+    divisor = torch::full({}, gradient_divisor, torch::dtype(torch::kFloat32).device(device));
   if (config_.kind == OptimizerConfig::Kind::sgd) {
     at::_fused_sgd_(parameters, grads, first, group.weight_decay, config_.momentum, lr, 0.0, config_.nesterov,
                     /*maximize=*/false, /*is_first_step=*/steps_ == 1, divisor, {});

@@ -21,8 +21,8 @@ struct OptimizerConfig {
   bool nesterov = false;
   bool decay_norms_and_biases = false;
   struct Group {
-    std::string pattern;                 ///< glob over parameter names, first match wins
-    std::optional<double> lr_scale;      ///< relative to the schedule's rate
+    std::string pattern;             ///< glob over parameter names, first match wins
+    std::optional<double> lr_scale;  ///< relative to the schedule's rate
     std::optional<double> weight_decay;
   };
   std::vector<Group> groups;
@@ -48,14 +48,15 @@ class Optimizer {
  public:
   explicit Optimizer(OptimizerConfig config);
 
-  /// Adds a local tensor (a parameter or a piece of one); returns its index. State is allocated at the first step, or by
-  /// load_state().
+  /// Adds a local tensor (a parameter or a piece of one); returns its index. State is allocated at the first step, or
+  /// by load_state().
   size_t add(const torch::Tensor& parameter, const GroupSettings& group);
-  /// One update. `gradients` has one tensor per added parameter, of its shape. They are divided by `gradient_divisor` on the way
-  /// (loss scale and clipping in one pass).
+  /// One update. `gradients` has one tensor per added parameter, of its shape. They are divided by `gradient_divisor`
+  /// on the way (loss scale and clipping in one pass).
   void step(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
 
-  /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none yet.
+  /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none
+  /// yet.
   std::vector<torch::Tensor> state(size_t index);
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
@@ -67,8 +68,8 @@ class Optimizer {
     std::vector<torch::Tensor> state;
   };
   void allocate(Slot& slot);
-  void step_group(const GroupSettings& group, const std::vector<size_t>& members, const std::vector<torch::Tensor>& gradients,
-                  double lr, double gradient_divisor);
+  void step_group(const GroupSettings& group, const std::vector<size_t>& members,
+                  const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
 
   OptimizerConfig config_;
   std::vector<Slot> slots_;

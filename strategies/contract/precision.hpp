@@ -1,5 +1,5 @@
-// The precision policy: which dtype parameters are kept in, which one blocks compute in, and whether a loss scaler is needed.
-// Torch-free; names as the field writes them ("bf16-mixed").
+// The precision policy: which dtype parameters are kept in, which one blocks compute in, and whether a loss scaler is
+// needed. Torch-free; names as the field writes them ("bf16-mixed").
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,8 +19,8 @@ struct PrecisionPolicy {
   bool operator==(const PrecisionPolicy&) const = default;
 };
 
-/// "32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed". Throws std::logic_error for anything else: config has
-/// already mapped the field's other spellings and selection has resolved "auto".
+/// "32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed". Throws std::logic_error for anything else:
+/// config has already mapped the field's other spellings and selection has resolved "auto".
 PrecisionPolicy precision_policy(const std::string& mode);
 
 }  // namespace runner

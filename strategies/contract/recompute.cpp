@@ -14,7 +14,9 @@ struct AutocastState {
   bool enabled;
   at::ScalarType dtype;
   explicit AutocastState(at::DeviceType device)
-      : device(device), enabled(at::autocast::is_autocast_enabled(device)), dtype(at::autocast::get_autocast_dtype(device)) {}
+      : device(device),
+        enabled(at::autocast::is_autocast_enabled(device)),
+        dtype(at::autocast::get_autocast_dtype(device)) {}
   void apply() const {
     at::autocast::set_autocast_enabled(device, enabled);
     at::autocast::set_autocast_dtype(device, dtype);
@@ -32,7 +34,8 @@ class Recompute : public torch::autograd::Function<Recompute> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
                                at::TensorList parameters, const Run& run) {
     context->save_for_backward({x});
-    context->saved_data["holder"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(run, AutocastState(x.device().type())));
+    context->saved_data["holder"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Holder>(run, AutocastState(x.device().type())));
     // Handles only: whoever frees and gathers storage does so behind the same tensors.
     context->saved_data["parameters"] = parameters.vec();
     torch::NoGradGuard no_grad;
@@ -57,8 +60,9 @@ class Recompute : public torch::autograd::Function<Recompute> {
     }
     std::vector<torch::Tensor> inputs{x};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-    auto result = torch::autograd::grad({output}, inputs, {gradients[0]}, /*retain_graph=*/false, /*create_graph=*/false,
-                                        /*allow_unused=*/true);
+    auto result =
+        torch::autograd::grad({output}, inputs, {gradients[0]}, /*retain_graph=*/false, /*create_graph=*/false,
+                              /*allow_unused=*/true);
     result.push_back({});  // for `run`
     return result;
   }

@@ -1,8 +1,9 @@
 // Activation checkpointing: a block keeps only its input and runs again in backward.
 //
-// LibTorch's saved-tensor hooks take Python objects in this version, so this is a custom Function: forward runs the block without a
-// graph; backward runs it with one and differentiates that. Parameters are inputs of the Function, so their gradients leave it
-// through the outer graph and hooks on them (Reducer, FSDP) see one gradient a block, as without checkpointing.
+// LibTorch's saved-tensor hooks take Python objects in this version, so this is a custom Function: forward runs the
+// block without a graph; backward runs it with one and differentiates that. Parameters are inputs of the Function, so
+// their gradients leave it through the outer graph and hooks on them (Reducer, FSDP) see one gradient a block, as
+// without checkpointing.
 #pragma once
 #include <torch/torch.h>
 
@@ -11,7 +12,8 @@
 
 namespace runner {
 
-/// `run` must compute the same both times (dropout is keyed, see ForwardContext). `before_backward` makes the parameters usable.
+/// `run` must compute the same both times (dropout is keyed, see ForwardContext). `before_backward` makes the
+/// parameters usable.
 torch::Tensor recompute(const torch::Tensor& x, const std::vector<torch::Tensor>& parameters,
                         std::function<torch::Tensor(const torch::Tensor&)> run);
 

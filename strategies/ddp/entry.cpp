@@ -24,12 +24,14 @@ std::vector<Alias> ddp_aliases() {
   return aliases;
 }
 
-/// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their own
-/// beside. A compressed bucket exists in 16 bits too while it is on its way.
+/// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their
+/// own beside. A compressed bucket exists in 16 bits too while it is on its way.
 class DdpMemory : public WholeCopyMemory {
  public:
   DdpMemory(const Job& job, const DdpPlan& plan)
-      : WholeCopyMemory(job), views_(plan.gradient_as_bucket_view), wire_bytes_(plan.wire == leaf_ ? 0 : bytes_of(plan.wire)) {
+      : WholeCopyMemory(job),
+        views_(plan.gradient_as_bucket_view),
+        wire_bytes_(plan.wire == leaf_ ? 0 : bytes_of(plan.wire)) {
     (views_ ? now_.gradients : now_.communication) = now_.parameters;
     auto parameters = job.model->parameters();
     for (const auto& bucket : plan.buckets) {
@@ -117,18 +119,30 @@ Entry ddp_entry() {
   using Type = OptionSpec::Type;
   Entry entry;
   entry.name = "ddp";
-  entry.summary = "A full copy of the model on every rank; gradients are all-reduced in buckets, overlapped with backward.";
+  entry.summary =
+      "A full copy of the model on every rank; gradients are all-reduced in buckets, overlapped with backward.";
   entry.aliases = ddp_aliases();
   entry.options = {
       {"find_unused_parameters", Type::boolean, false, {}, {}, "Look for parameters that a step did not use."},
-      {"gradient_as_bucket_view", Type::boolean, true, {}, {}, "Gradients are views of the buckets: saves one copy of them."},
+      {"gradient_as_bucket_view",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "Gradients are views of the buckets: saves one copy of them."},
       {"static_graph", Type::boolean, false, {}, {}, "The graph never changes between steps."},
       {"bucket_cap_mb", Type::number, 25, {}, 0.001, "Size of a gradient bucket in MiB (the first is 1 MiB)."},
-      {"ddp_comm_hook", Type::choice, "none", {"none", "fp16_compress", "bf16_compress"}, {},
+      {"ddp_comm_hook",
+       Type::choice,
+       "none",
+       {"none", "fp16_compress", "bf16_compress"},
+       {},
        "Send gradients in 16 bits: half the bytes, rounded sums."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
-  entry.memory = [](const Job& job) { return job.world_size > 1 ? DdpMemory(job, ddp_plan(job)).play() : WholeCopyMemory(job).play(); };
+  entry.memory = [](const Job& job) {
+    return job.world_size > 1 ? DdpMemory(job, ddp_plan(job)).play() : WholeCopyMemory(job).play();
+  };
   entry.traffic = ddp_traffic;
   return entry;
 }

@@ -99,8 +99,8 @@ class Ddp : public Strategy {
   /// Replicas are equal: rank 0's gradients count.
   bool counts_in_norm() const override { return world_.rank == 0; }
 
-  /// Gradients are dropped: the Reducer then copies what autograd hands over into its buckets, which costs less than zeroing and
-  /// adding. Views into buckets that several micro-batches add to must stay, so those are zeroed.
+  /// Gradients are dropped: the Reducer then copies what autograd hands over into its buckets, which costs less than
+  /// zeroing and adding. Views into buckets that several micro-batches add to must stay, so those are zeroed.
   void after_update() override {
     torch::NoGradGuard no_grad;
     bool keep = reducer_ && job_.accumulation > 1 && plan_.gradient_as_bucket_view;

@@ -23,36 +23,80 @@ int hybrid_group(const Job& job) {
 const char* no_wrapping_needed =
     "nothing to do: parameters keep their own names and groups here, so original parameters are always used";
 const char* no_sync_needed =
-    "nothing to do: initial values depend on the seed and the parameter's name only, so all ranks start equal without a broadcast";
+    "nothing to do: initial values depend on the seed and the parameter's name only, so all ranks start equal without "
+    "a broadcast";
 
 std::vector<OptionSpec> fsdp_options() {
   using Type = OptionSpec::Type;
   return {
-      {"sharding_strategy", Type::choice, "FULL_SHARD", {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"}, {},
+      {"sharding_strategy",
+       Type::choice,
+       "FULL_SHARD",
+       {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"},
+       {},
        "What is sharded: everything; gradients and optimizer state; nothing; everything within groups of ranks."},
-      {"hybrid_group_size", Type::integer, nullptr, {}, 1, "HYBRID_SHARD: ranks that share one copy; default the ranks of a node."},
-      {"auto_wrap_policy", Type::names, "block", {}, {},
+      {"hybrid_group_size",
+       Type::integer,
+       nullptr,
+       {},
+       1,
+       "HYBRID_SHARD: ranks that share one copy; default the ranks of a node."},
+      {"auto_wrap_policy",
+       Type::names,
+       "block",
+       {},
+       {},
        "Units that are gathered together: \"block\", \"size\", \"none\", or a list of block names."},
-      {"min_num_params", Type::integer, 100'000'000, {}, 1, "auto_wrap_policy = \"size\": parameters of a unit, at least."},
-      {"backward_prefetch", Type::choice, "BACKWARD_PRE", {"BACKWARD_PRE", "BACKWARD_POST", "NONE"}, {},
+      {"min_num_params",
+       Type::integer,
+       100'000'000,
+       {},
+       1,
+       "auto_wrap_policy = \"size\": parameters of a unit, at least."},
+      {"backward_prefetch",
+       Type::choice,
+       "BACKWARD_PRE",
+       {"BACKWARD_PRE", "BACKWARD_POST", "NONE"},
+       {},
        "When the next unit's gather is started in backward: before or after this unit's gradients are computed."},
       {"forward_prefetch", Type::boolean, false, {}, {}, "Start the next unit's gather before this unit's forward."},
-      {"limit_all_gathers", Type::boolean, true, {}, {}, "At most two units gathered at once, so that memory stays bounded.",
+      {"limit_all_gathers",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "At most two units gathered at once, so that memory stays bounded.",
        "always so here: one unit is gathered ahead of the one in use, never more"},
       {"cpu_offload", Type::boolean, false, {}, {}, "Shards and the optimizer live in host memory."},
-      {"mixed_precision", Type::table, nullptr, {}, {},
-       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param from `precision`, reduce in float32."},
-      {"state_dict_type", Type::choice, "sharded", {"sharded", "full"}, {},
-       "Checkpoint files: each rank writes its shards, or rank 0 all of it. Both load under any strategy and number of ranks."},
-      {"reduce_every_micro_batch", Type::boolean, false, {}, {},
-       "With accumulation: reduce after each micro-batch, which keeps gradients sharded, instead of once (the same sum, less memory, "
+      {"mixed_precision",
+       Type::table,
+       nullptr,
+       {},
+       {},
+       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param from `precision`, reduce in "
+       "float32."},
+      {"state_dict_type",
+       Type::choice,
+       "sharded",
+       {"sharded", "full"},
+       {},
+       "Checkpoint files: each rank writes its shards, or rank 0 all of it. Both load under any strategy and number of "
+       "ranks."},
+      {"reduce_every_micro_batch",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "With accumulation: reduce after each micro-batch, which keeps gradients sharded, instead of once (the same "
+       "sum, less memory, "
        "more traffic)."},
       {"use_orig_params", Type::boolean, true, {}, {}, "Accepted.", no_wrapping_needed},
       {"sync_module_states", Type::boolean, false, {}, {}, "Accepted.", no_sync_needed},
   };
 }
 
-/// FULL_SHARD gathers each unit twice a micro-batch (the last one once: its backward follows its forward), SHARD_GRAD_OP once.
+/// FULL_SHARD gathers each unit twice a micro-batch (the last one once: its backward follows its forward),
+/// SHARD_GRAD_OP once.
 std::vector<Traffic> fsdp_traffic(const Job& job) {
   FsdpPlan plan = fsdp_plan(job);
   int64_t gathers = 0, gathered_bytes = 0, reductions = 0, reduced_bytes = 0;
@@ -83,9 +127,10 @@ std::vector<std::string> fsdp_notes(const Job& job) {
   if (job.options.value("cpu_offload", false) && !job.cuda)
     notes.push_back("`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway");
   if (plan.reduce_every_micro_batch && job.accumulation > 1)
-    notes.push_back(fmt::format("gradients are reduced after each of {} micro-batches instead of once a step, because "
-                                "reduce_every_micro_batch asks to keep them sharded",
-                                job.accumulation));
+    notes.push_back(
+        fmt::format("gradients are reduced after each of {} micro-batches instead of once a step, because "
+                    "reduce_every_micro_batch asks to keep them sharded",
+                    job.accumulation));
   if (job.world_size == 1) notes.push_back("fsdp on one rank has nobody to share with: `single` does the same");
   return notes;
 }
@@ -96,7 +141,9 @@ FsdpPlan fsdp_plan(const Job& job) {
   const auto& options = job.options;
   FsdpPlan plan;
   plan.sharding_strategy = options.value("sharding_strategy", "FULL_SHARD");
-  plan.shards = plan.sharding_strategy == "NO_SHARD" ? 1 : plan.sharding_strategy == "HYBRID_SHARD" ? hybrid_group(job) : job.world_size;
+  plan.shards = plan.sharding_strategy == "NO_SHARD"       ? 1
+                : plan.sharding_strategy == "HYBRID_SHARD" ? hybrid_group(job)
+                                                           : job.world_size;
   plan.replicas = job.world_size / plan.shards;
   plan.reshard_after_forward = plan.sharding_strategy == "FULL_SHARD" || plan.sharding_strategy == "HYBRID_SHARD";
   plan.reduce_every_micro_batch = options.value("reduce_every_micro_batch", false);
@@ -110,7 +157,8 @@ FsdpPlan fsdp_plan(const Job& job) {
   }
   auto policy = options.value("auto_wrap_policy", nlohmann::json("block"));
   bool named = policy.is_array();
-  plan.units = make_units(*job.model, named ? "names" : policy.get<std::string>(), options.value("min_num_params", int64_t{100'000'000}),
+  plan.units = make_units(*job.model, named ? "names" : policy.get<std::string>(),
+                          options.value("min_num_params", int64_t{100'000'000}),
                           named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{});
   return plan;
 }
@@ -122,7 +170,8 @@ bool FsdpPlan::own_copy(const Job& job) const {
 Entry fsdp_entry() {
   Entry entry;
   entry.name = "fsdp";
-  entry.summary = "Parameters, gradients and optimizer state sharded over ranks; each unit is gathered while it is used.";
+  entry.summary =
+      "Parameters, gradients and optimizer state sharded over ranks; each unit is gathered while it is used.";
   const std::string native = "the old name of the native implementation; the same thing here";
   entry.aliases = {{"fsdp_cpu_offload", {{"cpu_offload", true}}},
                    {"fsdp_native", nlohmann::json::object(), native},
@@ -134,7 +183,8 @@ Entry fsdp_entry() {
       std::string works;
       for (int g = 1; g <= job.world_size; ++g)
         if (job.world_size % g == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", g);
-      return fmt::format("HYBRID_SHARD cannot cut {} ranks into groups of {}; hybrid_group_size may be {}", job.world_size, group, works);
+      return fmt::format("HYBRID_SHARD cannot cut {} ranks into groups of {}; hybrid_group_size may be {}",
+                         job.world_size, group, works);
     }
     return std::nullopt;
   };

@@ -11,27 +11,30 @@ namespace {
 
 /// One unit on this rank.
 struct UnitBytes {
-  int64_t gathered = 0;        ///< of the whole unit in the dtype of use
-  int64_t unsharded = 0;       ///< of its gradients before they are reduced
-  int64_t shard = 0;           ///< of this rank's part, parameter dtype
+  int64_t gathered = 0;   ///< of the whole unit in the dtype of use
+  int64_t unsharded = 0;  ///< of its gradients before they are reduced
+  int64_t shard = 0;      ///< of this rank's part, parameter dtype
   bool in_use = false, arriving = false, reduced = false;
 };
 
 class FsdpMemory : public StepMemory {
  public:
-  FsdpMemory(const Job& job, const FsdpPlan& plan) : StepMemory(job, plan.parameter), plan_(plan), own_copy_(plan.own_copy(job)) {
+  FsdpMemory(const Job& job, const FsdpPlan& plan)
+      : StepMemory(job, plan.parameter), plan_(plan), own_copy_(plan.own_copy(job)) {
     int64_t element = bytes_of(job.precision.parameter);
     unit_of_block_.resize(job.model->blocks.size());
     std::vector<int64_t> held(static_cast<size_t>(plan.shards), 0);  // parameter elements of each rank, without padding
     for (const auto& unit : plan.units) {
       FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
       for (size_t block : unit.blocks) unit_of_block_[block] = units_.size();
-      units_.push_back({layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.reduce), layout.shard * element});
+      units_.push_back(
+          {layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.reduce), layout.shard * element});
       now_.parameters += layout.shard * element;
       for (size_t rank = 0; rank < held.size(); ++rank)
         for (const auto& item : layout.items) {
           int64_t begin = static_cast<int64_t>(rank) * layout.shard;
-          held[rank] += std::max<int64_t>(0, std::min(begin + layout.shard, item.offset + item.numel) - std::max(begin, item.offset));
+          held[rank] += std::max<int64_t>(
+              0, std::min(begin + layout.shard, item.offset + item.numel) - std::max(begin, item.offset));
         }
     }
     now_.optimizer = *std::max_element(held.begin(), held.end()) * element * job.optimizer_states;
@@ -89,7 +92,8 @@ class FsdpMemory : public StepMemory {
     if (!own_copy_ || units_[u].in_use) return;
     units_[u].in_use = true;
     now_.gathered += units_[u].gathered;
-    int64_t cast = plan_.shards > 1 && plan_.parameter != job_.precision.parameter ? units_[u].gathered / plan_.shards : 0;
+    int64_t cast =
+        plan_.shards > 1 && plan_.parameter != job_.precision.parameter ? units_[u].gathered / plan_.shards : 0;
     now_.gathered += cast;  // this rank's shard in the dtype of use, until it is sent
     note();
     now_.gathered -= cast;
@@ -101,7 +105,8 @@ class FsdpMemory : public StepMemory {
     now_.gathered -= units_[u].gathered;
   }
 
-  /// The unsharded gradients, their sum's shard in the reduce dtype, and that cast to the parameters' exist side by side.
+  /// The unsharded gradients, their sum's shard in the reduce dtype, and that cast to the parameters' exist side by
+  /// side.
   void reduce(UnitBytes& unit) {
     bool cast = plan_.reduce != job_.precision.parameter;
     int64_t shard_on_the_way = plan_.shards > 1 ? unit.unsharded / plan_.shards : 0;

@@ -1,12 +1,12 @@
 // `fsdp`: fully sharded data parallel, by one flat storage a unit.
 //
-// A unit's parameters are views of one flat buffer whose storage is empty except while the unit is used: gathering fills it and
-// hands its memory to the same StorageImpl, so the leaf tensors, and whatever autograd saved of them, become valid again.
-// Each rank keeps 1/shards of the flat buffer, its gradients and its optimizer state. Gradients are copied into a flat buffer as
-// autograd delivers them; when a unit's last one is there, the buffer is reduce-scattered and dropped.
-// On the wire per micro-batch: FULL_SHARD 3 x parameters (two all-gathers, one reduce-scatter), SHARD_GRAD_OP 2 x, NO_SHARD an
-// all-reduce, HYBRID_SHARD as FULL_SHARD inside a group plus an all-reduce of the shard between groups.
-// Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020).
+// A unit's parameters are views of one flat buffer whose storage is empty except while the unit is used: gathering
+// fills it and hands its memory to the same StorageImpl, so the leaf tensors, and whatever autograd saved of them,
+// become valid again. Each rank keeps 1/shards of the flat buffer, its gradients and its optimizer state. Gradients are
+// copied into a flat buffer as autograd delivers them; when a unit's last one is there, the buffer is reduce-scattered
+// and dropped. On the wire per micro-batch: FULL_SHARD 3 x parameters (two all-gathers, one reduce-scatter),
+// SHARD_GRAD_OP 2 x, NO_SHARD an all-reduce, HYBRID_SHARD as FULL_SHARD inside a group plus an all-reduce of the shard
+// between groups. Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020).
 #include "strategies/fsdp/strategy.hpp"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -24,17 +24,17 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 struct Shard {
   Unit unit;
   FlatLayout layout;
-  torch::Tensor local;      ///< [layout.shard], parameter dtype, where the optimizer works
-  torch::Tensor full;       ///< [layout.total], gathered dtype; storage empty unless gathered
+  torch::Tensor local;  ///< [layout.shard], parameter dtype, where the optimizer works
+  torch::Tensor full;   ///< [layout.total], gathered dtype; storage empty unless gathered
   bool gathered = false;
-  torch::Tensor incoming;   ///< buffer of a gather in flight
+  torch::Tensor incoming;  ///< buffer of a gather in flight
   Work gather;
-  torch::Tensor full_gradient;   ///< [layout.total], reduce dtype, while gradients arrive
-  std::vector<bool> arrived;     ///< per layout item, since the last reduction
-  size_t missing = 0;            ///< items whose gradient has not come in this micro-batch
-  torch::Tensor reduced;         ///< [layout.shard], reduce dtype: result of a reduction in flight
+  torch::Tensor full_gradient;  ///< [layout.total], reduce dtype, while gradients arrive
+  std::vector<bool> arrived;    ///< per layout item, since the last reduction
+  size_t missing = 0;           ///< items whose gradient has not come in this micro-batch
+  torch::Tensor reduced;        ///< [layout.shard], reduce dtype: result of a reduction in flight
   Work reduction;
-  torch::Tensor gradient;        ///< [layout.shard], parameter dtype, for the optimizer
+  torch::Tensor gradient;  ///< [layout.shard], parameter dtype, for the optimizer
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
 };
 
@@ -85,8 +85,7 @@ class Fsdp : public Strategy {
     gather(u);
     if (prefetch_forward_ && u + 1 < shards_.size()) start_gather(u + 1);
     auto y = forward_block(index, x, context);
-    if (y.requires_grad())
-      y.register_hook([this, index](const torch::Tensor&) { before_block_backward(index); });
+    if (y.requires_grad()) y.register_hook([this, index](const torch::Tensor&) { before_block_backward(index); });
     bool last_use = shards_[u].unit.blocks.back() == index;
     bool needed_at_once = y.requires_grad() && index + 1 == model_.blocks.size();
     if (last_use && !needed_at_once && (plan_.reshard_after_forward || !y.requires_grad())) release(u);
@@ -103,7 +102,8 @@ class Fsdp : public Strategy {
   std::vector<torch::Tensor> finish_gradients() override {
     for (size_t u = 0; u < shards_.size(); ++u) finish_reduction(u);
     std::vector<torch::Tensor> gradients;
-    for (const auto& place : places_) gradients.push_back(shards_[place.unit].gradient.narrow(0, place.begin, place.length));
+    for (const auto& place : places_)
+      gradients.push_back(shards_[place.unit].gradient.narrow(0, place.begin, place.length));
     return gradients;
   }
 
@@ -174,8 +174,9 @@ class Fsdp : public Strategy {
       add_local(item.slot, from - item.offset, value);
       places_.push_back({u, from - begin, to - from});
     }
-    shard.full = own_copy_ ? torch::empty({shard.layout.total}, torch::dtype(scalar_type(plan_.parameter)).device(world_.device))
-                           : shard.local;
+    shard.full =
+        own_copy_ ? torch::empty({shard.layout.total}, torch::dtype(scalar_type(plan_.parameter)).device(world_.device))
+                  : shard.local;
     for (size_t i = 0; i < shard.layout.items.size(); ++i) {
       const auto& item = shard.layout.items[i];
       auto view = shard.full.narrow(0, item.offset, item.numel).view(specs[item.slot]->shape);
@@ -268,7 +269,8 @@ class Fsdp : public Strategy {
 
   void store_gradient(Shard& shard, size_t item, const torch::Tensor& gradient) {
     if (!shard.full_gradient.defined()) {
-      shard.full_gradient = torch::empty({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
+      shard.full_gradient =
+          torch::empty({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
       zero_gaps(shard);
     }
     const auto& place = shard.layout.items[item];
@@ -295,10 +297,12 @@ class Fsdp : public Strategy {
     if (in_flight_) finish_reduction(*in_flight_);
     torch::NoGradGuard no_grad;
     if (!shard.full_gradient.defined()) {
-      shard.full_gradient = torch::zeros({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
+      shard.full_gradient =
+          torch::zeros({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
     } else {
       for (size_t i = 0; i < shard.layout.items.size(); ++i)
-        if (!shard.arrived[i]) shard.full_gradient.narrow(0, shard.layout.items[i].offset, shard.layout.items[i].numel).zero_();
+        if (!shard.arrived[i])
+          shard.full_gradient.narrow(0, shard.layout.items[i].offset, shard.layout.items[i].numel).zero_();
     }
     shard.missing = 0;
     if (plan_.shards > 1) {

@@ -14,9 +14,10 @@ Entry single_entry() {
   entry.distributed = false;
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
     if (job.world_size == 1) return std::nullopt;
-    return fmt::format("strategy `single` uses one device, but the recipe asks for {}; take `ddp` for a copy on each, or set "
-                       "devices = 1 and num_nodes = 1",
-                       job.world_size);
+    return fmt::format(
+        "strategy `single` uses one device, but the recipe asks for {}; take `ddp` for a copy on each, or set "
+        "devices = 1 and num_nodes = 1",
+        job.world_size);
   };
   entry.memory = [](const Job& job) { return WholeCopyMemory(job).play(); };
   entry.traffic = [](const Job&) { return std::vector<Traffic>{}; };

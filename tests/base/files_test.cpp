@@ -36,7 +36,8 @@ TEST_CASE("errors name the path and the reason") {
     FAIL("must throw");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::environment);
-    CHECK(std::string(error.what()) == "cannot read " + (folder.path / "none").string() + ": No such file or directory");
+    CHECK(std::string(error.what()) ==
+          "cannot read " + (folder.path / "none").string() + ": No such file or directory");
   }
   CHECK_THROWS_AS(MappedFile(folder.path), Error);
 }

@@ -38,7 +38,7 @@ TEST_CASE("sizes") {
 TEST_CASE("the first byte that is not UTF-8 is found") {
   CHECK_FALSE(first_invalid_utf8("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
   CHECK(first_invalid_utf8("ab\xff") == 2);
-  CHECK(first_invalid_utf8("\xc3") == 0);              // cut
-  CHECK(first_invalid_utf8("a\xe0\x80\x80") == 1);      // overlong
-  CHECK(first_invalid_utf8("\xed\xa0\x80") == 0);       // surrogate
+  CHECK(first_invalid_utf8("\xc3") == 0);           // cut
+  CHECK(first_invalid_utf8("a\xe0\x80\x80") == 1);  // overlong
+  CHECK(first_invalid_utf8("\xed\xa0\x80") == 0);   // surrogate
 }

@@ -1,4 +1,5 @@
-// Checkpoints: any cut on N ranks is read in any cut on M; publishing checks, replaces and never shows half of anything.
+// Checkpoints: any cut on N ranks is read in any cut on M; publishing checks, replaces and never shows half of
+// anything.
 #include "runner/checkpoint/checkpoint.hpp"
 
 #include <atomic>
@@ -26,7 +27,9 @@ struct Tensor {
 class Random {
  public:
   explicit Random(unsigned seed) : generator_(seed) {}
-  int64_t operator()(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(generator_); }
+  int64_t operator()(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator_);
+  }
 
  private:
   std::mt19937 generator_;
@@ -55,7 +58,8 @@ std::vector<int64_t> random_cut(Random& random, int64_t total) {
   return borders;
 }
 
-std::vector<Piece> piece(const std::vector<float>& values, int64_t offset, std::vector<int64_t> shape, const std::string& name = "param/w") {
+std::vector<Piece> piece(const std::vector<float>& values, int64_t offset, std::vector<int64_t> shape,
+                         const std::string& name = "param/w") {
   return {{name, "F32", std::move(shape), offset, bytes_of(values)}};
 }
 
@@ -76,7 +80,8 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
         pieces[static_cast<size_t>(random(0, static_cast<int64_t>(ranks) - 1))].push_back(
             {tensor.name, tensor.dtype, tensor.shape, borders[i],
              std::span<const std::byte>(tensor.data)
-                 .subspan(static_cast<size_t>(borders[i]) * element, static_cast<size_t>(borders[i + 1] - borders[i]) * element)});
+                 .subspan(static_cast<size_t>(borders[i]) * element,
+                          static_cast<size_t>(borders[i + 1] - borders[i]) * element)});
     }
     std::vector<nlohmann::json> entries(ranks);
     {
@@ -119,7 +124,8 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
 TEST_CASE("a rank's file says by itself what it holds") {
   Folder folder;
   auto path = publish_small(folder.path(), 50);
-  CHECK(names_in(path) == std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
+  CHECK(names_in(path) ==
+        std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
   SafetensorsFile file(path / "rank-00001.safetensors");
   REQUIRE(file.tensors().size() == 1);
   CHECK(file.tensors()[0].name == "param/w[3:6]");
@@ -136,8 +142,9 @@ TEST_CASE("a tensor that is not there is refused with the nearest name") {
   auto path = publish_small(folder.path(), 50);
   Checkpoint checkpoint(path);
   CHECK_FALSE(checkpoint.has("parm/w"));
-  CHECK(message_of([&] { checkpoint.shape("parm/w"); }) == path.string() + " has no tensor `parm/w` (did you mean `param/w`?)");
-  CHECK(message_of([&] { checkpoint.dtype("optimizer") ; }) == path.string() + " has no tensor `optimizer`");
+  CHECK(message_of([&] { checkpoint.shape("parm/w"); }) ==
+        path.string() + " has no tensor `parm/w` (did you mean `param/w`?)");
+  CHECK(message_of([&] { checkpoint.dtype("optimizer"); }) == path.string() + " has no tensor `optimizer`");
   std::vector<std::byte> out(4);
   CHECK_THROWS_AS(checkpoint.read("param/w", 6, 1, out), std::logic_error);
   CHECK_THROWS_AS(checkpoint.read("param/w", -1, 1, out), std::logic_error);
@@ -161,25 +168,33 @@ TEST_CASE("publishing refuses pieces that leave a gap, overlap or disagree, and 
                        fails_with("step 5: elements [2, 3) of `param/w` are there twice"));
   CHECK_THROWS_MATCHES(publish(piece(three, 0, {6}), piece(three, 3, {3, 2})), std::logic_error,
                        fails_with("ranks disagree about dtype or shape of `param/w`"));
-  CHECK_THROWS_MATCHES(publish(piece(three, 4, {6}), {}), std::logic_error, fails_with("[4, 7) is no piece of `param/w`"));
+  CHECK_THROWS_MATCHES(publish(piece(three, 4, {6}), {}), std::logic_error,
+                       fails_with("[4, 7) is no piece of `param/w`"));
   CHECK(names_in(folder.path()).empty());
 }
 
 TEST_CASE("publishing needs the entry of every rank and the file of every entry") {
   Folder folder;
   std::vector<float> three(3);
-  auto write = [&](int rank, int64_t offset) { return CheckpointWriter(folder.path(), 5, rank, 2).write_rank(piece(three, offset, {6})); };
+  auto write = [&](int rank, int64_t offset) {
+    return CheckpointWriter(folder.path(), 5, rank, 2).write_rank(piece(three, offset, {6}));
+  };
   CheckpointWriter writer(folder.path(), 5, 0, 2);
   auto first = write(0, 0);
-  CHECK_THROWS_MATCHES(writer.publish({first}, {}), std::logic_error, MessageMatches(ContainsSubstring("entries of ranks 0, not of each of 2")));
+  CHECK_THROWS_MATCHES(writer.publish({first}, {}), std::logic_error,
+                       MessageMatches(ContainsSubstring("entries of ranks 0, not of each of 2")));
   first = write(0, 0);
   CHECK_THROWS_AS(writer.publish({first, first}, {}), std::logic_error);
   first = write(0, 0);
   auto second = write(1, 3);
   fs::path missing = folder / ".step-000005.tmp/rank-00001.safetensors";
   fs::remove(missing);
-  CHECK(message_of([&] { writer.publish({first, second}, {}); }) ==
-        missing.string() + " did not arrive (No such file or directory): the run's folder must be on a filesystem that all nodes share");
+  CHECK(
+      message_of([&] {
+        writer.publish({first, second}, {});
+      }) ==
+      missing.string() +
+          " did not arrive (No such file or directory): the run's folder must be on a filesystem that all nodes share");
   CHECK(names_in(folder.path()).empty());
 }
 
@@ -189,7 +204,8 @@ TEST_CASE("what a killed attempt of more ranks left of the same step does not ge
   CheckpointWriter(folder.path(), 50, 4, 5).write_rank(piece(values, 0, {6}));
   write_text(folder / ".step-000050.tmp/rank-00000.safetensors", "half a file of the killed attempt");
   auto path = publish_small(folder.path(), 50, 10);
-  CHECK(names_in(path) == std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
+  CHECK(names_in(path) ==
+        std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
   CHECK(read_small(Checkpoint(path)) == std::vector<float>{10, 11, 12, 13, 14, 15});
 }
 

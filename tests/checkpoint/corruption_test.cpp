@@ -34,7 +34,9 @@ std::string after_edit(const std::function<void(nlohmann::json&)>& edit) {
       false);
 }
 
-nlohmann::json& piece(nlohmann::json& manifest, size_t index) { return manifest["tensors"]["param/w"]["pieces"][index]; }
+nlohmann::json& piece(nlohmann::json& manifest, size_t index) {
+  return manifest["tensors"]["param/w"]["pieces"][index];
+}
 
 }  // namespace
 
@@ -46,12 +48,17 @@ TEST_CASE("damaged files are named with the fault and the previous good checkpoi
         "manifest.json is missing; the previous good checkpoint is step-000050");
   auto full = fs::file_size(publish_small(Folder().path(), 100) / rank_file);
   CHECK(after([](const fs::path& path) { fs::resize_file(path / rank_file, 100); }) ==
-        fmt::format("rank-00001.safetensors is truncated: 100 of {} bytes; the previous good checkpoint is step-000050", full));
+        fmt::format("rank-00001.safetensors is truncated: 100 of {} bytes; the previous good checkpoint is step-000050",
+                    full));
   CHECK(after([](const fs::path& path) { fs::resize_file(path / rank_file, 0); }) ==
-        fmt::format("rank-00001.safetensors is truncated: 0 of {} bytes; the previous good checkpoint is step-000050", full));
+        fmt::format("rank-00001.safetensors is truncated: 0 of {} bytes; the previous good checkpoint is step-000050",
+                    full));
   CHECK(after([&](const fs::path& path) { fs::resize_file(path / rank_file, full + 1); }) ==
-        fmt::format("rank-00001.safetensors has grown: {} instead of {} bytes; the previous good checkpoint is step-000050", full + 1, full));
-  CHECK(after([](const fs::path& path) { fs::remove(path / rank_file); }, false) == "rank-00001.safetensors is missing");
+        fmt::format(
+            "rank-00001.safetensors has grown: {} instead of {} bytes; the previous good checkpoint is step-000050",
+            full + 1, full));
+  CHECK(after([](const fs::path& path) { fs::remove(path / rank_file); }, false) ==
+        "rank-00001.safetensors is missing");
 }
 
 TEST_CASE("one flipped bit anywhere in a rank's file is found") {
@@ -65,7 +72,8 @@ TEST_CASE("one flipped bit anywhere in a rank's file is found") {
     write_text(path / rank_file, flipped);
     CHECK(message_of([&] { Checkpoint checkpoint(path); }) ==
           fmt::format("{} is corrupted: its hash is {} instead of {}; the previous good checkpoint is step-000050",
-                      (path / rank_file).string(), xxh3_hex(std::as_bytes(std::span(flipped))), xxh3_hex(std::as_bytes(std::span(content)))));
+                      (path / rank_file).string(), xxh3_hex(std::as_bytes(std::span(flipped))),
+                      xxh3_hex(std::as_bytes(std::span(content)))));
     CHECK_NOTHROW(Checkpoint(path, /*verify=*/false));
   }
 }
@@ -110,17 +118,21 @@ TEST_CASE("numbers in a manifest are checked before they are used") {
   CHECK(after_edit([](auto& m) { m.erase("tensors"); }) == "manifest.json: has no `tensors`");
   CHECK(after_edit([](auto& m) { m["tensors"] = 3; }) == "manifest.json: tensors is no table");
   CHECK(after_edit([](auto& m) { m["files"] = nlohmann::json::array(); }) == "manifest.json: files is no table");
-  CHECK(after_edit([](auto& m) { m["files"]["../x"] = {{"bytes", 1}, {"xxh3", ""}}; }) ==
-        "manifest.json: files.`../x` is no name of a file beside the manifest");
+  CHECK(after_edit([](auto& m) {
+          m["files"]["../x"] = {{"bytes", 1}, {"xxh3", ""}};
+        }) == "manifest.json: files.`../x` is no name of a file beside the manifest");
   CHECK(after_edit([](auto& m) { m["files"]["rank-00000.safetensors"]["bytes"] = 18446744073709551615u; }) ==
         "manifest.json: files.`rank-00000.safetensors`.bytes = 18446744073709551615 is no size");
   CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["dtype"] = "F31"; }) ==
         "manifest.json: tensors.`param/w`.dtype = `F31` cannot be read");
-  CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = {2, -3}; }) ==
-        "manifest.json: tensors.`param/w`.shape[1] = -3 is no size");
-  CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = 6; }) == "manifest.json: tensors.`param/w`.shape is no list");
-  CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = {int64_t{1} << 40, int64_t{1} << 40}; }) ==
-        "manifest.json: tensors.`param/w`.shape has too many elements");
+  CHECK(after_edit([](auto& m) {
+          m["tensors"]["param/w"]["shape"] = {2, -3};
+        }) == "manifest.json: tensors.`param/w`.shape[1] = -3 is no size");
+  CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = 6; }) ==
+        "manifest.json: tensors.`param/w`.shape is no list");
+  CHECK(after_edit([](auto& m) {
+          m["tensors"]["param/w"]["shape"] = {int64_t{1} << 40, int64_t{1} << 40};
+        }) == "manifest.json: tensors.`param/w`.shape has too many elements");
 }
 
 TEST_CASE("pieces that lie outside their file, overlap or leave a gap are refused") {
@@ -129,17 +141,25 @@ TEST_CASE("pieces that lie outside their file, overlap or leave a gap are refuse
   CHECK(after_edit([](auto& m) {
           m["files"]["rank-00000.safetensors"]["bytes"] = 400;
           piece(m, 0)["byte"] = 392;
-        }) == "manifest.json: tensors.`param/w`.pieces[0] = 3 elements from byte 392 reaches beyond the 400 bytes of rank-00000.safetensors");
+        }) ==
+        "manifest.json: tensors.`param/w`.pieces[0] = 3 elements from byte 392 reaches beyond the 400 bytes of "
+        "rank-00000.safetensors");
   CHECK(after_edit([](auto& m) { piece(m, 0)["byte"] = INT64_MAX; })
-            .starts_with("manifest.json: tensors.`param/w`.pieces[0] = 3 elements from byte 9223372036854775807 reaches beyond the "));
-  CHECK(after_edit([](auto& m) { piece(m, 0)["length"] = INT64_MAX; })
-            .starts_with("manifest.json: tensors.`param/w`.pieces[0] = 9223372036854775807 elements from byte "));
-  CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = 2; }) == "manifest.json: elements [2, 3) of `param/w` are there twice");
-  CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = 0; }) == "manifest.json: elements [0, 3) of `param/w` are there twice");
+            .starts_with("manifest.json: tensors.`param/w`.pieces[0] = 3 elements from byte 9223372036854775807 "
+                         "reaches beyond the "));
+  CHECK(after_edit([](auto& m) {
+          piece(m, 0)["length"] = INT64_MAX;
+        }).starts_with("manifest.json: tensors.`param/w`.pieces[0] = 9223372036854775807 elements from byte "));
+  CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = 2; }) ==
+        "manifest.json: elements [2, 3) of `param/w` are there twice");
+  CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = 0; }) ==
+        "manifest.json: elements [0, 3) of `param/w` are there twice");
   CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = INT64_MAX; }) ==
         "manifest.json: elements [3, 9223372036854775807) of `param/w` are in no file");
-  CHECK(after_edit([](auto& m) { piece(m, 1)["length"] = 2; }) == "manifest.json: elements [5, 6) of `param/w` are in no file");
-  CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = {5}; }) == "manifest.json: elements [3, 6) of `param/w` lie beyond its 5");
+  CHECK(after_edit([](auto& m) { piece(m, 1)["length"] = 2; }) ==
+        "manifest.json: elements [5, 6) of `param/w` are in no file");
+  CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = {5}; }) ==
+        "manifest.json: elements [3, 6) of `param/w` lie beyond its 5");
   CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["pieces"] = nlohmann::json::array(); }) ==
         "manifest.json: elements [0, 6) of `param/w` are in no file");
 }
@@ -153,6 +173,9 @@ TEST_CASE("the previous good checkpoint is one that verifies") {
   fs::remove(last / rank_file);
   CHECK(message_of([&] { Checkpoint checkpoint(last); }) ==
         (last / rank_file).string() + " is missing; the previous good checkpoint is step-000010");
-  CHECK(message_of([&] { Checkpoint checkpoint(last.string() + "/"); }).ends_with("; the previous good checkpoint is step-000010"));
-  CHECK(message_of([&] { Checkpoint checkpoint(folder / "step-000040"); }) == (folder / "step-000040").string() + ": there is no such checkpoint");
+  CHECK(message_of([&] {
+          Checkpoint checkpoint(last.string() + "/");
+        }).ends_with("; the previous good checkpoint is step-000010"));
+  CHECK(message_of([&] { Checkpoint checkpoint(folder / "step-000040"); }) ==
+        (folder / "step-000040").string() + ": there is no such checkpoint");
 }

@@ -13,7 +13,8 @@ using namespace runner::testing;
 
 namespace {
 
-/// Saves each step twice (the second save replaces the first), keeping three; says on `report` what publish() has returned for.
+/// Saves each step twice (the second save replaces the first), keeping three; says on `report` what publish() has
+/// returned for.
 [[noreturn]] void save_forever(const fs::path& folder, int64_t step, int report) {
   for (;; ++step)
     for (float first : {1.0f, 2.0f}) {

@@ -1,9 +1,9 @@
 // `runner export` as a person would call it, on a run that stands in the ledger with its checkpoints.
 #include <catch2/catch_test_macros.hpp>
 
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/config/config.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/checkpoint/checkpoint.hpp"
 #include "tests/support/command.hpp"
 #include "tiny_models.hpp"
 
@@ -13,7 +13,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A run of a tiny GPT with checkpoints at steps 10 and 20. At step 20 parameters have their parameter_value, at 10 zero.
+/// A run of a tiny GPT with checkpoints at steps 10 and 20. At step 20 parameters have their parameter_value, at 10
+/// zero.
 struct Run {
   Workplace place;
   std::string id, dir;
@@ -52,7 +53,8 @@ struct Run {
         int64_t numel = parameters[slot]->numel(), begin = rank * (numel / 3), end = rank == 0 ? numel / 3 : numel;
         storage[slot].resize(static_cast<size_t>(end - begin));
         if (values) parameter_values(slot, begin, storage[slot]);
-        pieces.push_back({"param/" + parameters[slot]->name, "F32", parameters[slot]->shape, begin, std::as_bytes(std::span(storage[slot]))});
+        pieces.push_back({"param/" + parameters[slot]->name, "F32", parameters[slot]->shape, begin,
+                          std::as_bytes(std::span(storage[slot]))});
       }
       entries.push_back(CheckpointWriter(fs::path(dir) / "checkpoints", step, rank, 2).write_rank(pieces));
     }
@@ -95,8 +97,8 @@ TEST_CASE("a damaged newest checkpoint is passed over with a warning, a damaged 
   fs::remove(run.checkpoint("step-000020/rank-00001.safetensors"));
   auto result = run.run({"--output", "out"});
   CHECK(result.code == 0);
-  CHECK(result.err.find("skipping checkpoint step-000020: " + run.checkpoint("step-000020/rank-00001.safetensors") + " is missing") !=
-        std::string::npos);
+  CHECK(result.err.find("skipping checkpoint step-000020: " + run.checkpoint("step-000020/rank-00001.safetensors") +
+                        " is missing") != std::string::npos);
   result = run.run({"--output", "named", "--step", "20"});
   CHECK(result.code == 4);
   CHECK(result.err.find("is missing; the previous good checkpoint is step-000010") != std::string::npos);
@@ -124,8 +126,10 @@ TEST_CASE("what cannot be exported is refused with the reason and leaves nothing
   refused({"--output", "out"}, 4, run.checkpoint("step-000030") + ": the manifest's state has no model.seq_len");
   run.save(40, true, {{"vocab_size", tiny_vocab + 1}, {"seq_len", 8}});
   refused({"--output", "out"}, 4,
-          run.checkpoint("step-000040") + " does not fit the run's resolved.toml: `param/embedding.tokens.weight` is [50, 24] instead of [51, 24]");
+          run.checkpoint("step-000040") +
+              " does not fit the run's resolved.toml: `param/embedding.tokens.weight` is [50, 24] instead of [51, 24]");
   fs::remove_all(fs::path(run.dir) / "checkpoints");
-  refused({"--output", "out"}, 2, "run " + run.id + " has no checkpoint in " + (fs::path(run.dir) / "checkpoints").string());
+  refused({"--output", "out"}, 2,
+          "run " + run.id + " has no checkpoint in " + (fs::path(run.dir) / "checkpoints").string());
   CHECK_FALSE(fs::exists(run.place.path() / "out"));
 }

@@ -21,8 +21,8 @@ double half_by_definition(uint16_t half) {
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-/// Whether `rounded` is the encoding nearest to `value` among its neighbours, and even on a tie. Encodings of one sign are in
-/// order of magnitude, so neighbours differ by one.
+/// Whether `rounded` is the encoding nearest to `value` among its neighbours, and even on a tie. Encodings of one sign
+/// are in order of magnitude, so neighbours differ by one.
 template <typename Decode>
 bool is_nearest(float value, uint16_t rounded, Decode decode) {
   double error = std::fabs(static_cast<double>(value) - decode(rounded));
@@ -68,11 +68,13 @@ TEST_CASE("floats are rounded to the nearest, ties to even") {
     float value = std::bit_cast<float>(static_cast<uint32_t>(random()));
     if (!std::isfinite(value)) continue;
     if (std::fabs(value) < 0x1.fep127f) REQUIRE(is_nearest(value, float_to_bfloat16(value), decode_bfloat16));
-    value = std::ldexp(value, std::ilogb(value) == FP_ILOGB0 ? 0 : static_cast<int>(random() % 44) - 28 - std::ilogb(value));
+    value = std::ldexp(value,
+                       std::ilogb(value) == FP_ILOGB0 ? 0 : static_cast<int>(random() % 44) - 28 - std::ilogb(value));
     if (std::fabs(value) < 65504) REQUIRE(is_nearest(value, float_to_half(value), half_by_definition));
   }
   for (uint16_t half = 0; half < 0x7bff; ++half) {  // every tie
-    float tie = static_cast<float>((half_by_definition(half) + half_by_definition(static_cast<uint16_t>(half + 1))) / 2);
+    float tie =
+        static_cast<float>((half_by_definition(half) + half_by_definition(static_cast<uint16_t>(half + 1))) / 2);
     REQUIRE(float_to_half(tie) == (half & 1 ? half + 1 : half));
   }
   CHECK(float_to_half(65519.996f) == 0x7bff);

@@ -19,14 +19,16 @@ struct Exported {
   ModelSpec spec;
   fs::path path = folder / "out";
 
-  explicit Exported(Recipe::Model recipe, const WeightsFolder& options = {}) : model(std::move(recipe)), spec(make_spec(model, tiny_vocab, 8)) {
+  explicit Exported(Recipe::Model recipe, const WeightsFolder& options = {})
+      : model(std::move(recipe)), spec(make_spec(model, tiny_vocab, 8)) {
     export_weights(path, model, spec, parameter_values, options);
   }
   /// Replaces model.safetensors by what `edit` makes of its tensors.
   void edit(const std::function<void(std::vector<TensorToWrite>&)>& edit) {
     auto file = std::make_unique<SafetensorsFile>(path / "model.safetensors");
     std::vector<TensorToWrite> tensors;
-    for (const auto& tensor : file->tensors()) tensors.push_back({tensor.name, tensor.dtype, tensor.shape, file->data(tensor)});
+    for (const auto& tensor : file->tensors())
+      tensors.push_back({tensor.name, tensor.dtype, tensor.shape, file->data(tensor)});
     edit(tensors);
     write_safetensors(path / "new", tensors);
     fs::rename(path / "new", path / "model.safetensors");
@@ -51,7 +53,8 @@ TEST_CASE("what is exported is read back in every dtype, in one file and in shar
   for (const auto& model : {tiny_gpt(), tiny_llama()})
     for (const char* dtype : {"F32", "BF16", "F16"})
       for (int64_t shard_bytes_max : {int64_t{5'000'000'000}, int64_t{10'000}, int64_t{1}}) {
-        if (shard_bytes_max == 1 && std::string(dtype) != "BF16") continue;  // a file for each tensor: slow, once is enough
+        if (shard_bytes_max == 1 && std::string(dtype) != "BF16")
+          continue;  // a file for each tensor: slow, once is enough
         WeightsFolder options;
         options.dtype = dtype;
         options.shard_bytes_max = shard_bytes_max;
@@ -115,7 +118,8 @@ TEST_CASE("double precision, names of the bare model and buffers without paramet
     for (auto& tensor : tensors) {
       std::vector<float> values(tensor.data.size() / 4);
       std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
-      tensor = {tensor.name.substr(std::string("transformer.").size()), "F64", tensor.shape, bytes_of(storage.emplace_back(values.begin(), values.end()))};
+      tensor = {tensor.name.substr(std::string("transformer.").size()), "F64", tensor.shape,
+                bytes_of(storage.emplace_back(values.begin(), values.end()))};
     }
     tensors.push_back({"h.0.attn.bias", "F32", {1, 1, 4, 4}, bytes_of(mask)});
   });
@@ -128,12 +132,14 @@ TEST_CASE("missing, unknown and misshapen tensors are listed together") {
   exported.edit([&](auto& tensors) {
     std::erase_if(tensors, [](const auto& tensor) { return tensor.name == "model.norm.weight"; });
     named(tensors, "model.layers.1.mlp.up_proj.weight").name = "model.layers.1.mlp.up_project.weight";
-    named(tensors, "model.layers.0.self_attn.k_proj.weight") = {"model.layers.0.self_attn.k_proj.weight", "F32", {32, 32}, bytes_of(values)};
+    named(tensors, "model.layers.0.self_attn.k_proj.weight") = {
+        "model.layers.0.self_attn.k_proj.weight", "F32", {32, 32}, bytes_of(values)};
     named(tensors, "lm_head.weight").dtype = "I32";
   });
   CHECK(exported.open_message() ==
         ": its tensors are not those of the model:\n"
-        "  missing: model.layers.1.mlp.up_proj.weight (there is model.layers.1.mlp.up_project.weight), model.norm.weight\n"
+        "  missing: model.layers.1.mlp.up_proj.weight (there is model.layers.1.mlp.up_project.weight), "
+        "model.norm.weight\n"
         "  wrong: model.layers.0.self_attn.k_proj.weight is [32, 32] instead of [16, 32], "
         "lm_head.weight is I32 instead of F32, BF16, F16 or F64\n"
         "  not in the model: model.layers.1.mlp.up_project.weight");
@@ -165,10 +171,12 @@ TEST_CASE("settings that no shape shows are compared with config.json") {
         "  model.rope_theta = 10000 in the recipe, 500000 in config.json\n"
         "  model.rope_scaling = unset in the recipe, {factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
         "original_max_position_embeddings = 32} in config.json");
-  CHECK(exported.open_message(tiny_gpt()) == " holds another model:\n  model.name = gpt in the recipe, llama in config.json");
+  CHECK(exported.open_message(tiny_gpt()) ==
+        " holds another model:\n  model.name = gpt in the recipe, llama in config.json");
   auto gpt = tiny_gpt();
   gpt.activation = "gelu";
-  CHECK(Exported(tiny_gpt()).open_message(gpt) == " holds another model:\n  model.activation = gelu in the recipe, gelu_tanh in config.json");
+  CHECK(Exported(tiny_gpt()).open_message(gpt) ==
+        " holds another model:\n  model.activation = gelu in the recipe, gelu_tanh in config.json");
   auto shorter = tiny_llama();
   shorter.max_seq_len = 8;
   shorter.dropout = 0.1;
@@ -178,17 +186,22 @@ TEST_CASE("settings that no shape shows are compared with config.json") {
 TEST_CASE("folders that are incomplete are refused with what is missing") {
   Exported exported(tiny_gpt());
   auto gone = exported.folder / "gone";
-  CHECK(message_of([&] { HfSource source(gone, exported.model, exported.spec); }) == gone.string() + ": there is no such folder");
+  CHECK(message_of([&] { HfSource source(gone, exported.model, exported.spec); }) ==
+        gone.string() + ": there is no such folder");
   fs::rename(exported.path / "model.safetensors", exported.path / "elsewhere");
   CHECK(exported.open_message() == " has neither model.safetensors nor model.safetensors.index.json");
   write_text(exported.path / "pytorch_model.bin", "pickle");
   CHECK(exported.open_message() ==
-        " has neither model.safetensors nor model.safetensors.index.json; pytorch_model.bin is a pickle, which is not read: "
+        " has neither model.safetensors nor model.safetensors.index.json; pytorch_model.bin is a pickle, which is not "
+        "read: "
         "save it with save_pretrained(safe_serialization=True)");
-  write_text(exported.path / "model.safetensors.index.json", R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})");
-  CHECK(exported.open_message() == "/model-00001-of-00002.safetensors is missing, but model.safetensors.index.json names it");
+  write_text(exported.path / "model.safetensors.index.json",
+             R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})");
+  CHECK(exported.open_message() ==
+        "/model-00001-of-00002.safetensors is missing, but model.safetensors.index.json names it");
   write_text(exported.path / "model.safetensors.index.json", R"({"weight_map": {"a": "../a.safetensors"}})");
-  CHECK(exported.open_message() == "/model.safetensors.index.json: `a` is in \"../a.safetensors\", which is no file beside it");
+  CHECK(exported.open_message() ==
+        "/model.safetensors.index.json: `a` is in \"../a.safetensors\", which is no file beside it");
   write_text(exported.path / "model.safetensors.index.json", "{}");
   CHECK(exported.open_message() == "/model.safetensors.index.json has no weight_map");
   write_text(exported.path / "config.json", "{");
@@ -202,7 +215,8 @@ TEST_CASE("a tensor in two shards is refused with both files") {
   options.shard_bytes_max = 30'000;
   Exported exported(tiny_gpt(), options);
   auto index = nlohmann::json::parse(read_file(exported.path / "model.safetensors.index.json"));
-  fs::copy_file(exported.path / index["weight_map"]["transformer.wte.weight"].get<std::string>(), exported.path / "zz.safetensors");
+  fs::copy_file(exported.path / index["weight_map"]["transformer.wte.weight"].get<std::string>(),
+                exported.path / "zz.safetensors");
   index["weight_map"]["another"] = "zz.safetensors";
   write_text(exported.path / "model.safetensors.index.json", index.dump());
   auto message = exported.open_message();
@@ -216,20 +230,25 @@ TEST_CASE("an export never writes over anything and leaves nothing behind when i
   auto out = folder / "out";
   fs::create_directories(out);
   export_weights(out.string() + "/", model, spec, parameter_values);  // empty: allowed
-  CHECK(message_of([&] { export_weights(out, model, spec, parameter_values); }) == out.string() + " exists and is not an empty folder");
+  CHECK(message_of([&] { export_weights(out, model, spec, parameter_values); }) ==
+        out.string() + " exists and is not an empty folder");
   write_text(folder / "file", "x");
   CHECK(message_of([&] { export_weights(folder / "file", model, spec, parameter_values); }) ==
         (folder / "file").string() + " exists and is not an empty folder");
 
   WeightsFolder half;
   half.dtype = "F16";
-  auto large = [](size_t slot, int64_t, std::span<float> values) { std::fill(values.begin(), values.end(), slot == 3 ? 1e6f : 0.0f); };
+  auto large = [](size_t slot, int64_t, std::span<float> values) {
+    std::fill(values.begin(), values.end(), slot == 3 ? 1e6f : 0.0f);
+  };
   CHECK(message_of([&] { export_weights(folder / "half", model, spec, large, half); }) ==
         "transformer.h.0.ln_1.bias has values that F16 cannot hold: export it as bf16 or f32");
-  CHECK_THROWS(export_weights(folder / "fails", model, spec, [](size_t, int64_t, std::span<float>) { throw std::runtime_error("x"); }));
+  CHECK_THROWS(export_weights(folder / "fails", model, spec,
+                              [](size_t, int64_t, std::span<float>) { throw std::runtime_error("x"); }));
   auto no_bias = model;
   no_bias.bias = false;
-  CHECK_THROWS_AS(export_weights(folder / "fails", no_bias, make_spec(no_bias, tiny_vocab, 8), parameter_values), Error);
+  CHECK_THROWS_AS(export_weights(folder / "fails", no_bias, make_spec(no_bias, tiny_vocab, 8), parameter_values),
+                  Error);
   CHECK(names_in(folder.path()) == std::vector<std::string>{"file", "out"});
 }
 

@@ -39,8 +39,10 @@ TEST_CASE("the newest good checkpoint is found past damaged ones, and why those 
   REQUIRE(found);
   CHECK(*found == folder / "step-000100");
   REQUIRE(notes.size() == 2);
-  CHECK(notes[0] == "skipping checkpoint step-000200: " + (folder / "step-000200/manifest.json").string() + " is missing");
-  CHECK(notes[1].starts_with("skipping checkpoint step-000150: " + (folder / "step-000150/rank-00000.safetensors").string() + " is corrupted: "));
+  CHECK(notes[0] ==
+        "skipping checkpoint step-000200: " + (folder / "step-000200/manifest.json").string() + " is missing");
+  CHECK(notes[1].starts_with("skipping checkpoint step-000150: " +
+                             (folder / "step-000150/rank-00000.safetensors").string() + " is corrupted: "));
   CHECK_FALSE(newest_good_checkpoint(folder / "nowhere"));
 }
 
@@ -57,7 +59,7 @@ TEST_CASE("the last ones and the best ones are kept") {
   Folder folder;
   const double losses[] = {0.5, 0.1, 0.3, 0.9, 0.7};
   for (int i = 0; i < 5; ++i) publish_small(folder.path(), (i + 1) * 10, 0, {{"val_loss", losses[i]}});
-  publish_small(folder.path(), 60);  // not validated
+  publish_small(folder.path(), 60);                              // not validated
   publish_small(folder.path(), 70, 0, {{"val_loss", nullptr}});  // was NaN
   retain(folder.path(), 0, 0, "val_loss");
   CHECK(listed(folder.path()).size() == 7);

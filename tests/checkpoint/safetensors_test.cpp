@@ -57,7 +57,8 @@ TEST_CASE("what is written is read back, with data at a multiple of 64 bytes and
   std::vector<uint16_t> second = {7, 8};
   std::vector<float> nothing;
   auto written = write_safetensors(folder / "x.safetensors",
-                                   {{"first", "F64", {2, 3}, bytes_of(first)}, {"empty", "F32", {0, 4}, bytes_of(nothing)},
+                                   {{"first", "F64", {2, 3}, bytes_of(first)},
+                                    {"empty", "F32", {0, 4}, bytes_of(nothing)},
                                     {"second", "BF16", {2}, bytes_of(second)}},
                                    {{"key", "value \"quoted\""}});
   std::string content = read_file(folder / "x.safetensors");
@@ -87,9 +88,7 @@ TEST_CASE("a stream in odd pieces gives the same file as one write") {
   CHECK(read_file(folder / "whole") == read_file(folder / "pieces"));
 }
 
-TEST_CASE("the hash is XXH3-128 as xxh128sum prints it") {
-  CHECK(xxh3_hex({}) == "99aa06d3014798d86001c324468d497f");
-}
+TEST_CASE("the hash is XXH3-128 as xxh128sum prints it") { CHECK(xxh3_hex({}) == "99aa06d3014798d86001c324468d497f"); }
 
 TEST_CASE("a stream that is given up leaves no file") {
   Folder folder;
@@ -114,7 +113,9 @@ TEST_CASE("a full disk is reported with the file's name and leaves no file") {
     rlimit limit{3'000'000, 3'000'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     std::vector<float> values(1'000'000);
-    auto message = message_of([&] { write_safetensors(folder / "x.safetensors", {{"t", "F32", {1'000'000}, bytes_of(values)}}); });
+    auto message = message_of([&] {
+      write_safetensors(folder / "x.safetensors", {{"t", "F32", {1'000'000}, bytes_of(values)}});
+    });
     bool written = ::write(report[1], message.data(), message.size()) == static_cast<ssize_t>(message.size());
     ::_exit(written ? 0 : 1);
   }
@@ -124,7 +125,8 @@ TEST_CASE("a full disk is reported with the file's name and leaves no file") {
   ::close(report[0]);
   ::waitpid(pid, nullptr, 0);
   REQUIRE(size > 0);
-  CHECK(std::string(text, static_cast<size_t>(size)) == "cannot write " + (folder / "x.safetensors").string() + ": File too large");
+  CHECK(std::string(text, static_cast<size_t>(size)) ==
+        "cannot write " + (folder / "x.safetensors").string() + ": File too large");
   CHECK(names_in(folder.path()).empty());
 }
 
@@ -134,24 +136,36 @@ TEST_CASE("a header that lies is refused with the fault") {
   CHECK(open_message(R"({"__metadata__":{"a":1}})", "") == "FILE: `__metadata__.a` is no string");
   CHECK(open_message(R"({"__metadata__":3})", "") == "FILE: `__metadata__` is no table");
   CHECK(open_message(R"({"a":3})", "") == "FILE: `a` is no table");
-  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-                     "1234") == "FILE: `a` is there twice");
-  CHECK(open_message(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", "1234") == "FILE: `a`: dtype \"F31\" cannot be read");
-  CHECK(open_message(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "1234") == "FILE: `a`: dtype (missing) cannot be read");
-  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234") == "FILE: `a`: shape is no list of sizes");
-  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", "1234") == "FILE: `a`: shape is no list of sizes");
-  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234") == "FILE: `a`: data_offsets [4, 0] are no range");
-  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", "1234") == "FILE: `a`: data_offsets [0] are no range");
+  CHECK(
+      open_message(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+          "1234") == "FILE: `a` is there twice");
+  CHECK(open_message(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", "1234") ==
+        "FILE: `a`: dtype \"F31\" cannot be read");
+  CHECK(open_message(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "1234") ==
+        "FILE: `a`: dtype (missing) cannot be read");
+  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234") ==
+        "FILE: `a`: shape is no list of sizes");
+  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", "1234") ==
+        "FILE: `a`: shape is no list of sizes");
+  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234") ==
+        "FILE: `a`: data_offsets [4, 0] are no range");
+  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", "1234") ==
+        "FILE: `a`: data_offsets [0] are no range");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234") ==
         "FILE: `a`: 4 bytes instead of the 8 of F32 [2]");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", "1234") ==
         "FILE: `a`: shape [4294967296, 4294967296] has too many elements");
-  CHECK(open_message(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}})", "1234") ==
-        "FILE: `a`: shape [18446744073709551615] has too many elements");
-  CHECK(open_message(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
-                     "1234") == "FILE: `b` overlaps the tensor before it by 2 bytes");
-  CHECK(open_message(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
-                     "1234") == "FILE: 1 bytes before `b` belong to no tensor");
+  CHECK(open_message(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}})",
+                     "1234") == "FILE: `a`: shape [18446744073709551615] has too many elements");
+  CHECK(
+      open_message(
+          R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+          "1234") == "FILE: `b` overlaps the tensor before it by 2 bytes");
+  CHECK(
+      open_message(
+          R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+          "1234") == "FILE: 1 bytes before `b` belong to no tensor");
   CHECK(open_message(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", "1234") ==
         "FILE: 1 bytes after the last tensor belong to none");
 }

@@ -57,13 +57,15 @@ inline std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 /// Publishes a checkpoint of two ranks: "param/w" of shape [2, 3], half each, with values from `first` on.
-inline fs::path publish_small(const fs::path& checkpoints, int64_t step, float first = 0, const TrainerState& state = nlohmann::json::object()) {
+inline fs::path publish_small(const fs::path& checkpoints, int64_t step, float first = 0,
+                              const TrainerState& state = nlohmann::json::object()) {
   std::vector<float> values(6);
   for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<float>(i);
   std::vector<nlohmann::json> entries;
   for (int rank = 0; rank < 2; ++rank) {
     CheckpointWriter writer(checkpoints, step, rank, 2);
-    entries.push_back(writer.write_rank({{"param/w", "F32", {2, 3}, rank * 3, bytes_of(values).subspan(static_cast<size_t>(rank) * 12, 12)}}));
+    entries.push_back(writer.write_rank(
+        {{"param/w", "F32", {2, 3}, rank * 3, bytes_of(values).subspan(static_cast<size_t>(rank) * 12, 12)}}));
   }
   return CheckpointWriter(checkpoints, step, 0, 2).publish(entries, state);
 }

@@ -1,5 +1,5 @@
-// The real reader of the folders we write, and the real writer of the folders we read: Hugging Face's transformers, where a
-// Python with it is at hand (RUNNER_TEST_PYTHON, or python3).
+// The real reader of the folders we write, and the real writer of the folders we read: Hugging Face's transformers,
+// where a Python with it is at hand (RUNNER_TEST_PYTHON, or python3).
 #include <cstdlib>
 
 #include "support.hpp"
@@ -11,7 +11,9 @@ using namespace runner::testing;
 TEST_CASE("transformers opens what is exported, and what it saves is read back", "[transformers]") {
   const char* chosen = std::getenv("RUNNER_TEST_PYTHON");
   std::string python = chosen ? chosen : "python3";
-  std::string probe = python + R"sh( -c "import sys, importlib.util as u; sys.exit(any(u.find_spec(m) is None for m in ('torch', 'transformers')))" 2>/dev/null)sh";
+  std::string probe =
+      python +
+      R"sh( -c "import sys, importlib.util as u; sys.exit(any(u.find_spec(m) is None for m in ('torch', 'transformers')))" 2>/dev/null)sh";
   if (std::system(probe.c_str()) != 0) SKIP(python << " has no torch and transformers");
   for (auto model : {tiny_gpt(), tiny_llama()})
     for (bool tied : {true, false})
@@ -23,8 +25,8 @@ TEST_CASE("transformers opens what is exported, and what it saves is read back",
         options.dtype = dtype;
         options.shard_bytes_max = tied ? 20'000 : 5'000'000'000;
         export_weights(folder / "ours", model, spec, parameter_values, options);
-        auto command = python + " " RUNNER_SOURCE_DIR "/tests/checkpoint/check_transformers.py " + (folder / "ours").string() + " " +
-                       (folder / "theirs").string();
+        auto command = python + " " RUNNER_SOURCE_DIR "/tests/checkpoint/check_transformers.py " +
+                       (folder / "ours").string() + " " + (folder / "theirs").string();
         INFO(command);
         REQUIRE(std::system(command.c_str()) == 0);
         CHECK(wrong_values(HfSource(folder / "theirs", model, spec), spec) == 0);

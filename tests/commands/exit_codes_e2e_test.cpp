@@ -73,9 +73,12 @@ TEST_CASE("running out of memory says what takes it and what would help", "[e2e]
   Workplace place;
   write_tiny_recipe(place);
   // The logits of a micro-batch: 192 tokens x 1 M words, twice.
-  auto result = place.finish(place.start({"run", "tiny.toml", "--set", "model.vocab_size=1000000", "--set", "devices=1"}, "command", {}, uint64_t{5} << 29));
+  auto result =
+      place.finish(place.start({"run", "tiny.toml", "--set", "model.vocab_size=1000000", "--set", "devices=1"},
+                               "command", {}, uint64_t{5} << 29));
   CHECK(result.code == 1);
-  CHECK_THAT(result.err, ContainsSubstring("rank 0: out of memory: this host has no 732.4 MiB more for a tensor beside the "));
+  CHECK_THAT(result.err,
+             ContainsSubstring("rank 0: out of memory: this host has no 732.4 MiB more for a tensor beside the "));
   CHECK_THAT(result.err, ContainsSubstring("a step of this recipe needs "));
   CHECK_THAT(result.err, ContainsSubstring("ways out, cheapest first:\n"));
   CHECK_THAT(result.err, ContainsSubstring("train.micro_batch_size = 3  (saves 732.8 MiB; "));

@@ -17,14 +17,17 @@ namespace {
 
 std::string model_section(const Recipe::Model& model) {
   bool llama = model.name == "llama";
-  std::string text = fmt::format("[model]\nname = \"{}\"\nvocab_size = {}\nn_layers = {}\ndim = {}\nn_heads = {}\nmax_seq_len = {}\n"
-                                 "tie_embeddings = {}\n",
-                                 model.name, *model.vocab_size, model.n_layers, model.dim, model.n_heads, model.max_seq_len, model.tie_embeddings);
+  std::string text = fmt::format(
+      "[model]\nname = \"{}\"\nvocab_size = {}\nn_layers = {}\ndim = {}\nn_heads = {}\nmax_seq_len = {}\n"
+      "tie_embeddings = {}\n",
+      model.name, *model.vocab_size, model.n_layers, model.dim, model.n_heads, model.max_seq_len, model.tie_embeddings);
   if (!llama) return text + fmt::format("activation = \"{}\"\n", model.activation);
   text += fmt::format("n_kv_heads = {}\nhidden_dim = {}\n", *model.n_kv_heads, *model.hidden_dim);
   if (const auto& s = model.rope_scaling)
-    text += fmt::format("rope_scaling = {{ factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings = {} }}\n",
-                        s->factor, s->low_freq_factor, s->high_freq_factor, s->original_max_position_embeddings);
+    text += fmt::format(
+        "rope_scaling = {{ factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings "
+        "= {} }}\n",
+        s->factor, s->low_freq_factor, s->high_freq_factor, s->original_max_position_embeddings);
   return text;
 }
 
@@ -59,7 +62,8 @@ lr = 1e-3
 weight_decay = 0.01
 decay_norms_and_biases = true
 [train]
-max_steps = )" + std::to_string(run.losses.size()) + "\nglobal_batch_size = " + std::to_string(run.sequences) + R"(
+max_steps = )" + std::to_string(run.losses.size()) +
+                                    "\nglobal_batch_size = " + std::to_string(run.sequences) + R"(
 [checkpoint]
 save_at_end = false
 )");

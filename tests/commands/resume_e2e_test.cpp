@@ -91,12 +91,14 @@ TEST_CASE("killed with -9 at random moments ten times, a resumed run ends bit-eq
   }
 }
 
-TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; with max_restarts it goes on bit-equal", "[e2e]") {
+TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; with max_restarts it goes on bit-equal",
+          "[e2e]") {
   End expected = undisturbed();
   for (std::string restarts : {"0", "1"}) {
     Workplace place;
     write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
-    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40", "--set", "train.max_restarts=" + restarts});
+    pid_t pid = place.start(
+        {"run", "tiny.toml", "--json", "--set", "train.max_steps=40", "--set", "train.max_restarts=" + restarts});
     REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 30));
     auto workers = children_of(pid);
     REQUIRE(workers.size() == 2);
@@ -143,12 +145,14 @@ TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
   REQUIRE(place.run({"run", "tiny.toml", "--set", "devices=4"}).code == 0);
-  auto whole = place.run({"run", "tiny.toml", "--json", "--set", "devices=4", "--set", "train.max_steps=24", "--set", "model.dropout=0"});
+  auto whole = place.run(
+      {"run", "tiny.toml", "--json", "--set", "devices=4", "--set", "train.max_steps=24", "--set", "model.dropout=0"});
   REQUIRE(whole.code == 0);
   Workplace other;
   write_tiny_recipe(other, "[strategy]\nname = \"fsdp\"\n");
   REQUIRE(other.run({"run", "tiny.toml", "--set", "devices=4", "--set", "model.dropout=0"}).code == 0);
-  auto more = other.run({"resume", "--json", "--set", "strategy=ddp", "--set", "devices=3", "--set", "train.max_steps=24"});
+  auto more =
+      other.run({"resume", "--json", "--set", "strategy=ddp", "--set", "devices=3", "--set", "train.max_steps=24"});
   INFO(more.err);
   REQUIRE(more.code == 0);
   double a = whole.json().at("final_loss"), b = more.json().at("final_loss");

@@ -1,4 +1,5 @@
-// Every strategy as real processes: the same losses over shared memory and over Gloo, for every number of ranks; every smallest recipe trains.
+// Every strategy as real processes: the same losses over shared memory and over Gloo, for every number of ranks; every
+// smallest recipe trains.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -42,7 +43,8 @@ TEST_CASE("single, ddp and fsdp follow one curve as processes, over shared memor
     for (std::string backend : {"shm", "gloo"})
       for (std::string strategy : {"ddp", "fsdp"}) {
         INFO(strategy << " on " << ranks << " over " << backend);
-        auto curve = train(place, {"strategy=" + strategy, "devices=" + ranks, "devices.process_group_backend=" + backend, no_dropout});
+        auto curve = train(place, {"strategy=" + strategy, "devices=" + ranks,
+                                   "devices.process_group_backend=" + backend, no_dropout});
         REQUIRE(curve.size() == single.size());
         for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], Catch::Matchers::WithinRel(single[i], 1e-5));
       }
@@ -54,7 +56,8 @@ TEST_CASE("every sharding follows single as processes, with accumulation, clippi
   auto backend = GENERATE(as<std::string>(), "shm", "gloo");
   auto ranks = GENERATE(2, 4);
   std::vector<std::string> common = {"model={name=\"llama\",n_layers=2,dim=32,n_heads=2,max_seq_len=32,dropout=0.0}",
-                                     "train.micro_batch_size=1", "train.gradient_clip_val=0.5", "activation_checkpointing=all"};
+                                     "train.micro_batch_size=1", "train.gradient_clip_val=0.5",
+                                     "activation_checkpointing=all"};
   auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), common.begin(), common.end());
     return more;
@@ -64,7 +67,8 @@ TEST_CASE("every sharding follows single as processes, with accumulation, clippi
     INFO(sharding << " on " << ranks << " over " << backend);
     std::string strategy = "strategy={name=\"fsdp\",sharding_strategy=\"" + sharding + "\"" +
                            (sharding == "HYBRID_SHARD" ? ",hybrid_group_size=2}" : "}");
-    auto curve = train(place, with({strategy, "devices=" + std::to_string(ranks), "devices.process_group_backend=" + backend}));
+    auto curve =
+        train(place, with({strategy, "devices=" + std::to_string(ranks), "devices.process_group_backend=" + backend}));
     REQUIRE(curve.size() == single.size());
     for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], Catch::Matchers::WithinRel(single[i], 1e-5));
   }
@@ -78,7 +82,8 @@ TEST_CASE("every smallest recipe trains", "[e2e]") {
   for (const auto& recipe : recipes) {
     INFO(recipe.filename());
     Workplace place;
-    auto result = place.run({"run", recipe.string(), "--json", "--set", "train.max_steps=4", "--set", "devices.accelerator=cpu"});
+    auto result =
+        place.run({"run", recipe.string(), "--json", "--set", "train.max_steps=4", "--set", "devices.accelerator=cpu"});
     INFO(result.err);
     REQUIRE(result.code == 0);
     CHECK(result.json().at("steps") == 4);
@@ -92,9 +97,10 @@ TEST_CASE("what a plan predicts of memory is what a run measures, within 3 perce
   for (std::string strategy : {"single", "ddp", "fsdp"})
     for (std::string checkpoint : {"every_n_steps=4", "save_at_end=true"}) {
       INFO(strategy << " " << checkpoint);
-      auto result = place.run({"run", "tiny.toml", "--set", "strategy=" + strategy, "--set", "devices=" + std::string(strategy == "single" ? "1" : "2"),
-                               "--set", "model.dim=128", "--set", "model.n_layers=3", "--set", "model.max_seq_len=64",
-                               "--set", "checkpoint." + checkpoint});
+      auto result =
+          place.run({"run", "tiny.toml", "--set", "strategy=" + strategy, "--set",
+                     "devices=" + std::string(strategy == "single" ? "1" : "2"), "--set", "model.dim=128", "--set",
+                     "model.n_layers=3", "--set", "model.max_seq_len=64", "--set", "checkpoint." + checkpoint});
       INFO(result.err);
       REQUIRE(result.code == 0);
       auto row = place.run({"show", "last", "--json"}).json();

@@ -38,13 +38,14 @@ TEST_CASE("device strings mean what Lightning's mean, and print back") {
 }
 
 TEST_CASE("what is no device string is refused with the reason") {
-  for (const auto& [value, why] : std::vector<std::pair<nlohmann::json, std::string>>{{0, "0 devices cannot train anything"},
-                                                                                      {-2, "a negative number other than -1 (all) means nothing"},
-                                                                                      {"two", "\"two\" is no device string"},
-                                                                                      {"free:0", "\"free:N\" needs a positive number of devices"},
-                                                                                      {{1, 1}, "device index 1 is named twice"},
-                                                                                      {nlohmann::json::array(), "the list of device indices is empty"},
-                                                                                      {true, "true is no device string"}}) {
+  for (const auto& [value, why] : std::vector<std::pair<nlohmann::json, std::string>>{
+           {0, "0 devices cannot train anything"},
+           {-2, "a negative number other than -1 (all) means nothing"},
+           {"two", "\"two\" is no device string"},
+           {"free:0", "\"free:N\" needs a positive number of devices"},
+           {{1, 1}, "device index 1 is named twice"},
+           {nlohmann::json::array(), "the list of device indices is empty"},
+           {true, "true is no device string"}}) {
     std::string problem;
     CHECK_FALSE(parse_devices(value, problem));
     CHECK(problem == why);

@@ -29,7 +29,8 @@ Recipe read(const std::string& more, const std::vector<std::string>& overrides =
 
 TEST_CASE("shipped recipes print back to the same recipe") {
   std::vector<fs::path> files = {fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_fsdp.toml"};
-  for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/strategies")) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/strategies"))
+    files.push_back(entry.path());
   for (const auto& file : files) {
     INFO(file);
     Recipe recipe = load_recipe(file.string());
@@ -45,14 +46,21 @@ TEST_CASE("schemas/recipe.schema.json is the key table's (runner help recipe --s
 }
 
 TEST_CASE("shorthands stand for the main key of their section") {
-  auto recipe = parse_recipe(std::string("strategy = \"ddp\"\nprecision = \"bf16\"\ndevices = 4\n") + minimal, "short.toml");
+  auto recipe =
+      parse_recipe(std::string("strategy = \"ddp\"\nprecision = \"bf16\"\ndevices = 4\n") + minimal, "short.toml");
   CHECK(recipe.strategy.name == "ddp");
   CHECK(recipe.precision.mode == "bf16-mixed");
   CHECK(recipe.devices.devices.count == 4);
 }
 
 TEST_CASE("precision takes the field's spellings") {
-  for (auto [given, meant] : {std::pair{"16", "16-mixed"}, {"32", "32-true"}, {"64", "64-true"}, {"\"bf16\"", "bf16-mixed"}, {"\"16-true\"", "16-true"}, {"\"bf16-true\"", "bf16-true"}, {"\"auto\"", "auto"}})
+  for (auto [given, meant] : {std::pair{"16", "16-mixed"},
+                              {"32", "32-true"},
+                              {"64", "64-true"},
+                              {"\"bf16\"", "bf16-mixed"},
+                              {"\"16-true\"", "16-true"},
+                              {"\"bf16-true\"", "bf16-true"},
+                              {"\"auto\"", "auto"}})
     CHECK(read(std::string("[precision]\nmode = ") + given).precision.mode == meant);
 }
 
@@ -61,7 +69,8 @@ TEST_CASE("integral floats, durations, sizes and schedules") {
   CHECK(recipe.train.global_batch_size == 20);
   CHECK(recipe.train.max_time == std::chrono::hours(36));
   CHECK(recipe.devices.memory_limit == 22ll << 30);
-  CHECK(read("accumulate_grad_batches = { 0 = 8, 5 = 4 }\n").train.accumulate_grad_batches == AccumulationSchedule{{0, 8}, {5, 4}});
+  CHECK(read("accumulate_grad_batches = { 0 = 8, 5 = 4 }\n").train.accumulate_grad_batches ==
+        AccumulationSchedule{{0, 8}, {5, 4}});
   CHECK(read("accumulate_grad_batches = 3\n").train.accumulate_grad_batches == AccumulationSchedule{{0, 3}});
 }
 

@@ -1,9 +1,9 @@
 // Initial values depend on seed, name and position only, and are the same bits everywhere.
 #include "strategies/contract/initialize.hpp"
 
+#include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
-#include <bit>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -50,7 +50,8 @@ TEST_CASE("values are Box and Muller's of the drawn bits, to a few units in the 
   uint64_t key = name_key(5, "w");
   for (size_t pair = 0; pair < sample.size() / 2; ++pair) {
     uint64_t bits = mix64(key + pair * 0x9e3779b97f4a7c15ull);
-    double u = (static_cast<double>(bits >> 40) + 0.5) * 0x1p-24, v = (static_cast<double>((bits >> 8) & 0xffffff) + 0.5) * 0x1p-24;
+    double u = (static_cast<double>(bits >> 40) + 0.5) * 0x1p-24,
+           v = (static_cast<double>((bits >> 8) & 0xffffff) + 0.5) * 0x1p-24;
     double radius = 0.02 * std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
     CHECK_THAT(sample[2 * pair], Catch::Matchers::WithinAbs(radius * std::cos(angle), 2e-8));
     CHECK_THAT(sample[2 * pair + 1], Catch::Matchers::WithinAbs(radius * std::sin(angle), 2e-8));

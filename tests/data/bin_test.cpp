@@ -36,7 +36,8 @@ TEST_CASE("raw files of either width are read, several as one stream") {
   auto small = open_dataset(bin_data({folder.write_tokens("a.bin", nine)}), Split::train, 4, 50257, "unused");
   CHECK(small->size() == 2);
   CHECK(stream_of(*small) == nine_ids);
-  auto large = open_dataset(bin_data({folder.write_tokens("b.bin", wide)}, "uint32"), Split::train, 2, 128256, "unused");
+  auto large =
+      open_dataset(bin_data({folder.write_tokens("b.bin", wide)}, "uint32"), Split::train, 2, 128256, "unused");
   CHECK(stream_of(*large) == std::vector<int64_t>(wide.begin(), wide.end()));
   std::vector<uint16_t> head(nine.begin(), nine.begin() + 3), tail(nine.begin() + 3, nine.end());
   auto both = bin_data({folder.write_tokens("head.bin", head), folder.write_tokens("tail.bin", tail)});
@@ -45,7 +46,8 @@ TEST_CASE("raw files of either width are read, several as one stream") {
 
 TEST_CASE("llm.c's header is found and skipped") {
   TemporaryFolder folder;
-  auto gpt2 = bin_data({folder.write("gpt2.bin", with_header(20240520, 1, 9, nine)), folder.write_tokens("raw.bin", nine)});
+  auto gpt2 =
+      bin_data({folder.write("gpt2.bin", with_header(20240520, 1, 9, nine)), folder.write_tokens("raw.bin", nine)});
   auto tokens = stream_of(*open_dataset(gpt2, Split::train, 17, 50257, "unused"));
   CHECK(std::equal(nine_ids.begin(), nine_ids.end(), tokens.begin()));
   CHECK(std::equal(nine_ids.begin(), nine_ids.end(), tokens.begin() + 9));
@@ -61,28 +63,34 @@ TEST_CASE("files that contradict their header, the recipe or their size are refu
     folder.write("a.bin", content);
     return opening_error(bin_data({path}, dtype));
   };
-  CHECK(error(std::string(11, 'x')) == "usage: " + path + " has 11 bytes, which is not a whole number of uint16 tokens; is "
-                                                          "data.token_dtype wrong, or the file cut off?");
-  CHECK(error(std::string(18, 'x'), "uint32") == "usage: " + path + " has 18 bytes, which is not a whole number of uint32 tokens; is "
-                                                                    "data.token_dtype wrong, or the file cut off?");
-  CHECK(error("x") == "usage: " + path + " has 1 bytes, which is not a whole number of uint16 tokens; is data.token_dtype wrong, "
-                                         "or the file cut off?");
+  CHECK(error(std::string(11, 'x')) == "usage: " + path +
+                                           " has 11 bytes, which is not a whole number of uint16 tokens; is "
+                                           "data.token_dtype wrong, or the file cut off?");
+  CHECK(error(std::string(18, 'x'), "uint32") == "usage: " + path +
+                                                     " has 18 bytes, which is not a whole number of uint32 tokens; is "
+                                                     "data.token_dtype wrong, or the file cut off?");
+  CHECK(error("x") == "usage: " + path +
+                          " has 1 bytes, which is not a whole number of uint16 tokens; is data.token_dtype wrong, "
+                          "or the file cut off?");
   std::string good = with_header(20240520, 1, 9, nine);
   CHECK(error(good.substr(0, 1000)) ==
         "usage: " + path + " begins like a token file of llm.c but ends within its header of 1024 bytes");
-  CHECK(error(with_header(20240520, 2, 9, nine)) == "usage: " + path + " has llm.c's header of version 2; version 1 can be read");
+  CHECK(error(with_header(20240520, 2, 9, nine)) ==
+        "usage: " + path + " has llm.c's header of version 2; version 1 can be read");
   CHECK(error(good, "uint32") ==
         "usage: " + path + " has llm.c's header for uint16 tokens, the recipe says data.token_dtype = \"uint32\"");
   for (const std::string& damaged : {good.substr(0, good.size() - 1), good.substr(0, good.size() - 2)})
     CHECK(error(damaged) == "usage: " + path + ": llm.c's header promises 9 tokens of 2 bytes, but " +
-                                std::to_string(damaged.size() - 1024) + " bytes follow it; the file is cut off or damaged");
+                                std::to_string(damaged.size() - 1024) +
+                                " bytes follow it; the file is cut off or damaged");
   CHECK(error(good, "int16") == "usage: data.token_dtype = \"int16\": it can be \"uint16\" or \"uint32\"");
 }
 
 TEST_CASE("a header without tokens is too short for a sample") {
   TemporaryFolder folder;
   std::string path = folder.write("a.bin", with_header<uint16_t>(20240520, 1, 0, {}));
-  CHECK(opening_error(bin_data({path})) == "usage: data.train: " + path + " has 0 tokens; one sample of data.seq_len = 4 needs 5");
+  CHECK(opening_error(bin_data({path})) ==
+        "usage: data.train: " + path + " has 0 tokens; one sample of data.seq_len = 4 needs 5");
 }
 
 TEST_CASE("ids beyond the vocabulary are refused with file, position and id") {
@@ -91,14 +99,16 @@ TEST_CASE("ids beyond the vocabulary are refused with file, position and id") {
   folder.write_tokens("bad.bin", nine);
   CHECK(opening_error(bin_data({good}), 50257).empty());
   CHECK(opening_error(bin_data({path}), 50256) ==
-        "usage: " + path + ": token 50256 at position 1 is not in the vocabulary of 50256 (ids 0 to 50255); is model.vocab_size or "
-                           "data.token_dtype = \"uint16\" wrong?");
+        "usage: " + path +
+            ": token 50256 at position 1 is not in the vocabulary of 50256 (ids 0 to 50255); is model.vocab_size or "
+            "data.token_dtype = \"uint16\" wrong?");
   folder.write("bad.bin", with_header(20240520, 1, 9, nine));
   CHECK(opening_error(bin_data({good, path}), 50000).find("good.bin: token 50256 at position 1 ") != std::string::npos);
   folder.write_tokens("bad.bin", std::vector<uint32_t>{1, 2, 3, 4, 4'000'000'000});
   CHECK(opening_error(bin_data({path}, "uint32")) ==
-        "usage: " + path + ": token 4000000000 at position 4 is not in the vocabulary of 50257 (ids 0 to 50256); is model.vocab_size "
-                           "or data.token_dtype = \"uint32\" wrong?");
+        "usage: " + path +
+            ": token 4000000000 at position 4 is not in the vocabulary of 50257 (ids 0 to 50256); is model.vocab_size "
+            "or data.token_dtype = \"uint32\" wrong?");
 }
 
 TEST_CASE("tokens have no tokenizer and no vocabulary of their own") {

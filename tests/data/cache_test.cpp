@@ -136,7 +136,8 @@ TEST_CASE("a disk that takes no more is an error with path and reason, and leave
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit limit{1 << 20, 1 << 20};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    std::string error = error_of([&] { make_once(cache, "thing", [](CacheWriter& out) { append(out, std::string(5 << 20, 'x')); }); });
+    std::string error =
+        error_of([&] { make_once(cache, "thing", [](CacheWriter& out) { append(out, std::string(5 << 20, 'x')); }); });
     std::ofstream(found) << error;
   }));
   CHECK(read_file(found) == "environment: cannot write " + cache + "/thing.tmp: File too large");

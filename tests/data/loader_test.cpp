@@ -59,7 +59,8 @@ std::vector<Step> run(Loader& loader, int steps) {
   std::vector<Step> all;
   StepBatch batch;
   while (std::ssize(all) < steps && loader.next(batch))
-    all.push_back({samples_of(batch), batch.epoch, batch.after.epoch, batch.after.sample, batch.global_sequences, batch.epoch_end});
+    all.push_back({samples_of(batch), batch.epoch, batch.after.epoch, batch.after.sample, batch.global_sequences,
+                   batch.epoch_end});
   return all;
 }
 
@@ -80,7 +81,8 @@ TEST_CASE("the ranks' rows together are the same global batches for every world 
         NumberedSamples samples(size);
         std::vector<std::unique_ptr<Loader>> ranks;
         for (int rank = 0; rank < world; ++rank) {
-          Loader::Options options{.global_batch_size = global, .micro_batch_size = micro, .rank = rank, .world_size = world, .seed = 9};
+          Loader::Options options{
+              .global_batch_size = global, .micro_batch_size = micro, .rank = rank, .world_size = world, .seed = 9};
           ranks.push_back(std::make_unique<Loader>(samples, options));
         }
         for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -112,7 +114,8 @@ TEST_CASE("the ranks' rows together are the same global batches for every world 
 TEST_CASE("a short last batch is shared evenly, the first ranks and micro-batches getting one more") {
   NumberedSamples samples(7);
   auto rows_of = [&](int rank) {
-    Loader loader(samples, {.global_batch_size = 16, .micro_batch_size = 2, .rank = rank, .world_size = 2, .shuffle = false});
+    Loader loader(samples,
+                  {.global_batch_size = 16, .micro_batch_size = 2, .rank = rank, .world_size = 2, .shuffle = false});
     StepBatch step;
     REQUIRE(loader.next(step));
     CHECK(step.global_sequences == 7);
@@ -166,8 +169,11 @@ TEST_CASE("a position at the end of an epoch is the beginning of the next") {
 
 TEST_CASE("a position behind the data's end is refused") {
   NumberedSamples samples(6);
-  CHECK(error_of([&] { Loader(samples, {.start = {1, 7}}); }) ==
-        "usage: the data have 6 samples, but this run has already taken 7 of epoch 1; the data or seq_len have changed since");
+  CHECK(error_of([&] {
+          Loader(samples, {.start = {1, 7}});
+        }) ==
+        "usage: the data have 6 samples, but this run has already taken 7 of epoch 1; the data or seq_len have changed "
+        "since");
 }
 
 TEST_CASE("the batch size may change at the beginning of an epoch, however far ahead the loader reads") {
@@ -226,9 +232,7 @@ TEST_CASE("exactly `prefetch` steps are read ahead, none with prefetch 0") {
 
 TEST_CASE("nothing is read before the first next()") {
   NumberedSamples samples(10);
-  {
-    Loader loader(samples, {.global_batch_size = 2});
-  }
+  { Loader loader(samples, {.global_batch_size = 2}); }
   CHECK(samples.reads == 0);
 }
 
@@ -242,7 +246,9 @@ TEST_CASE("a loader goes away with a full queue, in the middle of a step, and af
   }
   const int64_t rows = int64_t{1} << 20;  // a second step of 100 seconds, of which one sample may be waited for
   endless.reads = 0;
-  endless.before_read = [&](int64_t) { if (endless.reads >= rows) std::this_thread::sleep_for(std::chrono::microseconds(100)); };
+  endless.before_read = [&](int64_t) {
+    if (endless.reads >= rows) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  };
   {
     Loader loader(endless, {.global_batch_size = rows, .micro_batch_size = rows, .prefetch = 1});
     REQUIRE(loader.next(batch));

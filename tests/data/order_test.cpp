@@ -77,7 +77,8 @@ TEST_CASE("over many epochs each sample comes first about equally often, and nei
       INFO("sample " << sample);
       CHECK((count > 130 && count < 270));
     }
-    const double expected = static_cast<double>(epochs) / static_cast<double>(size);  // (size - 1) of size * (size - 1) pairs
+    const double expected =
+        static_cast<double>(epochs) / static_cast<double>(size);  // (size - 1) of size * (size - 1) pairs
     CHECK((neighbours > 0.6 * expected && neighbours < 1.4 * expected));
   }
 }

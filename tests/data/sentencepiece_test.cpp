@@ -29,7 +29,8 @@ std::string long_text(size_t bytes) {
   std::string text;
   for (int i = 0; text.size() < bytes; ++i) {
     text += sample_text;
-    for (int k = 0; k < 20; ++k) text += "line " + std::to_string(i * 37 + k) + " of the age, the season and the epoch\n";
+    for (int k = 0; k < 20; ++k)
+      text += "line " + std::to_string(i * 37 + k) + " of the age, the season and the epoch\n";
   }
   return text;
 }
@@ -46,18 +47,24 @@ struct Fixture {
     std::vector<std::string> names;
     if (fs::exists(cache))
       for (const auto& entry : fs::directory_iterator(cache))
-        if (extension.empty() || entry.path().extension() == extension) names.push_back(entry.path().filename().string());
+        if (extension.empty() || entry.path().extension() == extension)
+          names.push_back(entry.path().filename().string());
     return names;
   }
 };
 
 /// A model such as others publish them: a space put in front, and `normalization`.
-std::string foreign_model(const TemporaryFolder& folder, const std::string& text, const std::string& normalization, bool squeeze) {
+std::string foreign_model(const TemporaryFolder& folder, const std::string& text, const std::string& normalization,
+                          bool squeeze) {
   folder.write("foreign.txt", text);
-  auto status = sentencepiece::SentencePieceTrainer::Train(
-      {{"input", folder / "foreign.txt"}, {"model_prefix", folder / ("foreign-" + normalization)}, {"model_type", "bpe"},
-       {"vocab_size", "600"}, {"byte_fallback", "true"}, {"normalization_rule_name", normalization},
-       {"remove_extra_whitespaces", squeeze ? "true" : "false"}, {"minloglevel", "2"}});
+  auto status = sentencepiece::SentencePieceTrainer::Train({{"input", folder / "foreign.txt"},
+                                                            {"model_prefix", folder / ("foreign-" + normalization)},
+                                                            {"model_type", "bpe"},
+                                                            {"vocab_size", "600"},
+                                                            {"byte_fallback", "true"},
+                                                            {"normalization_rule_name", normalization},
+                                                            {"remove_extra_whitespaces", squeeze ? "true" : "false"},
+                                                            {"minloglevel", "2"}});
   INFO(status.ToString());
   REQUIRE(status.ok());
   return folder / ("foreign-" + normalization + ".model");
@@ -70,8 +77,9 @@ TEST_CASE("a trained tokenizer has the asked size and gives every text back") {
   auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
   CHECK(tokenizer->vocab_size() == 512);
   CHECK(tokenizer_vocab_size(fixture.data, fixture.cache) == 512);
-  for (const std::string& text : {sample_text, std::string(), std::string(" "), std::string("   "), std::string("\n"), std::string("a"),
-                                  std::string("unseen: 漢字 ß ¿qué? \u00a0\u200b\ufeff"), std::string(" a  b\t\tc\n\nd ")}) {
+  for (const std::string& text :
+       {sample_text, std::string(), std::string(" "), std::string("   "), std::string("\n"), std::string("a"),
+        std::string("unseen: 漢字 ß ¿qué? \u00a0\u200b\ufeff"), std::string(" a  b\t\tc\n\nd ")}) {
     INFO(text);
     CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
   }
@@ -179,8 +187,10 @@ TEST_CASE("prepare_data finds what is wrong with files before any worker starts"
   TemporaryFolder folder;
   CHECK(error_of([&] { prepare_data(text_data({folder / "none"}), "unused"); }) ==
         "usage: data.train: there is no file " + folder / "none");
-  CHECK_THAT(error_of([&] { prepare_data(text_data({folder.write("bad", "a\xff")}), "unused"); }), ContainsSubstring("is not UTF-8"));
-  CHECK_THAT(error_of([&] { prepare_data(bin_data({folder.write("odd", "abc")}), "unused"); }), ContainsSubstring("not a whole number"));
+  CHECK_THAT(error_of([&] { prepare_data(text_data({folder.write("bad", "a\xff")}), "unused"); }),
+             ContainsSubstring("is not UTF-8"));
+  CHECK_THAT(error_of([&] { prepare_data(bin_data({folder.write("odd", "abc")}), "unused"); }),
+             ContainsSubstring("not a whole number"));
   auto data = text_data({folder.write("good", "abc")});
   data.validation = {folder / "no"};
   CHECK_THAT(error_of([&] { prepare_data(data, "unused"); }), ContainsSubstring("data.validation: there is no file"));
@@ -222,21 +232,31 @@ TEST_CASE("text that is not UTF-8 stops tokenising with its place, and nothing s
 TEST_CASE("a tokenizer that cannot be had is refused with what to do") {
   Fixture fixture("a few words only\n");
   auto error = [&] { return error_of([&] { make_tokenizer(fixture.data, fixture.cache); }); };
-  CHECK_THAT(error(), ContainsSubstring("usage: data.tokenizer_vocab_size = 512: Vocabulary size too high (512). Please set it to a value <= "));
+  CHECK_THAT(
+      error(),
+      ContainsSubstring(
+          "usage: data.tokenizer_vocab_size = 512: Vocabulary size too high (512). Please set it to a value <= "));
   fixture.data.tokenizer_vocab_size = 100;
-  CHECK_THAT(error(), ContainsSubstring("usage: data.tokenizer_vocab_size = 100: Vocabulary size is smaller than required_chars. 100 vs "));
+  CHECK_THAT(error(),
+             ContainsSubstring(
+                 "usage: data.tokenizer_vocab_size = 100: Vocabulary size is smaller than required_chars. 100 vs "));
   CHECK(fs::is_empty(fixture.cache));
   fixture.data.tokenizer_vocab_size.reset();
   CHECK(error() ==
-        "usage: data.tokenizer = \"sentencepiece\" trains a tokenizer and needs data.tokenizer_vocab_size, for example 8192");
+        "usage: data.tokenizer = \"sentencepiece\" trains a tokenizer and needs data.tokenizer_vocab_size, for example "
+        "8192");
   fixture.data.tokenizer = fixture.folder / "sentencepeice";
-  CHECK(error() == "usage: data.tokenizer: \"" + fixture.data.tokenizer +
-                       "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean sentencepiece?");
+  CHECK(
+      error() ==
+      "usage: data.tokenizer: \"" + fixture.data.tokenizer +
+          "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean sentencepiece?");
   fixture.data.tokenizer = fixture.folder / "corpsu.txt";
-  CHECK(error() == "usage: data.tokenizer: \"" + fixture.data.tokenizer +
-                       "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean corpus.txt?");
+  CHECK(error() ==
+        "usage: data.tokenizer: \"" + fixture.data.tokenizer +
+            "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean corpus.txt?");
   fixture.data.tokenizer = fixture.folder.path.string();
-  CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer + " is a folder; name the SentencePiece model in it");
+  CHECK(error() ==
+        "usage: data.tokenizer: " + fixture.data.tokenizer + " is a folder; name the SentencePiece model in it");
   for (const char* content : {"", "not a model at all"}) {
     fixture.data.tokenizer = fixture.folder.write("junk.model", content);
     CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer + " is not a SentencePiece model");
@@ -245,13 +265,16 @@ TEST_CASE("a tokenizer that cannot be had is refused with what to do") {
 
 TEST_CASE("a corpus of blank lines has nothing to train on") {
   Fixture fixture("\n\n\n");
-  CHECK_THAT(error_of([&] { make_tokenizer(fixture.data, fixture.cache); }), ContainsSubstring("usage: data.tokenizer_vocab_size = 512: "));
+  CHECK_THAT(error_of([&] { make_tokenizer(fixture.data, fixture.cache); }),
+             ContainsSubstring("usage: data.tokenizer_vocab_size = 512: "));
 }
 
 TEST_CASE("ids outside the vocabulary are not decoded, and a model with a smaller vocabulary is refused") {
   Fixture fixture;
   auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
-  CHECK(error_of([&] { tokenizer->decode(std::vector<int32_t>{512}); }) == "usage: token 512 is not in the tokenizer's vocabulary of 512");
+  CHECK(error_of([&] { tokenizer->decode(std::vector<int32_t>{512}); }) ==
+        "usage: token 512 is not in the tokenizer's vocabulary of 512");
   CHECK(error_of([&] { open_dataset(fixture.data, Split::train, 16, 300, fixture.cache); }) ==
-        "usage: data.tokenizer = \"sentencepiece\" has 512 tokens, the model's vocabulary only 300; set model.vocab_size to 512 or more");
+        "usage: data.tokenizer = \"sentencepiece\" has 512 tokens, the model's vocabulary only 300; set "
+        "model.vocab_size to 512 or more");
 }

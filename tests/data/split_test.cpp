@@ -46,10 +46,12 @@ TEST_CASE("a fraction that leaves no sample is refused with the one that would")
   TemporaryFolder folder;
   std::string path = folder / "a.bin";
   CHECK(error_of([&] { open(counted(folder, 1000, 0.004), Split::validation); }) ==
-        "usage: data.validation_fraction = 0.004 leaves 4 of 1000 tokens for validation; one sample of data.seq_len = 4 needs 5: the "
+        "usage: data.validation_fraction = 0.004 leaves 4 of 1000 tokens for validation; one sample of data.seq_len = "
+        "4 needs 5: the "
         "fraction must be at least 0.005");
   CHECK(error_of([&] { open(counted(folder, 1000, 0.996), Split::train); }) ==
-        "usage: data.validation_fraction = 0.996 leaves 4 of 1000 tokens for training; one sample of data.seq_len = 4 needs 5: the "
+        "usage: data.validation_fraction = 0.996 leaves 4 of 1000 tokens for training; one sample of data.seq_len = 4 "
+        "needs 5: the "
         "fraction must be at most 0.995");
   CHECK(error_of([&] { open(counted(folder, 9, 0.5), Split::train); }) ==
         "usage: data.validation_fraction = 0.5: " + path +
@@ -83,5 +85,6 @@ TEST_CASE("validation files are a stream of their own, and without any there is 
   CHECK(error_of([&] { open(data, Split::validation, 5); }) ==
         "usage: data.validation: " + data.validation[0] + " has 5 tokens; one sample of data.seq_len = 5 needs 6");
   data.validation_fraction = 0.1;
-  CHECK(error_of([&] { open(data, Split::train); }) == "usage: data.validation and data.validation_fraction exclude each other");
+  CHECK(error_of([&] { open(data, Split::train); }) ==
+        "usage: data.validation and data.validation_fraction exclude each other");
 }

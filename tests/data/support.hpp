@@ -38,7 +38,9 @@ std::string error_of(Action&& action) {
   try {
     action();
   } catch (const Error& error) {
-    const char* kind = error.code() == ExitCode::usage ? "usage: " : error.code() == ExitCode::environment ? "environment: " : "other: ";
+    const char* kind = error.code() == ExitCode::usage         ? "usage: "
+                       : error.code() == ExitCode::environment ? "environment: "
+                                                               : "other: ";
     return kind + std::string(error.what());
   }
   return "";

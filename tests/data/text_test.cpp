@@ -68,8 +68,9 @@ TEST_CASE("several files are one stream in the order given, wherever they are cu
   const std::string text = "The quick brown fox jumps over the lazy dog. Zwölf Boxkämpfer jagen Viktor.";
   const auto sharp = text.find("ö");
   for (size_t cut : {size_t{1}, size_t{5}, sharp, sharp + 2, text.size() - 1}) {
-    auto data = text_data({folder.write("b.txt", text.substr(0, cut)), folder.write("a.txt", text.substr(cut, 1 + cut / 9)),
-                           folder.write("c.txt", text.substr(std::min(text.size(), cut + 1 + cut / 9)))});
+    auto data =
+        text_data({folder.write("b.txt", text.substr(0, cut)), folder.write("a.txt", text.substr(cut, 1 + cut / 9)),
+                   folder.write("c.txt", text.substr(std::min(text.size(), cut + 1 + cut / 9)))});
     if (fs::file_size(data.train[2]) == 0) data.train.pop_back();
     INFO("cut at " << cut);
     for (int64_t seq_len : {1, 2, 7, 38}) {
@@ -87,16 +88,18 @@ TEST_CASE("files that cannot be read as data are refused with the key, the path 
   CHECK(opening_error(text_data({})) == "usage: data.train names no file");
   CHECK(opening_error(text_data({folder / "corpsu.txt"})) ==
         "usage: data.train: there is no file " + folder / "corpsu.txt" + "; did you mean corpus.txt?");
-  CHECK(opening_error(text_data({folder / "zzzzzzzzzz"})) == "usage: data.train: there is no file " + folder / "zzzzzzzzzz");
+  CHECK(opening_error(text_data({folder / "zzzzzzzzzz"})) ==
+        "usage: data.train: there is no file " + folder / "zzzzzzzzzz");
   CHECK(opening_error(text_data({folder / "none/corpus.txt"})) == "usage: data.train: there is no file " +
-                                                                      folder / "none/corpus.txt" + ": there is no folder " +
-                                                                      folder / "none");
+                                                                      folder / "none/corpus.txt" +
+                                                                      ": there is no folder " + folder / "none");
   CHECK(opening_error(text_data({file + "/x"})) ==
         "usage: data.train: there is no file " + file + "/x: there is no folder " + file);
   CHECK(opening_error(text_data({file, empty})) == "usage: data.train: " + empty + " is empty");
   CHECK(opening_error(text_data({folder.path.string()})) ==
         "usage: data.train: " + folder.path.string() + " is a folder; name the files in it");
-  CHECK(opening_error(text_data({"/dev/null"})) == "usage: data.train: /dev/null is not a regular file, so it cannot be mapped");
+  CHECK(opening_error(text_data({"/dev/null"})) ==
+        "usage: data.train: /dev/null is not a regular file, so it cannot be mapped");
   auto data = text_data({file});
   data.validation = {folder / "corpus.tx"};
   CHECK(error_of([&] { open_dataset(data, Split::validation, 4, 256, "unused"); }) ==
@@ -124,16 +127,19 @@ TEST_CASE("too little text for one sample is refused with what is needed") {
 TEST_CASE("a vocabulary smaller than the bytes is refused") {
   TemporaryFolder folder;
   CHECK(opening_error(text_data({folder.write("a.txt", "abcdefg")}), 4, 100) ==
-        "usage: data.tokenizer = \"bytes\" has 256 tokens, the model's vocabulary only 100; set model.vocab_size to 256 or more");
+        "usage: data.tokenizer = \"bytes\" has 256 tokens, the model's vocabulary only 100; set model.vocab_size to "
+        "256 or more");
 }
 
 TEST_CASE("bytes that are not UTF-8 are placed by file, offset and line") {
   TemporaryFolder folder;
   auto error = [&](const std::string& content) { return opening_error(text_data({folder.write("bad.txt", content)})); };
   const std::string advice = "; convert it, for example with iconv -f LATIN1 -t UTF-8", path = folder / "bad.txt";
-  CHECK(error("one\ntwo caf\xe9 three\n") == "usage: " + path + " is not UTF-8: byte 0xe9 at offset 11 (line 2)" + advice);
+  CHECK(error("one\ntwo caf\xe9 three\n") ==
+        "usage: " + path + " is not UTF-8: byte 0xe9 at offset 11 (line 2)" + advice);
   CHECK(error("plain text \xc3") == "usage: " + path + " is not UTF-8: byte 0xc3 at offset 11 (line 1)" + advice);
-  CHECK(error("\xff\xfe"s + "w\0i\0d\0e\0") == "usage: " + path + " is not UTF-8: byte 0xff at offset 0 (line 1)" + advice);
+  CHECK(error("\xff\xfe"s + "w\0i\0d\0e\0") ==
+        "usage: " + path + " is not UTF-8: byte 0xff at offset 0 (line 1)" + advice);
 }
 
 TEST_CASE("UTF-8 is checked across the windows it is read in") {
@@ -153,7 +159,10 @@ TEST_CASE("UTF-8 is checked across the windows it is read in") {
 }
 
 TEST_CASE("a range is checked with the characters that reach into it, and with no other") {
-  const std::string text = "a\xff" "b\xe2\x82\xac" "c\xff";
+  const std::string text =
+      "a\xff"
+      "b\xe2\x82\xac"
+      "c\xff";
   for (size_t begin = 2; begin <= 7; ++begin)
     for (size_t end = begin; end <= 7; ++end) CHECK_NOTHROW(check_utf8("f", text, begin, end));
   CHECK_THROWS_AS(check_utf8("f", text, 1, 2), Error);
@@ -199,7 +208,8 @@ TEST_CASE("a dataset may be read from several threads at once") {
   TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 30000; ++i) text += std::to_string(i) + "é\n";
-  auto dataset = open_dataset(text_data({folder.write("a", text), folder.write("b", text)}), Split::train, 100, 256, "unused");
+  auto dataset =
+      open_dataset(text_data({folder.write("a", text), folder.write("b", text)}), Split::train, 100, 256, "unused");
   auto expected = stream_of(*dataset);
   std::vector<std::vector<int64_t>> found(4);
   {
@@ -218,8 +228,9 @@ TEST_CASE("the bytes tokenizer gives back any text, and refuses what is no byte"
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
   CHECK(tokenizer->decode(tokenizer->encode(all)) == all);
-  CHECK(error_of([&] { tokenizer->decode(std::vector<int32_t>{1, 256}); }) ==
-        "usage: token 256 is not a byte: the tokenizer \"bytes\" has tokens 0 to 255");
+  CHECK(error_of([&] {
+          tokenizer->decode(std::vector<int32_t>{1, 256});
+        }) == "usage: token 256 is not a byte: the tokenizer \"bytes\" has tokens 0 to 255");
 }
 
 TEST_CASE("text is cut behind a line end, else before a word, else between characters, and nothing is lost") {

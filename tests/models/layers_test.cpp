@@ -26,7 +26,8 @@ void check_same(const torch::Tensor& actual, const torch::Tensor& expected, cons
   auto gradient = leaf(expected.sizes(), 99, expected.scalar_type()).detach();
   auto a = torch::autograd::grad({actual}, inputs, {gradient}),
        b = torch::autograd::grad({expected}, inputs, {gradient});
-  // Against the largest of them: with one position a softmax is constant, and the gradients of q and k are zero but for rounding.
+  // Against the largest of them: with one position a softmax is constant, and the gradients of q and k are zero but for
+  // rounding.
   double largest = 0;
   for (const auto& expected_gradient : b) largest = std::max(largest, expected_gradient.abs().max().item<double>());
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -50,7 +50,8 @@ TEST_CASE("20 AdamW steps give PyTorch's losses for each frozen table") {
   FusedAdamW optimizer(model.model->slots, run);
   for (size_t step = 0; step < run.losses.size(); ++step) {
     auto rows = hashed_batch(static_cast<int64_t>(step), run.sequences, run.seq_len, run.vocab_size);
-    auto mean = model.loss(micro_batch(rows, run.sequences, run.seq_len)) / static_cast<double>(run.sequences * run.seq_len);
+    auto mean =
+        model.loss(micro_batch(rows, run.sequences, run.seq_len)) / static_cast<double>(run.sequences * run.seq_len);
     mean.backward();
     double loss = mean.item<double>();
     optimizer.step();

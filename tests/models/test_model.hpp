@@ -9,7 +9,8 @@
 
 namespace runner::testing {
 
-/// One thread for the whole program: sums in one order, and no OpenMP threads that spin while other tests want the cores.
+/// One thread for the whole program: sums in one order, and no OpenMP threads that spin while other tests want the
+/// cores.
 inline const bool one_thread = [] {
   at::set_num_threads(1);
   return true;

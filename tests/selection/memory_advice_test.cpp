@@ -37,17 +37,21 @@ std::vector<std::string> changes(const Plan& plan) {
 
 TEST_CASE("the advice names the parts, the largest first, and the ways out, the cheapest first") {
   auto ddp = plan("ddp", 2, 8);
-  CHECK(memory_advice(*ddp.entry, ddp.job) ==
-        "a step of this recipe needs 189.7 MiB a rank: activations 139.5 MiB, optimizer state 25.1 MiB, parameters 12.6 MiB, gradients "
-        "12.6 MiB\n"
-        "ways out, cheapest first:\n"
-        "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays, in more and smaller pieces)\n"
-        "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
-        "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more compute)");
+  CHECK(
+      memory_advice(*ddp.entry, ddp.job) ==
+      "a step of this recipe needs 189.7 MiB a rank: activations 139.5 MiB, optimizer state 25.1 MiB, parameters 12.6 "
+      "MiB, gradients "
+      "12.6 MiB\n"
+      "ways out, cheapest first:\n"
+      "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays, in more and smaller pieces)\n"
+      "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
+      "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more "
+      "compute)");
 }
 
 TEST_CASE("a way out is named only where it is open and saves something") {
-  CHECK(changes(plan("single", 1, 8)) == std::vector<std::string>{"train.micro_batch_size = 4", "activation_checkpointing = \"all\""});
+  CHECK(changes(plan("single", 1, 8)) ==
+        std::vector<std::string>{"train.micro_batch_size = 4", "activation_checkpointing = \"all\""});
   // Parameters outweigh everything: sharding helps most.
   auto wide = plan("ddp", 4, 1, 50'000);
   CHECK(changes(wide) == std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\""});
@@ -57,5 +61,6 @@ TEST_CASE("a way out is named only where it is open and saves something") {
   auto last = plan("fsdp", 2, 1);
   last.job.recompute = {false, true, true, true, true, false};
   CHECK(changes(last).empty());
-  CHECK(memory_advice(*last.entry, last.job).ends_with("; nothing that keeps the losses the same would need much less"));
+  CHECK(
+      memory_advice(*last.entry, last.job).ends_with("; nothing that keeps the losses the same would need much less"));
 }

@@ -56,7 +56,8 @@ TEST_CASE("the micro-batch is the largest divisor up to 8") {
     int ranks;
     int64_t micro, accumulation;
   };
-  for (const auto& row : {Row{16, 2, 8, 1}, Row{16, 1, 8, 2}, Row{12, 2, 6, 1}, Row{36, 2, 6, 3}, Row{7, 1, 7, 1}, Row{22, 2, 1, 11}, Row{26, 1, 2, 13}}) {
+  for (const auto& row : {Row{16, 2, 8, 1}, Row{16, 1, 8, 2}, Row{12, 2, 6, 1}, Row{36, 2, 6, 3}, Row{7, 1, 7, 1},
+                          Row{22, 2, 1, 11}, Row{26, 1, 2, 13}}) {
     auto r = recipe();
     r.train.global_batch_size = row.global;
     auto plan = make_plan(r, cpus(row.ranks), 256);
@@ -105,7 +106,8 @@ TEST_CASE("what contradicts is refused") {
   r = recipe();
   r.model.vocab_size = 100;
   CHECK(refusal(r, cpus(1)) == "model.vocab_size = 100 is smaller than the tokenizer's 256");
-  CHECK(refusal(recipe(), cpus(1), std::nullopt) == "data of format \"bin\" do not tell their vocabulary; set model.vocab_size");
+  CHECK(refusal(recipe(), cpus(1), std::nullopt) ==
+        "data of format \"bin\" do not tell their vocabulary; set model.vocab_size");
   r = recipe();
   r.strategy.name = "single";
   CHECK(refusal(r, cpus(2)).starts_with("strategy `single` uses one device, but the recipe asks for 2"));

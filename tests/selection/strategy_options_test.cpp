@@ -25,11 +25,38 @@ std::string only_message(const std::string& name, nlohmann::json options) {
 }  // namespace
 
 TEST_CASE("every name and alias of the seeds is known") {
-  for (const char* name : {"single", "single_device", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_find_unused_parameters_true",
-                           "ddp_find_unused_parameters_false", "ddp_spawn_find_unused_parameters_true", "fsdp", "fsdp_cpu_offload",
-                           "deepspeed", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_2_offload", "deepspeed_stage_3",
-                           "deepspeed_stage_3_offload", "deepspeed_stage_3_offload_nvme", "dp", "ddp2", "xla", "xla_debug", "single_xla",
-                           "xla_fsdp", "ddp_sharded", "horovod", "bagua", "hivemind", "colossalai", "hpu_parallel", "ipu_strategy", "DDP"})
+  for (const char* name : {"single",
+                           "single_device",
+                           "ddp",
+                           "ddp_spawn",
+                           "ddp_fork",
+                           "ddp_notebook",
+                           "ddp_find_unused_parameters_true",
+                           "ddp_find_unused_parameters_false",
+                           "ddp_spawn_find_unused_parameters_true",
+                           "fsdp",
+                           "fsdp_cpu_offload",
+                           "deepspeed",
+                           "deepspeed_stage_1",
+                           "deepspeed_stage_2",
+                           "deepspeed_stage_2_offload",
+                           "deepspeed_stage_3",
+                           "deepspeed_stage_3_offload",
+                           "deepspeed_stage_3_offload_nvme",
+                           "dp",
+                           "ddp2",
+                           "xla",
+                           "xla_debug",
+                           "single_xla",
+                           "xla_fsdp",
+                           "ddp_sharded",
+                           "horovod",
+                           "bagua",
+                           "hivemind",
+                           "colossalai",
+                           "hpu_parallel",
+                           "ipu_strategy",
+                           "DDP"})
     CHECK(find_strategy(name));
   CHECK_FALSE(find_strategy("magic"));
   CHECK(find_strategy("ddp_find_unused_parameters_true")->preset == nlohmann::json{{"find_unused_parameters", true}});
@@ -45,8 +72,10 @@ TEST_CASE("names appear once in the catalog") {
 TEST_CASE("mistakes in [strategy] are told with what would work") {
   CHECK(only_message("fsdpp", {}) == "unknown strategy `fsdpp`");
   CHECK(problems("fsdpp", {})[0].suggestion == "fsdp");
-  CHECK(only_message("ddp", {{"sharding_strategy", "FULL_SHARD"}}) == "`sharding_strategy` is an option of `fsdp`, not of `ddp`");
-  CHECK(only_message("fsdp", {{"shading_strategy", "FULL_SHARD"}}) == "strategy `fsdp` has no option `shading_strategy`");
+  CHECK(only_message("ddp", {{"sharding_strategy", "FULL_SHARD"}}) ==
+        "`sharding_strategy` is an option of `fsdp`, not of `ddp`");
+  CHECK(only_message("fsdp", {{"shading_strategy", "FULL_SHARD"}}) ==
+        "strategy `fsdp` has no option `shading_strategy`");
   CHECK(problems("fsdp", {{"shading_strategy", "FULL_SHARD"}})[0].suggestion == "sharding_strategy");
   CHECK(only_message("fsdp", {{"sharding_strategy", "FULL"}}) == "`sharding_strategy` cannot be \"FULL\"");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");

@@ -42,9 +42,10 @@ void check_claim(const TinyRun& run) {
   Job job = tiny_job(run, spec);
   MemoryParts claim = find_strategy(run.strategy)->entry->memory(job);
   Measured measured = measure(run);
-  INFO(run.strategy << " " << run.options.dump() << ", " << run.family << ", " << run.precision << ", " << run.world_size << " ranks, accumulation "
-                    << run.accumulation << ", recompute " << run.recompute << ", dropout " << run.dropout << ", tied " << run.tied << "; claimed "
-                    << claim.parameters << " " << claim.gradients << " " << claim.optimizer << " " << claim.gathered << " " << claim.communication
+  INFO(run.strategy << " " << run.options.dump() << ", " << run.family << ", " << run.precision << ", "
+                    << run.world_size << " ranks, accumulation " << run.accumulation << ", recompute " << run.recompute
+                    << ", dropout " << run.dropout << ", tied " << run.tied << "; claimed " << claim.parameters << " "
+                    << claim.gradients << " " << claim.optimizer << " " << claim.gathered << " " << claim.communication
                     << " " << claim.activations);
   CHECK(measured.between_steps == claim.between_steps);
   CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.03));

@@ -60,7 +60,8 @@ TEST_CASE("ddp and every form of fsdp follow single, and fsdp equals ddp bit for
     run.world_size = world_size;
     run.strategy = "ddp";
     run.options = nlohmann::json::object();
-    INFO(family << ", accumulation " << accumulation << ", clipping " << clipped << ", recompute " << recompute << ", " << world_size << " ranks");
+    INFO(family << ", accumulation " << accumulation << ", clipping " << clipped << ", recompute " << recompute << ", "
+                << world_size << " ranks");
     auto ddp = train_tiny(run);
     check_close(ddp.losses, single.losses, 1e-5);
     check_close(ddp.norms, single.norms, 1e-4);
@@ -121,7 +122,8 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
   SECTION("units by size and by name") {
     auto ddp = check_all();
     run.strategy = "fsdp";
-    for (nlohmann::json policy : {nlohmann::json("size"), nlohmann::json("none"), nlohmann::json({"blocks.1", "blocks.2"})}) {
+    for (nlohmann::json policy :
+         {nlohmann::json("size"), nlohmann::json("none"), nlohmann::json({"blocks.1", "blocks.2"})}) {
       run.options = {{"auto_wrap_policy", policy}, {"min_num_params", 10'000}};
       check_equal(train_tiny(run), ddp);
     }
@@ -135,11 +137,11 @@ TEST_CASE("ddp's options change how gradients travel, not what they are", "[pari
   run.world_size = 3;
   run.accumulation = GENERATE(1, 3);
   auto plain = train_tiny(run);
-  for (nlohmann::json options : {nlohmann::json{{"static_graph", true}},
-                                 nlohmann::json{{"static_graph", true}, {"find_unused_parameters", true}},
-                                 nlohmann::json{{"find_unused_parameters", true}},
-                                 nlohmann::json{{"gradient_as_bucket_view", false}},
-                                 nlohmann::json{{"bucket_cap_mb", 0.02}, {"static_graph", true}}}) {
+  for (nlohmann::json options :
+       {nlohmann::json{{"static_graph", true}},
+        nlohmann::json{{"static_graph", true}, {"find_unused_parameters", true}},
+        nlohmann::json{{"find_unused_parameters", true}}, nlohmann::json{{"gradient_as_bucket_view", false}},
+        nlohmann::json{{"bucket_cap_mb", 0.02}, {"static_graph", true}}}) {
     INFO(options.dump() << ", accumulation " << run.accumulation);
     run.options = options;
     check_equal(train_tiny(run), plain);

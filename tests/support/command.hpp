@@ -55,8 +55,8 @@ class Workplace {
     std::ofstream(path_ / name, std::ios::binary) << text;
   }
 
-  /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err. `address_space` > 0: bytes that each of its
-  /// processes may map.
+  /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err. `address_space` > 0: bytes
+  /// that each of its processes may map.
   pid_t start(const std::vector<std::string>& arguments, const std::string& name = "command",
               const std::map<std::string, std::string>& environment = {}, uint64_t address_space = 0) const {
     pid_t pid = ::fork();
@@ -82,9 +82,11 @@ class Workplace {
   CommandResult finish(pid_t pid, const std::string& name = "command") const {
     int status = 0;
     ::waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(path_ / (name + ".out")), slurp(path_ / (name + ".err"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(path_ / (name + ".out")),
+            slurp(path_ / (name + ".err"))};
   }
-  CommandResult run(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {}) const {
+  CommandResult run(const std::vector<std::string>& arguments,
+                    const std::map<std::string, std::string>& environment = {}) const {
     return finish(start(arguments, "command", environment));
   }
 

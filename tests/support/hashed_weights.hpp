@@ -1,5 +1,5 @@
-// Closed-form weights and tokens: the same model and data in any language without a file (tests/models/make_reference.py uses the
-// same formulas), so that losses can be compared digit by digit.
+// Closed-form weights and tokens: the same model and data in any language without a file
+// (tests/models/make_reference.py uses the same formulas), so that losses can be compared digit by digit.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -86,7 +86,8 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.recompute = recomputed_blocks(checkpointing, spec);
   job.options = run.options;
   for (const auto& option : find_strategy(run.strategy)->entry->options)
-    if (!job.options.contains(option.name) && !option.default_value.is_null()) job.options[option.name] = option.default_value;
+    if (!job.options.contains(option.name) && !option.default_value.is_null())
+      job.options[option.name] = option.default_value;
   return job;
 }
 
@@ -112,8 +113,11 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   auto model = build_model(tiny_model(run), spec);
   auto specs = model->spec.parameters();
-  ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) { initialize_slice(*specs[slot], 7, offset, out); };
-  auto strategy = make_strategy(run.strategy, {world, *model, tiny_job(run, model->spec), run.optimizer, source, run.clip_norm, run.clip_value, false});
+  ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {
+    initialize_slice(*specs[slot], 7, offset, out);
+  };
+  auto strategy = make_strategy(run.strategy, {world, *model, tiny_job(run, model->spec), run.optimizer, source,
+                                               run.clip_norm, run.clip_value, false});
   strategy->module_to_device();
   body(*strategy);
   strategy->teardown();
@@ -124,7 +128,9 @@ inline void collect_state(Strategy& strategy, std::map<std::string, std::vector<
   for (const auto& tensor : strategy.state()) {
     int64_t numel = 1;
     for (int64_t s : tensor.global_shape) numel *= s;
-    auto piece = tensor.local.narrow(0, tensor.write_begin, tensor.write_end - tensor.write_begin).to(torch::kFloat32).contiguous();
+    auto piece = tensor.local.narrow(0, tensor.write_begin, tensor.write_end - tensor.write_begin)
+                     .to(torch::kFloat32)
+                     .contiguous();
     std::lock_guard lock(mutex);
     auto& target = whole[tensor.name];
     if (target.empty()) target.assign(static_cast<size_t>(numel), std::numeric_limits<float>::quiet_NaN());

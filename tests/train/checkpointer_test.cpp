@@ -26,15 +26,16 @@ struct Form {
 };
 
 const std::vector<Form>& forms() {
-  static const std::vector<Form> list = {{"single", {}, 1},
-                                         {"ddp", {}, 2},
-                                         {"ddp", {}, 3},
-                                         {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 1},
-                                         {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 3},
-                                         {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}, 2},
-                                         {"fsdp", {{"sharding_strategy", "NO_SHARD"}}, 2},
-                                         {"fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"state_dict_type", "full"}}, 3},
-                                         {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}, {"auto_wrap_policy", "none"}}, 4}};
+  static const std::vector<Form> list = {
+      {"single", {}, 1},
+      {"ddp", {}, 2},
+      {"ddp", {}, 3},
+      {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 1},
+      {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}, 3},
+      {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}, 2},
+      {"fsdp", {{"sharding_strategy", "NO_SHARD"}}, 2},
+      {"fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"state_dict_type", "full"}}, 3},
+      {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}, {"auto_wrap_policy", "none"}}, 4}};
   return list;
 }
 

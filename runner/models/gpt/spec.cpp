@@ -24,22 +24,26 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
   return parameters;
 }
 
-/// Backward's high points, in its order: the feed-forward's second projection, GELU, first projection, attention, its input projection, the first norm.
+/// Backward's high points, in its order: the feed-forward's second projection, GELU, first projection, attention, its
+/// input projection, the first norm.
 void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
-  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)), saved = block.saved.compute_elements_per_token;
+  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
+       saved = block.saved.compute_elements_per_token;
   int64_t down = elements_of(block.parameters, {".mlp.down.weight", ".mlp.down.bias"});
   int64_t up = elements_of(block.parameters, {".mlp.up.weight", ".mlp.up.bias"});
   int64_t middle = elements_of(block.parameters, {".mlp_norm.weight", ".mlp_norm.bias", ".out.weight", ".out.bias"});
   int64_t qkv = elements_of(block.parameters, {".qkv.weight", ".qkv.bias"});
   int64_t all = block.parameter_count();
-  auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
+  auto attention =
+      model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
   attention.arrived = down + up + middle;
-  block.backward_moments = {{.compute_elements_per_token = saved + d + h, .arriving = down, .released_per_token = h},
-                            {.compute_elements_per_token = saved + d + h, .arrived = down},
-                            {.compute_elements_per_token = saved - h + 2 * d, .arrived = down, .arriving = up, .released_per_token = d + h},
-                            attention,
-                            {.compute_elements_per_token = 7 * d, .arrived = down + up + middle, .arriving = qkv, .released_per_token = d},
-                            {.compute_elements_per_token = 4 * d, .arrived = all}};
+  block.backward_moments = {
+      {.compute_elements_per_token = saved + d + h, .arriving = down, .released_per_token = h},
+      {.compute_elements_per_token = saved + d + h, .arrived = down},
+      {.compute_elements_per_token = saved - h + 2 * d, .arrived = down, .arriving = up, .released_per_token = d + h},
+      attention,
+      {.compute_elements_per_token = 7 * d, .arrived = down + up + middle, .arriving = qkv, .released_per_token = d},
+      {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 
 BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {

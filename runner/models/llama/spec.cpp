@@ -30,13 +30,17 @@ void check(const Recipe::Model& model) {
   }
 }
 
-/// Backward's high points, in its order: the feed-forward's three projections, attention, its query projection, the first norm.
+/// Backward's high points, in its order: the feed-forward's three projections, attention, its query projection, the
+/// first norm.
 void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
-  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)), saved = block.saved.compute_elements_per_token;
+  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
+       saved = block.saved.compute_elements_per_token;
   auto kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
   int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w1 = elements_of(block.parameters, {".w1.weight"});
-  int64_t wq = elements_of(block.parameters, {".wq.weight"}), first_norm = elements_of(block.parameters, {".attention_norm.weight"});
-  int64_t middle = elements_of(block.parameters, {".w1.weight", ".w2.weight", ".w3.weight", ".mlp_norm.weight", ".wo.weight"});
+  int64_t wq = elements_of(block.parameters, {".wq.weight"}),
+          first_norm = elements_of(block.parameters, {".attention_norm.weight"});
+  int64_t middle =
+      elements_of(block.parameters, {".w1.weight", ".w2.weight", ".w3.weight", ".mlp_norm.weight", ".wo.weight"});
   int64_t all = block.parameter_count();
   auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len)
                                      : MemoryMoment{.compute_elements_per_token = 7 * d + 4 * kv};
@@ -90,8 +94,8 @@ int64_t n_kv_heads(const Recipe::Model& model) { return model.n_kv_heads.value_o
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   check(model);
   ModelSpec spec;
-  spec.blocks.push_back(embedding_block(
-      model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
+  spec.blocks.push_back(
+      embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
   spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cosines and sines
   for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
   spec.blocks.push_back(
