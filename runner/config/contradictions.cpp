@@ -1,5 +1,7 @@
 #include "runner/config/contradictions.hpp"
 
+#include <set>
+
 #include "runner/config/key_table.hpp"
 
 namespace runner {
@@ -8,10 +10,13 @@ namespace {
 
 class Finder {
  public:
-  Finder(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) : recipe_(recipe), diagnostics_(diagnostics) {}
+  Finder(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) : recipe_(recipe), diagnostics_(diagnostics) {
+    for (const auto& diagnostic : diagnostics) unsound_.insert(diagnostic.section);
+  }
 
   void all() {
-    model();
+    if (!sound("")) return;
+    if (sound("model")) model();
     data();
     train();
     family();
@@ -19,9 +24,11 @@ class Finder {
 
  private:
   bool given(const std::string& key) const { return recipe_.origins.contains(key); }
+  bool sound(const std::string& key) const { return !unsound_.contains(key.substr(0, key.find('.'))); }
 
   void report(const std::string& at, const std::string& message, const std::string& other = "",
               const std::string& other_message = "", std::vector<std::string> allowed = {}) {
+    if (!sound(at) || (!other.empty() && !sound(other))) return;
     Diagnostic diagnostic{recipe_.origin(at), "contradiction", message, std::move(allowed), {}, {}, other_message};
     if (!other.empty() && given(other)) diagnostic.other = recipe_.origin(other);
     diagnostics_.push_back(diagnostic);
@@ -85,13 +92,14 @@ class Finder {
     const auto& schedule = recipe_.lr_scheduler.name;
     if ((schedule == "linear" || schedule == "cosine" || schedule == "wsd") && !train.max_steps && !train.max_epochs)
       report("lr_scheduler.name",
-             fmt::format("schedule \"{}\" needs to know the end: set train.max_steps or train.max_epochs", schedule));
+             fmt::format("schedule \"{}\" needs to know the end: set train.max_steps or train.max_epochs", schedule),
+             "train.max_steps");
     if (schedule == "step" && !recipe_.lr_scheduler.step_size)
       report("lr_scheduler.name", "schedule \"step\" needs step_size");
     if (given("train.gradient_clip_algorithm") && !train.gradient_clip_val)
       report("train.gradient_clip_algorithm", "gradient_clip_algorithm is given without gradient_clip_val");
     bool validates = !recipe_.data.validation.empty() || recipe_.data.validation_fraction;
-    if (recipe_.checkpoint.save_top_k > 0 && recipe_.checkpoint.monitor == "val_loss" && !validates)
+    if (recipe_.checkpoint.save_top_k > 0 && recipe_.checkpoint.monitor == "val_loss" && !validates && sound("data"))
       report("checkpoint.save_top_k", "save_top_k watches val_loss, but there are no validation data",
              "checkpoint.monitor", "monitor is set here");
     const auto& again = recipe_.activation_checkpointing;
@@ -113,6 +121,7 @@ class Finder {
 
   const Recipe& recipe_;
   std::vector<Diagnostic>& diagnostics_;
+  std::set<std::string> unsound_;  ///< sections; "" when a mistake is in none
 };
 
 }  // namespace

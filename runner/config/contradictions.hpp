@@ -6,6 +6,8 @@
 
 namespace runner {
 
+/// Appends to `diagnostics`. Sections that these say are wrong already are not reasoned about, and nothing is when one
+/// of them may have kept a whole section away.
 void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

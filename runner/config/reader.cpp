@@ -183,6 +183,7 @@ class Reader {
         diagnostic.code = "missing-key";
         diagnostic.message = fmt::format("[{}] needs `{}`: {}", key.section, key.name, key.help);
         diagnostic.allowed = key.choices;
+        diagnostic.section = key.section;
         diagnostics_.push_back(diagnostic);
       }
     return recipe;
@@ -260,6 +261,7 @@ class Reader {
       if (key.section == section) diagnostic.allowed.push_back(key.name);
     suggest_elsewhere(diagnostic, name);
     if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, diagnostic.allowed);
+    diagnostic.section = section;
     diagnostics_.push_back(diagnostic);
   }
 
@@ -336,6 +338,7 @@ class Reader {
       diagnostic.message = bounds_problem(key, value);
     }
     if (!diagnostic.message.empty()) {
+      diagnostic.section = key.section;
       diagnostics_.push_back(diagnostic);
       return diagnostic.message;
     }
@@ -490,7 +493,7 @@ Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::v
   for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text));
   if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
   Recipe recipe = reader.build(layer, file);
-  if (diagnostics.empty()) find_contradictions(recipe, diagnostics);
+  find_contradictions(recipe, diagnostics);
   std::stable_sort(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
     return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
   });
