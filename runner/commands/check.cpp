@@ -19,7 +19,7 @@ Action setup_check(CLI::App& app) {
   return [file, overrides, json] {
     std::vector<Diagnostic> diagnostics;
     try {
-      resolve_strategy(load_recipe(*file, *overrides), diagnostics);
+      load_whole_recipe(*file, *overrides);
     } catch (const RecipeError& error) {
       diagnostics = error.diagnostics();
     }

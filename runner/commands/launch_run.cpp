@@ -16,6 +16,7 @@
 #include "runner/launch/cluster.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/selection/plan.hpp"
+#include "runner/selection/strategy_options.hpp"
 #include "strategies/collective/shm_layout.hpp"
 
 namespace runner {
@@ -151,7 +152,7 @@ std::string describe(const Plan& plan) {
 
 ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();
-  Recipe recipe = load_recipe(options.recipe_file, options.overrides);
+  Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
   Place place = find_place(recipe, options);
   if (place.local_size != place.topology.world_size())
     throw usage_error("runs of several supervisors (num_nodes > 1, or one rank each under {}) do not work yet: they have no common run folder; "

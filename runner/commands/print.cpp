@@ -4,6 +4,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 namespace runner {
 
@@ -16,7 +17,7 @@ Action setup_print(CLI::App& app) {
   app.add_flag("--origins", *origins, "Where each value came from, as comments");
   app.add_flag("--json", *json, "As JSON");
   return [=] {
-    Recipe recipe = load_recipe(*file, *overrides);
+    Recipe recipe = load_whole_recipe(*file, *overrides);
     if (*json)
       std::printf(
           "%s\n",

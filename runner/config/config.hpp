@@ -1,5 +1,6 @@
 // The way in and out of recipes: TOML text -> Recipe, Recipe -> TOML, schema and help. No strategy, no torch.
 #pragma once
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,10 @@ namespace runner {
 /// Reads `file`, follows `extends`, applies `overrides` ("train.max_steps=10", in order), expands ${env:NAME}, checks
 /// every key against the table and the contradictions that need no knowledge of strategies or devices. Relative data
 /// paths become relative to the file that names them. Throws RecipeError with all mistakes in one pass.
-Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {});
+/// `check` adds the mistakes that it knows of to the same pass (the catalog's of [strategy]).
+using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
+Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
+                   const RecipeCheck& check = {});
 
 /// The same from text, for tests and for `resolved.toml`; `name` stands in for the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});

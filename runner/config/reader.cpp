@@ -489,11 +489,12 @@ class Reader {
 };
 
 Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides,
-              std::vector<Diagnostic>& diagnostics) {
+              std::vector<Diagnostic>& diagnostics, const RecipeCheck& check = {}) {
   for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text));
   if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
   Recipe recipe = reader.build(layer, file);
   find_contradictions(recipe, diagnostics);
+  if (check) check(recipe, diagnostics);
   std::stable_sort(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
     return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
   });
@@ -511,13 +512,13 @@ Origin Recipe::origin(const std::string& key) const {
   return origin;
 }
 
-Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides) {
+Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check) {
   std::vector<Diagnostic> diagnostics;
   Reader reader(diagnostics);
   Origin asked;
   asked.file = file;
   Layer layer = reader.read_file_layers(file, asked, {});
-  return finish(reader, std::move(layer), file, overrides, diagnostics);
+  return finish(reader, std::move(layer), file, overrides, diagnostics, check);
 }
 
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {

@@ -1,6 +1,7 @@
 #include "runner/selection/strategy_options.hpp"
 
 #include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
 
 namespace runner {
 
@@ -167,6 +168,12 @@ nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
   for (const auto& option : entry.options)
     if (!options.contains(option.name) && !option.default_value.is_null()) options[option.name] = option.default_value;
   return options;
+}
+
+Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides) {
+  return load_recipe(file, overrides, [](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+    resolve_strategy(recipe, diagnostics);
+  });
 }
 
 }  // namespace runner

@@ -23,6 +23,9 @@ const std::vector<OptionSpec>& common_options();
 /// of another strategy), wrong type, value not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
+/// load_recipe() with the mistakes of [strategy] in the same pass.
+Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides);
+
 /// Defaults filled in for whatever is unset.
 nlohmann::json complete_options(const Entry& entry, nlohmann::json options);
 

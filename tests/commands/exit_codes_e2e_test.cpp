@@ -69,6 +69,18 @@ TEST_CASE("a rank that is killed ends the run within seconds and is named", "[e2
   CHECK(::kill(workers[0], 0) != 0);
 }
 
+TEST_CASE("mistakes of keys, of values between keys and of the strategy come in one pass", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto result = place.run({"run", "tiny.toml", "--set", "model.n_heads=5", "--set", "optimizer.learning_rate=1",
+                           "--set", "strategy={name=\"fsdp\",sharding=\"FULL\"}"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("n_heads = 5 does not divide dim = 32"));
+  CHECK_THAT(result.err, ContainsSubstring("unknown key `learning_rate` in [optimizer]"));
+  CHECK_THAT(result.err, ContainsSubstring("did you mean `sharding_strategy`?"));
+  CHECK_FALSE(fs::exists(place.home()));
+}
+
 TEST_CASE("running out of memory says what takes it and what would help", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
