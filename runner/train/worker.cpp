@@ -13,6 +13,8 @@
 #include "runner/selection/plan.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
+#include "strategies/collective/divergence_watch.hpp"
+#include "strategies/collective/gloo.hpp"
 #include "strategies/contract/initialize.hpp"
 
 namespace runner {
@@ -147,6 +149,7 @@ ExitCode run_worker(const WorkerOptions& options) {
     events.flush();
     return code;
   };
+  World world;
   try {
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     WorldOptions options_of_world = world_options(recipe);
@@ -154,7 +157,10 @@ ExitCode run_worker(const WorkerOptions& options) {
     at::set_num_threads(static_cast<int>(recipe.devices.threads_per_rank.value_or(1)));
     at::globalContext().setDeterministicAlgorithms(recipe.run.deterministic, /*warn_only=*/false);
     at::globalContext().setBenchmarkCuDNN(recipe.run.benchmark);
-    World world = make_world(options_of_world);
+    options_of_world.on_diverged = [&](const std::string& verdict) {
+      std::_Exit(static_cast<int>(failed("error", verdict, ExitCode::run_failed)));
+    };
+    world = make_world(options_of_world);
     return train(options, recipe, world, events, peak_memory, started);
   } catch (const Error& error) {
     const char* kind = error.code() == ExitCode::usage ? "usage" : error.code() == ExitCode::environment ? "environment" : "error";
@@ -162,11 +168,14 @@ ExitCode run_worker(const WorkerOptions& options) {
   } catch (const c10::OutOfMemoryError& error) {
     return failed("oom", error.what_without_backtrace(), ExitCode::run_failed);
   } catch (const c10::DistError& error) {
+    if (world.watch) world.watch->ask();
     return failed("collective", error.what_without_backtrace(), ExitCode::run_failed);
   } catch (const c10::Error& error) {
     return failed("error", error.what_without_backtrace(), ExitCode::run_failed);
   } catch (const std::exception& error) {
-    return failed("error", error.what(), ExitCode::run_failed);
+    bool gloo = is_gloo_error(error);
+    if (gloo && world.watch) world.watch->ask();
+    return failed(gloo ? "collective" : "error", error.what(), ExitCode::run_failed);
   }
 }
 

@@ -19,4 +19,6 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
 }
 
+bool is_gloo_error(const std::exception& error) { return dynamic_cast<const ::gloo::Exception*>(&error) != nullptr; }
+
 }  // namespace runner

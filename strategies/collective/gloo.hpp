@@ -13,4 +13,7 @@ namespace runner {
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, bool one_host,
                                             std::chrono::milliseconds timeout);
 
+/// Whether a collective over Gloo failed with this: a peer that is gone, or a timeout. (Other transports throw c10::DistError.)
+bool is_gloo_error(const std::exception& error);
+
 }  // namespace runner

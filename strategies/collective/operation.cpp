@@ -10,11 +10,8 @@
 
 namespace runner {
 
-namespace {
-
 static_assert(c10d::ReduceOp::SUM == 0 && c10d::ReduceOp::MAX == 4 && c10d::ReduceOp::PREMUL_SUM == 8);
 
-/// "rank 3", "ranks 0-2, 5"; ranks ascend.
 std::string describe_ranks(const std::vector<int>& ranks) {
   std::vector<std::string> ranges;
   for (size_t i = 0; i < ranks.size();) {
@@ -25,8 +22,6 @@ std::string describe_ranks(const std::vector<int>& ranks) {
   }
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(ranges, ", "));
 }
-
-}  // namespace
 
 std::string describe(const Operation& operation) {
   if (operation.sequence == 0) return "nothing yet";

@@ -44,6 +44,9 @@ struct Operation {
 /// "all_reduce #42 (12.3 MiB of float32)", "broadcast #7 (8 B of int64 from rank 2)", "barrier #3".
 std::string describe(const Operation& operation);
 
+/// "rank 3", "ranks 0-2, 5"; `ranks` ascend.
+std::string describe_ranks(const std::vector<int>& ranks);
+
 /// What one rank (of the world) calls where the others should call the same.
 struct RankOperation {
   int rank;

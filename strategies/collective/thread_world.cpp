@@ -61,7 +61,7 @@ World make_thread_world(Meeting& meeting, int rank, int size, ShmBackends& backe
   world.rank = world.local_rank = rank;
   world.size = world.local_size = size;
   world.store = meeting.store;
-  world.trace = std::make_shared<CollectiveTrace>();
+  world.trace = std::make_shared<CollectiveTrace>(rank);
   auto groups = std::make_shared<ThreadGroups>(meeting, rank, world.trace, backends);
   std::vector<int> everybody;
   for (int r = 0; r < size; ++r) everybody.push_back(r);

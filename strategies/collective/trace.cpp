@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
+#include <set>
 
 namespace runner {
 
@@ -20,7 +20,10 @@ uint64_t mix(uint64_t digest, uint64_t word) {
 
 int CollectiveTrace::add_group(std::string name, std::vector<int> ranks) {
   std::lock_guard lock(mutex_);
-  groups_.push_back({{std::move(name), std::move(ranks)}});
+  State state;
+  state.group = {std::move(name), std::move(ranks)};
+  for (int rank : state.group.ranks) state.columns.push_back(memberships_[rank]++);
+  groups_.push_back(std::move(state));
   return static_cast<int>(groups_.size()) - 1;
 }
 
@@ -58,18 +61,32 @@ uint64_t CollectiveTrace::count() const {
   return count_;
 }
 
-std::vector<double> CollectiveTrace::digests(int rank) const {
+std::vector<double> CollectiveTrace::digests() const {
   std::lock_guard lock(mutex_);
-  std::vector<double> words;
-  std::map<int, size_t> memberships;
   size_t most = 0;
-  for (const auto& state : groups_)
-    for (int member : state.group.ranks) {
-      most = std::max(most, ++memberships[member]);
-      if (member == rank) words.push_back(static_cast<double>(state.digest >> 12));
-    }
+  for (const auto& [rank, count] : memberships_) most = std::max(most, count);
+  std::vector<double> words;
+  for (const auto& state : groups_) {
+    const auto& ranks = state.group.ranks;
+    if (std::find(ranks.begin(), ranks.end(), rank_) != ranks.end())
+      words.push_back(static_cast<double>(state.digest >> 12));
+  }
   words.resize(most);
   return words;
+}
+
+std::vector<int> CollectiveTrace::strayed(std::span<const double> digests) const {
+  std::lock_guard lock(mutex_);
+  size_t columns = digests.size() / memberships_.size();  // everybody is in the world's group
+  std::set<int> strayed;
+  for (const auto& state : groups_) {
+    auto digest = [&](size_t member) {
+      return digests[static_cast<size_t>(state.group.ranks[member]) * columns + state.columns[member]];
+    };
+    for (size_t member = 1; member < state.columns.size(); ++member)
+      if (digest(member) != digest(0)) strayed.insert(state.group.ranks[member]);
+  }
+  return {strayed.begin(), strayed.end()};
 }
 
 }  // namespace runner

@@ -3,7 +3,9 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,7 +28,7 @@ class CollectiveTrace {
     std::vector<int> ranks;  ///< of the world
   };
 
-  CollectiveTrace() : recent_(history) {}
+  explicit CollectiveTrace(int rank) : rank_(rank), recent_(history) {}
 
   /// Every rank adds the same groups in the same order, also those it is not in. Returns the group's index.
   int add_group(std::string name, std::vector<int> ranks);
@@ -48,19 +50,24 @@ class CollectiveTrace {
   std::vector<Noted> recent() const;
   /// All calls so far.
   uint64_t count() const;
-  /// A rolling hash of all calls, a word for each group that `rank` is in, in order of their indices; padded with zeros
-  /// to as many as any rank has. 52 bits each, so that a double carries them.
-  std::vector<double> digests(int rank) const;
+  /// A rolling hash of this rank's calls, a word for each group that it is in, in order of their indices; padded with
+  /// zeros to as many as any rank has. 52 bits each, so that a double carries them.
+  std::vector<double> digests() const;
+  /// Ranks that called something else than the first of a group of theirs. `digests`: those of all ranks, by rank.
+  std::vector<int> strayed(std::span<const double> digests) const;
 
  private:
   struct State {
     Group group;
     uint64_t sequence = 0;
     uint64_t digest = 0;
+    std::vector<size_t> columns;  ///< of its digest, in the row of each of its ranks
   };
+  const int rank_;
   mutable std::mutex mutex_;
   std::vector<State> groups_;
-  std::vector<Noted> recent_;  ///< a ring: call n is at n % history
+  std::map<int, size_t> memberships_;  ///< of each rank
+  std::vector<Noted> recent_;          ///< a ring: call n is at n % history
   uint64_t count_ = 0;
   std::function<void(const CollectiveCall&)> observer_;
 };

@@ -12,6 +12,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/collective/backends.hpp"
+#include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/gloo.hpp"
 #include "strategies/collective/recording.hpp"
 #include "strategies/collective/shm_backend.hpp"
@@ -114,6 +115,8 @@ class GroupMaker {
     return group(index, name, inner, backend_, at::kCPU);
   }
 
+  const std::string& backend() const { return backend_; }
+
  private:
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
@@ -201,7 +204,7 @@ World make_world(const WorldOptions& options) {
   world.device = options.accelerator == "cuda"
                      ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_index))
                      : torch::Device(torch::kCPU);
-  world.trace = std::make_shared<CollectiveTrace>();
+  world.trace = std::make_shared<CollectiveTrace>(options.rank);
   if (options.size == 1) {
     make_lone_groups(world, options.timeout);
     return world;
@@ -214,6 +217,10 @@ World make_world(const WorldOptions& options) {
   world.make_subgroup = [maker](const std::vector<int>& ranks, const std::string& name) {
     return maker->main(ranks, name);
   };
+  if (maker->backend() != "shm" && options.on_diverged)
+    world.watch = std::make_shared<DivergenceWatch>(
+        world.trace, world.store,
+        DivergenceWatch::Options{options.rank, options.size, options.divergence_patience, options.on_diverged});
   return world;
 }
 

@@ -14,6 +14,7 @@
 
 namespace runner {
 
+class DivergenceWatch;
 using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 /// Everything a strategy knows of the other ranks. Made by make_world (real processes) or ThreadWorld (tests).
@@ -31,6 +32,8 @@ struct World {
   std::shared_ptr<CollectiveTrace> trace;
   static constexpr int group_index = 0, control_index = 1;  ///< in the trace
   c10::intrusive_ptr<c10d::Store> store;
+  /// Where the transport does not compare calls itself (Gloo, NCCL) and WorldOptions.on_diverged is set; else null.
+  std::shared_ptr<DivergenceWatch> watch;
   /// A group of some ranks (collective over all ranks: everybody calls it for every subgroup, in the same order, also
   /// ranks that are not in it; those get an undefined pointer).
   std::function<ProcessGroup(const std::vector<int>& ranks, const std::string& name)> make_subgroup;
@@ -46,6 +49,9 @@ struct WorldOptions {
   int master_port = 0;
   int listen_fd = -1;  ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
   int shm_fd = -1;     ///< memfd shared by the ranks of this host
+  /// Told, on another thread, that ranks wait in different collectives and which; must end the process.
+  std::function<void(const std::string& verdict)> on_diverged;
+  std::chrono::milliseconds divergence_patience{3000};  ///< without a new call, before the others are asked
   std::chrono::milliseconds timeout{1800'000};
   std::chrono::milliseconds rendezvous_timeout{60'000};
 };

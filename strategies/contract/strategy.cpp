@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runner/base/error.hpp"
+#include "strategies/collective/divergence.hpp"
 #include "strategies/contract/recompute.hpp"
 
 namespace runner {
@@ -130,13 +131,17 @@ double Strategy::backward_all(const StepInput& input) {
 }
 
 Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t votes) {
-  auto mine = torch::tensor({loss, squared_norm, static_cast<double>(votes)}, torch::kFloat64);
-  auto all = mine;
+  constexpr int64_t control_words = 3;
+  std::vector<double> mine{loss, squared_norm, static_cast<double>(votes)};
+  if (world_.size > 1)
+    for (double digest : world_.trace->digests()) mine.push_back(digest);
+  auto words = torch::tensor(mine, torch::kFloat64).unsqueeze(0);
   if (world_.size > 1) {
-    all = torch::empty({world_.size * mine.numel()}, torch::kFloat64);
-    world_.control->_allgather_base(all, mine)->wait();
+    auto all = torch::empty({world_.size, words.numel()}, torch::kFloat64);
+    world_.control->_allgather_base(all, words)->wait();
+    words = all;
+    require_agreement(world_, words.narrow(1, control_words, words.size(1) - control_words).contiguous());
   }
-  auto words = all.view({world_.size, mine.numel()});
   auto at = words.accessor<double, 2>();
   Control control;
   for (int rank = 0; rank < world_.size; ++rank) {

@@ -148,7 +148,8 @@ class Strategy {
   /// A row of ignored targets, so that a rank without data takes part in every collective of the step.
   MicroBatch empty_batch() const;
   double backward_all(const StepInput& input);
-  /// Sums this rank's words over ranks, in rank order (all-gather), so that every rank gets the same bits.
+  /// Sums this rank's words over ranks, in rank order (all-gather), so that every rank gets the same bits. Digests of
+  /// what each rank called travel with them: throws Error(run_failed) when ranks diverged.
   struct Control {
     double loss = 0, squared_norm = 0;
     uint32_t votes = 0;

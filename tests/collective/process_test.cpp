@@ -66,8 +66,37 @@ TEST_CASE("a rank that is killed in a collective is named by all others at once,
 }
 
 TEST_CASE("the rendezvous has a deadline that names the ranks that did not come", "[collective]") {
-  RankProcesses ranks(4, "check", {{"RENDEZVOUS_S", "1"}}, 2);
-  for (size_t rank : {0, 1})
-    CHECK(ranks.finish(rank) ==
-          fmt::format("rendezvous at 127.0.0.1:{}: ranks 2, 3 of 4 did not come within 1.00 s\n", ranks.port()));
+  RankProcesses ranks(4, "check", {{"RENDEZVOUS_S", "3"}}, 2);
+  CHECK(ranks.finish(0) ==
+        fmt::format("rendezvous at 127.0.0.1:{}: ranks 2, 3 of 4 did not come within 3.00 s\n", ranks.port()));
+  CHECK(ranks.code(0) == 1);
+  ranks.finish(1);  // says the same, unless rank 0 and its store have gone first
+  CHECK(ranks.code(1) == 1);
+}
+
+TEST_CASE("Gloo ranks that wait for one another in different collectives are named, long before the timeout",
+          "[collective]") {
+  struct Case {
+    const char* mode;
+    const char* text;
+  };
+  auto [mode, text] = GENERATE(
+      Case{"another_kind",
+           "rank 0 is in all_reduce #2 (4.00 MiB of float32), rank 1 in all_gather #2 (8.00 MiB of float32)"},
+      Case{"another_size",
+           "rank 0 is in all_reduce #1 (2.00 MiB of float32), rank 1 in all_reduce #1 (4.00 MiB of float32)"},
+      Case{"another_group",
+           "rank 0 is in all_reduce #1 (36 B of float32) of world, rank 1 in all_gather #1 (24 B of float32) of "
+           "control"},
+      Case{"another_dtype", "rank 0 is in all_reduce #1 (20 B of float32), rank 1 in all_reduce #1 (20 B of int32)"});
+  RankProcesses ranks(2, mode, {{"BACKEND", "gloo"}});
+  for (size_t rank : {0, 1}) {
+    CHECK(ranks.finish(rank) == fmt::format("ranks diverged: {}\n", text));
+    CHECK(ranks.code(rank) == 1);
+  }
+}
+
+TEST_CASE("a rank that is only slow is waited for", "[collective]") {
+  RankProcesses ranks(2, "slow", {{"BACKEND", "gloo"}});
+  for (size_t rank : {0, 1}) CHECK(ranks.finish(rank) == "together again\n");
 }

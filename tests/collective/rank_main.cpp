@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +13,8 @@
 #include <thread>
 
 #include "runner/base/error.hpp"
+#include "strategies/collective/divergence.hpp"
+#include "strategies/collective/divergence_watch.hpp"
 #include "tests/collective/operations.hpp"
 
 using namespace runner;
@@ -24,6 +27,11 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+void say(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
 WorldOptions options() {
   WorldOptions options = world_options_from_environment();
   options.backend = variable("BACKEND");
@@ -31,12 +39,12 @@ WorldOptions options() {
   if (options.timeout.count() == 0) options.timeout = std::chrono::seconds(60);
   options.rendezvous_timeout =
       std::chrono::seconds(variable("RENDEZVOUS_S").empty() ? 30 : std::stoi(variable("RENDEZVOUS_S")));
+  options.divergence_patience = std::chrono::milliseconds(800);
+  options.on_diverged = [](const std::string& verdict) {
+    say(verdict);
+    ::_exit(1);
+  };
   return options;
-}
-
-void say(const std::string& text) {
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
 }
 
 void check_operations(World& world) {
@@ -56,23 +64,58 @@ void reduce_for_ever(World& world) {
   }
 }
 
+/// Rank 1 strays from what the others do.
+void reduce_or_gather(World& world) {
+  all_reduce(world.group, torch::ones({7}));
+  world.rank == 1 ? all_gather(world.group, torch::ones({1 << 20})) : all_reduce(world.group, torch::ones({1 << 20}));
+}
+
+void reduce_more_on_rank_1(World& world) {
+  all_reduce(world.group, torch::ones({world.rank == 1 ? 1 << 20 : 1 << 19}));
+}
+
+void vote_on_rank_1(World& world) {
+  world.rank == 1 ? all_gather(world.control, torch::ones({3})) : all_reduce(world.group, torch::ones({9}));
+}
+
+/// Gloo sums the same number of bytes as what each rank takes them for, and nobody notices.
+void reduce_integers_on_rank_1(World& world) {
+  all_reduce(world.group, torch::ones({5}, world.rank == 1 ? torch::kInt32 : torch::kFloat32));
+  auto mine = torch::tensor(world.trace->digests(), torch::kFloat64);
+  require_agreement(world, all_gather(world.control, mine));
+}
+
+void be_slow_on_rank_1(World& world) {
+  all_reduce(world.group, torch::ones({5}));
+  if (world.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  all_reduce(world.group, torch::ones({5}));
+  say("together again");
+}
+
 const std::map<std::string, std::function<void(World&)>> modes = {
-    {"check", check_operations},
-    {"for_ever", reduce_for_ever},
+    {"check", check_operations},        {"for_ever", reduce_for_ever},
+    {"another_kind", reduce_or_gather}, {"another_size", reduce_more_on_rank_1},
+    {"another_group", vote_on_rank_1},  {"another_dtype", reduce_integers_on_rank_1},
+    {"slow", be_slow_on_rank_1},
 };
 
 }  // namespace
 
 int main(int, char** argv) {
   at::set_num_threads(1);
+  World world;
   try {
-    World world = make_world(options());
+    world = make_world(options());
     modes.at(argv[1])(world);
     return 0;
   } catch (const Error& error) {
     say(error.what());
   } catch (const c10::Error& error) {
+    if (world.watch) world.watch->ask();
     say(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    if (world.watch) world.watch->ask();
+    say(error.what());
   }
   return 1;
 }

@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <compare>
 
+#include "runner/base/error.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -208,6 +209,44 @@ TEST_CASE("a step's control words are one all-gather, recorded apart from the st
       REQUIRE(step.control.size() == 1);
       CHECK(step.control[0].collective == "all_gather");
       CHECK(step.control[0].calls == 1);
-      CHECK(step.control[0].payload_bytes == run.world_size * 8 * 3);
+      // loss, norm, votes, and the digests of what was called on the world's two groups
+      CHECK(step.control[0].payload_bytes == run.world_size * 8 * (3 + 2));
     }
+}
+
+TEST_CASE("ranks that called different collectives in a step are told which, at its end", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "ddp";
+  run.world_size = 3;
+  auto message = [&](int64_t calls_after) {
+    std::vector<std::string> texts(3);
+    run_ranks(3, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        strategy.step(tiny_input(run, world.rank, 0));
+        // The transport compares its calls, so one that it never sees is noted.
+        Operation stray;
+        stray.bytes = 12;
+        stray.dtype = static_cast<int8_t>(torch::kFloat32);
+        stray.kind = world.rank == 1 ? Collective::broadcast : Collective::all_gather;
+        for (int64_t i = 0; i < 1 + calls_after; ++i) {
+          world.trace->called(World::group_index, stray);
+          stray.kind = Collective::reduce_scatter;
+        }
+        try {
+          strategy.step(tiny_input(run, world.rank, 1));
+        } catch (const Error& error) {
+          texts[static_cast<size_t>(world.rank)] = error.what();
+        }
+      });
+    });
+    CHECK(texts[1] == texts[0]);
+    CHECK(texts[2] == texts[0]);
+    return texts[0];
+  };
+  CHECK(message(5) ==
+        "ranks diverged: ranks 0, 2 are in all_gather #2 (12 B of float32), rank 1 in broadcast #2 (12 B of float32 "
+        "from rank 0)");
+  CHECK(message(1000) ==
+        "ranks diverged before their last 256 collectives: rank 1 called others than the first of their group");
 }

@@ -1,0 +1,111 @@
+// What is read off the ranks' last calls: who diverged, where, and what is no divergence.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "strategies/collective/divergence.hpp"
+
+using namespace runner;
+
+namespace {
+
+/// The calls of several ranks, each on its own trace.
+class Ranks {
+ public:
+  explicit Ranks(int size) {
+    for (int rank = 0; rank < size; ++rank) traces_.push_back(std::make_unique<CollectiveTrace>(rank));
+    std::vector<int> all;
+    for (int rank = 0; rank < size; ++rank) all.push_back(rank);
+    group("world", all);
+    group("control", all);
+  }
+  int group(const std::string& name, const std::vector<int>& ranks) {
+    int index = 0;
+    for (auto& trace : traces_) index = trace->add_group(name, ranks);
+    return index;
+  }
+  void call(int rank, int group, Collective kind, uint64_t bytes = 8) {
+    Operation operation;
+    operation.kind = kind;
+    operation.bytes = bytes;
+    operation.dtype = static_cast<int8_t>(torch::kFloat32);
+    traces_[static_cast<size_t>(rank)]->called(group, operation);
+  }
+  void all_call(int group, Collective kind, int times = 1) {
+    for (int i = 0; i < times; ++i)
+      for (size_t rank = 0; rank < traces_.size(); ++rank) call(static_cast<int>(rank), group, kind);
+  }
+  std::string verdict() const {
+    std::vector<History> histories;
+    for (const auto& trace : traces_) {
+      auto bytes = to_bytes(trace->recent());
+      histories.push_back(history_from(bytes.data(), bytes.size()));
+    }
+    return find_divergence(traces_[0]->groups(), histories).value_or("");
+  }
+  std::vector<int> strayed() const {
+    std::vector<double> digests;
+    for (const auto& trace : traces_)
+      for (double word : trace->digests()) digests.push_back(word);
+    return traces_[0]->strayed(digests);
+  }
+
+ private:
+  std::vector<std::unique_ptr<CollectiveTrace>> traces_;
+};
+
+constexpr auto all_reduce = Collective::all_reduce, all_gather = Collective::all_gather;
+
+}  // namespace
+
+TEST_CASE("ranks that call alike, or are only behind, have not diverged", "[divergence]") {
+  Ranks ranks(3);
+  CHECK(ranks.verdict() == "");
+  ranks.all_call(0, all_reduce, 300);
+  CHECK(ranks.verdict() == "");
+  CHECK(ranks.strayed().empty());
+  ranks.call(0, 0, all_gather);
+  ranks.call(0, 1, all_reduce);
+  CHECK(ranks.verdict() == "");
+  CHECK(ranks.strayed() == std::vector<int>{1, 2});  // at the same point of the program they would have
+}
+
+TEST_CASE("the first call that is not alike is found, also far from the first ever", "[divergence]") {
+  for (int before : {0, 10, 1000}) {
+    Ranks ranks(4);
+    ranks.all_call(0, all_reduce, before);
+    for (int rank : {0, 1, 3}) ranks.call(rank, 0, all_reduce, 100);
+    ranks.call(2, 0, all_reduce, 104);
+    ranks.all_call(1, all_gather, 3);
+    CHECK(ranks.verdict() ==
+          fmt::format("ranks diverged: ranks 0-1, 3 are in all_reduce #{0} (100 B of float32), rank 2 in "
+                      "all_reduce #{0} (104 B of float32)",
+                      before + 1));
+    CHECK(ranks.strayed() == std::vector<int>{2});
+  }
+}
+
+TEST_CASE("groups that share ranks are used in one order", "[divergence]") {
+  Ranks ranks(2);
+  ranks.all_call(0, all_reduce, 5);
+  ranks.call(0, 0, all_reduce);
+  ranks.call(1, 1, all_gather);
+  CHECK(ranks.verdict() ==
+        "ranks diverged: rank 0 is in all_reduce #6 (8 B of float32) of world, rank 1 in all_gather #1 (8 B of "
+        "float32) of control");
+}
+
+TEST_CASE("what one group does is no business of ranks outside it", "[divergence]") {
+  Ranks ranks(4);
+  int low = ranks.group("low", {0, 1}), high = ranks.group("high", {2, 3});
+  for (int rank : {0, 1}) ranks.call(rank, low, all_reduce, 100);
+  for (int rank : {2, 3}) ranks.call(rank, high, all_gather, 50), ranks.call(rank, high, all_gather, 50);
+  ranks.all_call(0, all_reduce);
+  CHECK(ranks.verdict() == "");
+  CHECK(ranks.strayed().empty());
+  ranks.call(2, high, all_reduce);
+  ranks.call(3, high, all_gather);
+  CHECK(ranks.verdict() ==
+        "ranks diverged: rank 2 is in all_reduce #3 (8 B of float32), rank 3 in all_gather #3 (8 B of float32)");
+  CHECK(ranks.strayed() == std::vector<int>{3});
+}
