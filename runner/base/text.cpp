@@ -43,6 +43,32 @@ std::string join_or(const std::vector<std::string>& parts) {
   return join({parts.begin(), parts.end() - 1}, ", ") + " or " + parts.back();
 }
 
+namespace {
+
+/// "rank 2", "ranks 0, 4-7".
+std::string counted_ranges(const char* noun, const std::vector<int>& numbers) {
+  std::vector<std::string> parts;
+  for (size_t i = 0, last = 0; i < numbers.size(); i = last + 1) {
+    last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    bool range = last > i + 1;
+    if (!range) last = i;
+    parts.push_back(range ? fmt::format("{}-{}", numbers[i], numbers[last]) : std::to_string(numbers[i]));
+  }
+  return fmt::format("{}{} {}", noun, numbers.size() == 1 ? "" : "s", join(parts, ", "));
+}
+
+}  // namespace
+
+std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_per_node) {
+  std::string text = fmt::format("{} of {}", counted_ranges("rank", ranks), world_size);
+  if (ranks_per_node >= world_size) return text;
+  std::vector<int> nodes;
+  for (int rank : ranks)
+    if (nodes.empty() || nodes.back() != rank / ranks_per_node) nodes.push_back(rank / ranks_per_node);
+  return fmt::format("{} ({})", text, counted_ranges("node", nodes));
+}
+
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);
@@ -51,10 +77,26 @@ int edit_distance(std::string_view a, std::string_view b) {
     for (size_t j = 1; j <= b.size(); ++j) {
       int cost = a[i - 1] != b[j - 1];
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + cost});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   return d[a.size()][b.size()];
 }
+
+namespace {
+/// `sharding` for sharding_strategy, `warmup` for warmup_steps: the candidate that begins with `name`, if one alone
+/// does.
+std::optional<std::string> only_beginning_with(const std::string& name, const std::vector<std::string>& candidates) {
+  std::optional<std::string> found;
+  if (name.size() < 3) return found;
+  for (const auto& candidate : candidates) {
+    if (!lower(candidate).starts_with(name)) continue;
+    if (found) return std::nullopt;
+    found = candidate;
+  }
+  return found;
+}
+}  // namespace
 
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
@@ -66,7 +108,7 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
       best_distance = distance;
     }
   }
-  return best;
+  return best ? best : only_beginning_with(lower(name), candidates);
 }
 
 namespace {
@@ -133,9 +175,19 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || !(value >= 0)) return std::nullopt;
   auto unit = lower(trim(text.substr(end - text.data())));
-  static constexpr std::array<std::pair<const char*, double>, 13> units{
-      {{"", 1}, {"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}, {"kib", 1024.0}, {"mib", 1048576.0},
-       {"gib", 1073741824.0}, {"tib", 1099511627776.0}, {"k", 1024.0}, {"m", 1048576.0}, {"g", 1073741824.0}}};
+  static constexpr std::array<std::pair<const char*, double>, 13> units{{{"", 1},
+                                                                         {"b", 1},
+                                                                         {"kb", 1e3},
+                                                                         {"mb", 1e6},
+                                                                         {"gb", 1e9},
+                                                                         {"tb", 1e12},
+                                                                         {"kib", 1024.0},
+                                                                         {"mib", 1048576.0},
+                                                                         {"gib", 1073741824.0},
+                                                                         {"tib", 1099511627776.0},
+                                                                         {"k", 1024.0},
+                                                                         {"m", 1048576.0},
+                                                                         {"g", 1073741824.0}}};
   for (const auto& [name, factor] : units)
     if (unit == name && value * factor < 9e18) return static_cast<int64_t>(value * factor);
   return std::nullopt;
@@ -146,7 +198,11 @@ std::optional<size_t> first_invalid_utf8(std::string_view bytes) {
   auto byte = [&](size_t k) { return static_cast<unsigned char>(bytes[k]); };
   while (i < bytes.size()) {
     unsigned char lead = byte(i);
-    size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+    size_t length = lead < 0x80                   ? 1
+                    : lead >= 0xc2 && lead < 0xe0 ? 2
+                    : lead >= 0xe0 && lead < 0xf0 ? 3
+                    : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                  : 0;
     if (length == 0 || i + length > bytes.size()) return i;
     for (size_t k = 1; k < length; ++k)
       if ((byte(i + k) & 0xc0) != 0x80) return i;

@@ -18,7 +18,8 @@ std::string join_or(const std::vector<std::string>& parts);
 
 /// Damerau-Levenshtein distance (optimal string alignment).
 int edit_distance(std::string_view a, std::string_view b);
-/// The candidate nearest to `name`, if it is near enough to be a likely slip (distance <= max(1, length / 3)).
+/// The candidate nearest to `name`, if it is near enough to be a likely slip (distance <= max(1, length / 3)); else the
+/// only one that begins with it.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 /// "1.5 GiB", "512 B". Binary units.
@@ -34,6 +35,9 @@ std::optional<std::chrono::seconds> parse_duration(std::string_view text);
 std::string write_duration(std::chrono::seconds duration);
 /// "22GiB", "512 MB", "1e9" -> bytes.
 std::optional<int64_t> parse_bytes(std::string_view text);
+
+/// "rank 2 of 4 (node 1)", "ranks 0, 4-7 of 8 (nodes 0, 1)"; nodes are left out when there is but one. `ranks` ascend.
+std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_per_node);
 
 /// Bytes that are not valid UTF-8: the offset of the first, if any.
 std::optional<size_t> first_invalid_utf8(std::string_view bytes);

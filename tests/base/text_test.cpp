@@ -11,6 +11,9 @@ TEST_CASE("nearest finds likely slips and nothing else") {
   CHECK(nearest("nheads", names) == "n_heads");
   CHECK(nearest("max_sqe_len", names) == "max_seq_len");
   CHECK(nearest("dmi", names) == "dim");
+  CHECK(nearest("max_seq", names) == "max_seq_len");
+  CHECK_FALSE(nearest("n_", names));
+  CHECK_FALSE(nearest("n_h", {"n_heads", "n_hidden"}));
   CHECK_FALSE(nearest("optimizer", names));
   CHECK_FALSE(nearest("xyz", names));
 }
@@ -33,6 +36,13 @@ TEST_CASE("sizes") {
   CHECK(format_bytes(12) == "12 B");
   CHECK(format_count(17'040'000) == "17.0 M");
   CHECK(format_duration(200) == "3m 20s");
+}
+
+TEST_CASE("ranks are named with their nodes, ranges from three on") {
+  CHECK(name_ranks({1}, 2, 2) == "rank 1 of 2");
+  CHECK(name_ranks({1}, 2, 1) == "rank 1 of 2 (node 1)");
+  CHECK(name_ranks({2, 3}, 4, 2) == "ranks 2, 3 of 4 (node 1)");
+  CHECK(name_ranks({0, 4, 5, 6, 7, 12}, 16, 4) == "ranks 0, 4-7, 12 of 16 (nodes 0, 1, 3)");
 }
 
 TEST_CASE("the first byte that is not UTF-8 is found") {
