@@ -8,13 +8,16 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/commands/place.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/run_record.hpp"
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/launch/cluster.hpp"
+#include "runner/launch/follower.hpp"
+#include "runner/launch/members.hpp"
 #include "runner/launch/supervisor.hpp"
+#include "runner/launch/variables.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/collective/shm_layout.hpp"
@@ -23,55 +26,24 @@ namespace runner {
 
 namespace {
 
-/// The ranks this supervisor starts, and where they stand in the job.
-struct Place {
-  Placement placement;
-  Topology topology;
-  int first_rank = 0, local_size = 1;
-  bool keeps_ledger() const { return first_rank == 0; }
-};
+/// What every supervisor of a run must be started with alike.
+Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOptions& options) {
+  auto alike = recipe_to_json(recipe);
+  alike["runner"] = {
+      {"build", RUNNER_BUILD_ID}, {"resumes", options.resume_run}, {"from_checkpoint", options.resume_checkpoint}};
+  alike["devices here"] = {{"accelerator", place.topology.cuda ? "cuda" : "cpu"}, {"bf16", place.topology.bf16}};
+  return {place.placement, read_facts().hostname, alike};
+}
 
-Place find_place(const Recipe& recipe, const LaunchOptions& options) {
-  Place place;
-  Facts facts = read_facts();
-  auto choice = choose_devices(recipe.devices, facts);
-  place.placement = find_placement(recipe.devices.cluster, process_environment());
-  auto& placement = place.placement;
-  auto& topology = place.topology;
-  topology.cuda = choice.accelerator == "cuda";
-  topology.cuda_indices = choice.cuda_indices;
-  topology.bf16 = topology.cuda;
-  for (const auto& device : facts.cuda)
-    for (int index : choice.cuda_indices) topology.bf16 = topology.bf16 && (device.index != index || device.bf16());
-  topology.cores = facts.cores;
-  topology.device_reason = choice.reason;
-  if (placement.launched) {
-    bool asked = recipe.devices.devices.kind != DeviceRequest::Kind::automatic;
-    topology.devices_per_node = placement.local_size;
-    topology.num_nodes = placement.num_nodes;
-    bool nodes_asked = recipe.origin("devices.num_nodes").kind != Origin::Kind::default_value;
-    check_placement(placement, asked ? choice.count : placement.local_size,
-                    nodes_asked ? static_cast<int>(recipe.devices.num_nodes) : placement.num_nodes);
-    place.first_rank = placement.rank;
-    place.local_size = 1;
-    return place;
-  }
-  topology.devices_per_node = choice.count;
-  topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
-  placement.node_rank = options.node_rank.value_or(0);
-  if (topology.num_nodes > 1) {
-    if (!options.node_rank || options.master_addr.empty())
-      throw usage_error("num_nodes = {}: run the same command on each node with --node-rank 0..{} and --master-addr ADDRESS (of node 0) "
-                        "--master-port PORT, or start it with srun, torchrun or mpirun", topology.num_nodes, topology.num_nodes - 1);
-    if (placement.node_rank < 0 || placement.node_rank >= topology.num_nodes)
-      throw usage_error("--node-rank {} is not one of 0 to {} (num_nodes = {})", placement.node_rank, topology.num_nodes - 1, topology.num_nodes);
-    if (options.master_port == 0) throw usage_error("num_nodes = {}: --master-port PORT must be given, the same on each node", topology.num_nodes);
-    placement.master_addr = options.master_addr;
-    placement.master_port = options.master_port;
-  }
-  place.local_size = choice.count;
-  place.first_rank = placement.node_rank * choice.count;
-  return place;
+/// What the ranks of several supervisors do differently.
+std::string transport_note(const Place& place) {
+  const auto& placement = place.placement;
+  if (place.topology.cuda || placement.local_size == 1) return "";
+  if (placement.num_nodes > 1) return "CPU ranks on several nodes talk over Gloo, also those of one node";
+  return fmt::format(
+      "{} started a supervisor for each rank of this node, so they talk over Gloo; one `runner run` that starts all "
+      "ranks itself lets them share memory",
+      placement.cluster);
 }
 
 std::string worker_binary() {
@@ -87,20 +59,15 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const fs::path& run
   group.worker = worker_binary();
   group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
   if (!checkpoint.empty()) group.arguments.insert(group.arguments.end(), {"--resume", checkpoint});
-  group.first_rank = place.first_rank;
-  group.local_size = place.local_size;
-  group.world_size = place.topology.world_size();
-  group.local_rank_offset = place.placement.launched ? place.placement.local_rank : 0;
-  group.node_rank = place.placement.node_rank;
-  group.num_nodes = place.topology.num_nodes;
-  group.master_addr = place.placement.master_addr;
-  group.master_port = place.placement.master_port;
+  runner::place(group, place.placement);
+  group.master_port = 0;  // a free one, told to whom it concerns
+  group.cuda_indices = place.cuda_indices;
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
   group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
   group.log_dir = (run_dir / "logs").string();
-  bool shared_memory = !place.topology.cuda && place.local_size == group.world_size && group.world_size > 1 &&
+  bool shared_memory = !place.topology.cuda && !place.several_supervisors() && group.world_size > 1 &&
                        recipe.devices.process_group_backend.value_or("shm") == "shm";
-  if (shared_memory) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(place.local_size));
+  if (shared_memory) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(group.local_size));
   group.grace_time = recipe.train.grace_time;
   group.max_restarts = recipe.train.max_restarts;
   return group;
@@ -114,12 +81,13 @@ void set_resume(WorkerGroup& group, const std::string& checkpoint) {
   if (!checkpoint.empty()) arguments.insert(arguments.end(), {"--resume", checkpoint});
 }
 
-/// A folder that goes away with the object: home of runs that keep nothing, and of ranks that keep no ledger.
+/// A folder that goes away with the object: home of runs that keep nothing.
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = (fs::temp_directory_path() / "runner-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw environment_error("cannot make a folder in {}", fs::temp_directory_path().string());
+  explicit ScratchFolder(const fs::path& parent) {
+    fs::create_directories(parent);
+    std::string pattern = (parent / "runner-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw environment_error("cannot make a folder in {}", parent.string());
     path_ = pattern;
   }
   ~ScratchFolder() {
@@ -141,29 +109,24 @@ void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan&
 }
 
 std::string describe(const Plan& plan) {
-  return fmt::format("{} {} parameters, {} on {} {}, {}: {} x {} x {} = {} sequences of {} tokens a step", plan.recipe.model.name,
-                     format_count(static_cast<double>(plan.model->parameter_count())), plan.entry->name, plan.job.world_size,
-                     plan.job.cuda ? "GPU(s)" : "CPU rank(s)", plan.recipe.precision.mode, plan.job.micro_batch_size,
-                     plan.job.world_size, plan.job.accumulation,
+  return fmt::format("{} {} parameters, {} on {} {}, {}: {} x {} x {} = {} sequences of {} tokens a step",
+                     plan.recipe.model.name, format_count(static_cast<double>(plan.model->parameter_count())),
+                     plan.entry->name, plan.job.world_size, plan.job.cuda ? "GPU(s)" : "CPU rank(s)",
+                     plan.recipe.precision.mode, plan.job.micro_batch_size, plan.job.world_size, plan.job.accumulation,
                      plan.job.micro_batch_size * plan.job.world_size * plan.job.accumulation, plan.seq_len);
 }
 
-}  // namespace
-
-ExitCode launch_run(const LaunchOptions& options) {
-  double started = steady_seconds();
-  Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
-  Place place = find_place(recipe, options);
-  if (place.local_size != place.topology.world_size())
-    throw usage_error("runs of several supervisors (num_nodes > 1, or one rank each under {}) do not work yet: they have no common run folder; "
-                      "start `runner run` once on one node and let it start the ranks", place.placement.cluster);
-  bool keep = recipe.run.fast_dev_run == 0 && place.keeps_ledger();
-  std::optional<ScratchFolder> scratch;
-  if (!keep) scratch.emplace();
-  std::string home = keep ? ledger_home() : scratch->path().string();
-  std::string cache_dir = (fs::path(ledger_home()) / "cache").string();
+/// Rank 0's supervisor, or the only one: plans, keeps the record, decides.
+Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
+                 double started) {
+  fs::path own_home = fs::absolute(ledger_home());
+  std::optional<ScratchFolder> scratch;  // where all supervisors see it
+  if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());
+  std::string home = scratch ? scratch->path().string() : own_home.string();
+  std::string cache_dir = (own_home / "cache").string();
   prepare_data(recipe.data, cache_dir);
   Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir));
+  if (auto text = members ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
   for (const auto& note : plan.notes) log::info("note: {}", note);
   log::info("{}", describe(plan));
   if (plan.rule != "named") log::info("strategy {}: {}", plan.entry->name, plan.reason);
@@ -176,9 +139,14 @@ ExitCode launch_run(const LaunchOptions& options) {
     auto found = newest_good_checkpoint(run_dir / "checkpoints", note);
     return found ? found->string() : "";
   };
-  std::string checkpoint = options.resume_checkpoint;
-  if (!options.resume_run.empty() && checkpoint.empty()) checkpoint = newest();
-  if (!options.resume_run.empty()) log::info("{}", checkpoint.empty() ? "no checkpoint yet: starting from the beginning" : "continuing from " + checkpoint);
+  std::string checkpoint;
+  if (!options.resume_checkpoint.empty())
+    checkpoint = fs::absolute(options.resume_checkpoint).string();
+  else if (!options.resume_run.empty())
+    checkpoint = newest();
+  if (!options.resume_run.empty())
+    log::info("{}",
+              checkpoint.empty() ? "no checkpoint yet: starting from the beginning" : "continuing from " + checkpoint);
 
   WorkerGroup group = make_group(plan, place, run_dir, cache_dir, checkpoint);
   record.begin(checkpoint);
@@ -190,9 +158,52 @@ ExitCode launch_run(const LaunchOptions& options) {
     set_resume(again, from);
     record.on_restart(attempt, why, from);
   };
-  Outcome outcome = supervise(group, hooks);
+  Outcome outcome = supervise(group, hooks, members);
   record.finish(outcome);
+  return outcome;
+}
+
+/// Leads the other supervisors through a run, and tells them how it ended, also when it never began.
+ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const Place& place, double started) {
+  const auto& placement = place.placement;
+  log::info("rendezvous at {}:{}: {} x {}", placement.master_addr, placement.master_port,
+            counted(placement.num_nodes, "node"), counted(placement.local_size, "rank"));
+  Members members(introduce(recipe, place, options), recipe.devices.rendezvous_timeout);
+  try {
+    Outcome outcome = lead_run(options, recipe, place, &members, started);
+    members.end(outcome);
+    return outcome.code;
+  } catch (const std::exception& error) {
+    auto* known = dynamic_cast<const Error*>(&error);
+    members.end({known ? known->code() : ExitCode::run_failed, "failed", error.what()});
+    throw;
+  }
+}
+
+/// Silent but for errors: rank 0's supervisor does the talking. Under a launcher its words are seen beside ours.
+ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Place& place) {
+  Introduction self = introduce(recipe, place, options);
+  WorkerGroup group;
+  group.worker = worker_binary();
+  runner::place(group, place.placement);
+  group.cuda_indices = place.cuda_indices;
+  MessageSocket leader = join_leader(self, recipe.devices.rendezvous_timeout);
+  Outcome outcome = follow(leader, self, group);
+  if (outcome.status == "failed" && !place.placement.launched) log::error("node 0 says: {}", outcome.first_cause);
   return outcome.code;
+}
+
+}  // namespace
+
+ExitCode launch_run(const LaunchOptions& options) {
+  double started = steady_seconds();
+  Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
+  Place place = find_place(recipe, options);
+  if (place.placement.rank != 0) return follow_run(options, recipe, place);
+  if (auto warning = explicit_indices_warning(place.placement, recipe.devices.devices.indices); !warning.empty())
+    log::warning("{}", warning);
+  if (place.several_supervisors()) return lead_several(options, recipe, place, started);
+  return lead_run(options, recipe, place, nullptr, started).code;
 }
 
 }  // namespace runner

@@ -1,11 +1,12 @@
 // What `run` and `resume` share: the one place that wires plan, ledger, supervisor and report to a run.
 #pragma once
-#include <optional>
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "runner/base/error.hpp"
 #include "runner/config/recipe.hpp"
+#include "runner/launch/cluster.hpp"
 
 namespace runner {
 
@@ -13,14 +14,16 @@ struct LaunchOptions {
   std::string recipe_file;
   std::vector<std::string> overrides;
   bool json = false;
-  std::optional<int> node_rank;
-  std::string master_addr;
-  int master_port = 0;
+  NodeOptions node;
   std::string resume_run;         ///< an existing run to continue; empty for a new one
   std::string resume_checkpoint;  ///< of it; empty = the newest good one
 };
 
-/// Plans, writes the ledger row and the run folder, supervises the workers, closes the row.
+/// Declares what `run` and `resume` have in common: --set, --json and the place among several nodes.
+void add_launch_options(CLI::App& app, LaunchOptions& options);
+
+/// Plans, writes the ledger row and the run folder, supervises the workers, closes the row. With several supervisors
+/// (num_nodes > 1, or one rank each under a launcher) rank 0's does so, and the others follow it.
 ExitCode launch_run(const LaunchOptions& options);
 
 }  // namespace runner

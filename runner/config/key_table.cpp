@@ -13,8 +13,8 @@ using T = KeyType;
 /// Binds a key to a field: plain types convert themselves, optionals are null when unset.
 template <typename Owner, typename Value>
 struct Field {
-  Owner Recipe::* section;
-  Value Owner::* member;
+  Owner Recipe::*section;
+  Value Owner::*member;
 };
 
 template <typename V>
@@ -26,7 +26,9 @@ void assign(std::optional<V>& target, const json& value) {
   target = value.get<V>();
 }
 void assign(std::chrono::seconds& target, const json& value) { target = *parse_duration(value.get<std::string>()); }
-void assign(std::optional<std::chrono::seconds>& target, const json& value) { target = *parse_duration(value.get<std::string>()); }
+void assign(std::optional<std::chrono::seconds>& target, const json& value) {
+  target = *parse_duration(value.get<std::string>());
+}
 
 template <typename V>
 json obtain(const V& value) {
@@ -40,7 +42,7 @@ json obtain(const std::chrono::seconds& value) { return write_duration(value); }
 json obtain(const std::optional<std::chrono::seconds>& value) { return value ? json(write_duration(*value)) : json(); }
 
 template <typename Owner, typename Value>
-Key bind(Key key, Owner Recipe::* section, Value Owner::* member) {
+Key bind(Key key, Owner Recipe::*section, Value Owner::*member) {
   key.set = [=](Recipe& recipe, const json& value) { assign(recipe.*section.*member, value); };
   key.get = [=](const Recipe& recipe) { return obtain(recipe.*section.*member); };
   return key;
@@ -60,7 +62,8 @@ void add_run(std::vector<Key>& keys) {
   add({"run", "seed", T::integer, "Decides initial weights, sample order and dropout.", {}, 0}, &R::seed);
   add({"run", "deterministic", T::boolean, "Refuse operations that are not deterministic."}, &R::deterministic);
   add({"run", "benchmark", T::boolean, "Let cuDNN measure its algorithms."}, &R::benchmark);
-  add({"run", "fast_dev_run", T::integer, "n > 0: n training and validation steps, nothing kept.", {}, 0}, &R::fast_dev_run);
+  add({"run", "fast_dev_run", T::integer, "n > 0: n training and validation steps, nothing kept.", {}, 0},
+      &R::fast_dev_run);
   add({"run", "tags", T::texts, "Words to find the run by."}, &R::tags);
   add({"run", "notes", T::text, "Free text for the ledger."}, &R::notes);
 }
@@ -72,43 +75,116 @@ void add_model(std::vector<Key>& keys) {
   add({"model", "n_layers", T::integer, "Transformer blocks.", {}, 1, 10000, false, true}, &M::n_layers);
   add({"model", "dim", T::integer, "Width of the hidden states.", {}, 1, 1 << 20, false, true}, &M::dim);
   add({"model", "n_heads", T::integer, "Attention heads; divides dim.", {}, 1, 1 << 16, false, true}, &M::n_heads);
-  add({"model", "n_kv_heads", T::integer, "Key and value heads (grouped-query attention); divides n_heads; default n_heads.", {}, 1, {}, false, false, "llama"}, &M::n_kv_heads);
+  add({"model",
+       "n_kv_heads",
+       T::integer,
+       "Key and value heads (grouped-query attention); divides n_heads; default n_heads.",
+       {},
+       1,
+       {},
+       false,
+       false,
+       "llama"},
+      &M::n_kv_heads);
   add({"model", "vocab_size", T::integer, "Tokens; default the tokenizer's.", {}, 1}, &M::vocab_size);
   add({"model", "max_seq_len", T::integer, "Positions the model has.", {}, 1, {}, false, true}, &M::max_seq_len);
-  add({"model", "hidden_dim", T::integer, "Feed-forward width; default 4 x dim (gpt), Llama's rule (llama).", {}, 1}, &M::hidden_dim);
-  add({"model", "multiple_of", T::integer, "Llama's rule rounds the feed-forward width up to a multiple of this.", {}, 1, {}, false, false, "llama"}, &M::multiple_of);
-  add({"model", "ffn_dim_multiplier", T::number, "Llama's rule: factor on the feed-forward width.", {}, 0, {}, true, false, "llama"}, &M::ffn_dim_multiplier);
+  add({"model", "hidden_dim", T::integer, "Feed-forward width; default 4 x dim (gpt), Llama's rule (llama).", {}, 1},
+      &M::hidden_dim);
+  add({"model",
+       "multiple_of",
+       T::integer,
+       "Llama's rule rounds the feed-forward width up to a multiple of this.",
+       {},
+       1,
+       {},
+       false,
+       false,
+       "llama"},
+      &M::multiple_of);
+  add({"model",
+       "ffn_dim_multiplier",
+       T::number,
+       "Llama's rule: factor on the feed-forward width.",
+       {},
+       0,
+       {},
+       true,
+       false,
+       "llama"},
+      &M::ffn_dim_multiplier);
   add({"model", "norm_eps", T::number, "Epsilon of the norms.", {}, 0, {}, true}, &M::norm_eps);
-  add({"model", "activation", T::choice, "gelu is exact.", {"gelu", "gelu_tanh"}, {}, {}, false, false, "gpt"}, &M::activation);
+  add({"model", "activation", T::choice, "gelu is exact.", {"gelu", "gelu_tanh"}, {}, {}, false, false, "gpt"},
+      &M::activation);
   add({"model", "bias", T::boolean, "Biases in linears and norms.", {}, {}, {}, false, false, "gpt"}, &M::bias);
-  add({"model", "tie_embeddings", T::boolean, "The head shares the embedding's weight; default true for gpt, false for llama."}, &M::tie_embeddings);
-  add({"model", "rope_theta", T::number, "Base of the rotary positions.", {}, 0, {}, true, false, "llama"}, &M::rope_theta);
+  add({"model", "tie_embeddings", T::boolean,
+       "The head shares the embedding's weight; default true for gpt, false for llama."},
+      &M::tie_embeddings);
+  add({"model", "rope_theta", T::number, "Base of the rotary positions.", {}, 0, {}, true, false, "llama"},
+      &M::rope_theta);
   add({"model", "dropout", T::number, "Probability of dropping an element.", {}, 0, 0.999}, &M::dropout);
   add({"model", "init_std", T::number, "Deviation of initial weights.", {}, 0}, &M::init_std);
   add({"model", "init_from", T::path, "A Hugging Face folder of safetensors to start from."}, &M::init_from);
-  add({"model", "loss_chunk_tokens", T::integer, "Tokens whose logits exist at once; 0 = all.", {}, 0}, &M::loss_chunk_tokens);
-  Key rope{"model", "rope_scaling", T::table, "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.", {}, {}, {}, false, false, "llama"};
+  add({"model", "loss_chunk_tokens", T::integer, "Tokens whose logits exist at once; 0 = all.", {}, 0},
+      &M::loss_chunk_tokens);
+  Key rope{
+      "model",  "rope_scaling",
+      T::table, "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
+      {},       {},
+      {},       false,
+      false,    "llama"};
   rope.set = [](Recipe& recipe, const json& value) {
     Recipe::Model::RopeScaling scaling;
     scaling.factor = value.value("factor", scaling.factor);
     scaling.low_freq_factor = value.value("low_freq_factor", scaling.low_freq_factor);
     scaling.high_freq_factor = value.value("high_freq_factor", scaling.high_freq_factor);
-    scaling.original_max_position_embeddings = value.value("original_max_position_embeddings", scaling.original_max_position_embeddings);
+    scaling.original_max_position_embeddings =
+        value.value("original_max_position_embeddings", scaling.original_max_position_embeddings);
     recipe.model.rope_scaling = scaling;
   };
-  rope.get = [](const Recipe& recipe) { return recipe.model.rope_scaling ? rope_json(*recipe.model.rope_scaling) : json(); };
+  rope.get = [](const Recipe& recipe) {
+    return recipe.model.rope_scaling ? rope_json(*recipe.model.rope_scaling) : json();
+  };
   keys.push_back(rope);
 }
 
 void add_data(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::data, member)); };
   using D = Recipe::Data;
-  add({"data", "format", T::choice, "text files, or pre-tokenized bin files (nanoGPT, llm.c).", {"text", "bin"}, {}, {}, false, true}, &D::format);
-  add({"data", "train", T::paths, "Training files, one stream in this order; relative to the recipe.", {}, {}, {}, false, true}, &D::train);
+  add({"data",
+       "format",
+       T::choice,
+       "text files, or pre-tokenized bin files (nanoGPT, llm.c).",
+       {"text", "bin"},
+       {},
+       {},
+       false,
+       true},
+      &D::format);
+  add({"data",
+       "train",
+       T::paths,
+       "Training files, one stream in this order; relative to the recipe.",
+       {},
+       {},
+       {},
+       false,
+       true},
+      &D::train);
   add({"data", "validation", T::paths, "Validation files."}, &D::validation);
-  add({"data", "validation_fraction", T::number, "Instead of files: the last part of the training stream.", {}, 0, 0.9, true}, &D::validation_fraction);
-  add({"data", "tokenizer", T::path, "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."}, &D::tokenizer);
-  add({"data", "tokenizer_vocab_size", T::integer, "tokenizer = \"sentencepiece\": pieces.", {}, 300}, &D::tokenizer_vocab_size);
+  add({"data",
+       "validation_fraction",
+       T::number,
+       "Instead of files: the last part of the training stream.",
+       {},
+       0,
+       0.9,
+       true},
+      &D::validation_fraction);
+  add({"data", "tokenizer", T::path,
+       "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."},
+      &D::tokenizer);
+  add({"data", "tokenizer_vocab_size", T::integer, "tokenizer = \"sentencepiece\": pieces.", {}, 300},
+      &D::tokenizer_vocab_size);
   add({"data", "token_dtype", T::choice, "format = \"bin\": type of an id.", {"uint16", "uint32"}}, &D::token_dtype);
   add({"data", "seq_len", T::integer, "Tokens of a sample; default model.max_seq_len.", {}, 1}, &D::seq_len);
   add({"data", "shuffle", T::boolean, "Shuffle samples each epoch, by (seed, epoch) only."}, &D::shuffle);
@@ -118,24 +194,44 @@ void add_data(std::vector<Key>& keys) {
 void add_hardware(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::devices, member)); };
   using D = Recipe::Devices;
-  keys.push_back(bind(Key{"strategy", "name", T::text, "A strategy or alias (runner strategies), or \"auto\"."}, &Recipe::strategy, &Recipe::Strategy::name));
-  keys.push_back(bind(Key{"precision", "mode", T::precision, "auto is bf16-mixed on CUDA devices that have it, 32-true elsewhere.",
+  keys.push_back(bind(Key{"strategy", "name", T::text, "A strategy or alias (runner strategies), or \"auto\"."},
+                      &Recipe::strategy, &Recipe::Strategy::name));
+  keys.push_back(bind(Key{"precision",
+                          "mode",
+                          T::precision,
+                          "auto is bf16-mixed on CUDA devices that have it, 32-true elsewhere.",
                           {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"}},
                       &Recipe::precision, &Recipe::Precision::mode));
-  add({"devices", "accelerator", T::choice, "What to train on; auto takes CUDA if there is any.", {"auto", "cpu", "cuda"}}, &D::accelerator);
-  Key devices{"devices", "devices", T::devices, "Per node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
+  add({"devices",
+       "accelerator",
+       T::choice,
+       "What to train on; auto takes CUDA if there is any.",
+       {"auto", "cpu", "cuda"}},
+      &D::accelerator);
+  Key devices{"devices", "devices", T::devices,
+              "Per node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
   devices.set = [](Recipe& recipe, const json& value) {
     std::string problem;
     recipe.devices.devices = *parse_devices(value, problem);
   };
   devices.get = [](const Recipe& recipe) { return json::parse(write_devices(recipe.devices.devices)); };
   keys.push_back(devices);
-  add({"devices", "cpu_processes", T::integer, "Ranks when the accelerator turns out to be cpu.", {}, 1, 1024}, &D::cpu_processes);
+  add({"devices", "cpu_processes", T::integer, "Ranks when the accelerator turns out to be cpu.", {}, 1, 1024},
+      &D::cpu_processes);
   add({"devices", "num_nodes", T::integer, "Nodes.", {}, 1, 100000}, &D::num_nodes);
   add({"devices", "memory_limit", T::bytes, "Memory a device may use, e.g. \"22GiB\".", {}, 1}, &D::memory_limit);
-  add({"devices", "threads_per_rank", T::integer, "CPU threads of a rank; default cores / local ranks.", {}, 1, 1024}, &D::threads_per_rank);
-  add({"devices", "cluster", T::choice, "Who started us.", {"auto", "local", "torchrun", "slurm", "openmpi", "mpich"}}, &D::cluster);
-  add({"devices", "process_group_backend", T::choice, "Who carries collectives; default nccl on CUDA, shm among CPU ranks of one host, else gloo.", {"shm", "gloo", "nccl"}}, &D::process_group_backend);
+  add({"devices", "threads_per_rank", T::integer, "CPU threads of a rank; default cores / local ranks.", {}, 1, 1024},
+      &D::threads_per_rank);
+  add({"devices", "cluster", T::choice, "Who started us.", {"auto", "local", "torchrun", "slurm", "openmpi", "mpich"}},
+      &D::cluster);
+  add({"devices", "rendezvous_timeout", T::duration, "Longest wait for the other nodes at the start."},
+      &D::rendezvous_timeout);
+  add({"devices",
+       "process_group_backend",
+       T::choice,
+       "Who carries collectives; default nccl on CUDA, shm among CPU ranks of one host, else gloo.",
+       {"shm", "gloo", "nccl"}},
+      &D::process_group_backend);
 }
 
 json groups_json(const std::vector<Recipe::Optimizer::Group>& groups) {
@@ -154,13 +250,16 @@ void add_optimizer(std::vector<Key>& keys) {
   using O = Recipe::Optimizer;
   add({"optimizer", "name", T::choice, "The update rule.", {"adamw", "adam", "sgd"}}, &O::name);
   add({"optimizer", "lr", T::number, "Peak learning rate.", {}, 0}, &O::lr);
-  add({"optimizer", "weight_decay", T::number, "Weight decay (of matrices; see decay_norms_and_biases).", {}, 0}, &O::weight_decay);
+  add({"optimizer", "weight_decay", T::number, "Weight decay (of matrices; see decay_norms_and_biases).", {}, 0},
+      &O::weight_decay);
   add({"optimizer", "betas", T::numbers, "Adam's two decay rates.", {}, 0, 0.9999999}, &O::betas);
   add({"optimizer", "eps", T::number, "Adam's epsilon.", {}, 0, {}, true}, &O::eps);
   add({"optimizer", "momentum", T::number, "sgd: momentum.", {}, 0, 0.9999999}, &O::momentum);
   add({"optimizer", "nesterov", T::boolean, "sgd: Nesterov momentum."}, &O::nesterov);
-  add({"optimizer", "decay_norms_and_biases", T::boolean, "Weight decay on 1-d parameters, too."}, &O::decay_norms_and_biases);
-  Key groups{"optimizer", "groups", T::groups, "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay; the first match wins."};
+  add({"optimizer", "decay_norms_and_biases", T::boolean, "Weight decay on 1-d parameters, too."},
+      &O::decay_norms_and_biases);
+  Key groups{"optimizer", "groups", T::groups,
+             "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay; the first match wins."};
   groups.set = [](Recipe& recipe, const json& value) {
     recipe.optimizer.groups.clear();
     for (const auto& item : value) {
@@ -175,10 +274,16 @@ void add_optimizer(std::vector<Key>& keys) {
   keys.push_back(groups);
   auto schedule = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::lr_scheduler, member)); };
   using L = Recipe::LrScheduler;
-  schedule({"lr_scheduler", "name", T::choice, "How the rate moves after warm-up.", {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
+  schedule({"lr_scheduler",
+            "name",
+            T::choice,
+            "How the rate moves after warm-up.",
+            {"constant", "linear", "cosine", "wsd", "step"}},
+           &L::name);
   schedule({"lr_scheduler", "warmup_steps", T::integer, "Steps of linear warm-up.", {}, 0}, &L::warmup_steps);
   schedule({"lr_scheduler", "min_lr_ratio", T::number, "The last rate, relative to lr.", {}, 0, 1}, &L::min_lr_ratio);
-  schedule({"lr_scheduler", "decay_steps", T::integer, "wsd: steps of the decay; default a tenth of max_steps.", {}, 1}, &L::decay_steps);
+  schedule({"lr_scheduler", "decay_steps", T::integer, "wsd: steps of the decay; default a tenth of max_steps.", {}, 1},
+           &L::decay_steps);
   schedule({"lr_scheduler", "step_size", T::integer, "step: steps between falls.", {}, 1}, &L::step_size);
   schedule({"lr_scheduler", "gamma", T::number, "step: factor of a fall.", {}, 0, {}, true}, &L::gamma);
 }
@@ -197,9 +302,17 @@ void add_train(std::vector<Key>& keys) {
   add({"train", "max_steps", T::integer, "Optimizer steps.", {}, 1}, &R::max_steps);
   add({"train", "max_epochs", T::integer, "Passes over the training data.", {}, 1}, &R::max_epochs);
   add({"train", "max_time", T::duration, "Training time, e.g. \"1d12h\"."}, &R::max_time);
-  add({"train", "global_batch_size", T::integer, "Sequences of one optimizer step, over all ranks.", {}, 1}, &R::global_batch_size);
-  add({"train", "micro_batch_size", T::integer, "Sequences a rank holds at once; default the largest divisor up to 8.", {}, 1}, &R::micro_batch_size);
-  Key accumulate{"train", "accumulate_grad_batches", T::accumulation, "Instead of global_batch_size: micro-batches of a step, or { epoch = factor, ... }."};
+  add({"train", "global_batch_size", T::integer, "Sequences of one optimizer step, over all ranks.", {}, 1},
+      &R::global_batch_size);
+  add({"train",
+       "micro_batch_size",
+       T::integer,
+       "Sequences a rank holds at once; default the largest divisor up to 8.",
+       {},
+       1},
+      &R::micro_batch_size);
+  Key accumulate{"train", "accumulate_grad_batches", T::accumulation,
+                 "Instead of global_batch_size: micro-batches of a step, or { epoch = factor, ... }."};
   accumulate.set = [](Recipe& recipe, const json& value) {
     AccumulationSchedule schedule;
     if (value.is_object())
@@ -212,12 +325,17 @@ void add_train(std::vector<Key>& keys) {
   accumulate.get = [](const Recipe& recipe) { return accumulation_json(recipe.train.accumulate_grad_batches); };
   keys.push_back(accumulate);
   add({"train", "gradient_clip_val", T::number, "Clip gradients to this.", {}, 0, {}, true}, &R::gradient_clip_val);
-  add({"train", "gradient_clip_algorithm", T::choice, "By the norm of all, or each value.", {"norm", "value"}}, &R::gradient_clip_algorithm);
+  add({"train", "gradient_clip_algorithm", T::choice, "By the norm of all, or each value.", {"norm", "value"}},
+      &R::gradient_clip_algorithm);
   add({"train", "log_every_n_steps", T::integer, "Steps between records.", {}, 1}, &R::log_every_n_steps);
-  add({"train", "val_check_interval", T::integer, "Steps between validations; default each epoch, and the end.", {}, 1}, &R::val_check_interval);
-  add({"train", "limit_val_batches", T::integer, "Global batches of a validation; default all.", {}, 1}, &R::limit_val_batches);
-  add({"train", "on_nonfinite", T::choice, "What a loss or gradient that is NaN or infinite does.", {"stop", "skip"}}, &R::on_nonfinite);
-  add({"train", "max_restarts", T::integer, "Restarts from the last checkpoint after a failure.", {}, 0}, &R::max_restarts);
+  add({"train", "val_check_interval", T::integer, "Steps between validations; default each epoch, and the end.", {}, 1},
+      &R::val_check_interval);
+  add({"train", "limit_val_batches", T::integer, "Global batches of a validation; default all.", {}, 1},
+      &R::limit_val_batches);
+  add({"train", "on_nonfinite", T::choice, "What a loss or gradient that is NaN or infinite does.", {"stop", "skip"}},
+      &R::on_nonfinite);
+  add({"train", "max_restarts", T::integer, "Restarts from the last checkpoint after a failure.", {}, 0},
+      &R::max_restarts);
   add({"train", "grace_time", T::duration, "From Ctrl-C or SIGTERM to the kill."}, &R::grace_time);
   add({"train", "timeout", T::duration, "Longest wait in a collective."}, &R::timeout);
   auto checkpoint = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::checkpoint, member)); };
@@ -226,12 +344,20 @@ void add_train(std::vector<Key>& keys) {
   checkpoint({"checkpoint", "every", T::duration, "Time between checkpoints."}, &C::every);
   checkpoint({"checkpoint", "keep_last", T::integer, "Newest checkpoints to keep; 0 = all.", {}, 0}, &C::keep_last);
   checkpoint({"checkpoint", "save_top_k", T::integer, "Best checkpoints to keep besides.", {}, 0}, &C::save_top_k);
-  checkpoint({"checkpoint", "monitor", T::choice, "What best means (lower is better).", {"val_loss", "loss"}}, &C::monitor);
+  checkpoint({"checkpoint", "monitor", T::choice, "What best means (lower is better).", {"val_loss", "loss"}},
+             &C::monitor);
   checkpoint({"checkpoint", "save_at_end", T::boolean, "A checkpoint when training ends."}, &C::save_at_end);
   checkpoint({"checkpoint", "async", T::boolean, "Write in the background."}, &C::async);
-  auto again = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::activation_checkpointing, member)); };
+  auto again = [&](Key key, auto member) {
+    keys.push_back(bind(std::move(key), &Recipe::activation_checkpointing, member));
+  };
   using A = Recipe::ActivationCheckpointing;
-  again({"activation_checkpointing", "mode", T::choice, "Which blocks are computed again in backward.", {"none", "all", "every", "named"}}, &A::mode);
+  again({"activation_checkpointing",
+         "mode",
+         T::choice,
+         "Which blocks are computed again in backward.",
+         {"none", "all", "every", "named"}},
+        &A::mode);
   again({"activation_checkpointing", "every", T::integer, "mode = \"every\": each k-th block.", {}, 1}, &A::every);
   again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": globs over block names."}, &A::blocks);
 }
@@ -265,7 +391,8 @@ const std::vector<Section>& sections() {
       {"run", "", "The run itself.", ""},
       {"model", "name", "What is trained.", ""},
       {"data", "", "What it is trained on.", ""},
-      {"strategy", "name", "How work is shared among ranks; further keys are the strategy's options (runner strategies NAME).", ""},
+      {"strategy", "name",
+       "How work is shared among ranks; further keys are the strategy's options (runner strategies NAME).", ""},
       {"precision", "mode", "Which dtypes.", ""},
       {"devices", "devices", "Where.", ""},
       {"optimizer", "name", "The update rule.", ""},
@@ -273,7 +400,8 @@ const std::vector<Section>& sections() {
       {"train", "", "How long, how much at once, what is checked.", ""},
       {"checkpoint", "", "What is kept to continue from.", ""},
       {"activation_checkpointing", "mode", "Memory for time: blocks that are computed again in backward.", ""},
-      {"selection", "", "Choosing a strategy by prediction.", "strategy = \"auto\" takes single on one device and ddp on several"},
+      {"selection", "", "Choosing a strategy by prediction.",
+       "strategy = \"auto\" takes single on one device and ddp on several"},
       {"hooks", "", "Lua callbacks.", "hooks are not built yet"},
       {"sweep", "", "Several trials from one recipe.", "sweeps are not built yet; use --set in a shell loop"},
   };
@@ -288,29 +416,43 @@ const Section* find_section(const std::string& name) {
 
 std::string wanted(const Key& key) {
   switch (key.type) {
-    case T::boolean: return "true or false";
-    case T::integer: return "an integer";
-    case T::number: return "a number";
+    case T::boolean:
+      return "true or false";
+    case T::integer:
+      return "an integer";
+    case T::number:
+      return "a number";
     case T::text:
     case T::path:
-    case T::choice: return "a string";
+    case T::choice:
+      return "a string";
     case T::paths:
-    case T::texts: return "a list of strings";
-    case T::numbers: return "a list of two numbers";
-    case T::duration: return "a duration such as \"30m\" or \"1d12h\"";
-    case T::bytes: return "a size such as \"22GiB\"";
-    case T::devices: return "a number of devices, \"auto\", indices such as \"1,3\" or [1, 3], or \"free:2\"";
-    case T::precision: return "a precision such as \"bf16-mixed\" or 32";
-    case T::accumulation: return "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }";
-    case T::table: return "a table";
-    case T::groups: return "a list of tables with a pattern";
+    case T::texts:
+      return "a list of strings";
+    case T::numbers:
+      return "a list of two numbers";
+    case T::duration:
+      return "a duration such as \"30m\" or \"1d12h\"";
+    case T::bytes:
+      return "a size such as \"22GiB\"";
+    case T::devices:
+      return "a number of devices, \"auto\", indices such as \"1,3\" or [1, 3], or \"free:2\"";
+    case T::precision:
+      return "a precision such as \"bf16-mixed\" or 32";
+    case T::accumulation:
+      return "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }";
+    case T::table:
+      return "a table";
+    case T::groups:
+      return "a list of tables with a pattern";
   }
   return "";
 }
 
 const std::map<std::string, std::string>& precision_spellings() {
-  static const std::map<std::string, std::string> spellings = {{"16", "16-mixed"},  {"bf16", "bf16-mixed"}, {"32", "32-true"},
-                                                               {"64", "64-true"},   {"fp16", "16-mixed"},   {"fp32", "32-true"}};
+  static const std::map<std::string, std::string> spellings = {{"16", "16-mixed"},   {"bf16", "bf16-mixed"},
+                                                               {"32", "32-true"},    {"64", "64-true"},
+                                                               {"fp16", "16-mixed"}, {"fp32", "32-true"}};
   return spellings;
 }
 

@@ -38,7 +38,7 @@ using AccumulationSchedule = std::map<int64_t, int64_t>;
 /// decides. The one table in key_table.cpp gives each field its type, default, bounds and help.
 struct Recipe {
   struct Run {
-    std::string name;          ///< default: the file's stem
+    std::string name;  ///< default: the file's stem
     int64_t seed = 1234;
     bool deterministic = false;
     bool benchmark = false;    ///< cuDNN autotuning
@@ -53,15 +53,15 @@ struct Recipe {
     std::optional<int64_t> n_kv_heads;  ///< llama: grouped-query attention; default n_heads
     std::optional<int64_t> vocab_size;  ///< default: the tokenizer's
     int64_t max_seq_len = 0;
-    std::optional<int64_t> hidden_dim;          ///< feed-forward width; default 4*dim (gpt), Llama's rule (llama)
-    int64_t multiple_of = 256;                  ///< llama's rule rounds hidden_dim up to this
-    std::optional<double> ffn_dim_multiplier;   ///< llama's rule
+    std::optional<int64_t> hidden_dim;         ///< feed-forward width; default 4*dim (gpt), Llama's rule (llama)
+    int64_t multiple_of = 256;                 ///< llama's rule rounds hidden_dim up to this
+    std::optional<double> ffn_dim_multiplier;  ///< llama's rule
     double norm_eps = 1e-5;
-    std::string activation = "gelu";            ///< gpt: gelu (exact) | gelu_tanh
-    bool bias = true;                           ///< gpt: biases in linears and LayerNorm
-    bool tie_embeddings = true;                 ///< head shares the embedding's weight; default true for gpt, false for llama
-    double rope_theta = 10000.0;                ///< llama
-    struct RopeScaling {                        ///< Llama-3 scaling; present when the table is
+    std::string activation = "gelu";  ///< gpt: gelu (exact) | gelu_tanh
+    bool bias = true;                 ///< gpt: biases in linears and LayerNorm
+    bool tie_embeddings = true;       ///< head shares the embedding's weight; default true for gpt, false for llama
+    double rope_theta = 10000.0;      ///< llama
+    struct RopeScaling {              ///< Llama-3 scaling; present when the table is
       double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
       int64_t original_max_position_embeddings = 8192;
     };
@@ -73,16 +73,17 @@ struct Recipe {
   } model;
 
   struct Data {
-    std::string format;                  ///< text | bin
-    std::vector<std::string> train;      ///< files, resolved against the recipe's folder
+    std::string format;              ///< text | bin
+    std::vector<std::string> train;  ///< files, resolved against the recipe's folder
     std::vector<std::string> validation;
     std::optional<double> validation_fraction;  ///< the last part of the stream
-    std::string tokenizer = "bytes";     ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
+    std::string tokenizer =
+        "bytes";  ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
-    std::string token_dtype = "uint16";  ///< bin: uint16 | uint32
-    std::optional<int64_t> seq_len;      ///< T; default model.max_seq_len
+    std::string token_dtype = "uint16";           ///< bin: uint16 | uint32
+    std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
-    int64_t prefetch = 2;                ///< batches prepared ahead
+    int64_t prefetch = 2;  ///< batches prepared ahead
   } data;
 
   /// `[strategy]`, kept located and unresolved: config knows no strategy (house: selection resolves it).
@@ -92,7 +93,8 @@ struct Recipe {
   } strategy;
 
   struct Precision {
-    std::string mode = "auto";  ///< auto | 16-mixed | bf16-mixed | 16-true | bf16-true | 32-true | 64-true (aliases already mapped)
+    std::string mode =
+        "auto";  ///< auto | 16-mixed | bf16-mixed | 16-true | bf16-true | 32-true | 64-true (aliases already mapped)
   } precision;
 
   struct Devices {
@@ -100,9 +102,10 @@ struct Recipe {
     DeviceRequest devices;
     int64_t cpu_processes = 1;
     int64_t num_nodes = 1;
-    std::optional<int64_t> memory_limit;       ///< bytes per device
-    std::optional<int64_t> threads_per_rank;   ///< CPU threads; default cores / local ranks
-    std::string cluster = "auto";              ///< auto | local | torchrun | slurm | openmpi | mpich
+    std::optional<int64_t> memory_limit;               ///< bytes per device
+    std::optional<int64_t> threads_per_rank;           ///< CPU threads; default cores / local ranks
+    std::string cluster = "auto";                      ///< auto | local | torchrun | slurm | openmpi | mpich
+    std::chrono::seconds rendezvous_timeout{300};      ///< until every node is there
     std::optional<std::string> process_group_backend;  ///< auto when unset: shm (one host), gloo, nccl
   } devices;
 
@@ -114,8 +117,8 @@ struct Recipe {
     double eps = 1e-8;
     double momentum = 0.0;
     bool nesterov = false;
-    struct Group {               ///< [[optimizer.groups]]
-      std::string pattern;       ///< glob over parameter names; first match wins
+    struct Group {          ///< [[optimizer.groups]]
+      std::string pattern;  ///< glob over parameter names; first match wins
       std::optional<double> lr, weight_decay;
     };
     std::vector<Group> groups;
@@ -125,7 +128,7 @@ struct Recipe {
   struct LrScheduler {
     std::string name = "constant";  ///< constant | linear | cosine | wsd | step
     int64_t warmup_steps = 0;
-    double min_lr_ratio = 0.0;      ///< lr at the end = lr * min_lr_ratio
+    double min_lr_ratio = 0.0;           ///< lr at the end = lr * min_lr_ratio
     std::optional<int64_t> decay_steps;  ///< wsd: length of the decay; default 10 % of max_steps
     std::optional<int64_t> step_size;    ///< step
     double gamma = 0.1;                  ///< step
@@ -141,18 +144,18 @@ struct Recipe {
     std::optional<double> gradient_clip_val;
     std::string gradient_clip_algorithm = "norm";  ///< norm | value
     int64_t log_every_n_steps = 1;
-    std::optional<int64_t> val_check_interval;     ///< in steps; default: at the end of each epoch, and at the end
-    std::optional<int64_t> limit_val_batches;      ///< global batches of validation; default all
-    std::string on_nonfinite = "stop";             ///< stop | skip
+    std::optional<int64_t> val_check_interval;  ///< in steps; default: at the end of each epoch, and at the end
+    std::optional<int64_t> limit_val_batches;   ///< global batches of validation; default all
+    std::string on_nonfinite = "stop";          ///< stop | skip
     int64_t max_restarts = 0;
-    std::chrono::seconds grace_time{30};           ///< from Ctrl-C or SIGTERM to the kill
-    std::chrono::seconds timeout{1800};            ///< collectives
+    std::chrono::seconds grace_time{30};  ///< from Ctrl-C or SIGTERM to the kill
+    std::chrono::seconds timeout{1800};   ///< collectives
   } train;
 
   struct Checkpoint {
     std::optional<int64_t> every_n_steps;
     std::optional<std::chrono::seconds> every;
-    int64_t keep_last = 2;          ///< 0 = all
+    int64_t keep_last = 2;  ///< 0 = all
     int64_t save_top_k = 0;
     std::string monitor = "val_loss";
     bool save_at_end = true;
@@ -160,16 +163,17 @@ struct Recipe {
   } checkpoint;
 
   struct ActivationCheckpointing {
-    std::string mode = "none";       ///< none | all | every | named
-    int64_t every = 1;               ///< every: each k-th block
-    std::vector<std::string> blocks; ///< named: globs over block names
+    std::string mode = "none";        ///< none | all | every | named
+    int64_t every = 1;                ///< every: each k-th block
+    std::vector<std::string> blocks;  ///< named: globs over block names
   } activation_checkpointing;
 
-  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([selection], [hooks], [sweep]).
+  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([selection], [hooks],
+  /// [sweep]).
 
   // ---- where it came from
-  std::string file;                        ///< the recipe file, as given
-  std::map<std::string, Origin> origins;   ///< dotted key -> origin; keys at their default are absent
+  std::string file;                       ///< the recipe file, as given
+  std::map<std::string, Origin> origins;  ///< dotted key -> origin; keys at their default are absent
   /// The origin of a dotted key; `default_value` when absent.
   Origin origin(const std::string& key) const;
 };

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -21,7 +20,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t line_bytes_max = 1 << 20;
 constexpr size_t quoted_bytes_max = 200;
 
 int event_fd_from_environment() {
@@ -29,18 +27,6 @@ int event_fd_from_environment() {
   int fd = text ? std::atoi(text) : -1;
   if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // a child of the worker must not keep the pipe open
   return fd;
-}
-
-json encode(const json& value) {
-  if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
-  double number = value.get<double>();
-  return {{"nonfinite", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
-}
-
-json decode(const json& value) {
-  if (!value.is_object() || value.size() != 1 || !value.contains("nonfinite") || !value["nonfinite"].is_string())
-    return value;
-  return std::strtod(value["nonfinite"].get_ref<const std::string&>().c_str(), nullptr);
 }
 
 }  // namespace
@@ -111,11 +97,10 @@ EventSink::~EventSink() {
 
 void EventSink::emit(const std::string& kind, json fields) {
   if (impl_->fd < 0) return;
-  for (auto& field : fields) field = encode(field);
   fields["event"] = kind;
   fields["rank"] = impl_->rank;
   fields["time"] = wall_seconds();
-  std::string line = fields.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  std::string line = to_line(std::move(fields));
   {
     std::lock_guard lock(impl_->mutex);
     if (impl_->gone) return;
@@ -135,10 +120,8 @@ bool EventSink::supervisor_gone() const {
 }
 
 json EventReader::parse(std::string_view line) const {
-  json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (event.is_object() && event.contains("event") && event["event"].is_string()) {
-    for (auto& field : event) field = decode(field);
-  } else {
+  json event = from_line(line).value_or(json());
+  if (!event.contains("event") || !event["event"].is_string()) {
     std::string quoted(line.substr(0, quoted_bytes_max));
     if (line.size() > quoted_bytes_max) quoted += "...";
     event = {{"event", "note"}, {"message", "not an event: " + quoted}};
@@ -150,26 +133,13 @@ json EventReader::parse(std::string_view line) const {
 
 std::vector<json> EventReader::feed(std::string_view bytes) {
   std::vector<json> events;
-  while (true) {
-    size_t end = bytes.find('\n');
-    partial_ += bytes.substr(0, end);
-    bool too_long = partial_.size() > line_bytes_max;
-    if (end != std::string_view::npos || too_long) {
-      if (!skipping_ && !partial_.empty()) events.push_back(parse(partial_));
-      partial_.clear();
-      skipping_ = end == std::string_view::npos;
-    }
-    if (end == std::string_view::npos) return events;
-    bytes.remove_prefix(end + 1);
-  }
+  for (const std::string& line : lines_.feed(bytes)) events.push_back(parse(line));
+  return events;
 }
 
 std::vector<json> EventReader::finish() {
-  std::vector<json> events;
-  if (!skipping_ && !partial_.empty()) events.push_back(parse(partial_));
-  partial_.clear();
-  skipping_ = false;
-  return events;
+  std::string rest = lines_.finish();
+  return rest.empty() ? std::vector<json>() : std::vector<json>{parse(rest)};
 }
 
 }  // namespace runner

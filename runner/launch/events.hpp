@@ -14,15 +14,15 @@
 // failed.kind is error, usage, environment, nonfinite, oom, collective (noticed that a peer has gone) or crash.
 // time_to_first_step_s counts from the worker's start.
 //
-// JSON has no NaN or infinity: a field that is one travels as {"nonfinite": "nan" | "inf" | "-inf"}. EventSink writes
-// and EventReader undoes that, so both sides see plain doubles. Text that is not UTF-8 arrives with U+FFFD in its
-// place.
+// How numbers that are not finite and text that is not UTF-8 travel: lines.hpp.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "runner/launch/lines.hpp"
 
 namespace runner {
 
@@ -50,7 +50,7 @@ class EventSink {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The supervisor's end: bytes in, events out. Keeps a partial line until its end comes. Whatever is not an event (not
+/// The supervisor's end: bytes in, events out. Whatever is not an event (not
 /// JSON, no "event", longer than a line may be) becomes a note that quotes it. The rank is the pipe's, whatever the
 /// line says.
 class EventReader {
@@ -63,8 +63,7 @@ class EventReader {
  private:
   nlohmann::json parse(std::string_view line) const;
   int rank_;
-  std::string partial_;
-  bool skipping_ = false;  ///< inside a line that was too long
+  LineReader lines_;
 };
 
 }  // namespace runner

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <fstream>
 
 namespace runner {
 
@@ -41,21 +40,19 @@ const Failure* first_cause(const std::vector<Failure>& failures) {
   return first == failures.end() ? nullptr : &*first;
 }
 
-std::string describe_exit(int rank, const WorkerExit& exit, bool oom_suspected) {
-  if (exit.signal == 0) return fmt::format("rank {} exited with code {}", rank, exit.code);
-  const char* name = ::sigabbrev_np(exit.signal);
-  return fmt::format("rank {} was killed by signal {} ({}{})", rank, exit.signal,
-                     name ? fmt::format("SIG{}", name) : "unnamed",
-                     exit.signal == SIGKILL && oom_suspected ? "; out of memory killer?" : "");
-}
-
-std::optional<long> oom_kill_count() {
-  std::ifstream file("/proc/vmstat");
-  std::string name;
-  long value = 0;
-  while (file >> name >> value)
-    if (name == "oom_kill") return value;
-  return std::nullopt;
+std::string describe_exit(int rank, const WorkerExit& exit, const std::string& log_file) {
+  if (!exit.gone_with.empty())
+    return fmt::format("rank {} is lost: its supervisor on {} has gone, or that host cannot be reached", rank,
+                       exit.gone_with);
+  std::string what = fmt::format("rank {} exited with code {}", rank, exit.code);
+  if (exit.signal != 0) {
+    const char* name = ::sigabbrev_np(exit.signal);
+    what = fmt::format("rank {} was killed by signal {} ({}{})", rank, exit.signal,
+                       name ? fmt::format("SIG{}", name) : "unnamed",
+                       exit.signal == SIGKILL && exit.oom_suspected ? "; out of memory killer?" : "");
+  }
+  return what + (exit.log_tail.empty() ? fmt::format("; it wrote nothing to {}", log_file)
+                                       : fmt::format("; the end of {}:\n{}", log_file, exit.log_tail));
 }
 
 }  // namespace runner

@@ -1,12 +1,11 @@
 // Which of several failures came first: one rank dies, its peers notice, and only the first is what a person must know.
 #pragma once
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "runner/base/error.hpp"
-#include "runner/launch/worker_process.hpp"
+#include "runner/launch/worker.hpp"
 
 namespace runner {
 
@@ -28,12 +27,7 @@ Failure failure_from_event(const nlohmann::json& event);
 /// The earliest that is no consequence; else the earliest. nullptr if there is none.
 const Failure* first_cause(const std::vector<Failure>& failures);
 
-/// "rank 1 was killed by signal 11 (SIGSEGV)", "rank 0 exited with code 7". `oom_suspected` adds the likely reason to a
-/// SIGKILL.
-std::string describe_exit(int rank, const WorkerExit& exit, bool oom_suspected);
-
-/// How often the kernel's out-of-memory killer struck on this machine (/proc/vmstat); nullopt where that is not to be
-/// read.
-std::optional<long> oom_kill_count();
+/// "rank 1 was killed by signal 11 (SIGSEGV)", "rank 0 exited with code 7", with the end of `log_file`.
+std::string describe_exit(int rank, const WorkerExit& exit, const std::string& log_file);
 
 }  // namespace runner

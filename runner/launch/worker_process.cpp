@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
@@ -23,6 +24,17 @@ namespace {
 constexpr size_t tail_lines = 10;
 constexpr off_t tail_bytes = 4096;
 
+/// How often the kernel's out-of-memory killer struck on this machine (/proc/vmstat); nullopt where that is not to be
+/// read.
+std::optional<long> oom_kill_count() {
+  std::ifstream file("/proc/vmstat");
+  std::string name;
+  long value = 0;
+  while (file >> name >> value)
+    if (name == "oom_kill") return value;
+  return std::nullopt;
+}
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
   for (auto& text : texts) result.push_back(text.data());
@@ -30,14 +42,15 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-/// Ours with `added` on top, without the descriptors that a supervisor above us may have left.
+/// Ours with `added` on top, without what a supervisor above us told its own worker.
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
   std::map<std::string, std::string> merged = added;
   for (char** entry = environ; *entry; ++entry) {
     std::string_view text(*entry);
     std::string name(text.substr(0, text.find('=')));
-    bool passed_descriptor = name == "RUNNER_EVENT_FD" || name == "RUNNER_LISTEN_FD" || name == "RUNNER_SHM_FD";
-    if (name.size() < text.size() && !passed_descriptor) merged.emplace(name, text.substr(name.size() + 1));
+    bool left_over = name == "RUNNER_EVENT_FD" || name == "RUNNER_LISTEN_FD" || name == "RUNNER_SHM_FD" ||
+                     name == "RUNNER_NODE_ADDRESS" || name == "RUNNER_CUDA_INDEX";
+    if (name.size() < text.size() && !left_over) merged.emplace(name, text.substr(name.size() + 1));
   }
   std::vector<std::string> result;
   for (const auto& [name, value] : merged) result.push_back(name + "=" + value);
@@ -69,6 +82,7 @@ WorkerProcess::WorkerProcess(const WorkerCommand& command)
   Descriptor log(::open(log_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!log.is_open()) throw environment_error("cannot write {}: {}", log_file_, std::strerror(errno));
   log_begin_ = ::lseek(log.get(), 0, SEEK_END);
+  oom_kills_before_ = oom_kill_count();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw environment_error("cannot make a pipe: {}", std::strerror(errno));
   events_ = Descriptor(ends[0]);
@@ -147,13 +161,18 @@ std::optional<WorkerExit> WorkerProcess::poll_exit() {
   send_group(SIGKILL);  // while the zombie still holds the group's number
   ::waitpid(pid_, nullptr, 0);
   running_ = false;
-  return info.si_code == CLD_EXITED ? WorkerExit{info.si_status, 0} : WorkerExit{0, info.si_status};
+  WorkerExit exit;
+  (info.si_code == CLD_EXITED ? exit.code : exit.signal) = info.si_status;
+  auto oom_kills = oom_kill_count();
+  exit.oom_suspected = !oom_kills || !oom_kills_before_ || *oom_kills > *oom_kills_before_;
+  exit.log_tail = log_tail();
+  return exit;
 }
 
-void WorkerProcess::send(int signal) const {
+void WorkerProcess::send(int signal) {
   if (running_) ::kill(pid_, signal);
 }
-void WorkerProcess::send_group(int signal) const {
+void WorkerProcess::send_group(int signal) {
   if (running_) ::kill(-pid_, signal);
 }
 

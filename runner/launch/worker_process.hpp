@@ -10,16 +10,11 @@
 
 #include "runner/launch/descriptor.hpp"
 #include "runner/launch/events.hpp"
+#include "runner/launch/worker.hpp"
 
 namespace runner {
 
-/// How a worker ended.
-struct WorkerExit {
-  int code = 0;    ///< when signal is 0
-  int signal = 0;  ///< that killed it
-};
-
-/// What start() needs.
+/// What a worker process starts from.
 struct WorkerCommand {
   int rank = 0;
   std::string program;
@@ -33,29 +28,27 @@ struct WorkerCommand {
 /// (PR_SET_PDEATHSIG), which is how no worker survives a kill -9 of the supervisor.
 /// The child leads a process group of its own. A Ctrl-C on the terminal therefore reaches the supervisor only, and a
 /// kill takes the child's own children too.
-class WorkerProcess {
+class WorkerProcess final : public Worker {
  public:
   /// Throws Error(environment) if the program or its log cannot be opened.
   explicit WorkerProcess(const WorkerCommand& command);
-  ~WorkerProcess();  ///< kills and reaps
+  ~WorkerProcess() override;  ///< kills and reaps
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  int rank() const { return rank_; }
-  bool running() const { return running_; }
-  int event_fd() const { return events_.get(); }  ///< -1 once its end was read
-  /// What is in the pipe now, a mebibyte at most: a flood must not keep us from signals.
-  std::vector<nlohmann::json> read_events();
-  /// Its end, once: kills what is left of its process group, then reaps it.
-  std::optional<WorkerExit> poll_exit();
-  void send(int signal) const;        ///< to the worker
-  void send_group(int signal) const;  ///< to it and its children
-  /// The last lines that it wrote to its log, "" if none.
-  std::string log_tail() const;
-  const std::string& log_file() const { return log_file_; }
+  int rank() const override { return rank_; }
+  bool running() const override { return running_; }
+  int event_fd() const override { return events_.get(); }  ///< -1 once its end was read
+  std::vector<nlohmann::json> read_events() override;
+  /// Kills what is left of its process group, then reaps it.
+  std::optional<WorkerExit> poll_exit() override;
+  void send(int signal) override;
+  void send_group(int signal) override;
+  const std::string& log_file() const override { return log_file_; }
 
  private:
   pid_t spawn(const WorkerCommand& command, int event_write_end, int log);
+  std::string log_tail() const;
 
   int rank_;
   pid_t pid_ = -1;
@@ -64,6 +57,7 @@ class WorkerProcess {
   EventReader reader_;
   std::string log_file_;
   off_t log_begin_ = 0;  ///< earlier attempts wrote what is before
+  std::optional<long> oom_kills_before_;
 };
 
 }  // namespace runner

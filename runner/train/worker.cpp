@@ -1,7 +1,7 @@
 #include "runner/train/worker.hpp"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include "runner/base/clock.hpp"
 #include "runner/checkpoint/hf.hpp"
@@ -23,8 +23,8 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 
-/// SIGTERM asks for a checkpoint at the next step boundary. Ctrl-C reaches the whole terminal group; the supervisor passes on what
-/// it means, so the worker ignores it.
+/// SIGTERM asks for a checkpoint at the next step boundary. Ctrl-C reaches the whole terminal group; the supervisor
+/// passes on what it means, so the worker ignores it.
 void install_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { stop_requested.store(true); };
@@ -39,7 +39,8 @@ using PeakMemory = std::function<int64_t()>;
 /// Readies this process for its device. On CUDA this must come before anything asks LibTorch about CUDA.
 PeakMemory prepare_device(const Recipe& recipe, const WorldOptions& world) {
   if (recipe.devices.accelerator == "cuda")
-    return [module = &use_cuda(world.cuda_index), device = world.cuda_index] { return module->peak_memory_bytes(device); };
+    return
+        [module = &use_cuda(world.cuda_index), device = world.cuda_index] { return module->peak_memory_bytes(device); };
   tune_malloc();
   install_counting_allocator();
   return [] { return process_account().peak(); };
@@ -57,11 +58,8 @@ WorldOptions world_options(const Recipe& recipe) {
   WorldOptions options = world_options_from_environment();
   options.backend = recipe.devices.process_group_backend.value_or("");
   options.accelerator = recipe.devices.accelerator;
-  if (recipe.devices.devices.kind == DeviceRequest::Kind::indices)
-    options.cuda_index = recipe.devices.devices.indices.at(static_cast<size_t>(options.local_rank));
-  else
-    options.cuda_index = options.local_rank;
-  options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(recipe.train.timeout);
+  options.timeout = recipe.train.timeout;
+  options.rendezvous_timeout = recipe.devices.rendezvous_timeout;
   return options;
 }
 
@@ -78,7 +76,8 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   config.nesterov = optimizer.nesterov;
   config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
   for (const auto& group : optimizer.groups)
-    config.groups.push_back({group.pattern, group.lr ? std::optional(*group.lr / optimizer.lr) : std::nullopt, group.weight_decay});
+    config.groups.push_back(
+        {group.pattern, group.lr ? std::optional(*group.lr / optimizer.lr) : std::nullopt, group.weight_decay});
   return config;
 }
 
@@ -102,14 +101,15 @@ struct OutOfMemory {
     try {
       work();
     } catch (const c10::OutOfMemoryError& error) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, first_line(error.what_without_backtrace()), "\n", memory_advice(entry, job));
+      TORCH_CHECK_WITH(OutOfMemoryError, false, first_line(error.what_without_backtrace()), "\n",
+                       memory_advice(entry, job));
     }
   }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 };
 
-ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events, const PeakMemory& peak_memory,
-               double started) {
+ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events,
+               const PeakMemory& peak_memory, double started) {
   int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
   auto training = open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
@@ -119,15 +119,15 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   bool by_norm = clip.gradient_clip_algorithm == "norm";
   Job job = make_job(recipe, model->spec, topology_of(recipe, world_options(recipe)));
   auto strategy = make_strategy(recipe.strategy.name,
-                                {world, *model, job, optimizer_config(recipe.optimizer), parameter_source(recipe, model->spec),
-                                 by_norm ? clip.gradient_clip_val : std::nullopt, by_norm ? std::nullopt : clip.gradient_clip_val,
-                                 clip.on_nonfinite == "skip"});
+                                {world, *model, job, optimizer_config(recipe.optimizer),
+                                 parameter_source(recipe, model->spec), by_norm ? clip.gradient_clip_val : std::nullopt,
+                                 by_norm ? std::nullopt : clip.gradient_clip_val, clip.on_nonfinite == "skip"});
   OutOfMemory out_of_memory{job, *find_strategy(recipe.strategy.name)->entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
   events.emit("ready", {{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}});
 
-  Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started, &stop_requested,
-                   peak_memory});
+  Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started,
+                   &stop_requested, peak_memory});
   if (!options.resume_from.empty()) trainer.resume(Checkpoint(options.resume_from));
   TrainerResult result;
   out_of_memory.during([&] { result = trainer.run(); });
@@ -163,7 +163,9 @@ ExitCode run_worker(const WorkerOptions& options) {
     world = make_world(options_of_world);
     return train(options, recipe, world, events, peak_memory, started);
   } catch (const Error& error) {
-    const char* kind = error.code() == ExitCode::usage ? "usage" : error.code() == ExitCode::environment ? "environment" : "error";
+    const char* kind = error.code() == ExitCode::usage         ? "usage"
+                       : error.code() == ExitCode::environment ? "environment"
+                                                               : "error";
     return failed(kind, error.what(), error.code());
   } catch (const c10::OutOfMemoryError& error) {
     return failed("oom", error.what_without_backtrace(), ExitCode::run_failed);

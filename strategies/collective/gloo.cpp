@@ -1,20 +1,20 @@
 #include "strategies/collective/gloo.hpp"
 
+#include <gloo/common/error.h>
+
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace runner {
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, bool one_host,
-                                            std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                            const std::string& address, std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface && *interface)
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
-  else if (one_host)
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  else
-    options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+  using Gloo = c10d::ProcessGroupGloo;
+  options->devices.push_back(
+      interface && *interface ? Gloo::createDeviceForInterface(interface)
+                              : Gloo::createDeviceForHostname(address.empty() ? "127.0.0.1" : address));
   options->threads = 2;
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
 }

@@ -57,20 +57,21 @@ StorePtr meet(const WorldOptions& options) {
     auto key = [](int rank) { return fmt::format("joined/{}", rank); };
     store->set(key(options.rank), std::vector<uint8_t>{1});
     double begun = steady_seconds(), limit = static_cast<double>(options.rendezvous_timeout.count()) / 1000;
-    std::vector<std::string> missing;
+    std::vector<int> missing;
     do {
       missing.clear();
       for (int rank = 0; rank < options.size; ++rank)
-        if (!store->check({key(rank)})) missing.push_back(std::to_string(rank));
+        if (!store->check({key(rank)})) missing.push_back(rank);
       if (missing.empty()) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     } while (steady_seconds() - begun < limit);
     if (!missing.empty())
-      throw environment_error("rendezvous at {}:{}: rank{} {} of {} did not come within {}", options.master_addr, options.master_port,
-                              missing.size() == 1 ? "" : "s", join(missing, ", "), options.size, format_duration(limit));
+      throw environment_error("rendezvous at {}:{}: {} did not come within {}", options.master_addr,
+                              options.master_port, name_ranks(missing, options.size, options.local_size),
+                              format_duration(limit));
   } catch (const c10::Error& error) {
-    throw environment_error("rank {} cannot meet the others at {}:{}: {}", options.rank, options.master_addr, options.master_port,
-                            error.what_without_backtrace());
+    throw environment_error("rank {} cannot meet the others at {}:{}: {}", options.rank, options.master_addr,
+                            options.master_port, error.what_without_backtrace());
   }
   store->setTimeout(options.timeout);
   return store;
@@ -79,14 +80,21 @@ StorePtr meet(const WorldOptions& options) {
 std::string choose_backend(const WorldOptions& options) {
   bool one_host = options.local_size == options.size;
   std::string backend = options.backend;
-  if (backend.empty()) backend = options.accelerator == "cuda" ? "nccl" : one_host && options.shm_fd >= 0 ? "shm" : "gloo";
-  if (backend == "mpi") throw usage_error("process_group_backend \"mpi\" is not in LibTorch's wheel; take \"gloo\" (CPU) or \"nccl\" (CUDA)");
+  if (backend.empty())
+    backend = options.accelerator == "cuda" ? "nccl" : one_host && options.shm_fd >= 0 ? "shm" : "gloo";
+  if (backend == "mpi")
+    throw usage_error(
+        "process_group_backend \"mpi\" is not in LibTorch's wheel; take \"gloo\" (CPU) or \"nccl\" (CUDA)");
   if (backend != "shm" && backend != "gloo" && backend != "nccl")
     throw usage_error("unknown process_group_backend \"{}\"; it may be shm, gloo or nccl", backend);
-  if (backend == "nccl" && options.accelerator != "cuda") throw usage_error("process_group_backend \"nccl\" needs CUDA devices; take \"shm\" or \"gloo\"");
-  if (backend == "shm" && options.accelerator == "cuda") throw usage_error("process_group_backend \"shm\" is for CPU ranks; take \"nccl\" or \"gloo\"");
-  if (backend == "shm" && !one_host) throw usage_error("process_group_backend \"shm\" joins the ranks of one host only; take \"gloo\"");
-  if (backend == "nccl" && !nccl_maker()) throw environment_error("this build has no CUDA module, so there is no NCCL; take \"gloo\"");
+  if (backend == "nccl" && options.accelerator != "cuda")
+    throw usage_error("process_group_backend \"nccl\" needs CUDA devices; take \"shm\" or \"gloo\"");
+  if (backend == "shm" && options.accelerator == "cuda")
+    throw usage_error("process_group_backend \"shm\" is for CPU ranks; take \"nccl\" or \"gloo\"");
+  if (backend == "shm" && !one_host)
+    throw usage_error("process_group_backend \"shm\" joins the ranks of one host only; take \"gloo\"");
+  if (backend == "nccl" && !nccl_maker())
+    throw environment_error("this build has no CUDA module, so there is no NCCL; take \"gloo\"");
   return backend;
 }
 
@@ -131,7 +139,7 @@ class GroupMaker {
       return c10::make_intrusive<ShmBackend>(
           std::make_unique<SegmentGroup>(segment_, area, rank, ranks, options_.timeout));
     if (backend == "nccl") return nccl_maker()(store, rank, size, options_.timeout);
-    return make_gloo(store, rank, size, options_.local_size == options_.size, options_.timeout);
+    return make_gloo(store, rank, size, options_.node_address, options_.timeout);
   }
 
   ProcessGroup group(int index, const std::string& name, const BackendPtr& inner, const std::string& backend,
@@ -190,6 +198,8 @@ WorldOptions world_options_from_environment() {
   options.master_port = variable("MASTER_PORT", 0);
   options.listen_fd = variable("RUNNER_LISTEN_FD", -1);
   options.shm_fd = variable("RUNNER_SHM_FD", -1);
+  options.cuda_index = variable("RUNNER_CUDA_INDEX", options.local_rank);
+  if (const char* address = std::getenv("RUNNER_NODE_ADDRESS")) options.node_address = address;
   return options;
 }
 

@@ -47,20 +47,21 @@ struct WorldOptions {
   int cuda_index = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  int listen_fd = -1;  ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
-  int shm_fd = -1;     ///< memfd shared by the ranks of this host
+  int listen_fd = -1;        ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
+  int shm_fd = -1;           ///< memfd shared by the ranks of this host
+  std::string node_address;  ///< by which the other hosts reach this one; empty: all ranks are on this host
   /// Told, on another thread, that ranks wait in different collectives and which; must end the process.
   std::function<void(const std::string& verdict)> on_diverged;
   std::chrono::milliseconds divergence_patience{3000};  ///< without a new call, before the others are asked
   std::chrono::milliseconds timeout{1800'000};
-  std::chrono::milliseconds rendezvous_timeout{60'000};
+  std::chrono::milliseconds rendezvous_timeout{300'000};
 };
 /// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD,
-/// RUNNER_SHM_FD.
+/// RUNNER_SHM_FD, RUNNER_NODE_ADDRESS, RUNNER_CUDA_INDEX (else the local rank).
 WorldOptions world_options_from_environment();
 
-/// Meets the other ranks (with a deadline whose error names the ranks that did not come) and makes the groups.
-/// Throws Error(environment).
+/// Meets the other ranks (with a deadline whose error names the ranks and nodes that did not come) and makes the
+/// groups. Throws Error(environment).
 World make_world(const WorldOptions& options);
 
 }  // namespace runner

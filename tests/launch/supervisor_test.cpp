@@ -128,10 +128,19 @@ TEST_CASE("the earliest failure wins, and a consequence never beats a cause") {
 }
 
 TEST_CASE("signals are named, and the out-of-memory killer is suspected only with reason") {
-  CHECK(describe_exit(1, {0, SIGKILL}, true) == "rank 1 was killed by signal 9 (SIGKILL; out of memory killer?)");
-  CHECK(describe_exit(1, {0, SIGKILL}, false) == "rank 1 was killed by signal 9 (SIGKILL)");
-  CHECK(describe_exit(0, {0, SIGABRT}, true) == "rank 0 was killed by signal 6 (SIGABRT)");
-  CHECK(describe_exit(2, {5, 0}, true) == "rank 2 exited with code 5");
+  auto said = [](int code, int signal, bool oom_suspected) {
+    WorkerExit exit;
+    exit.code = code;
+    exit.signal = signal;
+    exit.oom_suspected = oom_suspected;
+    exit.log_tail = "end";
+    return describe_exit(1, exit, "LOG");
+  };
+  const std::string tail = "; the end of LOG:\nend";
+  CHECK(said(0, SIGKILL, true) == "rank 1 was killed by signal 9 (SIGKILL; out of memory killer?)" + tail);
+  CHECK(said(0, SIGKILL, false) == "rank 1 was killed by signal 9 (SIGKILL)" + tail);
+  CHECK(said(0, SIGABRT, true) == "rank 1 was killed by signal 6 (SIGABRT)" + tail);
+  CHECK(said(5, 0, true) == "rank 1 exited with code 5" + tail);
 }
 
 TEST_CASE("a rank that ignores SIGTERM is killed when another fails") {
@@ -158,6 +167,7 @@ TEST_CASE("garbage on the pipe becomes notes and harms nothing") {
 TEST_CASE("every rank sees its place") {
   Run run(2, {"*=environment"});
   run.group.environment = {{"OMP_NUM_THREADS", "3"}, {"RANK", "overridden"}};
+  run.group.cuda_indices = {4, 2};
   ::setenv("RUNNER_LISTEN_FD", "99", 1);  // left by a supervisor above us
   run.go();
   ::unsetenv("RUNNER_LISTEN_FD");
@@ -172,35 +182,12 @@ TEST_CASE("every rank sees its place") {
   CHECK(std::stoi(one["MASTER_PORT"].get<std::string>()) > 0);
   CHECK(one["MASTER_PORT"] == zero["MASTER_PORT"]);
   CHECK(one["OMP_NUM_THREADS"] == "3");
+  CHECK(zero["RUNNER_CUDA_INDEX"] == "4");
+  CHECK(one["RUNNER_CUDA_INDEX"] == "2");
   CHECK(zero.contains("RUNNER_LISTEN_FD"));
   CHECK_FALSE(one.contains("RUNNER_LISTEN_FD"));
   CHECK(zero["RUNNER_SHM_FD"] == one["RUNNER_SHM_FD"]);
-}
-
-TEST_CASE("a launched supervisor owns one rank of several") {
-  Run run(1, {"*=environment"});
-  Placement placement;
-  placement.cluster = "slurm";
-  placement.launched = true;
-  placement.rank = 5;
-  placement.world_size = 8;
-  placement.local_rank = 1;
-  placement.local_size = 4;
-  placement.node_rank = 1;
-  placement.num_nodes = 2;
-  placement.master_addr = "gpu07";
-  placement.master_port = 23456;
-  place(run.group, placement);
-  CHECK(run.go().status == "finished");
-  json seen = run.event("note", 5)["environment"];
-  CHECK(seen["RANK"] == "5");
-  CHECK(seen["LOCAL_RANK"] == "1");
-  CHECK(seen["WORLD_SIZE"] == "8");
-  CHECK(seen["LOCAL_WORLD_SIZE"] == "4");
-  CHECK(seen["NODE_RANK"] == "1");
-  CHECK(seen["MASTER_ADDR"] == "gpu07");
-  CHECK(seen["MASTER_PORT"] == "23456");
-  CHECK_FALSE(seen.contains("RUNNER_LISTEN_FD"));
+  CHECK_FALSE(zero.contains("RUNNER_NODE_ADDRESS"));
 }
 
 TEST_CASE("rank 0 answers on the socket that the supervisor made") {

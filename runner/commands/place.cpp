@@ -1,0 +1,91 @@
+// The recipe's wish against launcher and machine.
+#include "runner/commands/place.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/devices/devices.hpp"
+
+namespace runner {
+
+namespace {
+
+/// Whether a person asks for `key` now. A resumed run's file says what held then; the launcher may start another
+/// number.
+bool asked(const Recipe& recipe, const std::string& key, bool resuming) {
+  switch (recipe.origin(key).kind) {
+    case Origin::Kind::default_value:
+    case Origin::Kind::decided:
+      return false;
+    case Origin::Kind::file:
+      return !resuming;
+    default:
+      return true;
+  }
+}
+
+/// Under a launcher, what check_placement() is to hold it against; 0 = the recipe leaves the number to the launcher.
+int asked_devices(const Recipe& recipe, const DeviceChoice& choice, bool resuming) {
+  const DeviceRequest& request = recipe.devices.devices;
+  if (asked(recipe, "devices.devices", resuming) && request.kind != DeviceRequest::Kind::automatic)
+    return request.kind == DeviceRequest::Kind::count ? std::max(0, request.count) : choice.count;
+  bool by_processes = choice.accelerator == "cpu" && asked(recipe, "devices.cpu_processes", resuming);
+  return by_processes ? static_cast<int>(recipe.devices.cpu_processes) : 0;
+}
+
+/// A launcher shows each rank either all devices of the node or only its own.
+int launched_device(const Placement& placement, const std::vector<int>& visible) {
+  if (visible.size() == 1) return visible.front();
+  if (visible.size() < static_cast<size_t>(placement.local_size))
+    throw environment_error(
+        "{} started {} ranks on this node, but rank {} sees {} CUDA devices (CUDA_VISIBLE_DEVICES): start one rank for "
+        "each device",
+        placement.cluster, placement.local_size, placement.rank, visible.size());
+  return visible[static_cast<size_t>(placement.local_rank)];
+}
+
+DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const Placement& placement) {
+  Recipe::Devices wanted = recipe.devices;
+  bool count = wanted.devices.kind == DeviceRequest::Kind::count;
+  if (placement.launched && count)
+    wanted.devices = {};  // check_placement() counts the ranks; this one may see its own device only
+  return choose_devices(wanted, facts);
+}
+
+}  // namespace
+
+Place find_place(const Recipe& recipe, const LaunchOptions& options) {
+  Place place;
+  auto& placement = place.placement;
+  placement = find_placement(recipe.devices.cluster, process_environment());
+  Facts facts = read_facts();
+  DeviceChoice choice = choose_devices_here(recipe, facts, placement);
+  bool cuda = choice.accelerator == "cuda";
+  apply_node_options(placement, options.node, choice.count, static_cast<int>(recipe.devices.num_nodes));
+  bool resuming = !options.resume_run.empty();
+  check_placement(placement, asked_devices(recipe, choice, resuming),
+                  asked(recipe, "devices.num_nodes", resuming) ? static_cast<int>(recipe.devices.num_nodes) : 0);
+  if (placement.launched && cuda)
+    place.cuda_indices = {launched_device(placement, choice.cuda_indices)};
+  else
+    place.cuda_indices = choice.cuda_indices;
+
+  auto& topology = place.topology;
+  topology.cuda = topology.bf16 = cuda;
+  for (const auto& device : facts.cuda)
+    for (int index : choice.cuda_indices) topology.bf16 = topology.bf16 && (device.index != index || device.bf16());
+  if (choice.count == placement.local_size) topology.cuda_indices = choice.cuda_indices;
+  topology.devices_per_node = placement.local_size;
+  topology.num_nodes = placement.num_nodes;
+  topology.cores = facts.cores;
+  topology.device_reason =
+      placement.launched ? fmt::format("{} started {} here", placement.cluster, placement.local_size) : choice.reason;
+  if (place.several_supervisors() && recipe.devices.process_group_backend == "shm")
+    throw usage_error(
+        "devices.process_group_backend = \"shm\" joins the ranks of one supervisor, and this run has several ({}); "
+        "take \"gloo\"",
+        placement.launched ? placement.cluster + " starts one for each rank" : "one on each node");
+  return place;
+}
+
+}  // namespace runner

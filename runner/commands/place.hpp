@@ -1,0 +1,24 @@
+// Where this supervisor's ranks stand in the job, and on which devices.
+#pragma once
+#include <vector>
+
+#include "runner/commands/run.hpp"
+#include "runner/launch/cluster.hpp"
+#include "runner/selection/plan.hpp"
+
+namespace runner {
+
+struct Place {
+  Placement placement;
+  Topology topology;
+  std::vector<int> cuda_indices;  ///< of this supervisor's ranks; empty on CPU
+
+  int rank_count() const { return placement.launched ? 1 : placement.local_size; }
+  bool several_supervisors() const { return rank_count() < placement.world_size; }
+};
+
+/// From the launcher's variables or the command line, and this machine. Throws Error(usage or environment) where they
+/// contradict the recipe or one another.
+Place find_place(const Recipe& recipe, const LaunchOptions& options);
+
+}  // namespace runner

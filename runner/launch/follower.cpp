@@ -1,0 +1,217 @@
+// The following side of the protocol.
+#include "runner/launch/follower.hpp"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/launch/members.hpp"
+#include "runner/launch/stop_signals.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr double tick_seconds = 0.1;
+constexpr double attempt_seconds = 5;        ///< to connect, once
+constexpr double shared_folder_seconds = 2;  ///< network file systems may show a new file late
+
+void wait_readable(const std::vector<int>& fds, double seconds) {
+  std::vector<pollfd> watched;
+  for (int fd : fds)
+    if (fd >= 0) watched.push_back({fd, POLLIN, 0});
+  ::poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000) + 1);
+}
+
+Outcome outcome_from_json(const json& message) {
+  Outcome outcome;
+  outcome.code = static_cast<ExitCode>(message.at("code").get<int>());
+  message.at("status").get_to(outcome.status);
+  message.at("first_cause").get_to(outcome.first_cause);
+  return outcome;
+}
+
+/// Whether the leader, once connected, made us welcome before `until`; else `problem` says why not.
+bool welcomed(MessageSocket& leader, double until, std::string& problem) {
+  while (leader.is_open() && steady_seconds() < until) {
+    wait_readable({leader.fd()}, std::min(until - steady_seconds(), 1.0));
+    auto answer = leader.receive();
+    if (!answer) continue;
+    std::string said = answer->value("say", "");
+    if (said == "welcome") return true;
+    if (said == "end") {
+      Outcome outcome = outcome_from_json(*answer);
+      throw Error(outcome.code, outcome.first_cause);
+    }
+    problem = "something else answers there";
+    return false;
+  }
+  problem = leader.is_open() ? "no answer" : "the connection was closed without an answer";
+  return false;
+}
+
+class Following {
+ public:
+  Following(MessageSocket& leader, const Introduction& self, WorkerGroup group)
+      : leader_(leader), self_(self), group_(std::move(group)) {}
+  Outcome run();
+
+ private:
+  void obey(const json& message);
+  void start(const json& message);
+  void require_shared_folder(const std::string& proof) const;
+  void fail_start(const Error& error);
+  void handle_signals();
+  void suspend();
+  void report(Worker& worker);
+
+  MessageSocket& leader_;
+  const Introduction& self_;
+  WorkerGroup group_;
+  StopSignals signals_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::optional<Outcome> outcome_;
+};
+
+Outcome Following::run() {
+  while (!outcome_) {
+    if (!leader_.is_open())
+      throw run_error("{}: lost the supervisor of rank 0 ({}:{}): it was killed, or its host cannot be reached",
+                      describe(self_), self_.placement.master_addr, self_.placement.master_port);
+    std::vector<int> fds{signals_.fd(), leader_.fd()};
+    for (const auto& worker : workers_) fds.push_back(worker->event_fd());
+    wait_readable(fds, tick_seconds);
+    handle_signals();
+    for (auto& worker : workers_) report(*worker);
+    while (auto message = leader_.receive()) obey(*message);
+  }
+  return *outcome_;
+}
+
+void Following::obey(const json& message) {
+  std::string said = message.value("say", "");
+  if (said == "start") start(message);
+  if (said == "end") outcome_ = outcome_from_json(message);
+  if (said != "send") return;
+  for (auto& worker : workers_)
+    if (worker->rank() == message.at("rank"))
+      message.at("group") ? worker->send_group(message.at("signal")) : worker->send(message.at("signal"));
+}
+
+void Following::start(const json& message) {
+  workers_.clear();
+  message.at("arguments").get_to(group_.arguments);
+  message.at("environment").get_to(group_.environment);
+  message.at("log_dir").get_to(group_.log_dir);
+  Handout handout;
+  message.at("store_port").get_to(handout.master_port);
+  message.at("node_address").get_to(handout.node_address);
+  try {
+    require_shared_folder(message.at("proof"));
+    workers_ = start_workers(group_, handout);
+  } catch (const Error& error) {
+    fail_start(error);
+  }
+}
+
+void Following::require_shared_folder(const std::string& proof) const {
+  auto file = fs::path(group_.log_dir) / proof_file_name;
+  auto seen = [&] {
+    std::error_code ignored;
+    return fs::exists(file, ignored) && read_file(file) == proof;
+  };
+  for (double until = steady_seconds() + shared_folder_seconds; !seen();) {
+    if (steady_seconds() > until)
+      throw environment_error(
+          "host {} does not see {} as rank 0's host does, and checkpoints of all ranks go into one folder: put "
+          "RUNNER_HOME on a file system that all nodes share, at the same path",
+          self_.host, fs::path(group_.log_dir).parent_path().string());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+/// To the leader it looks like workers that failed at once.
+void Following::fail_start(const Error& error) {
+  const char* kind = error.code() == ExitCode::usage ? "usage" : "environment";
+  for (int rank = group_.first_rank; rank < group_.first_rank + group_.local_size; ++rank) {
+    leader_.send(
+        {{"event", "failed"}, {"rank", rank}, {"time", wall_seconds()}, {"kind", kind}, {"message", error.what()}});
+    leader_.send({{"say", "exit"},
+                  {"rank", rank},
+                  {"code", static_cast<int>(error.code())},
+                  {"signal", 0},
+                  {"oom_suspected", false},
+                  {"log_tail", ""}});
+  }
+}
+
+void Following::handle_signals() {
+  for (int signal : signals_.take()) {
+    if (signal == SIGTSTP)
+      suspend();
+    else
+      leader_.send({{"say", "signal"}, {"signal", signal == SIGHUP ? SIGTERM : signal}});
+  }
+}
+
+/// Ctrl-Z: the workers are in other process groups, so the terminal stopped nobody yet.
+void Following::suspend() {
+  for (auto& worker : workers_) worker->send_group(SIGSTOP);
+  ::raise(SIGSTOP);
+  for (auto& worker : workers_) worker->send_group(SIGCONT);
+}
+
+void Following::report(Worker& worker) {
+  auto pass_on = [&] {
+    for (const json& event : worker.read_events()) leader_.send(event);
+  };
+  pass_on();
+  auto exit = worker.poll_exit();
+  if (!exit) return;
+  pass_on();  // what it wrote between the last look and its end
+  leader_.send({{"say", "exit"},
+                {"rank", worker.rank()},
+                {"code", exit->code},
+                {"signal", exit->signal},
+                {"oom_suspected", exit->oom_suspected},
+                {"log_tail", exit->log_tail}});
+}
+
+}  // namespace
+
+MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadline) {
+  const Placement& place = self.placement;
+  double until = steady_seconds() + static_cast<double>(deadline.count());
+  std::string problem;
+  while (true) {
+    double left = until - steady_seconds();
+    if (left <= 0) break;
+    MessageSocket leader =
+        MessageSocket::connect(place.master_addr, place.master_port, std::min(left, attempt_seconds), problem);
+    if (leader.is_open()) {
+      json hello = to_json(self);
+      hello["say"] = "hello";
+      leader.send(hello);
+      if (welcomed(leader, until, problem)) return leader;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  throw environment_error(
+      "{}: the supervisor of rank 0 did not answer at {}:{} within {} ({}): start it there, or allow more time "
+      "(devices.rendezvous_timeout)",
+      describe(self), place.master_addr, place.master_port, write_duration(deadline), problem);
+}
+
+Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group) {
+  return Following(leader, self, std::move(group)).run();
+}
+
+}  // namespace runner

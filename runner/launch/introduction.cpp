@@ -1,0 +1,94 @@
+// Comparing two supervisors key by key.
+#include "runner/launch/introduction.hpp"
+
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+#include "runner/launch/variables.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t differences_max = 8;
+
+/// "train.max_steps is 40 there and 50 here", for every key of either.
+std::vector<std::string> differences(const json& here, const json& there) {
+  std::vector<std::string> found;
+  auto look = [&](const json& keys, bool both) {
+    for (const auto& [section, entries] : keys.items())
+      for (const auto& [key, value] : entries.items()) {
+        auto pointer = json::json_pointer() / section / key;
+        bool in_here = here.contains(pointer), in_there = there.contains(pointer);
+        if ((in_here && in_there) != both || (both && here[pointer] == there[pointer])) continue;
+        auto write = [&](const json& side, bool present) { return present ? side[pointer].dump() : "not set"; };
+        found.push_back(
+            fmt::format("{}.{} is {} there and {} here", section, key, write(there, in_there), write(here, in_here)));
+      }
+  };
+  look(here, true);
+  look(here, false);
+  look(there, false);
+  return found;
+}
+
+}  // namespace
+
+json to_json(const Introduction& introduction) {
+  const Placement& p = introduction.placement;
+  return {{"job", p.job_id},
+          {"launched", p.launched},
+          {"rank", p.rank},
+          {"world_size", p.world_size},
+          {"local_size", p.local_size},
+          {"node_rank", p.node_rank},
+          {"num_nodes", p.num_nodes},
+          {"host", introduction.host},
+          {"alike", introduction.alike}};
+}
+
+Introduction introduction_from_json(const json& json) {
+  Introduction introduction;
+  Placement& p = introduction.placement;
+  json.at("job").get_to(p.job_id);
+  json.at("launched").get_to(p.launched);
+  json.at("rank").get_to(p.rank);
+  json.at("world_size").get_to(p.world_size);
+  json.at("local_size").get_to(p.local_size);
+  json.at("node_rank").get_to(p.node_rank);
+  json.at("num_nodes").get_to(p.num_nodes);
+  json.at("host").get_to(introduction.host);
+  introduction.alike = json.at("alike");
+  return introduction;
+}
+
+std::string describe(const Introduction& introduction) {
+  return fmt::format("rank {} (node {}, host {})", introduction.first_rank(), introduction.placement.node_rank,
+                     introduction.host);
+}
+
+std::string misplacement(const Introduction& leader, const Introduction& other) {
+  const Placement &here = leader.placement, &there = other.placement;
+  if (here.num_nodes != there.num_nodes || here.local_size != there.local_size || here.world_size != there.world_size)
+    return fmt::format(
+        "{} belongs to {} x {}, rank 0 to {} x {}: every node needs the same number of ranks (devices.devices, or "
+        "devices.cpu_processes on CPU)",
+        describe(other), counted(there.num_nodes, "node"), counted(there.local_size, "rank"),
+        counted(here.num_nodes, "node"), counted(here.local_size, "rank"));
+  if (there.rank + other.rank_count() > there.world_size)
+    return fmt::format("{} is beyond the {} ranks of the run", describe(other), there.world_size);
+  return "";
+}
+
+std::string disagreement(const Introduction& leader, const Introduction& other) {
+  auto found = differences(leader.alike, other.alike);
+  if (found.empty()) return "";
+  size_t more = found.size() > differences_max ? found.size() - differences_max : 0;
+  found.resize(found.size() - more);
+  return fmt::format("{} was not started like rank 0: {}{}; every node needs the same command, recipe and version",
+                     describe(other), join(found, ", "), more ? fmt::format(", and {} more", more) : "");
+}
+
+}  // namespace runner

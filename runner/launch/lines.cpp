@@ -1,0 +1,65 @@
+// Encoding, decoding and cutting lines.
+#include "runner/launch/lines.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t line_bytes_max = 1 << 20;
+
+json encode(const json& value) {
+  if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
+  double number = value.get<double>();
+  return {{"nonfinite", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
+}
+
+json decode(const json& value) {
+  if (!value.is_object() || value.size() != 1 || !value.contains("nonfinite") || !value["nonfinite"].is_string())
+    return value;
+  return std::strtod(value["nonfinite"].get_ref<const std::string&>().c_str(), nullptr);
+}
+
+}  // namespace
+
+std::string to_line(json object) {
+  for (auto& field : object) field = encode(field);
+  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::optional<json> from_line(std::string_view line) {
+  json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return std::nullopt;
+  for (auto& field : object) field = decode(field);
+  return object;
+}
+
+std::vector<std::string> LineReader::feed(std::string_view bytes) {
+  std::vector<std::string> lines;
+  while (true) {
+    size_t end = bytes.find('\n');
+    partial_ += bytes.substr(0, end);
+    bool too_long = partial_.size() > line_bytes_max;
+    if (end != std::string_view::npos || too_long) {
+      if (!skipping_ && !partial_.empty()) lines.push_back(std::move(partial_));
+      partial_.clear();
+      skipping_ = end == std::string_view::npos;
+    }
+    if (end == std::string_view::npos) return lines;
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+std::string LineReader::finish() {
+  std::string rest = skipping_ ? "" : std::move(partial_);
+  partial_.clear();
+  skipping_ = false;
+  return rest;
+}
+
+}  // namespace runner

@@ -1,0 +1,148 @@
+// Sockets with deadlines: connecting, keepalive, bounded sends.
+#include "runner/launch/message_socket.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+namespace {
+
+template <typename Value>
+void set_option(int fd, int level, int option, Value value) {
+  ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+std::string write_address(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&v6))
+      ::inet_ntop(AF_INET, &v6.s6_addr[12], text, sizeof text);
+    else
+      ::inet_ntop(AF_INET6, &v6, text, sizeof text);
+  } else {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
+  }
+  return text;
+}
+
+/// 0, or the errno of why not. The socket blocks again afterwards.
+int connect_within(int fd, const addrinfo& target, double seconds) {
+  int flags = ::fcntl(fd, F_GETFL);
+  ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  int problem = ::connect(fd, target.ai_addr, target.ai_addrlen) == 0 ? 0 : errno;
+  if (problem == EINPROGRESS) {
+    pollfd writable{fd, POLLOUT, 0};
+    int ready = ::poll(&writable, 1, static_cast<int>(seconds * 1000));
+    socklen_t size = sizeof problem;
+    if (ready <= 0)
+      problem = ETIMEDOUT;
+    else
+      ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size);
+  }
+  ::fcntl(fd, F_SETFL, flags);
+  return problem;
+}
+
+}  // namespace
+
+MessageSocket::MessageSocket(Descriptor connection) : connection_(std::move(connection)) {
+  int fd = connection_.get();
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000u);
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_SNDTIMEO, timeval{10, 0});
+}
+
+MessageSocket MessageSocket::connect(const std::string& address, int port, double seconds, std::string& problem) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failed == EAI_NONAME) throw environment_error("there is no host \"{}\", where rank 0 is to be met", address);
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> targets(found, [](addrinfo* list) {
+    if (list) ::freeaddrinfo(list);
+  });
+  if (failed != 0) problem = ::gai_strerror(failed);
+  for (addrinfo* target = found; target; target = target->ai_next) {
+    Descriptor connection(::socket(target->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int refused = connection.is_open() ? connect_within(connection.get(), *target, seconds) : errno;
+    if (refused == 0) return MessageSocket(std::move(connection));
+    problem = std::strerror(refused);
+  }
+  return {};
+}
+
+void MessageSocket::send(const nlohmann::json& message) {
+  std::string line = to_line(message);
+  std::string_view rest = line;
+  while (connection_.is_open() && !rest.empty()) {
+    ssize_t n = ::send(fd(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (n >= 0) {
+      rest.remove_prefix(static_cast<size_t>(n));
+    } else if (errno != EINTR) {
+      ::shutdown(fd(), SHUT_WR);  // half a line may be out; what the peer said last can still be read
+      return;
+    }
+  }
+}
+
+void MessageSocket::close() {
+  connection_.close();
+  received_.clear();
+}
+
+std::optional<nlohmann::json> MessageSocket::receive() {
+  if (received_.empty()) read();
+  if (received_.empty()) return std::nullopt;
+  nlohmann::json message = std::move(received_.front());
+  received_.pop_front();
+  return message;
+}
+
+/// What is here now, a mebibyte at most.
+void MessageSocket::read() {
+  char buffer[65536];
+  for (int reads = 0; reads < 16 && connection_.is_open(); ++reads) {
+    ssize_t n = ::recv(fd(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) return connection_.close();
+    for (const std::string& line : lines_.feed({buffer, static_cast<size_t>(n)}))
+      if (auto message = from_line(line)) received_.push_back(std::move(*message));
+  }
+}
+
+std::string MessageSocket::peer_address() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getpeername(fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  return write_address(address);
+}
+
+std::string MessageSocket::own_address() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  return write_address(address);
+}
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+}  // namespace runner

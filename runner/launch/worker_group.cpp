@@ -1,0 +1,68 @@
+// Each rank's environment, log and descriptors.
+#include "runner/launch/worker_group.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "runner/base/text.hpp"
+#include "runner/launch/worker_process.hpp"
+
+namespace runner {
+
+namespace {
+
+std::map<std::string, std::string> rank_environment(const WorkerGroup& group, const Handout& handout, int local) {
+  std::map<std::string, std::string> variables = group.environment;
+  int local_world = group.local_world_size > 0 ? group.local_world_size : group.local_size;
+  variables["RANK"] = std::to_string(group.first_rank + local);
+  variables["LOCAL_RANK"] = std::to_string(group.local_rank_offset + local);
+  variables["WORLD_SIZE"] = std::to_string(group.world_size);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(local_world);
+  variables["NODE_RANK"] = std::to_string(group.node_rank);
+  variables["MASTER_ADDR"] = group.master_addr;
+  variables["MASTER_PORT"] = std::to_string(handout.master_port);
+  if (!group.cuda_indices.empty())
+    variables["RUNNER_CUDA_INDEX"] = std::to_string(group.cuda_indices.at(static_cast<size_t>(local)));
+  if (!handout.node_address.empty()) variables["RUNNER_NODE_ADDRESS"] = handout.node_address;
+  if (local == 0 && handout.listen_fd >= 0) variables["RUNNER_LISTEN_FD"] = std::to_string(handout.listen_fd);
+  if (handout.shm_fd >= 0) variables["RUNNER_SHM_FD"] = std::to_string(handout.shm_fd);
+  return variables;
+}
+
+}  // namespace
+
+void place(WorkerGroup& group, const Placement& placement) {
+  group.first_rank = placement.rank;
+  group.world_size = placement.world_size;
+  group.local_size = placement.launched ? 1 : placement.local_size;
+  group.local_rank_offset = placement.launched ? placement.local_rank : 0;
+  group.local_world_size = placement.local_size;
+  group.node_rank = placement.node_rank;
+  group.num_nodes = placement.num_nodes;
+  group.master_addr = placement.master_addr;
+  group.master_port = placement.master_port;
+}
+
+std::string log_file_of(const WorkerGroup& group, int rank) {
+  return (std::filesystem::path(group.log_dir) / fmt::format("rank-{}.log", rank)).string();
+}
+
+std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, const Handout& handout) {
+  std::filesystem::create_directories(group.log_dir);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int local = 0; local < group.local_size; ++local) {
+    WorkerCommand command;
+    command.rank = group.first_rank + local;
+    command.program = group.worker;
+    command.arguments = group.arguments;
+    command.environment = rank_environment(group, handout, local);
+    command.log_file = log_file_of(group, command.rank);
+    if (local == 0 && handout.listen_fd >= 0) command.inherited.push_back(handout.listen_fd);
+    if (handout.shm_fd >= 0) command.inherited.push_back(handout.shm_fd);
+    workers.push_back(std::make_unique<WorkerProcess>(command));
+  }
+  return workers;
+}
+
+}  // namespace runner

@@ -1,0 +1,440 @@
+// Several supervisors with fake workers: rank 0's in this process, the others in forked ones.
+#include "runner/launch/members.hpp"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <thread>
+
+#include "runner/base/files.hpp"
+#include "runner/launch/follower.hpp"
+#include "runner/launch/shared_resources.hpp"
+#include "runner/launch/supervisor.hpp"
+#include "temporary_folder.hpp"
+
+using namespace runner;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+int free_port() {
+  int port = 0;
+  listen_on("127.0.0.1", port);
+  return port;
+}
+
+/// `nodes` nodes of `local_size` ranks each, started by hand.
+Introduction introduction(int node, int nodes, int local_size, int port) {
+  Introduction self;
+  Placement& p = self.placement;
+  p.cluster = "local";
+  p.node_rank = node;
+  p.num_nodes = nodes;
+  p.local_size = local_size;
+  p.rank = node * local_size;
+  p.world_size = nodes * local_size;
+  p.master_port = port;
+  self.host = "host" + std::to_string(node);
+  self.alike = {{"model", {{"dim", 64}}}};
+  return self;
+}
+
+/// One rank of `world` on one node, as a launcher starts them.
+Introduction launched(int rank, int world, int port) {
+  Introduction self = introduction(0, 1, world, port);
+  self.placement.launched = true;
+  self.placement.rank = self.placement.local_rank = rank;
+  self.host = "host";
+  return self;
+}
+
+WorkerGroup group_of(const Introduction& self) {
+  WorkerGroup group;
+  group.worker = FAKE_WORKER;
+  place(group, self.placement);
+  return group;
+}
+
+struct Ended {
+  int code = -1;
+  std::string words;  ///< the outcome's first cause, or the error
+};
+
+/// A supervisor in a process of its own.
+class Follower {
+ public:
+  explicit Follower(const Introduction& self, std::chrono::seconds deadline = 20s) {
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    Ended ended;
+    try {
+      MessageSocket leader = join_leader(self, deadline);
+      Outcome outcome = follow(leader, self, group_of(self));
+      ended = {static_cast<int>(outcome.code), outcome.first_cause};
+    } catch (const Error& error) {
+      ended = {static_cast<int>(error.code()), error.what()};
+    }
+    std::ofstream(words_file()) << ended.words;
+    ::_exit(ended.code);
+  }
+  Follower(const Follower&) = delete;
+  ~Follower() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL), ::waitpid(pid_, nullptr, 0);
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+  Ended wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(words_file())};
+  }
+
+ private:
+  std::string words_file() const { return folder_.path / "words"; }
+  TemporaryFolder folder_;
+  pid_t pid_ = -1;
+};
+
+/// Rank 0's supervisor.
+struct Leader {
+  TemporaryFolder folder;
+  Introduction self;
+  WorkerGroup group;
+  SupervisorHooks hooks;
+  std::vector<json> events;
+
+  Leader(const Introduction& self, std::vector<std::string> behaviours) : self(self), group(group_of(self)) {
+    group.master_port = 0;
+    group.arguments = std::move(behaviours);
+    group.log_dir = (folder.path / "run" / "logs").string();
+    hooks.on_event = [this](const json& event) { events.push_back(event); };
+  }
+  Outcome go() {
+    Members members(self, 20s);
+    Outcome outcome = supervise(group, hooks, &members);
+    members.end(outcome);
+    return outcome;
+  }
+  std::vector<json> all(const std::string& kind) const {
+    std::vector<json> found;
+    for (const json& event : events)
+      if (event["event"] == kind) found.push_back(event);
+    return found;
+  }
+  json event(const std::string& kind, int rank) const {
+    for (const json& event : all(kind))
+      if (event["rank"] == rank) return event;
+    return {};
+  }
+  /// Sends `signal` to `whom` once every rank is ready.
+  void signal_when_ready(int signal, std::function<void(int)> send) {
+    hooks.on_tick = [this, signal, send, sent = false]() mutable {
+      if (sent || static_cast<int>(all("ready").size()) < self.placement.world_size) return;
+      sent = true;
+      send(signal);
+    };
+  }
+};
+
+/// "CODE: MESSAGE" of the Error that `action` throws.
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+bool alive(pid_t pid) { return ::kill(pid, 0) == 0; }
+
+bool becomes(const std::function<bool()>& condition) {
+  for (int i = 0; i < 5000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(2ms);
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("ranks of two nodes see their places, one store and the address of their node") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 2, port));
+  Leader leader(introduction(0, 2, 2, port), {"*=environment"});
+  leader.group.environment = {{"OMP_NUM_THREADS", "3"}};
+  CHECK(leader.go().status == "finished");
+  CHECK(follower.wait().code == 0);
+  json first = leader.event("note", 0)["environment"];
+  for (int rank = 0; rank < 4; ++rank) {
+    json seen = leader.event("note", rank)["environment"];
+    CHECK(seen["RANK"] == std::to_string(rank));
+    CHECK(seen["LOCAL_RANK"] == std::to_string(rank % 2));
+    CHECK(seen["WORLD_SIZE"] == "4");
+    CHECK(seen["LOCAL_WORLD_SIZE"] == "2");
+    CHECK(seen["NODE_RANK"] == std::to_string(rank / 2));
+    CHECK(seen["MASTER_ADDR"] == "127.0.0.1");
+    CHECK(seen["MASTER_PORT"] == first["MASTER_PORT"]);
+    CHECK(seen["RUNNER_NODE_ADDRESS"] == "127.0.0.1");
+    CHECK(seen["OMP_NUM_THREADS"] == "3");
+    CHECK(seen.contains("RUNNER_LISTEN_FD") == (rank == 0));
+    CHECK_FALSE(seen.contains("RUNNER_SHM_FD"));
+    CHECK(std::filesystem::exists(log_file_of(leader.group, rank)));
+  }
+  CHECK(first["MASTER_PORT"] != std::to_string(port));  // the supervisors' own
+  CHECK_FALSE(std::filesystem::exists(leader.folder.path / "run" / "logs" / proof_file_name));
+}
+
+TEST_CASE("ranks under a launcher have a supervisor each") {
+  int port = free_port();
+  Follower one(launched(1, 3, port)), two(launched(2, 3, port));
+  Leader leader(launched(0, 3, port), {"*=environment"});
+  CHECK(leader.go().status == "finished");
+  CHECK(one.wait().code == 0);
+  CHECK(two.wait().code == 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(leader.event("note", rank)["environment"]["LOCAL_RANK"] == std::to_string(rank));
+    CHECK(leader.event("note", rank)["environment"]["LOCAL_WORLD_SIZE"] == "3");
+  }
+}
+
+TEST_CASE("rank 0 is met from another supervisor's workers") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 2, port));
+  Leader leader(introduction(0, 2, 2, port), {"*=meet"});
+  CHECK(leader.go().status == "finished");
+  CHECK(leader.event("note", 0)["sum"] == 6);
+}
+
+TEST_CASE("how a rank of another supervisor ends decides for all") {
+  struct Row {
+    std::vector<std::string> behaviours;
+    ExitCode code;
+    std::string cause;  ///< its beginning
+  };
+  const std::vector<Row> table{
+      {{"1=signal:11", "*=wait"},
+       ExitCode::run_failed,
+       "rank 1 was killed by signal 11 (SIGSEGV); it wrote nothing to "},
+      {{"1=print-and-exit:7", "*=wait"}, ExitCode::run_failed, "rank 1 exited with code 7; the end of "},
+      {{"1=fail:usage:no such file", "*=wait"}, ExitCode::usage, "rank 1: no such file"},
+      {{"1=fail:environment:disk full", "*=ignore"}, ExitCode::environment, "rank 1: disk full"},
+      {{"0=fail:error:first", "1=ignore"}, ExitCode::run_failed, "rank 0: first"},
+      {{"*=print-and-exit:3"}, ExitCode::preempted, "the workers were asked to stop from outside"},
+  };
+  for (const Row& row : table) {
+    int port = free_port();
+    Follower follower(introduction(1, 2, 1, port));
+    Leader leader(introduction(0, 2, 1, port), row.behaviours);
+    Outcome outcome = leader.go();
+    INFO(row.behaviours.front() << " -> " << outcome.first_cause);
+    CHECK(outcome.code == row.code);
+    CHECK(outcome.first_cause.starts_with(row.cause));
+    Ended ended = follower.wait();
+    CHECK(ended.code == static_cast<int>(row.code));
+    CHECK(ended.words == outcome.first_cause);
+  }
+}
+
+TEST_CASE("a signal to one supervisor stops the ranks of all, and all exit alike") {
+  struct Row {
+    int signal;
+    bool to_follower;
+    ExitCode code;
+  };
+  for (const Row& row : {Row{SIGTERM, true, ExitCode::preempted}, Row{SIGINT, true, ExitCode::interrupted},
+                         Row{SIGTERM, false, ExitCode::preempted}, Row{SIGINT, false, ExitCode::interrupted}}) {
+    int port = free_port();
+    Follower follower(introduction(1, 2, 1, port));
+    Leader leader(introduction(0, 2, 1, port), {"*=wait"});
+    leader.signal_when_ready(row.signal,
+                             [&](int signal) { row.to_follower ? follower.send(signal) : (void)::raise(signal); });
+    CHECK(leader.go().code == row.code);
+    CHECK(leader.event("stopping", 0)["step"] == 7);  // asked, not killed
+    CHECK(leader.event("stopping", 1)["step"] == 7);
+    CHECK(follower.wait().code == static_cast<int>(row.code));
+  }
+}
+
+TEST_CASE("the group restarts on all nodes, with the new arguments") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 1, port));
+  Leader leader(introduction(0, 2, 1, port), {"1=signal:9", "*=wait"});
+  leader.group.max_restarts = 1;
+  leader.hooks.on_restart = [](WorkerGroup& group, int, const std::string&) { group.arguments = {"*=meet"}; };
+  Outcome outcome = leader.go();
+  CHECK(outcome.status == "finished");
+  CHECK(outcome.restarts == 1);
+  CHECK(leader.event("note", 0)["sum"] == 1);
+  CHECK(follower.wait().code == 0);
+}
+
+TEST_CASE("a supervisor that is killed takes its ranks with it, and there is no restart without it") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 1, port));
+  Leader leader(introduction(0, 2, 1, port), {"*=wait"});
+  leader.group.max_restarts = 3;
+  leader.signal_when_ready(SIGKILL, [&](int signal) { follower.send(signal); });
+  Outcome outcome = leader.go();
+  CHECK(outcome.code == ExitCode::run_failed);
+  CHECK(outcome.restarts == 0);
+  CHECK(outcome.first_cause == "rank 1 is lost: its supervisor on host1 has gone, or that host cannot be reached");
+  pid_t worker = leader.event("ready", 1)["pid"];
+  CHECK(becomes([&] { return !alive(worker); }));
+}
+
+TEST_CASE("a supervisor that hangs is given up after the kill") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 1, port));
+  Leader leader(introduction(0, 2, 1, port), {"*=wait"});
+  leader.group.grace_time = 1s;
+  leader.signal_when_ready(SIGTERM, [&](int signal) {
+    follower.send(SIGSTOP);
+    ::raise(signal);
+  });
+  CHECK(leader.go().first_cause == "rank 1 is lost: its supervisor on host1 has gone, or that host cannot be reached");
+}
+
+TEST_CASE("without rank 0's supervisor the others kill their ranks and say whom they lost") {
+  int port = free_port();
+  TemporaryFolder folder;
+  pid_t leader = ::fork();
+  if (leader == 0) {
+    Leader doomed(introduction(0, 2, 1, port), {"*=wait"});
+    doomed.hooks.on_tick = [&] {
+      if (doomed.all("ready").size() < 2) return;
+      std::ofstream(folder.path / "pid") << doomed.event("ready", 1)["pid"];
+      ::raise(SIGKILL);
+    };
+    doomed.go();
+  }
+  Follower follower(introduction(1, 2, 1, port));
+  ::waitpid(leader, nullptr, 0);
+  Ended ended = follower.wait();
+  CHECK(ended.code == 1);
+  CHECK(ended.words == "rank 1 (node 1, host host1): lost the supervisor of rank 0 (127.0.0.1:" + std::to_string(port) +
+                           "): it was killed, or its host cannot be reached");
+  CHECK_FALSE(alive(std::stoi(read_file(folder.path / "pid"))));
+}
+
+TEST_CASE("who does not come before the deadline is named, and those who came are told") {
+  int port = free_port();
+  const std::string meeting = "rendezvous at 127.0.0.1:" + std::to_string(port) + ": ";
+  CHECK(refusal([&] { Members(introduction(0, 3, 2, port), 1s); }) ==
+        "4: " + meeting +
+            "ranks 2-5 of 6 (nodes 1, 2) did not come within 1s: start the same command there with --node-rank 1 "
+            "--master-addr 127.0.0.1 --master-port " +
+            std::to_string(port) + ", or allow more time (devices.rendezvous_timeout)");
+  Follower came(launched(1, 3, port));
+  CHECK(refusal([&] { Members(launched(0, 3, port), 1s); }) ==
+        "4: " + meeting +
+            "rank 2 of 3 did not come within 1s: see what the launcher says of them, or allow more time "
+            "(devices.rendezvous_timeout)");
+  Ended ended = came.wait();
+  CHECK(ended.code == 4);
+  CHECK(ended.words.starts_with(meeting + "rank 2 of 3 did not come within 1s"));
+}
+
+TEST_CASE("a node that finds nobody says where it looked") {
+  int port = free_port();
+  CHECK(refusal([&] { join_leader(introduction(1, 2, 1, port), 1s); }) ==
+        "4: rank 1 (node 1, host host1): the supervisor of rank 0 did not answer at 127.0.0.1:" + std::to_string(port) +
+            " within 1s (Connection refused): start it there, or allow more time (devices.rendezvous_timeout)");
+  Introduction lost = introduction(1, 2, 1, port);
+  lost.placement.master_addr = "no-such-host.invalid";
+  std::string said = refusal([&] { join_leader(lost, 1s); });
+  CHECK((said == "4: there is no host \"no-such-host.invalid\", where rank 0 is to be met" ||
+         said.find("did not answer at no-such-host.invalid") != std::string::npos));  // no resolver: it may come later
+}
+
+TEST_CASE("nodes with different recipes are refused with every key that differs") {
+  int port = free_port();
+  Introduction other = introduction(1, 2, 1, port);
+  other.alike = {{"model", {{"dim", 32}, {"n_heads", 2}}}};
+  Follower follower(other);
+  Introduction self = introduction(0, 2, 1, port);
+  self.alike["run"]["seed"] = 3;
+  const std::string words =
+      "rank 1 (node 1, host host1) was not started like rank 0: model.dim is 32 there and 64 here, run.seed is not set "
+      "there and 3 here, model.n_heads is 2 there and not set here; every node needs the same command, recipe and "
+      "version";
+  CHECK(refusal([&] { Members(self, 20s); }) == "2: " + words);
+  Ended ended = follower.wait();
+  CHECK(ended.code == 2);
+  CHECK(ended.words == words);
+}
+
+TEST_CASE("nodes with different numbers of ranks are refused") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 3, port));
+  const std::string words =
+      "rank 3 (node 1, host host1) belongs to 2 nodes x 3 ranks, rank 0 to 2 nodes x 1 rank: every node needs the same "
+      "number of ranks (devices.devices, or devices.cpu_processes on CPU)";
+  CHECK(refusal([&] { Members(introduction(0, 2, 1, port), 20s); }) == "2: " + words);
+  CHECK(follower.wait().words == words);
+}
+
+TEST_CASE("a node that is there twice, one of another job and a stranger are turned away; the run goes on") {
+  int port = free_port();
+  pid_t leader = ::fork();
+  if (leader == 0) ::_exit(Leader(introduction(0, 3, 1, port), {"*=finish"}).go().code == ExitCode::done ? 0 : 1);
+  Follower first(introduction(1, 3, 1, port));
+  std::string problem;
+  MessageSocket stranger;
+  REQUIRE(becomes([&] {
+    stranger = MessageSocket::connect("127.0.0.1", port, 1, problem);
+    return stranger.is_open();
+  }));
+  stranger.send({{"GET", "/"}});
+  Follower twin(introduction(1, 3, 1, port));
+  Introduction foreign = introduction(1, 3, 1, port);
+  foreign.placement.job_id = "other";
+  Follower lost(foreign);
+  CHECK(lost.wait().words ==
+        "port " + std::to_string(port) + " of 127.0.0.1 belongs to another job: set another MASTER_PORT");
+  std::this_thread::sleep_for(200ms);
+  Follower last(introduction(2, 3, 1, port));
+  Ended one = first.wait(), two = twin.wait();
+  CHECK(one.code + two.code == 2);  // whichever came second
+  CHECK((one.code == 2 ? one : two).words ==
+        "rank 1 (node 1, host host1) is there already: this one was started twice, or two nodes have the same "
+        "--node-rank");
+  CHECK(last.wait().code == 0);
+  int status = 0;
+  ::waitpid(leader, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a node that does not see the run folder says where to put it") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 1, port));
+  Descriptor listener = listen_on("127.0.0.1", port);
+  MessageSocket leader{Descriptor(::accept(listener.get(), nullptr, nullptr))};
+  leader.send({{"say", "welcome"}});
+  leader.send({{"say", "start"},
+               {"arguments", json::array()},
+               {"environment", json::object()},
+               {"log_dir", "/nowhere/runs/x/logs"},
+               {"proof", "1"},
+               {"store_port", 1},
+               {"node_address", "127.0.0.1"}});
+  std::vector<json> messages;
+  REQUIRE(becomes([&] {
+    while (auto message = leader.receive()) messages.push_back(*message);
+    return messages.size() == 3;
+  }));
+  CHECK(messages[0]["say"] == "hello");
+  CHECK(messages[1]["event"] == "failed");
+  CHECK(messages[1]["kind"] == "environment");
+  CHECK(messages[1]["message"] ==
+        "host host1 does not see /nowhere/runs/x as rank 0's host does, and checkpoints of all ranks go into one "
+        "folder: put RUNNER_HOME on a file system that all nodes share, at the same path");
+  CHECK(messages[2] ==
+        json{{"say", "exit"}, {"rank", 1}, {"code", 4}, {"signal", 0}, {"oom_suspected", false}, {"log_tail", ""}});
+  leader.send({{"say", "end"}, {"code", 4}, {"status", "failed"}, {"first_cause", "x"}});
+  CHECK(follower.wait().code == 4);
+}
