@@ -1,7 +1,7 @@
 #include "strategies/contract/memory.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <queue>
 
 namespace runner {
 
@@ -20,7 +20,13 @@ StepMemory::StepMemory(const Job& job, DType leaf)
       tokens_(job.micro_batch_size * job.model->seq_len),
       compute_(bytes_of(job.precision.compute)),
       wide_(std::max<int64_t>(4, compute_)),
-      kept_(job.model->blocks.size(), 0) {}
+      held_(job.model->blocks.size(), 0) {
+  size_t slot = 0;
+  for (const auto& block : job.model->blocks) {
+    first_slot_.push_back(slot);
+    slot += block.parameters.size();
+  }
+}
 
 void StepMemory::note() {
   if (now_.total() > peak_.total()) peak_ = now_;
@@ -59,11 +65,14 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
 }
 
+void StepMemory::hold(size_t block, int64_t bytes) {
+  now_.activations += bytes - held_[block];
+  held_[block] = bytes;
+}
+
 void StepMemory::play_bytes(size_t block, int64_t bytes) {
-  int64_t change = bytes - kept_[block];
-  now_.activations += change;
+  hold(block, bytes);
   note();
-  now_.activations -= change;
 }
 
 void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
@@ -81,13 +90,61 @@ void StepMemory::backward_moment(size_t block, const MemoryMoment& moment, int64
     play_bytes(block, bytes + (moment.arrived + moment.arriving) * gradient);
     return;
   }
-  gradients_arrive(block, moment.arrived);
+  hold(block, bytes);
+  deliver(block, moment.arrived, false);
+  deliver(block, moment.arrived, true);
   play_bytes(block, bytes + moment.arriving * compute_);
   if (moment.arriving == 0) return;
   bytes -= whole(static_cast<double>(tokens_) * moment.released_per_token * static_cast<double>(compute_));
   if (leaf_ != job_.precision.compute) play_bytes(block, bytes + moment.arriving * (compute_ + gradient));
-  gradients_arrive(block, moment.arrived + moment.arriving);
+  deliver(block, moment.arrived + moment.arriving, false);
   play_bytes(block, bytes + (takes_gradients() ? 0 : moment.arriving * gradient));
+  deliver(block, moment.arrived + moment.arriving, true);
+  hold(block, bytes);
+}
+
+namespace {
+
+/// Autograd's ready queue is a heap. The accumulations of a recomputed block's `count` gradients enter it together,
+/// all of one priority, after the node that its input came from; heaps do not keep the order of equals.
+std::vector<size_t> order_of_accumulation(size_t count) {
+  struct Task {
+    size_t index;
+    bool accumulates;
+  };
+  auto later = [](const Task& a, const Task& b) { return !a.accumulates && b.accumulates; };
+  std::priority_queue<Task, std::vector<Task>, decltype(later)> queue(later);
+  queue.push({count, false});
+  for (size_t i = 0; i < count; ++i) queue.push({i, true});
+  std::vector<size_t> order;
+  for (; queue.top().accumulates; queue.pop()) order.push_back(queue.top().index);
+  return order;
+}
+
+}  // namespace
+
+void StepMemory::hand_on(size_t block) {
+  const auto& parameters = job_.model->blocks[block].parameters;
+  int64_t element = takes_gradients() ? 0 : bytes_of(leaf_);
+  hold(block, held_[block] + job_.model->blocks[block].parameter_count() * element);
+  for (size_t i : order_of_accumulation(parameters.size())) {
+    gradient_arrives(first_slot_[block] + i);
+    note();
+    gradient_taken(first_slot_[block] + i);
+    hold(block, held_[block] - parameters[i].numel() * element);
+  }
+}
+
+void StepMemory::deliver(size_t block, int64_t elements, bool taken) {
+  const auto& parameters = job_.model->blocks[block].parameters;
+  for (size_t i = parameters.size(); i-- > 0 && elements > 0;) {
+    elements -= parameters[i].numel();
+    size_t slot = first_slot_[block] + i;
+    Gradient& state = state_[slot];
+    if (state != (taken ? Gradient::arriving : Gradient::none)) continue;
+    state = taken ? Gradient::taken : Gradient::arriving;
+    taken ? gradient_taken(slot) : gradient_arrives(slot);
+  }
 }
 
 void StepMemory::forward(size_t block) {
@@ -99,12 +156,9 @@ void StepMemory::forward(size_t block) {
     const auto& before = job_.model->blocks[block - 1];
     saved = whole(static_cast<double>(tokens_) * before.output_elements_per_token * static_cast<double>(compute_));
   }
-  now_.activations += saved + output;
-  kept_[block] = saved + output;
-  note();
+  play_bytes(block, saved + output);
   for (const auto& moment : spec.forward_moments) forward_moment(block, moment, 0);
-  now_.activations -= output;
-  kept_[block] = saved;
+  hold(block, saved);
   block_ends(block, false);
 }
 
@@ -114,23 +168,20 @@ void StepMemory::backward(size_t block) {
   int64_t output = 0;
   if (recomputed(block)) {
     output = whole(static_cast<double>(tokens_) * spec.output_elements_per_token * static_cast<double>(compute_));
-    now_.activations += saved_bytes(block) - kept_[block];
-    kept_[block] = saved_bytes(block);
     for (const auto& moment : spec.forward_moments) forward_moment(block, moment, output);
+    hold(block, saved_bytes(block));
   }
   for (const auto& moment : spec.backward_moments) {
     // Weights that were cast stay until their own backward; counting them all is a bound.
     bool end = &moment == &spec.backward_moments.back();
     backward_moment(block, moment, output + (end ? 0 : cast_bytes(block)) + waiting_bytes(block));
   }
-  now_.activations -= kept_[block] - waiting_bytes(block);
-  kept_[block] = waiting_bytes(block);
-  gradients_arrive(block, spec.parameter_count());
+  hold(block, waiting_bytes(block));
   if (recomputed(block)) {
-    int64_t handed_on = takes_gradients() ? 0 : spec.parameter_count() * bytes_of(leaf_);
-    now_.activations += handed_on;
-    note();
-    now_.activations -= handed_on;
+    hand_on(block);
+  } else {
+    deliver(block, spec.parameter_count(), false);
+    deliver(block, spec.parameter_count(), true);
   }
   block_ends(block, true);
 }
@@ -143,12 +194,13 @@ MemoryParts StepMemory::play() {
   now_.activations += 2 * 8 * tokens_ * job_.accumulation;
   int64_t micro_batches = std::min(job_.accumulation, most_micro_batches);
   for (int64_t m = 0; m < micro_batches; ++m) {
+    state_.assign(job_.model->parameters().size(), Gradient::none);
     micro_batch_begins(m == 0, m + 1 == micro_batches);
     for (size_t block = 0; block < blocks.size(); ++block) forward(block);
     for (size_t block = blocks.size(); block-- > 0;) backward(block);
-    for (auto& kept : kept_) now_.activations -= std::exchange(kept, 0);
+    for (size_t block = 0; block < blocks.size(); ++block) hold(block, 0);
   }
-  note();
+  update();
   peak_.between_steps = now_.between_steps;
   return peak_;
 }
@@ -160,12 +212,8 @@ WholeCopyMemory::WholeCopyMemory(const Job& job) : StepMemory(job, job.precision
 
 void WholeCopyMemory::micro_batch_begins(bool first, bool) { first_ = first; }
 
-void WholeCopyMemory::gradients_arrive(size_t, int64_t elements) {
-  if (first_) now_.gradients = arrived_ + elements * bytes_of(leaf_);
-}
-
-void WholeCopyMemory::block_ends(size_t, bool backward) {
-  if (backward) arrived_ = now_.gradients;
+void WholeCopyMemory::gradient_arrives(size_t slot) {
+  if (first_) now_.gradients += job_.model->parameters()[slot]->numel() * bytes_of(leaf_);
 }
 
 }  // namespace runner

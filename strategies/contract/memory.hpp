@@ -22,9 +22,13 @@ class StepMemory {
   /// `first` of the step, `last` of the step: the one after which gradients are reduced.
   virtual void micro_batch_begins(bool first, bool last) { (void)first, (void)last; }
   virtual void block_begins(size_t block, bool backward) { (void)block, (void)backward; }
-  /// Of the block's own parameters, the gradients of `elements` have been delivered so far.
-  virtual void gradients_arrive(size_t block, int64_t elements) { (void)block, (void)elements; }
+  /// The gradient of the parameter in `slot` is being delivered, and then: it is where the strategy wants it. Autograd
+  /// frees its tensor afterwards, unless the strategy takes that. Once a micro-batch each.
+  virtual void gradient_arrives(size_t slot) { (void)slot; }
+  virtual void gradient_taken(size_t slot) { (void)slot; }
   virtual void block_ends(size_t block, bool backward) { (void)block, (void)backward; }
+  /// Gradients are reduced, activations gone.
+  virtual void update() { note(); }
   /// Whether what autograd delivers becomes the strategy's own (counted by it), instead of being copied and freed.
   virtual bool takes_gradients() const { return false; }
 
@@ -40,8 +44,15 @@ class StepMemory {
   /// `beside`: bytes that exist beside the moment's own.
   void forward_moment(size_t block, const MemoryMoment& moment, int64_t beside);
   void backward_moment(size_t block, const MemoryMoment& moment, int64_t beside);
-  /// Notes a moment at which the block holds `bytes` instead of what it keeps.
+  /// The block's activations are `bytes` now.
+  void hold(size_t block, int64_t bytes);
+  /// ... and that may be the peak.
   void play_bytes(size_t block, int64_t bytes);
+  /// A recomputed block's gradients are handed on together, and taken one by one.
+  void hand_on(size_t block);
+  /// Of the block's own parameters, the gradients of `elements` are being delivered (or are taken) by now, the last
+  /// parameter's first.
+  void deliver(size_t block, int64_t elements, bool taken);
   int64_t moment_bytes(const MemoryMoment& moment) const;
   /// Casts of the block's weights to the compute dtype, which autograd keeps with the activations.
   int64_t cast_bytes(size_t block) const;
@@ -52,7 +63,10 @@ class StepMemory {
 
   int64_t tokens_, compute_, wide_;  ///< of a micro-batch; bytes of an element of the compute dtype, of a statistic
   MemoryParts peak_;
-  std::vector<int64_t> kept_;  ///< bytes of each block's saved activations now
+  enum class Gradient { none, arriving, taken };
+  std::vector<Gradient> state_;     ///< of each parameter, in this micro-batch
+  std::vector<size_t> first_slot_;  ///< of each block
+  std::vector<int64_t> held_;       ///< bytes of each block's activations now
 };
 
 /// A whole copy of the model on the rank, gradients as autograd leaves them: `single`, and what `ddp` builds on.
@@ -62,13 +76,11 @@ class WholeCopyMemory : public StepMemory {
 
  protected:
   void micro_batch_begins(bool first, bool last) override;
-  void gradients_arrive(size_t block, int64_t elements) override;
-  void block_ends(size_t block, bool backward) override;
+  void gradient_arrives(size_t slot) override;
   bool takes_gradients() const override { return first_; }
 
  private:
-  bool first_ = true;    ///< later micro-batches add to the gradients that are there
-  int64_t arrived_ = 0;  ///< bytes of the gradients of the blocks whose backward is over
+  bool first_ = true;  ///< later micro-batches add to the gradients that are there
 };
 
 }  // namespace runner

@@ -48,12 +48,15 @@ class Optimizer {
  public:
   explicit Optimizer(OptimizerConfig config);
 
-  /// Adds a local tensor (a parameter or a piece of one); returns its index. State is allocated at the first step, or
-  /// by load_state().
-  size_t add(const torch::Tensor& parameter, const GroupSettings& group);
-  /// One update. `gradients` has one tensor per added parameter, of its shape. They are divided by `gradient_divisor`
-  /// on the way (loss scale and clipping in one pass).
+  /// Adds a local tensor (a parameter or a piece of one); returns its index. `copy`, if given, is of its shape in
+  /// another dtype, and each update writes the new values there too. State is allocated at the first step.
+  size_t add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy = {});
+  /// One update. `gradients` has one tensor per added parameter, of its shape; in another dtype they are cast, at
+  /// most `copied_elements` at a time if that is > 0, where no kernel of ours reads them as they are. They are divided
+  /// by `gradient_divisor` on the way (loss scale and clipping in one pass).
   void step(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+
+  void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
   /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none
   /// yet.
@@ -65,16 +68,26 @@ class Optimizer {
  private:
   struct Slot {
     torch::Tensor parameter;
+    torch::Tensor copy;
     std::vector<torch::Tensor> state;
   };
   void allocate(Slot& slot);
+  /// Tensors that one fused call works on: [i] of each list belong together.
+  struct Batch {
+    std::vector<torch::Tensor> parameters, gradients, first, second;
+    int64_t elements = 0;
+  };
   void step_group(const GroupSettings& group, const std::vector<size_t>& members,
                   const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+  /// Adam of float32 parameters in host memory (adam.hpp).
+  void step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
+                    const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+  void step_batch(const GroupSettings& group, const Batch& batch, double lr, double gradient_divisor);
 
   OptimizerConfig config_;
   std::vector<Slot> slots_;
   std::map<GroupSettings, std::vector<size_t>> groups_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, copied_elements_ = 0;
 };
 
 }  // namespace runner

@@ -44,21 +44,25 @@ Strategy::Strategy(StrategySetup setup)
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
-      scaler_(job_.precision.loss_scaling) {}
+      scaler_(job_.precision.loss_scaling, setup.loss_scale) {}
 
 torch::ScalarType Strategy::scalar_type(DType dtype) const {
   switch (dtype) {
-    case DType::float64: return torch::kFloat64;
-    case DType::float32: return torch::kFloat32;
-    case DType::bfloat16: return torch::kBFloat16;
-    case DType::float16: return torch::kFloat16;
+    case DType::float64:
+      return torch::kFloat64;
+    case DType::float32:
+      return torch::kFloat32;
+    case DType::bfloat16:
+      return torch::kBFloat16;
+    case DType::float16:
+      return torch::kFloat16;
   }
   return torch::kFloat32;
 }
 
-void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value) {
+void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value});
-  optimizer_.add(value, group_of(*model_.spec.parameters()[slot], optimizer_.config()));
+  optimizer_.add(value, group_of(*model_.spec.parameters()[slot], optimizer_.config()), copy);
 }
 
 void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
@@ -91,7 +95,8 @@ torch::Tensor Strategy::forward_block(size_t index, const torch::Tensor& x, cons
   for (const auto& parameter : model_.spec.blocks[index].parameters)
     parameters.push_back(model_.slots[model_.spec.slot(parameter.name)]);
   // The context is copied: the backward that runs the block again comes after this call has returned.
-  return recompute(x, parameters, [&block, context](const torch::Tensor& input) { return block.forward(input, context); });
+  return recompute(x, parameters,
+                   [&block, context](const torch::Tensor& input) { return block.forward(input, context); });
 }
 
 torch::Tensor Strategy::run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
@@ -153,6 +158,23 @@ Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t 
   return control;
 }
 
+void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
+  auto parameters = model_.spec.parameters();
+  auto first = static_cast<int64_t>(parameters.size());
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (!gradients[i].isfinite().all().item<bool>()) first = std::min(first, static_cast<int64_t>(locals_[i].slot));
+  auto mine = torch::full({1}, first, torch::kInt64), all = torch::full({world_.size}, first, torch::kInt64);
+  if (world_.size > 1) world_.control->_allgather_base(all, mine)->wait();
+  first = all.min().item<int64_t>();
+  bool known = first < static_cast<int64_t>(parameters.size());
+  throw run_error(
+      "gradients overflow although the loss scale is at its minimum of {}: {}. That is no matter of scale: lower the "
+      "learning rate, clip gradients (train.gradient_clip_val), look at the data of this step, or take bf16-mixed",
+      scaler_.scale(),
+      known ? fmt::format("the first that is not finite is that of {}", parameters[static_cast<size_t>(first)]->name)
+            : "the loss itself is not finite");
+}
+
 StepResult Strategy::step(const StepInput& input) {
   RUNNER_CHECK(!input.micro_batches.empty() && input.global_tokens > 0);
   double loss_sum = backward_all(input);
@@ -163,10 +185,10 @@ StepResult Strategy::step(const StepInput& input) {
   if (counts_in_norm())
     for (const auto& gradient : gradients) {
       if (gradient.numel() == 0) continue;
-      double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false, gradient.scalar_type() == torch::kFloat64
-                                                                                 ? torch::kFloat64
-                                                                                 : torch::kFloat32)
-                        .item<double>();
+      double norm =
+          at::linalg_vector_norm(gradient, 2, std::nullopt, false,
+                                 gradient.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)
+              .item<double>();
       squared += norm * norm;
     }
   Control control = exchange(loss_sum, squared, input.votes);
@@ -184,6 +206,8 @@ StepResult Strategy::step(const StepInput& input) {
     if (clip_value_)
       for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
     optimizer_.step(gradients, input.lr, divisor);
+  } else if (scaler_.at_floor()) {
+    fail_at_floor(gradients);
   } else if (scaler_.enabled() || skip_nonfinite_) {
     result.finite = true;  // a skipped step is dealt with, not a failure
   }
@@ -229,7 +253,8 @@ std::vector<StateTensor> Strategy::state_to_save() {
       for (const auto& piece : mine) {
         int64_t count = piece.write_end - piece.write_begin;
         if (piece.name == kind + spec->name && count > 0)
-          full.narrow(0, piece.offset + piece.write_begin, count).copy_(piece.local.narrow(0, piece.write_begin, count));
+          full.narrow(0, piece.offset + piece.write_begin, count)
+              .copy_(piece.local.narrow(0, piece.write_begin, count));
       }
       // Every element is some rank's: a sum of bytes and zeros is exact whatever the dtype.
       std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};

@@ -1,11 +1,12 @@
 // The strategy base class: it owns the optimizer step, and strategies fill small hooks.
 //
-//   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm, clipping, finite check,
+//   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm, clipping, finite
+//   check,
 //         one exchange of control words -> update -> after_update
 //
 // Gradients are of the mean loss over all tokens of the global batch: every micro-batch's summed loss is scaled by
-// 1 / global_tokens, and reductions SUM over ranks. So nothing is divided by a world size, a short last batch weighs what it
-// holds, and every strategy computes the same numbers.
+// 1 / global_tokens, and reductions SUM over ranks. So nothing is divided by a world size, a short last batch weighs
+// what it holds, and every strategy computes the same numbers.
 #pragma once
 #include <torch/torch.h>
 
@@ -23,18 +24,20 @@
 
 namespace runner {
 
-/// Fills elements [offset, offset + out.size()) of parameter `slot` with its initial values (seeded, or read from a file).
+/// Fills elements [offset, offset + out.size()) of parameter `slot` with its initial values (seeded, or read from a
+/// file).
 using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
 /// What a strategy is made from. References outlive the strategy.
 struct StrategySetup {
   World& world;
   Model& model;
-  Job job;                       ///< the entry's view of the same run: precision, accumulation, options ...
+  Job job;  ///< the entry's view of the same run: precision, accumulation, options ...
   OptimizerConfig optimizer;
   ParameterSource source;
   std::optional<double> clip_norm, clip_value;
-  bool skip_nonfinite = false;   ///< train.on_nonfinite = "skip"
+  bool skip_nonfinite = false;      ///< train.on_nonfinite = "skip"
+  LossScalePolicy loss_scale = {};  ///< where the precision scales losses
 };
 
 /// One optimizer step's input on this rank.
@@ -42,21 +45,22 @@ struct StepInput {
   std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
   int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
   double lr = 0;
-  uint64_t dropout_key = 0;               ///< of (seed, step, rank)
-  uint32_t votes = 0;                     ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+  uint64_t dropout_key = 0;  ///< of (seed, step, rank)
+  uint32_t votes = 0;        ///< what this rank wants after this step, a bit each; the trainer knows their meaning
 };
 
 struct StepResult {
-  double loss = 0;          ///< mean over all tokens of the global batch; equal on all ranks
-  double grad_norm = 0;     ///< L2 over all parameters, before clipping; equal on all ranks
-  bool finite = true;       ///< loss and norm are finite
-  bool skipped = false;     ///< no update was made (loss scaler, or skip_nonfinite)
-  uint32_t votes = 0;       ///< every bit that some rank has set; equal on all ranks
+  double loss = 0;       ///< mean over all tokens of the global batch; equal on all ranks
+  double grad_norm = 0;  ///< L2 over all parameters, before clipping; equal on all ranks
+  bool finite = true;    ///< loss and norm are finite
+  bool skipped = false;  ///< no update was made (loss scaler, or skip_nonfinite)
+  uint32_t votes = 0;    ///< every bit that some rank has set; equal on all ranks
   double loss_scale = 1.0;
 };
 
-/// A tensor of the training state that (part of) lives on this rank: elements [offset, offset + local.numel()) of the flattened
-/// global tensor. Of replicated elements each is written by one rank only: [write_begin, write_end) relative to `local`.
+/// A tensor of the training state that (part of) lives on this rank: elements [offset, offset + local.numel()) of the
+/// flattened global tensor. Of replicated elements each is written by one rank only: [write_begin, write_end) relative
+/// to `local`.
 struct StateTensor {
   std::string name;  ///< "param/NAME", "optimizer/exp_avg/NAME"
   std::vector<int64_t> global_shape;
@@ -76,14 +80,15 @@ class Strategy {
   virtual void module_to_device() = 0;
   /// One optimizer step. Collective. Throws what a rank's forward or a collective throws.
   virtual StepResult step(const StepInput& input);
-  /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls it equally
-  /// often; an undefined micro-batch gives 0.
+  /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls
+  /// it equally often; an undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
-  /// Lists the training state; the trainer saves and loads through it. Loading writes into `local` and then calls state_loaded().
+  /// Lists the training state; the trainer saves and loads through it. Loading writes into `local` and then calls
+  /// state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
-  /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on rank 0 in host
-  /// memory and nothing on the others. Collective then.
+  /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on
+  /// rank 0 in host memory and nothing on the others. Collective then.
   std::vector<StateTensor> state_to_save();
   /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
   nlohmann::json scalars() const;
@@ -99,9 +104,9 @@ class Strategy {
  protected:
   /// A tensor the optimizer updates, and where it lies in its parameter.
   struct LocalParameter {
-    size_t slot;                ///< of the model
-    int64_t offset;             ///< in the flattened parameter
-    torch::Tensor value;        ///< 1-d contiguous
+    size_t slot;          ///< of the model
+    int64_t offset;       ///< in the flattened parameter
+    torch::Tensor value;  ///< 1-d contiguous
   };
 
   // ---- hooks
@@ -120,7 +125,9 @@ class Strategy {
   /// Gradients may be dropped now.
   virtual void after_update() = 0;
   /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
-  virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const { return {0, parameter.value.numel()}; }
+  virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
+    return {0, parameter.value.numel()};
+  }
 
   /// Whether checkpoints are one file of whole tensors (state_dict_type = "full") instead of each rank's own.
   virtual bool saves_whole() const { return false; }
@@ -128,8 +135,9 @@ class Strategy {
   // ---- for derived classes
   /// Every parameter as a leaf tensor of its own on the device, filled and registered.
   void place_whole_copy();
-  /// Registers a local tensor with the optimizer. Order = order of finish_gradients().
-  void add_local(size_t slot, int64_t offset, const torch::Tensor& value);
+  /// Registers a local tensor with the optimizer, and where its updates are to be copied to in another dtype, if
+  /// anywhere. Order = order of finish_gradients().
+  void add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy = {});
   /// Fills a 1-d tensor with elements [offset, ...) of a parameter, through `source`, in bounded pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.
@@ -156,13 +164,16 @@ class Strategy {
     bool finite = true;
   };
   Control exchange(double loss, double squared_norm, uint32_t votes);
+  /// Collective. Throws Error(run_failed) naming the first parameter whose gradient is not finite.
+  void fail_at_floor(const std::vector<torch::Tensor>& gradients);
 
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;
 };
 
-/// Makes the strategy of that name (registry.cpp). Throws std::logic_error for an unknown name: selection has checked it.
+/// Makes the strategy of that name (registry.cpp). Throws std::logic_error for an unknown name: selection has checked
+/// it.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup setup);
 
 }  // namespace runner

@@ -46,22 +46,19 @@ class DdpMemory : public WholeCopyMemory {
     reduces_ = last;
     sent_ = filled_ = delivered_ = 0;
   }
-  void gradients_arrive(size_t block, int64_t elements) override {
-    if (!views_) WholeCopyMemory::gradients_arrive(block, elements);
-    send(elements);
+  void gradient_arrives(size_t slot) override {
+    if (!views_) WholeCopyMemory::gradient_arrives(slot);
+    delivered_ += job_.model->parameters()[slot]->numel();
+    send();
   }
-  void block_ends(size_t block, bool backward) override {
-    WholeCopyMemory::block_ends(block, backward);
-    send(0);
-    if (backward) delivered_ += job_.model->blocks[block].parameter_count();
-  }
+  void block_ends(size_t, bool) override { send(); }
   bool takes_gradients() const override { return !views_ && WholeCopyMemory::takes_gradients(); }
 
  private:
-  /// Sends the buckets that are full when `elements` of the present block's gradients have arrived.
-  void send(int64_t elements) {
+  /// Sends the buckets that are full.
+  void send() {
     now_.communication -= std::exchange(compressed_, 0);
-    for (; reduces_ && sent_ < buckets_.size() && filled_ + buckets_[sent_] <= delivered_ + elements; ++sent_) {
+    for (; reduces_ && sent_ < buckets_.size() && filled_ + buckets_[sent_] <= delivered_; ++sent_) {
       filled_ += buckets_[sent_];
       compressed_ = std::max(compressed_, buckets_[sent_] * wire_bytes_);
     }

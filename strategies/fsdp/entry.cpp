@@ -95,34 +95,8 @@ std::vector<OptionSpec> fsdp_options() {
   };
 }
 
-/// FULL_SHARD gathers each unit twice a micro-batch (the last one once: its backward follows its forward),
-/// SHARD_GRAD_OP once.
-std::vector<Traffic> fsdp_traffic(const Job& job) {
-  FsdpPlan plan = fsdp_plan(job);
-  int64_t gathers = 0, gathered_bytes = 0, reductions = 0, reduced_bytes = 0;
-  for (const auto& unit : plan.units) {
-    FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
-    bool keeps = !plan.reshard_after_forward || unit.blocks.back() + 1 == job.model->blocks.size();
-    bool backward_gather = !keeps && unit.first_needed_in_backward < job.model->blocks.size();
-    int64_t times = job.accumulation * (backward_gather ? 2 : 1);
-    gathers += times;
-    gathered_bytes += times * layout.total * bytes_of(plan.parameter);
-    times = plan.reduce_every_micro_batch ? job.accumulation : 1;
-    reductions += times;
-    reduced_bytes += times * layout.total * bytes_of(plan.reduce);
-  }
-  std::vector<Traffic> traffic;
-  if (plan.shards > 1) {
-    traffic.push_back(make_traffic(Collective::all_gather, plan.shards, gathers, gathered_bytes));
-    traffic.push_back(make_traffic(Collective::reduce_scatter, plan.shards, reductions, reduced_bytes));
-  }
-  if (plan.replicas > 1)
-    traffic.push_back(make_traffic(Collective::all_reduce, plan.replicas, reductions, reduced_bytes / plan.shards));
-  return traffic;
-}
-
 std::vector<std::string> fsdp_notes(const Job& job) {
-  FsdpPlan plan = fsdp_plan(job);
+  ShardPlan plan = fsdp_plan(job);
   std::vector<std::string> notes;
   if (job.options.value("cpu_offload", false) && !job.cuda)
     notes.push_back("`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway");
@@ -137,34 +111,39 @@ std::vector<std::string> fsdp_notes(const Job& job) {
 
 }  // namespace
 
-FsdpPlan fsdp_plan(const Job& job) {
+ShardPlan fsdp_plan(const Job& job) {
   const auto& options = job.options;
-  FsdpPlan plan;
-  plan.sharding_strategy = options.value("sharding_strategy", "FULL_SHARD");
-  plan.shards = plan.sharding_strategy == "NO_SHARD"       ? 1
-                : plan.sharding_strategy == "HYBRID_SHARD" ? hybrid_group(job)
-                                                           : job.world_size;
+  ShardPlan plan;
+  std::string sharding = options.value("sharding_strategy", "FULL_SHARD");
+  plan.shards = sharding == "NO_SHARD" ? 1 : sharding == "HYBRID_SHARD" ? hybrid_group(job) : job.world_size;
   plan.replicas = job.world_size / plan.shards;
-  plan.reshard_after_forward = plan.sharding_strategy == "FULL_SHARD" || plan.sharding_strategy == "HYBRID_SHARD";
   plan.reduce_every_micro_batch = options.value("reduce_every_micro_batch", false);
   plan.parameter = job.precision.compute;
-  plan.reduce = job.precision.parameter;
+  plan.reduce = plan.gradient = job.precision.parameter;
   auto mixed = options.value("mixed_precision", nlohmann::json());
   if (mixed.is_string()) mixed = {{"param_dtype", mixed}, {"reduce_dtype", mixed}};
   if (mixed.is_object()) {
     plan.parameter = dtype_named(mixed.value("param_dtype", ""), plan.parameter);
     plan.reduce = dtype_named(mixed.value("reduce_dtype", ""), plan.reduce);
   }
+  std::string prefetch = options.value("backward_prefetch", "BACKWARD_PRE");
+  plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
+                           : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
+                                                         : ShardPlan::Prefetch::none;
+  plan.forward_prefetch = options.value("forward_prefetch", false);
+  plan.offload = options.value("cpu_offload", false);
+  plan.saves_whole = options.value("state_dict_type", "sharded") == "full";
+
   auto policy = options.value("auto_wrap_policy", nlohmann::json("block"));
   bool named = policy.is_array();
-  plan.units = make_units(*job.model, named ? "names" : policy.get<std::string>(),
-                          options.value("min_num_params", int64_t{100'000'000}),
-                          named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{});
+  bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
+  for (auto& unit : make_units(*job.model, named ? "names" : policy.get<std::string>(),
+                               options.value("min_num_params", int64_t{100'000'000}),
+                               named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{})) {
+    bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // its backward follows its forward
+    plan.units.push_back({unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once});
+  }
   return plan;
-}
-
-bool FsdpPlan::own_copy(const Job& job) const {
-  return shards > 1 || parameter != job.precision.parameter || (job.cuda && job.options.value("cpu_offload", false));
 }
 
 Entry fsdp_entry() {
@@ -189,8 +168,8 @@ Entry fsdp_entry() {
     return std::nullopt;
   };
   entry.notes = fsdp_notes;
-  entry.memory = fsdp_memory;
-  entry.traffic = fsdp_traffic;
+  entry.memory = [](const Job& job) { return sharded_memory(job, fsdp_plan(job)); };
+  entry.traffic = [](const Job& job) { return sharded_traffic(job, fsdp_plan(job)); };
   return entry;
 }
 

@@ -51,7 +51,7 @@ class CheckLayout(unittest.TestCase):
             "strategies/fsdp/entry.hpp": "",
         }), [
             "runner/data/data.hpp:1: includes runner/devices/devices.hpp: runner/devices (floor 3) is on the same floor; runner/data is on floor 3",
-            "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (floor 3) is on the same floor; strategies/ddp is on floor 3",
+            "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (floor 4) is on the same floor; strategies/ddp is on floor 4",
         ])
 
     def test_some_lower_rooms_are_forbidden_all_the_same(self):

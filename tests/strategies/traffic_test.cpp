@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <compare>
 
 #include "runner/base/error.hpp"
@@ -181,6 +182,53 @@ TEST_CASE("fsdp puts on the wire what it claims: sharding, units, accumulation, 
       }
 }
 
+TEST_CASE("zero puts on the wire what it claims: 2 x parameters in stages 1 and 2, 3 x in stage 3", "[recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = GENERATE(1, 2, 3, 4);
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.tied = GENERATE(true, false);
+  run.accumulation = GENERATE(1, 3);
+  for (int stage : {1, 2, 3})
+    for (nlohmann::json more :
+         {nlohmann::json::object(), nlohmann::json{{"reduce_bucket_size", 5000}},
+          nlohmann::json{{"reduce_scatter", false}, {"allgather_partitions", false}},
+          nlohmann::json{{"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}},
+          nlohmann::json{{"stage3_param_persistence_threshold", 500}, {"stage3_max_live_parameters", 20'000}},
+          nlohmann::json{{"mics_shard_size", run.world_size == 4 ? 2 : 1}}}) {
+      run.options = more;
+      run.options["stage"] = stage;
+      run.precision = "32-true";
+      check_claim(run);
+      run.precision = "bf16-mixed";
+      check_claim(run);
+    }
+}
+
+TEST_CASE("zero's volume is the paper's, but for padding", "[recording]") {
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 4;
+  run.precision = "bf16-mixed";
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  auto psi = static_cast<double>(spec.parameter_count());
+  auto payload = [&](nlohmann::json options) {
+    run.options = std::move(options);
+    double bytes = 0;
+    for (const auto& part : claim(run)) bytes += static_cast<double>(part.payload_bytes);
+    return bytes;
+  };
+  for (int stage : {1, 2}) CHECK_THAT(payload({{"stage", stage}}), Catch::Matchers::WithinRel(2 * 2 * psi, 0.02));
+  // Without the last block, which stays gathered for its backward, and the embedding, whose backward reads none.
+  run.tied = false;
+  spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  psi = static_cast<double>(spec.parameter_count());
+  auto once = static_cast<double>(spec.blocks.front().parameter_count() + spec.blocks.back().parameter_count());
+  CHECK_THAT(payload({{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}),
+             Catch::Matchers::WithinRel(2 * (3 * psi - once), 0.02));
+}
+
 TEST_CASE("fsdp puts on the wire what it claims: precision", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
@@ -203,7 +251,7 @@ TEST_CASE("a step's control words are one all-gather, recorded apart from the st
   TinyRun run;
   run.steps = 2;
   run.world_size = GENERATE(2, 3);
-  run.strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
+  run.strategy = GENERATE(as<std::string>(), "ddp", "fsdp", "zero");
   for (const auto& steps : record(run))
     for (const auto& step : steps) {
       REQUIRE(step.control.size() == 1);

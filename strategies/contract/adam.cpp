@@ -1,0 +1,131 @@
+// Loops that the compiler turns into vectors, once for each instruction set; the loader picks at start-up.
+#include "strategies/contract/adam.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+// Sanitizers are not ready yet when the loader asks which clone to take.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define RUNNER_VECTOR_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define RUNNER_VECTOR_CLONES
+#endif
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t block = 2048;  ///< elements whose conversions stay in the first-level cache
+
+struct Coefficients {
+  float divisor, keep, decay, beta1_rest, beta2, beta2_rest, root_of_correction, eps, step_size;
+};
+
+Coefficients coefficients(const AdamSettings& s) {
+  auto step = static_cast<double>(s.step);
+  double correction1 = 1 - std::pow(s.beta1, step), correction2 = 1 - std::pow(s.beta2, step);
+  Coefficients c{};
+  c.divisor = static_cast<float>(s.gradient_divisor);
+  c.keep = static_cast<float>(s.decoupled ? 1 - s.lr * s.weight_decay : 1.0);
+  c.decay = static_cast<float>(s.decoupled ? 0.0 : s.weight_decay);
+  c.beta1_rest = static_cast<float>(1 - s.beta1);
+  c.beta2 = static_cast<float>(s.beta2);
+  c.beta2_rest = static_cast<float>(1 - s.beta2);
+  c.root_of_correction = static_cast<float>(std::sqrt(correction2));
+  c.eps = static_cast<float>(s.eps);
+  c.step_size = static_cast<float>(s.lr / correction1);
+  return c;
+}
+
+RUNNER_VECTOR_CLONES void update(const Coefficients& c, float* __restrict parameter, float* __restrict exp_avg,
+                                 float* __restrict exp_avg_sq, const float* __restrict gradient, int64_t count) {
+  const Coefficients k = c;
+  const bool coupled = k.decay != 0;  // infinite parameters times no decay would be no number
+  for (int64_t i = 0; i < count; ++i) {
+    float p = parameter[i] * k.keep;
+    float g = gradient[i] / k.divisor;
+    if (coupled) g = __builtin_fmaf(p, k.decay, g);
+    float m = __builtin_fmaf(k.beta1_rest, g - exp_avg[i], exp_avg[i]);
+    float v = __builtin_fmaf(k.beta2_rest * g, g, exp_avg_sq[i] * k.beta2);
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    parameter[i] = p - k.step_size * m / (std::sqrt(v) / k.root_of_correction + k.eps);
+  }
+}
+
+RUNNER_VECTOR_CLONES void widen_bfloat16(const uint16_t* __restrict in, float* __restrict out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
+}
+
+RUNNER_VECTOR_CLONES void narrow_bfloat16(const float* __restrict in, uint16_t* __restrict out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    auto bits = std::bit_cast<uint32_t>(in[i]);
+    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    out[i] = static_cast<uint16_t>(nan ? 0x7fc0 : rounded);
+  }
+}
+
+/// Exponent and mantissa are moved to their places and a product corrects the bias. Below the smallest normal number
+/// the magnitude counts units of 2^-24, the last place of 0.5.
+RUNNER_VECTOR_CLONES void widen_float16(const uint16_t* __restrict in, float* __restrict out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t sign = static_cast<uint32_t>(in[i] & 0x8000) << 16, magnitude = in[i] & 0x7fff;
+    uint32_t normal = std::bit_cast<uint32_t>(std::bit_cast<float>((magnitude << 13) + 0x70000000) * 0x1p-112f);
+    uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude | 0x3f000000) - 0.5f);
+    out[i] = std::bit_cast<float>(sign | (magnitude < 0x400 ? small : normal));
+  }
+}
+
+/// A power of two 2^13 times the value's own is added: what lies below a float16's last place is rounded away, to
+/// nearest even, and the rest counts that place.
+RUNNER_VECTOR_CLONES void narrow_float16(const float* __restrict in, uint16_t* __restrict out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    auto bits = std::bit_cast<uint32_t>(in[i]);
+    uint32_t magnitude = bits & 0x7fffffff;
+    uint32_t finite = std::min(magnitude, 0x47800000u);           // 65536 becomes infinity
+    uint32_t power = std::max(finite & 0x7f800000, 0x38800000u);  // at least 2^-14, the smallest normal
+    uint32_t places = std::bit_cast<uint32_t>(std::bit_cast<float>(power + 0x06800000) + std::bit_cast<float>(finite)) -
+                      (power + 0x06800000);
+    uint32_t half = ((power - 0x38800000) >> 13) + places;
+    out[i] = static_cast<uint16_t>(((bits >> 16) & 0x8000) | (magnitude > 0x7f800000 ? 0x7e00 : half));
+  }
+}
+
+const char* at(const void* data, DType dtype, int64_t element) {
+  return static_cast<const char*>(data) + element * bytes_of(dtype);
+}
+
+}  // namespace
+
+AdamSpan AdamSpan::cut(int64_t begin, int64_t elements) const {
+  AdamSpan piece = *this;
+  piece.parameter += begin;
+  piece.exp_avg += begin;
+  piece.exp_avg_sq += begin;
+  piece.gradient = at(gradient, gradient_dtype, begin);
+  if (copy) piece.copy = const_cast<char*>(at(copy, copy_dtype, begin));
+  piece.count = elements;
+  return piece;
+}
+
+void adam_update(const AdamSettings& settings, const AdamSpan& span) {
+  const Coefficients c = coefficients(settings);
+  alignas(64) std::array<float, block> wide;
+  for (int64_t begin = 0; begin < span.count; begin += block) {
+    AdamSpan piece = span.cut(begin, std::min(block, span.count - begin));
+    const float* gradient = static_cast<const float*>(piece.gradient);
+    const auto* narrow = static_cast<const uint16_t*>(piece.gradient);
+    if (span.gradient_dtype != DType::float32) gradient = wide.data();
+    if (span.gradient_dtype == DType::bfloat16) widen_bfloat16(narrow, wide.data(), piece.count);
+    if (span.gradient_dtype == DType::float16) widen_float16(narrow, wide.data(), piece.count);
+    update(c, piece.parameter, piece.exp_avg, piece.exp_avg_sq, gradient, piece.count);
+    auto* copy = static_cast<uint16_t*>(piece.copy);
+    if (copy && span.copy_dtype == DType::bfloat16) narrow_bfloat16(piece.parameter, copy, piece.count);
+    if (copy && span.copy_dtype == DType::float16) narrow_float16(piece.parameter, copy, piece.count);
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,37 @@
+// One Adam or AdamW update in host memory, torch-free: vectorised for the CPU at hand, gradients in any float dtype,
+// and the 16-bit copy that is used next written on the way.
+#pragma once
+#include <cstdint>
+
+#include "strategies/contract/precision.hpp"
+
+namespace runner {
+
+struct AdamSettings {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = true;          ///< AdamW: decay applies to the parameter; false = Adam: to the gradient
+  double gradient_divisor = 1.0;  ///< loss scale and clipping
+  int64_t step = 1;               ///< of this update, from 1: bias corrections
+};
+
+/// `count` elements of one parameter. The arrays do not overlap.
+struct AdamSpan {
+  float* parameter = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  const void* gradient = nullptr;         ///< read only
+  DType gradient_dtype = DType::float32;  ///< float32, bfloat16 or float16
+  void* copy = nullptr;                   ///< null, or where the new parameter goes in `copy_dtype` too
+  DType copy_dtype = DType::bfloat16;     ///< bfloat16 or float16, rounded to nearest even
+  int64_t count = 0;
+
+  /// Elements [begin, begin + count) of it.
+  AdamSpan cut(int64_t begin, int64_t count) const;
+};
+
+/// Elementwise, in single precision, with fused multiply-adds exactly where LibTorch's fused kernel has them:
+/// the same bits on every machine, however a parameter is cut. Source: Kingma and Ba, Adam (ICLR 2015); Loshchilov and
+/// Hutter, Decoupled Weight Decay (ICLR 2019).
+void adam_update(const AdamSettings& settings, const AdamSpan& span);
+
+}  // namespace runner

@@ -1,0 +1,61 @@
+// Sharded data parallelism as a plan: which parameters share a flat buffer, how long each is gathered, what travels in
+// which dtype. One machine (strategy.hpp) carries it out, and fsdp, zero and their kin differ in the plans they make.
+// Torch-free.
+#pragma once
+#include "strategies/contract/entry.hpp"
+#include "strategies/contract/flat_layout.hpp"
+
+namespace runner {
+
+/// Parameters that lie in one flat buffer, are gathered and freed together, and whose gradients are reduced together.
+struct ShardUnit {
+  std::vector<size_t> slots;
+  /// Whole on every rank in the dtype of use, also between steps: each update is followed by a gather of its shards.
+  bool resident = false;
+  // ---- what follows is of units that are not resident
+  std::vector<size_t> blocks = {};  ///< ascending: those that need it gathered
+  /// The lowest block whose backward reads its parameters (an embedding's does not); blocks.size() of the model if
+  /// none.
+  size_t first_needed_in_backward = 0;
+  bool keep_after_forward = false;  ///< gathered until its backward
+};
+
+struct ShardPlan {
+  int shards = 1;                    ///< ranks that share one copy
+  int replicas = 1;                  ///< copies
+  DType parameter = DType::float32;  ///< dtype of gathered parameters
+  DType reduce = DType::float32;     ///< dtype gradients are reduced in
+  DType gradient = DType::float32;   ///< dtype reduced gradients wait in for the update
+  bool reduce_every_micro_batch = false;
+  bool reduce_by_all_reduce = false;  ///< instead of reduce-scatter: every rank gets all sums and keeps its shard
+  bool gather_by_broadcast = false;   ///< resident units: each rank's shard is broadcast, instead of an all-gather
+  double predivide = 1.0;             ///< gradients are divided by it before their sum and multiplied after
+  bool offload = false;               ///< shards and the optimizer live in host memory
+  bool saves_whole = false;           ///< checkpoints are one file of whole tensors
+  enum class Prefetch { none, before, after };
+  Prefetch backward_prefetch = Prefetch::none;  ///< of the next unit: before or after this one's gradients are there
+  bool forward_prefetch = false;
+  bool overlap = true;            ///< on CUDA, reductions run beside backward
+  int64_t prefetch_elements = 0;  ///< units beyond the next one are fetched while all of them stay below
+  int64_t update_elements = 0;    ///< > 0: the update works on so many elements at a time where it needs copies
+  std::vector<ShardUnit> units;   ///< in order of their first block
+
+  /// Blocks see gathered copies, not the shards themselves.
+  bool own_copy(const Job& job) const {
+    return shards > 1 || parameter != job.precision.parameter || (job.cuda && offload);
+  }
+  /// The shards of resident units are parts of the whole copy: one memory, one dtype.
+  bool shares_copy(const Job& job) const { return parameter == job.precision.parameter && !(job.cuda && offload); }
+};
+
+/// The unit that each block gathers; plan.units.size() where none.
+std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
+/// Units to gather ahead of their use when `block` is in its forward or backward, nearest first: the next one, and
+/// more while all of them together stay below prefetch_elements.
+std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t block, bool backward);
+
+/// What the machine calls, and holds, in a step of this plan.
+std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan);
+MemoryParts sharded_memory(const Job& job, const ShardPlan& plan);
+
+}  // namespace runner

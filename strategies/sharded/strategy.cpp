@@ -1,0 +1,416 @@
+// Gathers, releases and reductions over flat storages.
+//
+// A unit's parameters are views of one flat buffer whose storage is empty except while the unit is used: gathering
+// fills it and hands its memory to the same StorageImpl, so the leaf tensors, and whatever autograd saved of them,
+// become valid again. Each rank keeps 1/shards of the flat buffer, its gradients and its optimizer state. Gradients are
+// copied into a flat buffer as autograd delivers them; when a unit's last one is there, the buffer is reduce-scattered
+// and dropped. Between copies (replicas) the shard is all-reduced besides. A resident unit's buffer is never emptied:
+// its shards are gathered after each update. Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO
+// (SC 2020).
+#include "strategies/sharded/strategy.hpp"
+
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+namespace {
+
+using Work = c10::intrusive_ptr<c10d::Work>;
+
+/// One unit's storage on this rank.
+struct Shard {
+  FlatLayout layout;
+  torch::Tensor local;  ///< [layout.shard], parameter dtype, where the optimizer works; of a resident unit it may be
+                        ///< part of `full`
+  torch::Tensor full;   ///< [layout.total], gathered dtype; storage empty unless gathered
+  bool gathered = false;
+  torch::Tensor incoming;  ///< buffer of a gather in flight
+  Work gather;
+  torch::Tensor full_gradient;  ///< [layout.total], reduce dtype, while gradients arrive
+  std::vector<bool> arrived;    ///< per layout item, since the last reduction
+  size_t missing = 0;           ///< items whose gradient has not come in this micro-batch
+  torch::Tensor reduced;        ///< [layout.shard], reduce dtype: result of a reduction in flight
+  Work reduction;
+  torch::Tensor gradient;  ///< [layout.shard], plan's gradient dtype, for the optimizer
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
+};
+
+void empty_storage(const torch::Tensor& tensor) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  storage->set_nbytes(0);
+}
+
+/// Gives the memory of `from` to the storage behind `to` (and all its views). No version counter moves.
+void hand_over(const torch::Tensor& from, const torch::Tensor& to) {
+  auto* source = from.storage().unsafeGetStorageImpl();
+  auto* target = to.storage().unsafeGetStorageImpl();
+  target->set_nbytes(source->nbytes());
+  target->set_data_ptr_noswap(source->set_data_ptr(at::DataPtr(nullptr, from.device())));
+  source->set_nbytes(0);
+}
+
+class Sharded : public Strategy {
+ public:
+  Sharded(StrategySetup setup, ShardPlan plan) : Strategy(std::move(setup)), plan_(std::move(plan)) {
+    own_copy_ = plan_.own_copy(job_);
+    host_ = plan_.offload ? torch::Device(torch::kCPU) : world_.device;
+    prefetches_ = world_.device.is_cuda();  // on CPU a gather runs in the thread that asks for it
+    optimizer_.set_copied_elements(plan_.update_elements);
+  }
+
+  void module_to_device() override {
+    make_groups();
+    size_t blocks = model_.blocks.size();
+    unit_of_block_ = units_of_blocks(plan_, blocks);
+    for (size_t block = 0; block < blocks; ++block) {
+      ahead_in_forward_.push_back(units_ahead(job_, plan_, block, false));
+      ahead_in_backward_.push_back(units_ahead(job_, plan_, block, true));
+    }
+    shards_.resize(plan_.units.size());
+    for (size_t u = 0; u < plan_.units.size(); ++u) make_shard(u);
+    refresh_residents(false);
+  }
+
+  void state_loaded() override { refresh_residents(false); }
+  void teardown() override { shards_.clear(); }
+
+ protected:
+  void begin_micro_batch(bool last) override {
+    reduce_now_ = last || plan_.reduce_every_micro_batch;
+    for (auto& shard : shards_) shard.missing = shard.layout.items.size();
+  }
+
+  torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) override {
+    size_t u = unit_of_block_[index];
+    gather(u);
+    if (prefetches_ && plan_.forward_prefetch)
+      for (size_t ahead : ahead_in_forward_[index]) start_gather(ahead);
+    auto y = forward_block(index, x, context);
+    if (y.requires_grad()) y.register_hook([this, index](const torch::Tensor&) { before_block_backward(index); });
+    if (u == plan_.units.size()) return y;
+    const ShardUnit& unit = plan_.units[u];
+    if (unit.blocks.back() == index && !(unit.keep_after_forward && y.requires_grad())) release(u);
+    return y;
+  }
+
+  void end_micro_batch(bool) override {
+    for (size_t u = shards_.size(); u-- > 0;) {
+      if (shards_[u].missing > 0 && reduce_now_) reduce_unit(u);  // some parameter got no gradient
+      release(u);
+    }
+  }
+
+  std::vector<torch::Tensor> finish_gradients() override {
+    for (size_t u = 0; u < shards_.size(); ++u) finish_reduction(u);
+    std::vector<torch::Tensor> gradients;
+    for (const auto& place : places_)
+      gradients.push_back(shards_[place.unit].gradient.narrow(0, place.begin, place.length));
+    return gradients;
+  }
+
+  bool counts_in_norm() const override { return replica_ == 0; }
+
+  void after_update() override {
+    for (auto& shard : shards_) {
+      shard.gradient.reset();
+      shard.full_gradient.reset();
+      shard.arrived.assign(shard.layout.items.size(), false);
+    }
+    refresh_residents(true);
+  }
+
+  bool saves_whole() const override { return plan_.saves_whole; }
+
+  /// Replicas share the writing of what they hold in common.
+  std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
+    int64_t n = parameter.value.numel();
+    return {n * replica_ / plan_.replicas, n * (replica_ + 1) / plan_.replicas};
+  }
+
+ private:
+  /// Where a local parameter lies in its unit's shard.
+  struct Place {
+    size_t unit;
+    int64_t begin, length;
+  };
+
+  void make_groups() {
+    replica_ = world_.rank / plan_.shards;
+    position_ = world_.rank % plan_.shards;
+    if (plan_.shards == world_.size) {
+      shard_group_ = world_.group;
+      return;
+    }
+    if (plan_.shards == 1) {
+      replica_group_ = world_.group;
+      return;
+    }
+    for (int r = 0; r < plan_.replicas; ++r) {
+      std::vector<int> ranks;
+      for (int s = 0; s < plan_.shards; ++s) ranks.push_back(r * plan_.shards + s);
+      auto group = world_.make_subgroup(ranks, "shard_" + std::to_string(r));
+      if (r == replica_) shard_group_ = group;
+    }
+    for (int s = 0; s < plan_.shards; ++s) {
+      std::vector<int> ranks;
+      for (int r = 0; r < plan_.replicas; ++r) ranks.push_back(r * plan_.shards + s);
+      auto group = world_.make_subgroup(ranks, "replica_" + std::to_string(s));
+      if (s == position_) replica_group_ = group;
+    }
+  }
+
+  void make_shard(size_t u) {
+    Shard& shard = shards_[u];
+    const ShardUnit& unit = plan_.units[u];
+    shard.layout = make_flat_layout(model_.spec, unit.slots, plan_.shards);
+    shard.arrived.assign(shard.layout.items.size(), false);
+    place_storage(shard, unit.resident);
+    int64_t begin = position_ * shard.layout.shard, end = begin + shard.layout.shard;
+    for (const auto& item : shard.layout.items) {
+      int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
+      if (from >= to) continue;
+      auto value = shard.local.narrow(0, from - begin, to - from);
+      fill(item.slot, from - item.offset, value);
+      auto copy =
+          update_writes_copy(unit) ? own_part(shard, shard.full).narrow(0, from - begin, to - from) : torch::Tensor();
+      add_local(item.slot, from - item.offset, value, copy);
+      places_.push_back({u, from - begin, to - from});
+    }
+    auto specs = model_.spec.parameters();
+    for (size_t i = 0; i < shard.layout.items.size(); ++i) {
+      const auto& item = shard.layout.items[i];
+      auto view = shard.full.narrow(0, item.offset, item.numel).view(specs[item.slot]->shape);
+      model_.slots[item.slot] = view.variable_data().requires_grad_(true);  // a version counter of its own
+      watch(u, i, model_.slots[item.slot]);
+    }
+    if (own_copy_ && !unit.resident) empty_storage(shard.full);
+  }
+
+  void place_storage(Shard& shard, bool resident) {
+    auto kept = torch::dtype(scalar_type(job_.precision.parameter)).device(host_);
+    auto used = torch::dtype(scalar_type(plan_.parameter)).device(world_.device);
+    shard.gathered = resident || !own_copy_;
+    if (!own_copy_) {
+      shard.full = shard.local = torch::zeros({shard.layout.shard}, kept);
+    } else if (resident && plan_.shares_copy(job_)) {
+      shard.full = torch::zeros({shard.layout.total}, used);
+      shard.local = own_part(shard, shard.full);
+    } else {
+      shard.local = torch::zeros({shard.layout.shard}, kept);
+      shard.full = resident ? torch::zeros({shard.layout.total}, used) : torch::empty({shard.layout.total}, used);
+    }
+  }
+
+  /// The optimizer casts its new values into the resident copy as it goes.
+  bool update_writes_copy(const ShardUnit& unit) const {
+    return unit.resident && own_copy_ && !plan_.shares_copy(job_) && host_ == world_.device;
+  }
+
+  torch::Tensor own_part(const Shard& shard, const torch::Tensor& full) const {
+    return full.narrow(0, position_ * shard.layout.shard, shard.layout.shard);
+  }
+
+  /// Calls gradient_arrived when autograd has accumulated into `parameter`.
+  void watch(size_t u, size_t item, const torch::Tensor& parameter) {
+    auto node = torch::autograd::impl::grad_accumulator(parameter);
+    node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [this, u, item](const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
+          gradient_arrived(u, item);
+          return outputs;
+        }));
+    shards_[u].accumulators.push_back(std::move(node));
+  }
+
+  // ---- parameters
+  /// Resident units: every rank's values go to all. `updated`: the optimizer made them just now.
+  void refresh_residents(bool updated) {
+    if (!own_copy_) return;
+    torch::NoGradGuard no_grad;
+    std::vector<Work> gathers;
+    for (size_t u = 0; u < shards_.size(); ++u) {
+      Shard& shard = shards_[u];
+      if (!plan_.units[u].resident) continue;
+      auto mine = own_part(shard, shard.full);
+      bool written = plan_.shares_copy(job_) || (updated && update_writes_copy(plan_.units[u]));
+      if (!written) mine.copy_(shard.local);
+      if (plan_.shards == 1) continue;
+      if (!plan_.gather_by_broadcast) {
+        gathers.push_back(shard_group_->_allgather_base(shard.full, mine));
+        continue;
+      }
+      for (int owner = 0; owner < plan_.shards; ++owner) {
+        std::vector<at::Tensor> part{shard.full.narrow(0, owner * shard.layout.shard, shard.layout.shard)};
+        gathers.push_back(shard_group_->broadcast(part, {.rootRank = owner}));
+      }
+    }
+    for (auto& gather : gathers) gather->wait();
+  }
+
+  void start_gather(size_t u) {
+    if (u == shards_.size()) return;
+    Shard& shard = shards_[u];
+    if (shard.gathered || shard.incoming.defined()) return;
+    torch::NoGradGuard no_grad;
+    auto mine = shard.local.to(shard.full.options());
+    if (plan_.shards == 1) {
+      shard.incoming = mine.is_same(shard.local) ? mine.clone() : mine;
+      return;
+    }
+    shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
+    shard.gather = shard_group_->_allgather_base(shard.incoming, mine);
+  }
+
+  void gather(size_t u) {
+    if (u == shards_.size() || shards_[u].gathered) return;
+    Shard& shard = shards_[u];
+    start_gather(u);
+    if (shard.gather) shard.gather->wait();
+    shard.gather.reset();
+    hand_over(shard.incoming, shard.full);
+    shard.incoming.reset();
+    shard.gathered = true;
+  }
+
+  void release(size_t u) {
+    if (u == shards_.size() || !own_copy_ || plan_.units[u].resident || !shards_[u].gathered) return;
+    Shard& shard = shards_[u];
+    empty_storage(shard.full);
+    shard.gathered = false;
+  }
+
+  /// Runs when the gradient of block `index`'s output is known, before the block's own backward.
+  void before_block_backward(size_t index) {
+    size_t own = unit_of_block_[index];
+    for (size_t u = 0; u < shards_.size(); ++u)
+      if (plan_.units[u].first_needed_in_backward > index && u != own) release(u);
+    if (own < shards_.size() && plan_.units[own].first_needed_in_backward <= index)
+      gather(own);
+    else
+      release(own);
+    if (plan_.backward_prefetch == ShardPlan::Prefetch::before) prefetch_in_backward(index);
+  }
+
+  void prefetch_in_backward(size_t index) {
+    if (!prefetches_) return;
+    for (size_t ahead : ahead_in_backward_[index]) start_gather(ahead);
+  }
+
+  // ---- gradients
+  void gradient_arrived(size_t u, size_t item) {
+    Shard& shard = shards_[u];
+    torch::NoGradGuard no_grad;
+    auto& slot = model_.slots[shard.layout.items[item].slot];
+    if (!slot.grad().defined()) return;
+    store_gradient(shard, item, slot.grad());
+    slot.mutable_grad().reset();
+    if (--shard.missing > 0) return;
+    if (reduce_now_) reduce_unit(u);
+    if (plan_.backward_prefetch == ShardPlan::Prefetch::after && !plan_.units[u].blocks.empty())
+      prefetch_in_backward(plan_.units[u].blocks.front());
+  }
+
+  void store_gradient(Shard& shard, size_t item, const torch::Tensor& gradient) {
+    if (!shard.full_gradient.defined()) {
+      shard.full_gradient =
+          torch::empty({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
+      zero_gaps(shard);
+    }
+    const auto& place = shard.layout.items[item];
+    auto target = shard.full_gradient.narrow(0, place.offset, place.numel);
+    if (shard.arrived[item])
+      target.add_(gradient.reshape({-1}));
+    else
+      target.copy_(gradient.reshape({-1}));
+    shard.arrived[item] = true;
+  }
+
+  /// Only what no gradient will fill needs zeroing.
+  void zero_gaps(Shard& shard) {
+    for (size_t i = 0; i < shard.layout.items.size(); ++i) {
+      int64_t end = shard.layout.items[i].offset + shard.layout.items[i].numel;
+      int64_t next = i + 1 < shard.layout.items.size() ? shard.layout.items[i + 1].offset : shard.layout.total;
+      if (next > end) shard.full_gradient.narrow(0, end, next - end).zero_();
+    }
+  }
+
+  /// Sums the unit's gradients over ranks into shards. At most one reduction is in flight, which bounds memory.
+  void reduce_unit(size_t u) {
+    Shard& shard = shards_[u];
+    if (in_flight_) finish_reduction(*in_flight_);
+    torch::NoGradGuard no_grad;
+    if (!shard.full_gradient.defined()) {
+      shard.full_gradient =
+          torch::zeros({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
+    } else {
+      for (size_t i = 0; i < shard.layout.items.size(); ++i)
+        if (!shard.arrived[i])
+          shard.full_gradient.narrow(0, shard.layout.items[i].offset, shard.layout.items[i].numel).zero_();
+    }
+    shard.missing = 0;
+    if (plan_.predivide != 1.0) shard.full_gradient.div_(plan_.predivide);
+    if (plan_.shards > 1 && plan_.reduce_by_all_reduce) {
+      std::vector<at::Tensor> tensors{shard.full_gradient};
+      shard.reduction = shard_group_->allreduce(tensors, {c10d::ReduceOp::SUM});
+    } else if (plan_.shards > 1) {
+      shard.reduced = torch::empty({shard.layout.shard}, shard.full_gradient.options());
+      shard.reduction = shard_group_->_reduce_scatter_base(shard.reduced, shard.full_gradient, {c10d::ReduceOp::SUM});
+    } else {
+      shard.reduced = shard.full_gradient;
+    }
+    if (plan_.replicas > 1) {
+      take_sums(shard);
+      std::vector<at::Tensor> tensors{shard.reduced};
+      shard.reduction = replica_group_->allreduce(tensors, {c10d::ReduceOp::SUM});
+    }
+    in_flight_ = u;
+    if (!world_.device.is_cuda() || !plan_.overlap) finish_reduction(u);  // already done: drop the buffers now
+  }
+
+  /// Waits for the reduction that is in flight.
+  void take_sums(Shard& shard) {
+    if (shard.reduction) shard.reduction->wait();
+    shard.reduction.reset();
+    if (!shard.reduced.defined()) shard.reduced = own_part(shard, shard.full_gradient).clone();
+  }
+
+  void finish_reduction(size_t u) {
+    Shard& shard = shards_[u];
+    if (in_flight_ != u) return;
+    in_flight_.reset();
+    torch::NoGradGuard no_grad;
+    take_sums(shard);
+    auto sum = shard.reduced.to(torch::dtype(scalar_type(plan_.gradient)).device(host_));
+    shard.reduced.reset();
+    shard.full_gradient.reset();
+    shard.arrived.assign(shard.layout.items.size(), false);
+    if (plan_.predivide != 1.0) sum.mul_(plan_.predivide);
+    if (shard.gradient.defined())
+      shard.gradient.add_(sum);
+    else
+      shard.gradient = sum;
+  }
+
+  ShardPlan plan_;
+  bool own_copy_ = true;
+  torch::Device host_{torch::kCPU};
+  bool prefetches_ = false;
+  ProcessGroup shard_group_, replica_group_;
+  int replica_ = 0, position_ = 0;
+  std::vector<Shard> shards_;
+  std::vector<size_t> unit_of_block_;
+  std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_;
+  std::vector<Place> places_;
+  bool reduce_now_ = true;
+  std::optional<size_t> in_flight_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_sharded(StrategySetup setup, ShardPlan plan) {
+  return std::make_unique<Sharded>(std::move(setup), std::move(plan));
+}
+
+}  // namespace runner

@@ -1,0 +1,225 @@
+#include "strategies/zero/entry.hpp"
+
+#include <fmt/format.h>
+
+namespace runner {
+
+namespace {
+
+using Type = OptionSpec::Type;
+
+std::vector<OptionSpec> stage_options() {
+  return {
+      {"stage",
+       Type::integer,
+       2,
+       {},
+       1,
+       "What is sharded: 1 = optimizer state and masters; 2 = gradients too; 3 = parameters too."},
+      {"reduce_bucket_size",
+       Type::integer,
+       nullptr,
+       {},
+       1,
+       "Elements of gradients reduced together; default the largest block, on CUDA at least a million a rank. In stage "
+       "3 "
+       "a block's gradients are a bucket, and this holds for the parameters that persist."},
+      {"allgather_bucket_size",
+       Type::integer,
+       nullptr,
+       {},
+       1,
+       "Elements of updated parameters gathered together. A bucket is reduced and gathered as one, so the smaller of "
+       "the two sizes holds for both."},
+      {"overlap_comm",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "Reductions run beside backward, and stage 3's gathers ahead of their use. On CPU they run in the rank's own "
+       "thread."},
+      {"contiguous_gradients",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "Gradients are copied into their bucket as they come.",
+       "always so here: a gradient is copied once, into the bucket that is reduced"},
+      {"round_robin_gradients",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Spread copies of gradients over ranks.",
+       "nothing to do: every rank owns an equal part of every bucket, so all ranks copy at the same time"},
+      {"reduce_scatter",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "Each rank gets the sums of its part; false: an all-reduce gives every rank all sums, for networks where that "
+       "is "
+       "faster."},
+      {"allgather_partitions",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "Updated parameters are all-gathered; false: each rank broadcasts its part."},
+  };
+}
+
+std::vector<OptionSpec> stage3_options() {
+  return {
+      {"stage3_param_persistence_threshold",
+       Type::integer,
+       100'000,
+       {},
+       0,
+       "Stage 3: parameters of fewer elements stay on every rank."},
+      {"stage3_model_persistence_threshold",
+       Type::integer,
+       nullptr,
+       {},
+       0,
+       "Stage 3: elements that stay on every rank, at most."},
+      {"stage3_prefetch_bucket_size",
+       Type::integer,
+       50'000'000,
+       {},
+       0,
+       "Stage 3: elements gathered ahead of their use (the next block, and more while they fit); 0 = none."},
+      {"stage3_max_live_parameters",
+       Type::integer,
+       1'000'000'000,
+       {},
+       0,
+       "Stage 3: elements kept between forward and backward, at most."},
+      {"stage3_max_reuse_distance",
+       Type::integer,
+       1'000'000'000,
+       {},
+       0,
+       "Stage 3: a block stays gathered if no more elements than this are used before its backward; 0 = gathered "
+       "anew."},
+      {"stage3_gather_16bit_weights_on_model_save",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Accepted.",
+       "nothing to do: checkpoints hold every weight, and `runner export` writes them as one Hugging Face folder"},
+      {"mics_shard_size",
+       Type::integer,
+       nullptr,
+       {},
+       1,
+       "Stages shard within groups of so many ranks (MiCS); sums of gradients also travel between groups."},
+  };
+}
+
+std::vector<OptionSpec> gradient_options() {
+  return {
+      {"sub_group_size",
+       Type::integer,
+       1'000'000'000,
+       {},
+       1,
+       "Elements that the update works on at a time where gradients wait in another dtype than the masters."},
+      {"communication_data_type",
+       Type::choice,
+       nullptr,
+       {"fp32", "bf16", "fp16"},
+       {},
+       "Dtype of gradients on the wire; default that of the parameters in use."},
+      {"prescale_gradients",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Divide gradients before their sum instead of after.",
+       "always so here: the loss carries 1 / tokens of the global batch, so sums over ranks are not divided"},
+      {"gradient_predivide_factor",
+       Type::number,
+       1.0,
+       {},
+       {},
+       "Gradients are divided by it before their sum and multiplied after (headroom in fp16)."},
+  };
+}
+
+std::vector<OptionSpec> loss_scale_options() {
+  return {
+      {"loss_scale", Type::number, 0.0, {}, 0, "16-mixed: a fixed loss scale; 0 = dynamic."},
+      {"initial_scale_power", Type::number, 16, {}, 0, "16-mixed: the dynamic scale begins at 2 to this."},
+      {"loss_scale_window", Type::integer, 1000, {}, 1, "16-mixed: steps without overflow before the scale doubles."},
+      {"hysteresis",
+       Type::integer,
+       2,
+       {},
+       1,
+       "16-mixed: overflows since the last doubling that it takes to halve the scale."},
+      {"consecutive_hysteresis",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "16-mixed: a step without overflow makes up for those before it."},
+      {"min_loss_scale", Type::number, 1.0, {}, 0, "16-mixed: an overflow at this scale ends the run."},
+  };
+}
+
+std::vector<OptionSpec> zero_options() {
+  auto options = stage_options();
+  for (auto& more : {stage3_options(), gradient_options(), loss_scale_options()})
+    options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+std::optional<std::string> refuse(const Job& job) {
+  auto stage = job.options.value("stage", 2);
+  if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {} (stage 0 is `ddp`)", stage);
+  auto group = job.options.value("mics_shard_size", nlohmann::json());
+  if (group.is_number() && job.world_size % group.get<int>() != 0) {
+    std::string works;
+    for (int g = 1; g <= job.world_size; ++g)
+      if (job.world_size % g == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", g);
+    return fmt::format("MiCS cannot cut {} ranks into groups of {}; mics_shard_size may be {}", job.world_size,
+                       group.get<int>(), works);
+  }
+  if (!(job.options.value("gradient_predivide_factor", 1.0) > 0))
+    return "gradient_predivide_factor must be more than 0";
+  return std::nullopt;
+}
+
+std::vector<std::string> notes(const Job& job) {
+  std::vector<std::string> notes;
+  auto stage = job.options.value("stage", 2);
+  if (stage >= 2 && job.accumulation > 1)
+    notes.push_back(fmt::format(
+        "ZeRO stage {} keeps gradients sharded, so they are reduced after each of {} micro-batches; stage 1 reduces "
+        "once a step",
+        stage, job.accumulation));
+  if (job.world_size == 1) notes.push_back("ZeRO on one rank has nobody to share with: `single` does the same");
+  return notes;
+}
+
+}  // namespace
+
+Entry zero_entry() {
+  Entry entry;
+  entry.name = "zero";
+  entry.summary = "DeepSpeed's ZeRO: optimizer state, gradients (stage 2) and parameters (stage 3) sharded over ranks.";
+  entry.aliases = {{"deepspeed"},
+                   {"deepspeed_stage_1", {{"stage", 1}}},
+                   {"deepspeed_stage_2", {{"stage", 2}}},
+                   {"deepspeed_stage_3", {{"stage", 3}}}};
+  entry.options = zero_options();
+  entry.refuse = refuse;
+  entry.notes = notes;
+  entry.memory = [](const Job& job) { return sharded_memory(job, zero_plan(job)); };
+  entry.traffic = [](const Job& job) { return sharded_traffic(job, zero_plan(job)); };
+  return entry;
+}
+
+}  // namespace runner

@@ -1,0 +1,156 @@
+// From DeepSpeed's options to a ShardPlan.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "strategies/zero/entry.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
+
+/// What an option without a value stands for.
+int64_t integer_or(const Job& job, const char* name, int64_t otherwise) {
+  auto value = job.options.value(name, nlohmann::json());
+  return value.is_number() ? value.get<int64_t>() : otherwise;
+}
+
+/// The largest block, so that a block's gradients travel while the next one's are computed; on CUDA a million elements
+/// a rank at least, or latency shows.
+int64_t default_bucket(const Job& job) {
+  int64_t elements = job.cuda ? int64_t{1'000'000} * job.world_size : 1;
+  for (const auto& block : job.model->blocks) elements = std::max(elements, block.parameter_count());
+  return elements;
+}
+
+/// Consecutive parameters, filled from the last one, as backward delivers them. Of reduce_bucket_size and
+/// allgather_bucket_size the smaller holds for both: a bucket's shards lie where its gather puts them.
+std::vector<ShardUnit> buckets(const Job& job, const std::vector<size_t>& slots) {
+  int64_t otherwise = default_bucket(job);
+  int64_t limit =
+      std::min(integer_or(job, "reduce_bucket_size", no_limit), integer_or(job, "allgather_bucket_size", no_limit));
+  if (limit == no_limit) limit = otherwise;
+  auto parameters = job.model->parameters();
+  std::vector<ShardUnit> units;
+  int64_t held = 0;
+  for (size_t i = slots.size(); i-- > 0;) {
+    int64_t numel = parameters[slots[i]]->numel();
+    if (units.empty() || held + numel > limit) {
+      units.push_back({{}, true});
+      held = 0;
+    }
+    units.back().slots.insert(units.back().slots.begin(), slots[i]);
+    held += numel;
+  }
+  std::reverse(units.begin(), units.end());
+  return units;
+}
+
+std::vector<size_t> all_slots(const Job& job) {
+  std::vector<size_t> slots(job.model->parameters().size());
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+/// Parameters below the threshold, as long as all of them together stay below the model's.
+std::vector<size_t> persistent_slots(const Job& job) {
+  int64_t each = integer_or(job, "stage3_param_persistence_threshold", 100'000);
+  int64_t left = integer_or(job, "stage3_model_persistence_threshold", no_limit);
+  auto parameters = job.model->parameters();
+  std::vector<size_t> slots;
+  for (size_t slot = 0; slot < parameters.size(); ++slot) {
+    int64_t numel = parameters[slot]->numel();
+    if (numel >= each || numel > left) continue;
+    left -= numel;
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+int64_t elements_of(const Job& job, const std::vector<size_t>& slots) {
+  auto parameters = job.model->parameters();
+  int64_t elements = 0;
+  for (size_t slot : slots) elements += parameters[slot]->numel();
+  return elements;
+}
+
+/// Blocks from the last: between forward and backward of one lie all later ones, twice.
+void keep_what_is_reused_soon(const Job& job, std::vector<ShardUnit>& units) {
+  int64_t distance_max = integer_or(job, "stage3_max_reuse_distance", 1'000'000'000);
+  int64_t live_max = integer_or(job, "stage3_max_live_parameters", 1'000'000'000);
+  int64_t distance = 0, live = 0;
+  for (size_t u = units.size(); u-- > 0;) {
+    int64_t elements = elements_of(job, units[u].slots);
+    bool used_at_once = units[u].blocks.back() + 1 == job.model->blocks.size();
+    units[u].keep_after_forward = used_at_once || (distance <= distance_max && live + elements <= live_max);
+    if (units[u].keep_after_forward) live += elements;
+    distance += 2 * elements;
+  }
+}
+
+void shard_parameters(const Job& job, ShardPlan& plan) {
+  auto persistent = persistent_slots(job);
+  std::vector<ShardUnit> units;
+  for (auto& unit : make_units(*job.model, "block", 0, {})) {
+    std::erase_if(unit.slots,
+                  [&](size_t slot) { return std::binary_search(persistent.begin(), persistent.end(), slot); });
+    if (!unit.slots.empty()) units.push_back({unit.slots, false, unit.blocks, unit.first_needed_in_backward});
+  }
+  keep_what_is_reused_soon(job, units);
+  plan.units = units;
+  for (auto& unit : buckets(job, persistent)) plan.units.push_back(unit);
+
+  plan.prefetch_elements = integer_or(job, "stage3_prefetch_bucket_size", 50'000'000);
+  bool ahead = plan.prefetch_elements > 0 && plan.overlap;
+  plan.forward_prefetch = ahead;
+  plan.backward_prefetch = ahead ? ShardPlan::Prefetch::before : ShardPlan::Prefetch::none;
+}
+
+DType wire_dtype(const Job& job, DType otherwise) {
+  auto value = job.options.value("communication_data_type", nlohmann::json());
+  if (!value.is_string()) return otherwise;
+  return value == "fp32" ? DType::float32 : value == "bf16" ? DType::bfloat16 : DType::float16;
+}
+
+}  // namespace
+
+ShardPlan zero_plan(const Job& job) {
+  const auto& options = job.options;
+  int64_t stage = integer_or(job, "stage", 2);
+  ShardPlan plan;
+  plan.shards = static_cast<int>(integer_or(job, "mics_shard_size", job.world_size));
+  plan.replicas = job.world_size / plan.shards;
+  plan.parameter = job.precision.compute;
+  plan.reduce = wire_dtype(job, plan.parameter);
+  plan.reduce_every_micro_batch = stage >= 2;
+  // Sums of several micro-batches are kept as wide as the masters.
+  plan.gradient = plan.reduce_every_micro_batch && job.accumulation > 1 ? job.precision.parameter : plan.reduce;
+  plan.reduce_by_all_reduce = !options.value("reduce_scatter", true);
+  plan.gather_by_broadcast = !options.value("allgather_partitions", true);
+  plan.predivide = options.value("gradient_predivide_factor", 1.0);
+  plan.overlap = options.value("overlap_comm", true);
+  plan.update_elements = integer_or(job, "sub_group_size", 1'000'000'000);
+  if (stage == 3)
+    shard_parameters(job, plan);
+  else
+    plan.units = buckets(job, all_slots(job));
+  return plan;
+}
+
+LossScalePolicy zero_loss_scale(const Job& job) {
+  const auto& options = job.options;
+  LossScalePolicy policy;
+  double fixed = options.value("loss_scale", 0.0);
+  policy.dynamic = fixed == 0.0;
+  policy.initial = policy.dynamic ? std::exp2(options.value("initial_scale_power", 16.0)) : fixed;
+  policy.window = integer_or(job, "loss_scale_window", 1000);
+  policy.hysteresis = integer_or(job, "hysteresis", 2);
+  policy.consecutive_hysteresis = options.value("consecutive_hysteresis", false);
+  policy.minimum = options.value("min_loss_scale", 1.0);
+  return policy;
+}
+
+}  // namespace runner

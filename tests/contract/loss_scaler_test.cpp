@@ -1,0 +1,78 @@
+// The laws of the loss scale: GradScaler's and DeepSpeed's.
+#include "strategies/contract/loss_scaler.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace runner;
+
+TEST_CASE("by default: halved at each overflow, doubled after 2000 good steps", "[loss scale]") {
+  LossScaler scaler(true);
+  CHECK(scaler.scale() == 65536);
+  scaler.update(false);
+  scaler.update(false);
+  CHECK(scaler.scale() == 16384);
+  for (int i = 0; i < 1999; ++i) scaler.update(true);
+  CHECK(scaler.scale() == 16384);
+  scaler.update(true);
+  CHECK(scaler.scale() == 32768);
+  CHECK_FALSE(scaler.at_floor());
+}
+
+TEST_CASE("hysteresis: overflows are forgiven until the scale has grown again", "[loss scale]") {
+  LossScalePolicy policy;
+  policy.window = 3;
+  policy.hysteresis = 2;
+  policy.minimum = 16384;
+  LossScaler scaler(true, policy);
+  scaler.update(false);
+  CHECK(scaler.scale() == 65536);
+  scaler.update(true);
+  scaler.update(false);
+  CHECK(scaler.scale() == 32768);
+  scaler.update(false);
+  CHECK(scaler.scale() == 16384);
+  CHECK(scaler.at_floor());
+  for (int i = 0; i < 3; ++i) scaler.update(true);
+  CHECK(scaler.scale() == 32768);
+  scaler.update(false);  // forgiven again
+  CHECK(scaler.scale() == 32768);
+}
+
+TEST_CASE("consecutive hysteresis: a good step makes up for overflows before it", "[loss scale]") {
+  LossScalePolicy policy;
+  policy.hysteresis = 2;
+  policy.consecutive_hysteresis = true;
+  LossScaler scaler(true, policy);
+  for (int i = 0; i < 5; ++i) {
+    scaler.update(false);
+    scaler.update(true);
+  }
+  CHECK(scaler.scale() == 65536);
+  scaler.update(false);
+  scaler.update(false);
+  CHECK(scaler.scale() == 32768);
+}
+
+TEST_CASE("a fixed scale stays; state continues", "[loss scale]") {
+  LossScalePolicy fixed;
+  fixed.dynamic = false;
+  fixed.initial = 128;
+  LossScaler constant(true, fixed);
+  constant.update(false);
+  CHECK(constant.scale() == 128);
+  CHECK_FALSE(constant.at_floor());
+
+  LossScalePolicy policy;
+  policy.window = 3;
+  policy.hysteresis = 2;
+  LossScaler first(true, policy), second(true, policy);
+  for (bool finite : {true, false, true, true}) first.update(finite);
+  second.load(first.state());
+  for (bool finite : {true, false, false, true, true, true}) {
+    first.update(finite);
+    second.update(finite);
+    CHECK(first.state() == second.state());
+  }
+  second.load({{"scale", 4.0}, {"good_steps", 1}});  // written before there was patience
+  CHECK(second.scale() == 4.0);
+}

@@ -1,0 +1,62 @@
+// 16-mixed under zero: overflows are skipped by DeepSpeed's law, and at the floor the message names a parameter.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/base/error.hpp"
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+TinyRun overflowing() {
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 2;
+  run.precision = "16-mixed";
+  run.options = {{"initial_scale_power", 30}, {"hysteresis", 2}};
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("an overflow is skipped, and the second one halves the scale", "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run = overflowing();
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      std::vector<double> scales;
+      for (int64_t step = 0; step < 4; ++step) {
+        auto result = strategy.step(tiny_input(run, world.rank, step));
+        CHECK(result.skipped);
+        CHECK(result.finite);  // dealt with
+        scales.push_back(result.loss_scale);
+      }
+      CHECK(scales == std::vector<double>{0x1p30, 0x1p30, 0x1p29, 0x1p28});
+    });
+  });
+}
+
+TEST_CASE("an overflow at the smallest scale names the first parameter, on every rank alike", "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run = overflowing();
+  run.options["min_loss_scale"] = 0x1p29;
+  std::vector<std::string> texts(2);
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      try {
+        for (int64_t step = 0; step < 4; ++step) strategy.step(tiny_input(run, world.rank, step));
+      } catch (const Error& error) {
+        texts[static_cast<size_t>(world.rank)] = error.what();
+      }
+    });
+  });
+  CHECK(texts[0] == texts[1]);
+  CHECK_THAT(texts[0],
+             ContainsSubstring("gradients overflow although the loss scale is at its minimum of 536870912: the "
+                               "first that is not finite is that of "));
+}
