@@ -8,7 +8,7 @@
 
 // Sanitizers are not ready yet when the loader asks which clone to take.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define RUNNER_VECTOR_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define RUNNER_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define RUNNER_VECTOR_CLONES
 #endif

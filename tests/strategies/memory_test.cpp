@@ -106,8 +106,9 @@ TEST_CASE("memory of zero is what its entry claims, in each stage", "[memory]") 
   at::set_num_threads(1);
   TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
   run.strategy = "zero";
-  run.accumulation = GENERATE(1, 3);
-  run.recompute = GENERATE(false, true);
+  auto [accumulation, recompute] = GENERATE(std::pair(1, false), std::pair(3, false), std::pair(1, true));
+  run.accumulation = accumulation;
+  run.recompute = recompute;
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
   for (nlohmann::json options :
        {nlohmann::json{{"stage", 1}}, nlohmann::json{{"stage", 2}}, nlohmann::json{{"stage", 3}},

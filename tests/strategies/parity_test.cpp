@@ -26,12 +26,20 @@ std::vector<Sharded> fsdp_forms(int world_size) {
   return forms;
 }
 
-/// ZeRO's stages, plain and with what changes how things travel.
+/// ZeRO's stages, the third also with every parameter sharded and none kept.
+std::vector<Sharded> zero_stages() {
+  return {{"stage 1", {{"stage", 1}}},
+          {"stage 2", {{"stage", 2}}},
+          {"stage 3", {{"stage", 3}}},
+          {"stage 3, all sharded",
+           {{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}};
+}
+
+/// What changes how things travel.
 std::vector<Sharded> zero_forms(int world_size) {
   std::vector<Sharded> forms;
   for (int stage : {1, 2, 3}) {
     std::string label = "stage " + std::to_string(stage);
-    forms.push_back({label, {{"stage", stage}}});
     forms.push_back({label + ", small buckets", {{"stage", stage}, {"reduce_bucket_size", 5000}}});
     forms.push_back({label + ", all-reduce and broadcast",
                      {{"stage", stage}, {"reduce_scatter", false}, {"allgather_partitions", false}}});
@@ -39,10 +47,9 @@ std::vector<Sharded> zero_forms(int world_size) {
     if (world_size == 4) forms.push_back({label + ", MiCS", {{"stage", stage}, {"mics_shard_size", 2}}});
   }
   for (int threshold : {0, 500})
-    for (int distance : {0, 30'000})
-      forms.push_back(
-          {"stage 3, persistence " + std::to_string(threshold) + ", reuse " + std::to_string(distance),
-           {{"stage", 3}, {"stage3_param_persistence_threshold", threshold}, {"stage3_max_reuse_distance", distance}}});
+    forms.push_back(
+        {"stage 3, persistence " + std::to_string(threshold),
+         {{"stage", 3}, {"stage3_param_persistence_threshold", threshold}, {"stage3_max_reuse_distance", 30'000}}});
   return forms;
 }
 
@@ -113,7 +120,7 @@ TEST_CASE("every stage of zero equals ddp bit for bit without clipping", "[parit
     run.options = nlohmann::json::object();
     auto ddp = train_tiny(run);
     run.strategy = "zero";
-    for (const auto& form : zero_forms(world_size)) {
+    for (const auto& form : zero_stages()) {
       INFO(form.label << ", " << run.family << ", accumulation " << run.accumulation << ", clipping " << clipped
                       << ", recompute " << run.recompute << ", " << world_size << " ranks");
       run.options = form.options;
@@ -142,7 +149,7 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
       check_equal(train_tiny(run), ddp);
     }
     run.strategy = "zero";
-    for (const auto& form : zero_forms(2)) {
+    for (const auto& form : zero_stages()) {
       INFO(form.label);
       run.options = form.options;
       check_equal(train_tiny(run), ddp);
@@ -179,6 +186,24 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
     for (nlohmann::json policy :
          {nlohmann::json("size"), nlohmann::json("none"), nlohmann::json({"blocks.1", "blocks.2"})}) {
       run.options = {{"auto_wrap_policy", policy}, {"min_num_params", 10'000}};
+      check_equal(train_tiny(run), ddp);
+    }
+  }
+}
+
+TEST_CASE("zero's options change how things travel, not what they are", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  for (int world_size : {2, 3, 4}) {
+    run.world_size = world_size;
+    run.strategy = "ddp";
+    run.options = nlohmann::json::object();
+    auto ddp = train_tiny(run);
+    run.strategy = "zero";
+    for (const auto& form : zero_forms(world_size)) {
+      INFO(form.label << ", " << run.family << ", " << world_size << " ranks");
+      run.options = form.options;
       check_equal(train_tiny(run), ddp);
     }
   }
