@@ -157,14 +157,8 @@ Entry fsdp_entry() {
                    {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native}};
   entry.options = fsdp_options();
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
-    int group = hybrid_group(job);
-    if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD" && (group < 1 || job.world_size % group != 0)) {
-      std::string works;
-      for (int g = 1; g <= job.world_size; ++g)
-        if (job.world_size % g == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", g);
-      return fmt::format("HYBRID_SHARD cannot cut {} ranks into groups of {}; hybrid_group_size may be {}",
-                         job.world_size, group, works);
-    }
+    if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD")
+      return refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job));
     return std::nullopt;
   };
   entry.notes = fsdp_notes;

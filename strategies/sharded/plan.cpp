@@ -1,8 +1,20 @@
 #include "strategies/sharded/plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace runner {
+
+std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
+                                         int64_t group) {
+  if (group >= 1 && job.world_size % group == 0) return std::nullopt;
+  std::string works;
+  for (int size = 1; size <= job.world_size; ++size)
+    if (job.world_size % size == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", size);
+  return fmt::format("{} cannot cut {} ranks into groups of {}; {} may be {}", form, job.world_size, group, option,
+                     works);
+}
 
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {
   std::vector<size_t> unit_of(blocks, plan.units.size());

@@ -48,6 +48,10 @@ struct ShardPlan {
   bool shares_copy(const Job& job) const { return parameter == job.precision.parameter && !(job.cuda && offload); }
 };
 
+/// Why the ranks cannot be cut into groups of `group` that each share one copy, and which sizes `option` may have;
+/// nullopt if they can.
+std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
+                                         int64_t group);
 /// The unit that each block gathers; plan.units.size() where none.
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
 /// Units to gather ahead of their use when `block` is in its forward or backward, nearest first: the next one, and

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace runner {
 
 namespace {
 
 using Type = OptionSpec::Type;
+
+constexpr double largest_scale = 0x1p126;
 
 std::vector<OptionSpec> stage_options() {
   return {
@@ -176,20 +180,24 @@ std::vector<OptionSpec> zero_options() {
   return options;
 }
 
-std::optional<std::string> refuse(const Job& job) {
-  auto stage = job.options.value("stage", 2);
-  if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {} (stage 0 is `ddp`)", stage);
-  auto group = job.options.value("mics_shard_size", nlohmann::json());
-  if (group.is_number() && job.world_size % group.get<int>() != 0) {
-    std::string works;
-    for (int g = 1; g <= job.world_size; ++g)
-      if (job.world_size % g == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", g);
-    return fmt::format("MiCS cannot cut {} ranks into groups of {}; mics_shard_size may be {}", job.world_size,
-                       group.get<int>(), works);
-  }
-  if (!(job.options.value("gradient_predivide_factor", 1.0) > 0))
-    return "gradient_predivide_factor must be more than 0";
+std::optional<std::string> refuse_loss_scale(const Job& job) {
+  LossScalePolicy scale = zero_loss_scale(job);
+  if (!(scale.initial <= largest_scale) || !(scale.minimum <= largest_scale))
+    return fmt::format("a loss scale above 2^{} is beyond float32", std::log2(largest_scale));
+  if (scale.dynamic && scale.minimum > scale.initial)
+    return fmt::format("min_loss_scale = {} is above the scale that the run begins with, {}", scale.minimum,
+                       scale.initial);
   return std::nullopt;
+}
+
+std::optional<std::string> refuse(const Job& job) {
+  auto stage = job.options.value("stage", int64_t{2});
+  if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {} (stage 0 is `ddp`)", stage);
+  if (auto group = job.options.value("mics_shard_size", nlohmann::json()); group.is_number())
+    if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", group.get<int64_t>())) return why;
+  double divisor = job.options.value("gradient_predivide_factor", 1.0);
+  if (!(divisor > 0) || !std::isfinite(divisor)) return "gradient_predivide_factor must be a number above 0";
+  return refuse_loss_scale(job);
 }
 
 std::vector<std::string> notes(const Job& job) {

@@ -83,7 +83,10 @@ TEST_CASE("20 AdamW steps from safetensors weights give PyTorch's losses under e
            {"strategy={name=\"fsdp\",sharding_strategy=\"FULL_SHARD\"}", "devices.devices=3"},
            {"strategy={name=\"fsdp\",sharding_strategy=\"SHARD_GRAD_OP\"}", "devices.devices=2"},
            {"strategy={name=\"fsdp\",sharding_strategy=\"NO_SHARD\"}", "devices.devices=2"},
-           {"strategy={name=\"fsdp\",sharding_strategy=\"HYBRID_SHARD\",hybrid_group_size=2}", "devices.devices=4"}}) {
+           {"strategy={name=\"fsdp\",sharding_strategy=\"HYBRID_SHARD\",hybrid_group_size=2}", "devices.devices=4"},
+           {"strategy=deepspeed_stage_1", "devices.devices=2"},
+           {"strategy=deepspeed_stage_2", "devices.devices=3"},
+           {"strategy=deepspeed_stage_3", "devices.devices=2"}}) {
     auto arguments = common;
     for (const auto& text : strategy) arguments.insert(arguments.end(), {"--set", text});
     auto result = place.run(arguments);

@@ -2,6 +2,7 @@
 #include "runner/selection/plan.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 
 using namespace runner;
 
@@ -118,6 +119,30 @@ TEST_CASE("what contradicts is refused") {
   r.activation_checkpointing.mode = "named";
   r.activation_checkpointing.blocks = {"blocks.7"};
   CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; blocks are \"embedding\" to \"head\"");
+}
+
+TEST_CASE("zero refuses what cannot work, with absurd sizes too") {
+  struct Row {
+    nlohmann::json options;
+    std::string words;
+  };
+  for (const auto& row : {
+           Row{{{"stage", 4}}, "ZeRO has stages 1, 2 and 3, not 4 (stage 0 is `ddp`)"},
+           Row{{{"mics_shard_size", 3}}, "MiCS cannot cut 4 ranks into groups of 3; mics_shard_size may be 1, 2, 4"},
+           Row{{{"mics_shard_size", int64_t{1} << 32}},
+               "MiCS cannot cut 4 ranks into groups of 4294967296; mics_shard_size may be 1, 2, 4"},
+           Row{{{"gradient_predivide_factor", 0.0}}, "gradient_predivide_factor must be a number above 0"},
+           Row{{{"gradient_predivide_factor", HUGE_VAL}}, "gradient_predivide_factor must be a number above 0"},
+           Row{{{"initial_scale_power", 2000}}, "a loss scale above 2^126 is beyond float32"},
+           Row{{{"loss_scale", 1e300}}, "a loss scale above 2^126 is beyond float32"},
+           Row{{{"initial_scale_power", 3}, {"min_loss_scale", 16.0}},
+               "min_loss_scale = 16 is above the scale that the run begins with, 8"},
+       }) {
+    auto r = recipe();
+    r.strategy.name = "deepspeed";
+    r.strategy.options = row.options;
+    CHECK(refusal(r, cpus(4)) == row.words);
+  }
 }
 
 TEST_CASE("timeout and backend given to a strategy move to the run") {
