@@ -1,4 +1,3 @@
-// Loops that the compiler turns into vectors, once for each instruction set; the loader picks at start-up.
 #include "strategies/contract/adam.hpp"
 
 #include <algorithm>
@@ -6,12 +5,7 @@
 #include <bit>
 #include <cmath>
 
-// Sanitizers are not ready yet when the loader asks which clone to take.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define RUNNER_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define RUNNER_VECTOR_CLONES
-#endif
+#include "runner/base/vector_clones.hpp"
 
 namespace runner {
 

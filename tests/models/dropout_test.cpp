@@ -102,7 +102,8 @@ TEST_CASE("gradients with dropout agree with finite differences") {
     test.loss(batch).backward();
     for (size_t i = 0; i < test.model->slots.size(); ++i) {
       auto& slot = test.model->slots[i];
-      auto direction = torch::randn_like(slot);
+      auto generator = at::detail::createCPUGenerator(i);
+      auto direction = at::normal(0.0, 1.0, slot.sizes(), generator, slot.options().requires_grad(false));
       double slope = (slot.grad() * direction).sum().item<double>();
       torch::NoGradGuard no_grad;
       auto at = [&](double offset) {

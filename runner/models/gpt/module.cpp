@@ -2,6 +2,7 @@
 
 #include "runner/models/attention.hpp"
 #include "runner/models/dropout.hpp"
+#include "runner/models/gelu.hpp"
 #include "runner/models/head.hpp"
 #include "runner/models/layers.hpp"
 
@@ -42,7 +43,7 @@ class Transformer : public Block {
         down_(model, name + ".mlp.down"),
         dropout_(recipe.dropout, index),
         heads_(recipe.n_heads),
-        gelu_(recipe.activation == "gelu_tanh" ? "tanh" : "none") {}
+        gelu_(recipe.activation == "gelu_tanh" ? Gelu::tanh : Gelu::exact) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
@@ -50,7 +51,7 @@ class Transformer : public Block {
     // Rows throughout: a product's output is then no view, and the residual may be added to it in place.
     auto x = input.reshape({-1, dim}).to(compute.dtype);
     x = attention(attention_norm_(x), input.sizes(), context).add_(x);
-    auto mlp = down_(at::gelu(up_(mlp_norm_(x)), gelu_));
+    auto mlp = down_(gelu(up_(mlp_norm_(x)), gelu_));
     return dropout_(mlp, context, DropoutSite::mlp_out).add_(x).view(input.sizes());
   }
 
@@ -70,7 +71,7 @@ class Transformer : public Block {
   Linear up_, down_;
   Dropout dropout_;
   int64_t heads_;
-  const char* gelu_;
+  Gelu gelu_;
 };
 
 }  // namespace
