@@ -72,7 +72,7 @@ std::optional<LocatedJson> ConfigurationLayers::read(const Located& config) {
 void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, const fs::path& folder) {
   auto found = own.find(value.key);
   if (found == own.end() || found->second.value == "auto") {
-    own[value.key] = {value.value, value.place, folder};
+    own[value.key] = {value.value, value.place, folder, nullptr, true};
     return;
   }
   auto said = found->second.value;
@@ -87,6 +87,18 @@ void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, con
                   value.path, unset ? "is off" : "means " + toml_value(value.value)));
   diagnostic.other = value.place;
   diagnostic.other_message = "the configuration says it here";
+}
+
+void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
+  const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches",
+                    option = "strategy.gradient_accumulation_steps";
+  auto drop = [&](const std::string& key) {
+    auto found = lower.find(key);
+    if (found != lower.end() && found->second.from_configuration) lower.erase(found);
+  };
+  if (upper.contains(global)) drop(steps);
+  if (upper.contains(steps)) drop(global);
+  if (upper.contains(global) || upper.contains(steps) || upper.contains("train.micro_batch_size")) drop(option);
 }
 
 /// `deepspeed_stage_2` with a configuration of stage 3.

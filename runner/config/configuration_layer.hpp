@@ -18,6 +18,10 @@ class ConfigurationLayers {
   /// itself must be the same, those of `below` give way unless they come from --set.
   void add(Layer& own, const Layer& below);
 
+  /// Batch sizes of a configuration that would contradict what `upper` says of the batch leave `lower`: of the three
+  /// numbers one follows from the others.
+  static void give_way(Layer& lower, const Layer& upper);
+
   /// When all layers are there: options that follow from the model, the notes.
   void complete(Recipe& recipe);
 

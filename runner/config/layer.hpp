@@ -15,6 +15,7 @@ struct Located {
   Origin origin;
   fs::path folder;                              ///< relative paths in it start here
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< of strategy.config, when it is a table
+  bool from_configuration = false;              ///< DeepSpeed's
 };
 
 /// Dotted key -> value; sections are two levels deep, deeper tables are values.

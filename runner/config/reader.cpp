@@ -69,17 +69,18 @@ json to_json(const toml::node& node) {
   }
 }
 
-/// A table of the recipe as the tree that a configuration file would be.
-LocatedJson to_tree(const toml::node& node, const Origin& key_place, const Source& source) {
+/// A table of the recipe as the tree that a configuration file would be. `expanded`: its values.
+LocatedJson to_tree(const toml::node& node, const json& expanded, const Origin& key_place, const Source& source) {
   LocatedJson tree;
   tree.place = source.at(node.source());
   tree.key_place = key_place;
   tree.is_object = node.is_table();
-  if (!node.is_table()) tree.value = to_json(node);
+  if (!node.is_table()) tree.value = expanded;
   if (const auto* table = node.as_table())
     for (const auto& [key, value] : *table) {
       std::string name(key.str());
-      tree.members.emplace_back(name, to_tree(value, source.at(key.source(), static_cast<int>(name.size())), source));
+      tree.members.emplace_back(
+          name, to_tree(value, expanded.at(name), source.at(key.source(), static_cast<int>(name.size())), source));
     }
   return tree;
 }
@@ -169,6 +170,7 @@ class Reader {
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
       std::erase_if(lower, [](const auto& item) { return item.first.starts_with("strategy."); });
+    ConfigurationLayers::give_way(lower, upper);
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
       // Only parts of a table that --set names (model.rope_scaling.factor) are merged into it.
@@ -257,7 +259,7 @@ class Reader {
       Origin at_value = source.at(node.source());
       layer[dotted] = {expand(to_json(node), at_value), key ? at_value : at_key, folder};
       if (dotted == "strategy.config" && node.is_table())
-        layer[dotted].tree = std::make_shared<LocatedJson>(to_tree(node, at_key, source));
+        layer[dotted].tree = std::make_shared<LocatedJson>(to_tree(node, layer[dotted].value, at_key, source));
     }
   }
 

@@ -168,6 +168,26 @@ TEST_CASE("--set wins over a configuration") {
   CHECK(recipe.train.global_batch_size == 8);
 }
 
+TEST_CASE("of the three batch sizes one follows from what --set says") {
+  InFolder here(cases);
+  const std::string strategy = "name = \"zero\"\nconfig = \"batch_complete.json\"";
+  auto recipe = with(strategy);
+  CHECK(recipe.train.global_batch_size == 64);
+  CHECK(recipe.train.micro_batch_size == 4);
+  CHECK(recipe.strategy.options["gradient_accumulation_steps"] == 8);
+
+  recipe = with(strategy, {"train.global_batch_size=128"});
+  CHECK(recipe.train.micro_batch_size == 4);
+  CHECK_FALSE(recipe.strategy.options.contains("gradient_accumulation_steps"));
+
+  recipe = with(strategy, {"train.accumulate_grad_batches=2"});
+  CHECK_FALSE(recipe.train.global_batch_size);
+  CHECK_FALSE(recipe.strategy.options.contains("gradient_accumulation_steps"));
+
+  recipe = with("name = \"zero\"\nconfig = \"batch_micro_only.json\"", {"train.global_batch_size=128"});
+  CHECK_FALSE(recipe.train.accumulate_grad_batches);
+}
+
 TEST_CASE("a configuration in a recipe may be a table of its own") {
   auto recipe = with(
       "name = \"zero\"\n[strategy.config]\ntrain_batch_size = 8\n[strategy.config.zero_optimization]\n"
@@ -176,15 +196,20 @@ TEST_CASE("a configuration in a recipe may be a table of its own") {
   CHECK(recipe.strategy.options["stage3_param_persistence_threshold"] == 640);
   CHECK(recipe.origin("train.global_batch_size").line == 16);
   CHECK_FALSE(recipe.strategy.options.contains("config"));
+
+  recipe = with(
+      "name = \"zero\"\nconfig = { zero_optimization = { stage = 3, offload_param = { device = \"nvme\", "
+      "nvme_path = \"${env:RUNNER_NOT_SET:-/scratch}\" } } }");
+  CHECK(recipe.strategy.options["nvme_path"] == "/scratch");
 }
 
 TEST_CASE("a recipe as a configuration means the same when it comes back") {
   InFolder here(cases);
   for (const char* file :
-       {"stage1.json", "stage2_documented.json", "stage3_huggingface_auto.json", "fp16_loss_scale.json",
-        "batch_micro_only.json", "optimizer_adam_l2.json", "optimizer_sgd.json", "schedule_warmup.json",
-        "schedule_decay.json", "schedule_cosine.json", "bf16_skips_overflow.json", "offload_cpu.json",
-        "offload_nvme.json", "offload_none.json", "old_names.json"}) {
+       {"stage1.json", "batch_complete.json", "stage2_documented.json", "stage3_huggingface_auto.json",
+        "fp16_loss_scale.json", "batch_micro_only.json", "optimizer_adam_l2.json", "optimizer_sgd.json",
+        "schedule_warmup.json", "schedule_decay.json", "schedule_cosine.json", "bf16_skips_overflow.json",
+        "offload_cpu.json", "offload_nvme.json", "offload_none.json", "old_names.json"}) {
     INFO(file);
     auto recipe = with(fmt::format("name = \"zero\"\nconfig = \"{}\"", file));
     auto text = recipe_as_deepspeed(recipe, recipe.strategy.options);
