@@ -18,8 +18,9 @@ Action setup_check(CLI::App& app) {
   app.add_flag("--json", *json, "As JSON on stdout");
   return [file, overrides, json] {
     std::vector<Diagnostic> diagnostics;
+    std::vector<std::string> notes;
     try {
-      load_whole_recipe(*file, *overrides);
+      notes = load_whole_recipe(*file, *overrides).notes;
     } catch (const RecipeError& error) {
       diagnostics = error.diagnostics();
     }
@@ -31,6 +32,7 @@ Action setup_check(CLI::App& app) {
       return diagnostics.empty() ? ExitCode::done : ExitCode::usage;
     }
     if (!diagnostics.empty()) throw RecipeError(diagnostics);
+    for (const auto& note : notes) log::info("note: {}", note);
     log::info("{} is fine", *file);
     return ExitCode::done;
   };

@@ -8,6 +8,7 @@ Action setup_resume(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_print(CLI::App& app);
 Action setup_init(CLI::App& app);
+Action setup_import(CLI::App& app);
 Action setup_help(CLI::App& app);
 Action setup_strategies(CLI::App& app);
 Action setup_ls(CLI::App& app);
@@ -23,6 +24,7 @@ const std::vector<Command>& commands() {
       {"check", "Read a recipe and report every mistake, without starting anything", setup_check},
       {"print", "Print a recipe with every value filled in", setup_print},
       {"init", "Write a new recipe", setup_init},
+      {"import", "Print the recipe that another tool's configuration means", setup_import},
       {"help", "Explain recipe keys: runner help recipe [SECTION | KEY]", setup_help},
       {"strategies", "List strategies with their options and whether they work here", setup_strategies},
       {"ls", "List runs", setup_ls},

@@ -4,21 +4,40 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/deepspeed_config.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {
 
+namespace {
+
+std::string as_deepspeed(const Recipe& recipe) {
+  std::vector<Diagnostic> diagnostics;
+  auto resolved = resolve_strategy(recipe, diagnostics);
+  if (!resolved.entry || resolved.entry->name != "zero")
+    throw usage_error("strategy \"{}\" is none of DeepSpeed's; `--as deepspeed` is for zero and its aliases",
+                      recipe.strategy.name);
+  return recipe_as_deepspeed(recipe, complete_options(*resolved.entry, resolved.options));
+}
+
+}  // namespace
+
 Action setup_print(CLI::App& app) {
   auto file = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
+  auto format = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false), origins = std::make_shared<bool>(false);
   app.add_option("recipe", *file, "The recipe, a TOML file")->required();
   app.add_option("--set", *overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
   app.add_flag("--origins", *origins, "Where each value came from, as comments");
   app.add_flag("--json", *json, "As JSON");
+  app.add_option("--as", *format, "deepspeed: as a configuration file of DeepSpeed")
+      ->check(CLI::IsMember({"deepspeed"}));
   return [=] {
     Recipe recipe = load_whole_recipe(*file, *overrides);
-    if (*json)
+    if (*format == "deepspeed")
+      std::printf("%s", as_deepspeed(recipe).c_str());
+    else if (*json)
       std::printf(
           "%s\n",
           nlohmann::json{{"schema", 1}, {"config", recipe_to_json(recipe)}, {"origins", origins_to_json(recipe)}}

@@ -26,6 +26,9 @@ enum class PrintOrigins { no, yes };
 /// comments.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
 
+/// A JSON value as TOML; tables inline.
+std::string toml_value(const nlohmann::json& value);
+
 /// {section: {key: value}} and {dotted key: "file:line:col" | "--set" | "default" | "decided: why"}, for the ledger and
 /// --json.
 nlohmann::json recipe_to_json(const Recipe& recipe);

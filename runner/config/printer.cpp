@@ -5,11 +5,8 @@
 
 namespace runner {
 
-namespace {
-
 using nlohmann::json;
 
-/// A JSON value as TOML; tables inline.
 std::string toml_value(const json& value) {
   if (value.is_object()) {
     std::vector<std::string> parts;
@@ -28,6 +25,8 @@ std::string toml_value(const json& value) {
   }
   return value.dump();
 }
+
+namespace {
 
 std::string origin_text(const Origin& origin) {
   switch (origin.kind) {

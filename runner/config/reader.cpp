@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <set>
 
 #define TOML_HEADER_ONLY 1
@@ -11,6 +12,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
 #include "runner/config/device_request.hpp"
 #include "runner/config/key_table.hpp"
@@ -20,16 +22,6 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
-
-/// A value with its place; what layers are made of.
-struct Located {
-  json value;
-  Origin origin;
-  fs::path folder;  ///< relative paths in it start here
-};
-
-/// Dotted key -> value; sections are two levels deep, deeper tables are values.
-using Layer = std::map<std::string, Located>;
 
 /// Text of a source, cut into lines for excerpts.
 struct Source {
@@ -77,9 +69,25 @@ json to_json(const toml::node& node) {
   }
 }
 
+/// A table of the recipe as the tree that a configuration file would be. `expanded`: its values.
+LocatedJson to_tree(const toml::node& node, const json& expanded, const Origin& key_place, const Source& source) {
+  LocatedJson tree;
+  tree.place = source.at(node.source());
+  tree.key_place = key_place;
+  tree.is_object = node.is_table();
+  if (!node.is_table()) tree.value = expanded;
+  if (const auto* table = node.as_table())
+    for (const auto& [key, value] : *table) {
+      std::string name(key.str());
+      tree.members.emplace_back(
+          name, to_tree(value, expanded.at(name), source.at(key.source(), static_cast<int>(name.size())), source));
+    }
+  return tree;
+}
+
 class Reader {
  public:
-  explicit Reader(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
+  explicit Reader(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics), configurations_(diagnostics) {}
 
   /// A file and, below it, what it extends. `chain`: files being read, outermost first.
   Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
@@ -126,12 +134,14 @@ class Reader {
                 read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain));
       table.erase("extends");
     }
-    overlay(layer, flatten(table, source, folder));
+    auto own = flatten(table, source, folder);
+    configurations_.add(own, layer);
+    overlay(layer, own);
     return layer;
   }
 
-  /// `--set key=value`: a TOML value, or a bare word where the key is a string.
-  Layer read_override(const std::string& text) {
+  /// `--set key=value`: a TOML value, or a bare word where the key is a string. `below`: what it goes on top of.
+  Layer read_override(const std::string& text, const Layer& below) {
     Source source{text, {}, Origin::Kind::set};
     auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -151,13 +161,16 @@ class Reader {
         return {};
       }
     }
-    return flatten(table, source, fs::current_path());
+    auto own = flatten(table, source, fs::current_path());
+    configurations_.add(own, below);
+    return own;
   }
 
   /// `upper` on top of `lower`. Naming a strategy anew drops the options of the one below.
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
       std::erase_if(lower, [](const auto& item) { return item.first.starts_with("strategy."); });
+    ConfigurationLayers::give_way(lower, upper);
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
       // Only parts of a table that --set names (model.rope_scaling.factor) are merged into it.
@@ -174,7 +187,9 @@ class Reader {
     recipe.file = file;
     auto family = layer.find("model.name");
     recipe.model.tie_embeddings = !(family != layer.end() && family->second.value == "llama");
-    for (const auto& [dotted, located] : layer) apply(recipe, dotted, located);
+    for (const auto& [dotted, located] : layer)
+      if (!located.value.is_null()) apply(recipe, dotted, located);
+    configurations_.complete(recipe);
     if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
     for (const auto& key : key_table())
       if (key.required && !layer.contains(key.dotted()) && !failed_.contains(key.dotted())) {
@@ -243,6 +258,8 @@ class Reader {
       }
       Origin at_value = source.at(node.source());
       layer[dotted] = {expand(to_json(node), at_value), key ? at_value : at_key, folder};
+      if (dotted == "strategy.config" && node.is_table())
+        layer[dotted].tree = std::make_shared<LocatedJson>(to_tree(node, layer[dotted].value, at_key, source));
     }
   }
 
@@ -485,12 +502,13 @@ class Reader {
   }
 
   std::vector<Diagnostic>& diagnostics_;
+  ConfigurationLayers configurations_;
   std::set<std::string> failed_;  ///< keys that are there but wrong
 };
 
 Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides,
               std::vector<Diagnostic>& diagnostics, const RecipeCheck& check = {}) {
-  for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text));
+  for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text, layer));
   if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
   Recipe recipe = reader.build(layer, file);
   find_contradictions(recipe, diagnostics);

@@ -174,6 +174,7 @@ struct Recipe {
   // ---- where it came from
   std::string file;                       ///< the recipe file, as given
   std::map<std::string, Origin> origins;  ///< dotted key -> origin; keys at their default are absent
+  std::vector<std::string> notes;  ///< what reading it left worth saying: keys of a configuration that do nothing
   /// The origin of a dotted key; `default_value` when absent.
   Origin origin(const std::string& key) const;
 };

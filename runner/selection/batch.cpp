@@ -58,7 +58,13 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
   }
   int64_t per_rank = global / ranks;
   auto fitting = divisors(per_rank, largest_default_micro_batch);
-  if (!train.micro_batch_size) {
+  auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
+  bool divides = steps.is_number_integer() && steps > 0 && per_rank % steps.get<int64_t>() == 0;
+  if (!train.micro_batch_size && divides) {
+    train.micro_batch_size = per_rank / steps.get<int64_t>();
+    recipe.origins["train.micro_batch_size"] =
+        decided(fmt::format("{} sequences a rank in {} micro-batches", per_rank, steps.get<int64_t>()));
+  } else if (!train.micro_batch_size) {
     train.micro_batch_size = fitting.back();
     recipe.origins["train.micro_batch_size"] = decided(
         fmt::format("the largest divisor of {} sequences a rank, up to {}", per_rank, largest_default_micro_batch));

@@ -173,7 +173,8 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   plan.recipe = recipe;
   std::vector<Diagnostic> diagnostics;
   auto resolved = resolve_strategy(recipe, diagnostics);
-  plan.notes = resolved.notes;
+  plan.notes = recipe.notes;
+  plan.notes.insert(plan.notes.end(), resolved.notes.begin(), resolved.notes.end());
   resolve_lengths(plan, tokenizer_vocab_size, diagnostics);
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
   resolve_devices(plan.recipe, topology);

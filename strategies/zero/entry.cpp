@@ -152,6 +152,18 @@ std::vector<OptionSpec> gradient_options() {
   };
 }
 
+std::vector<OptionSpec> configuration_options() {
+  return {
+      {"gradient_accumulation_steps",
+       Type::integer,
+       nullptr,
+       {},
+       1,
+       "Micro-batches of a step, beside train.global_batch_size: train_batch_size = micro-batch x this x ranks must "
+       "hold."},
+  };
+}
+
 std::vector<OptionSpec> loss_scale_options() {
   return {
       {"loss_scale", Type::number, 0.0, {}, 0, "16-mixed: a fixed loss scale; 0 = dynamic."},
@@ -175,9 +187,23 @@ std::vector<OptionSpec> loss_scale_options() {
 
 std::vector<OptionSpec> zero_options() {
   auto options = stage_options();
-  for (auto& more : {stage3_options(), gradient_options(), loss_scale_options()})
+  for (auto& more : {stage3_options(), gradient_options(), configuration_options(), loss_scale_options()})
     options.insert(options.end(), more.begin(), more.end());
   return options;
+}
+
+/// A configuration may give all three numbers of DeepSpeed's identity; the number of ranks decides whether it holds.
+std::optional<std::string> refuse_batch(const Job& job) {
+  auto steps = job.options.value("gradient_accumulation_steps", nlohmann::json());
+  if (!steps.is_number() || steps.get<int64_t>() == job.accumulation) return std::nullopt;
+  int64_t micro = job.micro_batch_size, factor = steps.get<int64_t>(), ranks = job.world_size;
+  int64_t global = micro * job.accumulation * ranks;
+  std::string works =
+      fmt::format("train_batch_size {} or gradient_accumulation_steps {}", micro * factor * ranks, job.accumulation);
+  if (global % (micro * factor) == 0) works += fmt::format(" or {} ranks", global / (micro * factor));
+  return fmt::format(
+      "train_batch_size {} = micro-batch {} x accumulation {} x ranks {} does not hold with {} ranks; {} would", global,
+      micro, factor, ranks, ranks, works);
 }
 
 std::optional<std::string> refuse_loss_scale(const Job& job) {
@@ -191,6 +217,7 @@ std::optional<std::string> refuse_loss_scale(const Job& job) {
 }
 
 std::optional<std::string> refuse(const Job& job) {
+  if (auto batch = refuse_batch(job)) return batch;
   auto stage = job.options.value("stage", int64_t{2});
   if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {} (stage 0 is `ddp`)", stage);
   if (auto group = job.options.value("mics_shard_size", nlohmann::json()); group.is_number())

@@ -179,3 +179,26 @@ TEST_CASE("a plan says what an option cannot do here, and what costs more than i
                                  "gradients are reduced after each of 3 micro-batches instead of once a step, because "
                                  "reduce_every_micro_batch asks to keep them sharded"});
 }
+
+TEST_CASE("DeepSpeed's three batch numbers decide the micro-batch, or are refused with what would hold") {
+  auto r = recipe();
+  r.strategy.name = "zero";
+  r.strategy.options = {{"stage", 2}, {"gradient_accumulation_steps", 4}};
+  r.train.global_batch_size = 32;
+  auto plan = make_plan(r, cpus(2), 256);
+  CHECK(plan.job.micro_batch_size == 4);
+  CHECK(plan.job.accumulation == 4);
+
+  r.train.micro_batch_size = 2;
+  CHECK(make_plan(r, cpus(4), 256).job.accumulation == 4);
+  CHECK(
+      refusal(r, cpus(2)) ==
+      "train_batch_size 32 = micro-batch 2 x accumulation 4 x ranks 2 does not hold with 2 ranks; train_batch_size 16 "
+      "or gradient_accumulation_steps 8 or 4 ranks would");
+}
+
+TEST_CASE("what reading a recipe left worth saying is among the plan's notes") {
+  auto r = recipe();
+  r.notes = {"`wall_clock_breakdown` is ignored"};
+  CHECK(make_plan(r, cpus(1), 256).notes.at(0) == r.notes[0]);
+}

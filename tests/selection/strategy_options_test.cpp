@@ -3,6 +3,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "runner/config/config.hpp"
+
 using namespace runner;
 
 namespace {
@@ -95,4 +97,18 @@ TEST_CASE("options with nothing to do are accepted with the reason") {
   auto resolved = resolve_strategy(recipe, diagnostics);
   CHECK(diagnostics.empty());
   CHECK(resolved.notes.size() == 2);
+}
+
+TEST_CASE("an option that a configuration gives is refused at its place there") {
+  auto recipe = parse_recipe(
+      "[strategy]\nname = \"zero\"\nconfig = { zero_optimization = { stage = \"two\" } }\n"
+      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
+      "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
+      "recipe.toml");
+  std::vector<Diagnostic> diagnostics;
+  resolve_strategy(recipe, diagnostics);
+  REQUIRE(diagnostics.size() == 1);
+  CHECK(diagnostics[0].message == "`stage` must be an integer, not \"two\"");
+  CHECK(diagnostics[0].place.line == 3);
+  CHECK(diagnostics[0].place.column == 34);
 }

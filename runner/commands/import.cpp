@@ -1,0 +1,29 @@
+// `runner import`.
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/files.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/config/deepspeed_config.hpp"
+
+namespace runner {
+
+Action setup_import(CLI::App& app) {
+  auto format = std::make_shared<std::string>(), file = std::make_shared<std::string>();
+  app.add_option("format", *format, "Whose: deepspeed")
+      ->required()
+      ->check(CLI::IsMember({"deepspeed", "deepspeed-checkpoint"}));
+  app.add_option("file", *file, "The configuration, a JSON file")->required();
+  return [=] {
+    if (*format == "deepspeed-checkpoint")
+      throw usage_error(
+          "{}: DeepSpeed's checkpoints are Python pickles, which only Python can read; write the weights from there as "
+          "Hugging Face safetensors (save_pretrained) and start from that folder with model.init_from",
+          *file);
+    if (!fs::is_regular_file(*file)) throw usage_error("there is no file {}", *file);
+    std::printf("%s", deepspeed_as_recipe(parse_located_json(read_file(*file), *file)).c_str());
+    return ExitCode::done;
+  };
+}
+
+}  // namespace runner

@@ -1,0 +1,133 @@
+#include "runner/config/configuration_layer.hpp"
+
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+/// The strategy that DeepSpeed's configurations are for, under any of its names.
+bool takes_configuration(const json& strategy) {
+  if (!strategy.is_string()) return false;
+  auto name = lower(strategy.get<std::string>());
+  return name == "zero" || name.starts_with("deepspeed");
+}
+
+}  // namespace
+
+Diagnostic& ConfigurationLayers::report(const Origin& place, const std::string& code, const std::string& message) {
+  diagnostics_.push_back({place, code, message, {}, {}, {}, "", "strategy"});
+  return diagnostics_.back();
+}
+
+void ConfigurationLayers::add(Layer& own, const Layer& below) {
+  auto found = own.find("strategy.config");
+  bool anew = own.contains("strategy.name");
+  if (found == own.end() || (!anew && !below.contains("strategy.name"))) return;
+  const Located name = anew ? own.at("strategy.name") : below.at("strategy.name");
+  if (!takes_configuration(name.value)) return;
+  Located config = found->second;
+  own.erase(found);
+  configured_at_ = config.origin;
+  const auto tree = read(config);
+  if (!tree) return;
+  auto given = [&](const std::string& key) {
+    return own.contains(key) || (below.contains(key) && !(anew && key.starts_with("strategy.")));
+  };
+  auto meaning = read_deepspeed(*tree, given);
+  diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
+  notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
+  for (const auto& value : meaning.values) {
+    auto set = below.find(value.key);
+    bool overridden = set != below.end() && set->second.origin.kind == Origin::Kind::set;
+    if (!overridden) add_value(own, value, config.folder);
+  }
+  check_stage(name, own);
+}
+
+std::optional<LocatedJson> ConfigurationLayers::read(const Located& config) {
+  if (config.tree) return *config.tree;
+  if (!config.value.is_string()) {
+    report(config.origin, "wrong-type", "`config` must be a DeepSpeed configuration: a file or a table");
+    return std::nullopt;
+  }
+  auto path = fs::path(config.value.get<std::string>());
+  bool in_file = config.origin.kind == Origin::Kind::file;
+  auto shown = (in_file ? fs::path(config.origin.file).parent_path() / path : path).lexically_normal();
+  path = config.folder / path;
+  if (fs::is_regular_file(path)) return parse_located_json(read_file(path), shown.string());
+  std::vector<std::string> beside;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored))
+    if (entry.path().extension() == ".json") beside.push_back(entry.path().filename().string());
+  report(config.origin, "missing-file", fmt::format("there is no file {}", shown.string())).suggestion =
+      nearest(path.filename().string(), beside);
+  return std::nullopt;
+}
+
+void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, const fs::path& folder) {
+  auto found = own.find(value.key);
+  if (found == own.end() || found->second.value == "auto") {
+    own[value.key] = {value.value, value.place, folder, nullptr, true};
+    return;
+  }
+  auto said = found->second.value;
+  auto spelling = precision_spellings().find(said.is_string() ? said.get<std::string>() : said.dump());
+  if (value.key == "precision.mode" && spelling != precision_spellings().end()) said = spelling->second;
+  if (said.is_object() && said.size() == 1 && said.contains("0")) said = said["0"];
+  if (said == value.value) return;
+  bool unset = value.value.is_null();
+  auto& diagnostic = report(
+      found->second.origin, "contradiction",
+      fmt::format("{} = {} contradicts the configuration, where `{}` {}", value.key, toml_value(found->second.value),
+                  value.path, unset ? "is off" : "means " + toml_value(value.value)));
+  diagnostic.other = value.place;
+  diagnostic.other_message = "the configuration says it here";
+}
+
+void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
+  const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches",
+                    option = "strategy.gradient_accumulation_steps";
+  auto drop = [&](const std::string& key) {
+    auto found = lower.find(key);
+    if (found != lower.end() && found->second.from_configuration) lower.erase(found);
+  };
+  if (upper.contains(global)) drop(steps);
+  if (upper.contains(steps)) drop(global);
+  if (upper.contains(global) || upper.contains(steps) || upper.contains("train.micro_batch_size")) drop(option);
+}
+
+/// `deepspeed_stage_2` with a configuration of stage 3.
+void ConfigurationLayers::check_stage(const Located& name, const Layer& own) {
+  const std::string prefix = "deepspeed_stage_";
+  auto text = lower(name.value.get<std::string>());
+  auto stage = own.find("strategy.stage");
+  if (!text.starts_with(prefix) || stage == own.end()) return;
+  auto digit = text.substr(prefix.size(), 1);
+  if (stage->second.value.dump() == digit) return;
+  auto& diagnostic =
+      report(name.origin, "contradiction",
+             fmt::format("`{}` stands for stage {}, but stage = {}", text, digit, stage->second.value.dump()));
+  diagnostic.other = stage->second.origin;
+  diagnostic.other_message = "the stage is set here";
+}
+
+void ConfigurationLayers::complete(Recipe& recipe) {
+  recipe.notes = notes_;
+  if (!takes_configuration(recipe.strategy.name)) return;
+  auto& options = recipe.strategy.options;
+  for (auto& [name, value] : options.items())
+    if (auto automatic = automatic_option(name, recipe.model.dim); value == "auto" && !automatic.is_null())
+      value = automatic;
+  bool named = lower(recipe.strategy.name).starts_with("deepspeed_stage_");
+  if (!configured_at_ || named || options.contains("stage") || !diagnostics_.empty()) return;
+  report(*configured_at_, "missing-key",
+         "the configuration has no zero_optimization.stage, and DeepSpeed's stage 0 shards nothing (that is "
+         "strategy.name = \"ddp\"); set it to 1, 2 or 3");
+}
+
+}  // namespace runner

@@ -1,0 +1,39 @@
+// `strategy.config`: DeepSpeed's configuration as a layer of values under the recipe file that names it.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/deepspeed_config.hpp"
+#include "runner/config/layer.hpp"
+
+namespace runner {
+
+class ConfigurationLayers {
+ public:
+  /// Mistakes go to `diagnostics`.
+  explicit ConfigurationLayers(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
+
+  /// Puts what `own`'s strategy.config means in its place, if the strategy is DeepSpeed's; values that `own` has
+  /// itself must be the same, those of `below` give way unless they come from --set.
+  void add(Layer& own, const Layer& below);
+
+  /// Batch sizes of a configuration that would contradict what `upper` says of the batch leave `lower`: of the three
+  /// numbers one follows from the others.
+  static void give_way(Layer& lower, const Layer& upper);
+
+  /// When all layers are there: options that follow from the model, the notes.
+  void complete(Recipe& recipe);
+
+ private:
+  std::optional<LocatedJson> read(const Located& config);
+  void add_value(Layer& own, const DeepSpeedValue& value, const fs::path& folder);
+  void check_stage(const Located& name, const Layer& own);
+  Diagnostic& report(const Origin& place, const std::string& code, const std::string& message);
+
+  std::vector<Diagnostic>& diagnostics_;
+  std::vector<std::string> notes_;
+  std::optional<Origin> configured_at_;
+};
+
+}  // namespace runner

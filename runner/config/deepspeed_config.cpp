@@ -1,0 +1,251 @@
+#include "runner/config/deepspeed_translator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+using Fate = DeepSpeedKey::Fate;
+
+/// What others call a key: Hugging Face, Lightning, and our recipes.
+std::optional<std::string> key_called(const std::string& name) {
+  static const std::map<std::string, std::string> names = {
+      {"learning_rate", "optimizer.params.lr"},
+      {"batch_size", "train_batch_size"},
+      {"global_batch_size", "train_batch_size"},
+      {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+      {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+      {"accumulate_grad_batches", "gradient_accumulation_steps"},
+      {"gradient_clip_val", "gradient_clipping"},
+      {"max_grad_norm", "gradient_clipping"},
+      {"warmup_steps", "scheduler.params.warmup_num_steps"},
+      {"max_steps", "scheduler.params.total_num_steps"},
+      {"zero_stage", "zero_optimization.stage"},
+      {"offload_optimizer_device", "zero_optimization.offload_optimizer.device"},
+      {"offload_param_device", "zero_optimization.offload_param.device"},
+  };
+  auto found = names.find(name);
+  return found == names.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool follows_from_width(const std::string& option) { return !automatic_option(option, 1).is_null(); }
+
+}  // namespace
+
+json integral(json value) {
+  if (!value.is_number_float()) return value;
+  double number = value.get<double>();
+  bool whole = number == std::floor(number) && std::abs(number) < 9e15;
+  return whole ? json(static_cast<int64_t>(number)) : value;
+}
+
+DeepSpeedMeaning DeepSpeedTranslator::all() {
+  if (!root_.is_object) {
+    refuse(root_, "wrong-type", "a configuration is an object: { ... }");
+    return meaning_;
+  }
+  walk(root_, "");
+  batch();
+  clipping();
+  precision();
+  zero();
+  optimizer();
+  scheduler();
+  auto& found = meaning_.diagnostics;
+  std::stable_sort(found.begin(), found.end(), [](const Diagnostic& a, const Diagnostic& b) {
+    return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
+  });
+  return meaning_;
+}
+
+Diagnostic& DeepSpeedTranslator::report(const Origin& place, const std::string& code, const std::string& message) {
+  meaning_.diagnostics.push_back({place, code, message, {}, {}, {}, "", "strategy"});
+  return meaning_.diagnostics.back();
+}
+
+Diagnostic& DeepSpeedTranslator::refuse(const LocatedJson& node, const std::string& code, const std::string& message) {
+  return report(node.place, code, message);
+}
+
+void DeepSpeedTranslator::note(const LocatedJson& node, const std::string& text) {
+  const auto& at = node.key_place;
+  auto place = at.kind == Origin::Kind::file ? fmt::format("{}:{}:{}: ", at.file, at.line, at.column) : "";
+  meaning_.notes.push_back(place + text);
+}
+
+void DeepSpeedTranslator::emit(const std::string& key, const json& value, const LocatedJson& node,
+                               const std::string& path, bool is_default) {
+  if (is_default && given_(key)) return;
+  for (const auto& before : meaning_.values) {
+    if (before.key != key || before.is_default) continue;
+    if (before.value != value) {
+      auto& diagnostic = refuse(node, "contradiction",
+                                fmt::format("`{}` = {} contradicts `{}` = {}", path, node.plain().dump(), before.path,
+                                            before.value.is_null() ? "0" : before.value.dump()));
+      diagnostic.other = before.place;
+      diagnostic.other_message = fmt::format("`{}` is set here", before.path);
+    }
+    return;
+  }
+  bool option = key.starts_with("strategy.");
+  meaning_.values.push_back({key, value, option ? node.key_place : node.place, path, is_default});
+}
+
+const LocatedJson* DeepSpeedTranslator::at(const std::string& path) const {
+  const auto* node = present(path);
+  return node && (node->is_object || (!node->value.is_null() && node->value != "auto")) ? node : nullptr;
+}
+
+const LocatedJson* DeepSpeedTranslator::present(const std::string& path) const {
+  const LocatedJson* node = &root_;
+  for (const auto& name : split(path, '.')) {
+    node = node->find(name);
+    if (!node) return nullptr;
+  }
+  return node;
+}
+
+bool DeepSpeedTranslator::says(const std::string& path, const json& value) const {
+  const auto* node = at(path);
+  return node && node->value == value;
+}
+
+std::string DeepSpeedTranslator::type_of(const std::string& block) const {
+  const auto* type = at(block + ".type");
+  return type && type->value.is_string() ? lower(type->value.get<std::string>()) : "";
+}
+
+void DeepSpeedTranslator::walk(const LocatedJson& node, const std::string& path) {
+  for (const auto& [name, child] : node.members) {
+    auto full = path.empty() ? name : path + "." + name;
+    const auto* key = find_deepspeed_key(full);
+    if (!key)
+      unknown(child, path, name);
+    else if (child.is_object || !child.value.is_null())
+      judge(*key, child);
+  }
+}
+
+void DeepSpeedTranslator::names(const DeepSpeedKey& block, const LocatedJson& node) {
+  if (block.open) return;
+  for (const auto& [name, child] : node.members)
+    if (const auto* key = find_deepspeed_key(block.path + "." + name))
+      names(*key, child);
+    else
+      unknown(child, block.path, name);
+}
+
+void DeepSpeedTranslator::unknown(const LocatedJson& node, const std::string& block, const std::string& name) {
+  std::vector<std::string> here, elsewhere;
+  for (const auto& key : deepspeed_keys()) {
+    if (key.parent() == block && key.old_name_of.empty()) here.push_back(key.name());
+    if (key.name() == name && key.old_name_of.empty()) elsewhere.push_back(key.path);
+  }
+  auto where = block.empty() ? "at the top" : fmt::format("in `{}`", block);
+  bool misplaced = !elsewhere.empty() && elsewhere.size() <= 3;
+  auto& diagnostic = report(node.key_place, misplaced ? "misplaced-key" : "unknown-key",
+                            misplaced ? fmt::format("`{}` does not belong {}", name, where)
+                                      : fmt::format("DeepSpeed's configuration has no key `{}` {}", name, where));
+  if (misplaced) {
+    diagnostic.allowed = elsewhere;
+    if (elsewhere.size() == 1) diagnostic.suggestion = elsewhere[0];
+  } else {
+    diagnostic.suggestion = key_called(name);
+    if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, here);
+    if (here.size() <= 16) diagnostic.allowed = here;
+  }
+}
+
+void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node) {
+  if (!key.old_name_of.empty()) note(node, fmt::format("`{}` is an old name for {}", key.name(), key.old_name_of));
+  bool automatic = node.value == "auto";
+  switch (key.fate) {
+    case Fate::recipe:
+      if (!automatic) emit(key.target, integral(node.plain()), node, key.path);
+      break;
+    case Fate::option:
+      if (!automatic || follows_from_width(key.target))
+        emit("strategy." + key.target, option_value(key, node), node, key.path);
+      break;
+    case Fate::checked:
+      if (!automatic && integral(node.plain()) != key.works) {
+        auto& diagnostic =
+            refuse(node, "refused", fmt::format("`{}` cannot be {}: {}", key.path, node.plain().dump(), key.reason));
+        diagnostic.allowed = {key.works.dump()};
+      }
+      break;
+    case Fate::ignored:
+      names(key, node);
+      if (!automatic && !switched_off(key, node) && (key.works.is_null() || integral(node.plain()) != key.works))
+        note(node, fmt::format("`{}` is ignored: {}", key.path, key.reason));
+      break;
+    case Fate::refused:
+      names(key, node);
+      if (!automatic && !switched_off(key, node))
+        report(node.key_place, "refused", fmt::format("`{}` is not to be had: {}", key.path, key.reason));
+      break;
+    case Fate::block:
+      if (!node.is_object)
+        refuse(node, "wrong-type", fmt::format("`{}` must be an object, not {}", key.path, node.value.dump()));
+      else
+        judge_block(key, node);
+      break;
+    case Fate::handled:
+    case Fate::inner:
+      break;
+  }
+}
+
+json DeepSpeedTranslator::option_value(const DeepSpeedKey& key, const LocatedJson& node) {
+  auto value = integral(node.plain());
+  return key.target == "communication_data_type" && value == "bfp16" ? json("bf16") : value;
+}
+
+bool DeepSpeedTranslator::switched_off(const DeepSpeedKey& key, const LocatedJson& node) {
+  if (!node.is_object) return key.fate == Fate::refused && node.value == false;
+  const auto* enabled = node.find("enabled");
+  return enabled ? enabled->value == false : find_deepspeed_key(key.path + ".enabled") != nullptr;
+}
+
+void DeepSpeedTranslator::judge_block(const DeepSpeedKey& key, const LocatedJson& node) {
+  if (key.path == "scheduler.params" && refused_scheduler(type_of("scheduler"))) return;
+  if (asleep(key, node))
+    names(key, node);
+  else
+    walk(node, key.path);
+}
+
+bool DeepSpeedTranslator::asleep(const DeepSpeedKey& key, const LocatedJson& node) {
+  if (key.path.ends_with(".offload_optimizer") || key.path.ends_with(".offload_param")) {
+    const auto* device = at(key.path + ".device");
+    return !device || device->value == "none";
+  }
+  if (key.path == "aio" && !says("zero_optimization.offload_optimizer.device", "nvme") &&
+      !says("zero_optimization.offload_param.device", "nvme")) {
+    note(node, "`aio` is ignored: nothing is offloaded to NVMe");
+    return true;
+  }
+  if (key.path == "optimizer.params" && refused_optimizer(type_of("optimizer"))) return true;
+  if (key.path == "timers.throughput") return false;
+  return switched_off(key, node);
+}
+
+DeepSpeedMeaning read_deepspeed(const LocatedJson& configuration,
+                                const std::function<bool(const std::string&)>& given) {
+  return DeepSpeedTranslator(configuration, given).all();
+}
+
+json automatic_option(const std::string& option, int64_t dim) {
+  if (option == "reduce_bucket_size") return dim * dim;
+  if (option == "stage3_prefetch_bucket_size") return dim * dim * 9 / 10;
+  if (option == "stage3_param_persistence_threshold") return 10 * dim;
+  return nullptr;
+}
+
+}  // namespace runner

@@ -1,0 +1,343 @@
+#include "runner/config/deepspeed_keys.hpp"
+
+#include <map>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+using F = DeepSpeedKey::Fate;
+using Keys = std::vector<DeepSpeedKey>;
+
+constexpr const char* measured = "`runner show` and `runner metrics` have times, rates, memory and traffic";
+constexpr const char* logged =
+    "every step is in the ledger (`runner metrics`); the log of each rank is in the run's folder";
+constexpr const char* one_copy = "every weight has one float32 master, and optimizer state is float32";
+
+void add_batch(Keys& keys) {
+  Keys more = {
+      {"train_batch_size", F::handled},
+      {"train_micro_batch_size_per_gpu", F::handled},
+      {"gradient_accumulation_steps", F::handled},
+      {"managed_gradient_accumulation", F::checked, "", true, "the step's micro-batches are always counted here"},
+      {"gradient_clipping", F::handled},
+      {"prescale_gradients", F::option, "prescale_gradients"},
+      {"gradient_predivide_factor", F::option, "gradient_predivide_factor"},
+      {"gradient_allreduce_op", F::checked, "", "mean", "the loss is the mean over all tokens of the global batch"},
+      {"communication_data_type", F::option, "communication_data_type"},
+      {"seq_parallel_communication_data_type", F::ignored, "", "fp32", "there is no sequence parallelism here"},
+      {"sparse_gradients", F::checked, "", false, "gradients of embeddings travel whole"},
+      {"disable_allgather", F::checked, "", false, "without the gather ranks would not have the updated parameters"},
+      {"steps_per_print", F::recipe, "train.log_every_n_steps"},
+      {"wall_clock_breakdown", F::ignored, "", false, measured},
+      {"memory_breakdown", F::ignored, "", false, measured},
+      {"dump_state", F::ignored, "", false, "`runner print` and `runner show` have every value of a run"},
+      {"dataloader_drop_last", F::ignored, "", false,
+       "the last, short batch of an epoch is trained on, and its tokens weigh as much as others"},
+      {"vocabulary_size", F::ignored, "", nullptr, "the model's is model.vocab_size"},
+      {"log_level", F::ignored, "", nullptr, logged},
+      {"graph_harvesting", F::ignored, "", false, "there are no CUDA graphs here"},
+      {"zero_allow_untested_optimizer", F::ignored, "", nullptr, "every optimizer here is tested with every stage"},
+      {"zero_force_ds_cpu_optimizer", F::ignored, "", true, "there is one CPU Adam"},
+      {"data_types", F::block},
+      {"data_types.grad_accum_dtype", F::checked, "", "fp32", "sums of several micro-batches are float32"},
+      {"data_types.param_dtype", F::refused, "", nullptr, "precision.mode decides; write fp16 or bf16"},
+      {"data_types.buffer_dtype", F::refused, "", nullptr, "precision.mode decides; write fp16 or bf16"},
+      {"timers", F::block},
+      {"timers.throughput", F::block},
+      {"timers.throughput.enabled", F::ignored, "", true, measured},
+      {"timers.throughput.synchronized", F::ignored, "", true, measured},
+  };
+  keys.insert(keys.end(), more.begin(), more.end());
+}
+
+void add_precision(Keys& keys) {
+  Keys more = {
+      {"fp16", F::block},
+      {"fp16.enabled", F::handled},
+      {"fp16.auto_cast", F::ignored, "", false, "what goes into the model are token ids"},
+      {"fp16.loss_scale", F::option, "loss_scale"},
+      {"fp16.initial_scale_power", F::option, "initial_scale_power"},
+      {"fp16.loss_scale_window", F::option, "loss_scale_window"},
+      {"fp16.hysteresis", F::option, "hysteresis"},
+      {"fp16.consecutive_hysteresis", F::option, "consecutive_hysteresis"},
+      {"fp16.min_loss_scale", F::option, "min_loss_scale"},
+      {"fp16.fp16_master_weights_and_grads", F::checked, "", false, one_copy},
+      {"bf16", F::block},
+      {"bf16.enabled", F::handled},
+      {"bf16.check_grad_overflow", F::handled},
+      {"bf16.immediate_grad_update", F::ignored, "", false,
+       "gradients are summed where stage and accumulation put them"},
+      {"bf16.bf16_master_weights_and_grads", F::checked, "", false, one_copy},
+      {"bf16.bf16_optimizer_states", F::checked, "", false, one_copy},
+      {"torch_autocast", F::refused, "", nullptr,
+       "modules are not cast one by one; write \"bf16\": {\"enabled\": true} (precision.mode = \"bf16-mixed\")"},
+      {"torch_autocast.enabled", F::inner},
+      {"torch_autocast.dtype", F::inner},
+      {"torch_autocast.lower_precision_safe_modules", F::inner},
+      {"amp", F::refused, "", nullptr,
+       "Apex does not work with ZeRO; write \"fp16\": {\"enabled\": true} (precision.mode = \"16-mixed\")", "", true},
+      {"amp.enabled", F::inner},
+      {"amp.opt_level", F::inner},
+  };
+  keys.insert(keys.end(), more.begin(), more.end());
+}
+
+/// Keys of [strategy] under the same name.
+void add_stage_options(Keys& keys) {
+  for (const char* name :
+       {"contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "allgather_partitions", "allgather_bucket_size",
+        "overlap_comm", "sub_group_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
+        "stage3_model_persistence_threshold", "stage3_max_live_parameters", "stage3_max_reuse_distance",
+        "stage3_gather_16bit_weights_on_model_save", "round_robin_gradients"})
+    keys.push_back({std::string("zero_optimization.") + name, F::option, name});
+}
+
+void add_zero(Keys& keys) {
+  constexpr const char* quantized =
+      "gradients and weights travel unquantized; communication_data_type \"bf16\" halves float32";
+  constexpr const char* whole_blocks = "stage 3 gathers whole blocks, which are leaf modules already";
+  constexpr const char* all_checkpoints =
+      "checkpoints load on any number of ranks, with any strategy, masters included";
+  keys.push_back({"zero_optimization", F::block});
+  keys.push_back({"zero_optimization.stage", F::handled});
+  add_stage_options(keys);
+  Keys more = {
+      {"use_multi_rank_bucket_allreduce", F::ignored, "", true, "a bucket is reduced by one collective"},
+      {"load_from_fp32_weights", F::ignored, "", true, all_checkpoints},
+      {"elastic_checkpoint", F::ignored, "", false, all_checkpoints},
+      {"legacy_stage1", F::ignored, "", false, "there is one stage 1"},
+      {"ignore_unused_parameters", F::ignored, "", true, "every parameter of the models here is used"},
+      {"stage3_module_granularity_threshold", F::ignored, "", 0, whole_blocks},
+      {"stage3_use_all_reduce_for_fetch_params", F::ignored, "", false, "a block is gathered by one all-gather"},
+      {"stage3_allgather_sequential", F::ignored, "", false, "a block is gathered by one all-gather"},
+      {"leaf_module", F::ignored, "", nullptr, whole_blocks},
+      {"leaf_module.classes", F::inner},
+      {"leaf_module.names", F::inner},
+      {"leaf_module.name_suffixes", F::inner},
+      {"zero_hpz_partition_size", F::checked, "", 1,
+       "there is no second set of shards; mics_shard_size shards within groups of ranks"},
+      {"zero_quantized_weights", F::checked, "", false, quantized},
+      {"zero_quantized_nontrainable_weights", F::checked, "", false, quantized},
+      {"zero_quantized_gradients", F::checked, "", false, quantized},
+      {"zeropp_loco_param", F::refused, "", nullptr, quantized},
+      {"zeropp_loco_param.err_beta", F::inner},
+      {"zeropp_loco_param.reset_T", F::inner},
+      {"mics_shard_size", F::handled, "mics_shard_size"},
+      {"mics_hierarchical_params_gather", F::checked, "", false, "shards are gathered in one go; see mics_shard_size"},
+      {"memory_efficient_linear", F::ignored, "", true, "blocks compute with the gathered weights themselves"},
+      {"override_module_apply", F::ignored, "", true, "initial weights depend on seed and name only"},
+      {"pipeline_loading_checkpoint", F::ignored, "", false, "shards are read in place"},
+      {"log_trace_cache_warnings", F::ignored, "", false,
+       "blocks are used in the order of the model: there is no trace"},
+      {"enable_sanity_checks", F::ignored, "", false, "collectives that do not agree are always found"},
+      {"save_muon_momentum_buffer_in_memory", F::ignored, "", false, "there is no Muon here"},
+      {"zenflow", F::refused, "", nullptr, "all gradients are applied in the step they belong to; leave it out"},
+      {"zenflow.topk_ratio", F::inner},
+      {"zenflow.select_strategy", F::inner},
+      {"zenflow.select_interval", F::inner},
+      {"zenflow.update_interval", F::inner},
+      {"zenflow.overlap_step", F::inner},
+      {"zenflow.offload", F::inner},
+      {"zenflow.auto_ratio", F::inner},
+      {"zenflow.full_warm_up_rounds", F::inner},
+      {"zenflow.pt_reserved_cores_perc", F::inner},
+      {"cpu_offload", F::handled, "", nullptr, "", "zero_optimization.offload_optimizer"},
+      {"cpu_offload_param", F::handled, "", nullptr, "", "zero_optimization.offload_param"},
+      {"cpu_offload_use_pin_memory", F::option, "pin_memory", nullptr, "",
+       "zero_optimization.offload_optimizer.pin_memory"},
+      {"stage3_gather_fp16_weights_on_model_save", F::option, "stage3_gather_16bit_weights_on_model_save", nullptr, "",
+       "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
+  };
+  for (auto& key : more) key.path = "zero_optimization." + key.path;
+  keys.insert(keys.end(), more.begin(), more.end());
+}
+
+void add_offload(Keys& keys) {
+  constexpr const char* ahead = "how copies and the update overlap is not chosen by hand";
+  Keys more = {
+      {"zero_optimization.offload_optimizer", F::block},
+      {"zero_optimization.offload_optimizer.device", F::handled, "offload_optimizer_device"},
+      {"zero_optimization.offload_optimizer.pin_memory", F::option, "pin_memory"},
+      {"zero_optimization.offload_optimizer.nvme_path", F::option, "nvme_path"},
+      {"zero_optimization.offload_optimizer.buffer_count", F::option, "optimizer_buffer_count"},
+      {"zero_optimization.offload_optimizer.pipeline_read", F::ignored, "", false, ahead},
+      {"zero_optimization.offload_optimizer.pipeline_write", F::ignored, "", false, ahead},
+      {"zero_optimization.offload_optimizer.fast_init", F::ignored, "", false, "the states begin as zeros"},
+      {"zero_optimization.offload_optimizer.ratio", F::checked, "", 1, "the whole update moves, or none of it"},
+      {"zero_optimization.offload_optimizer.super_offload", F::checked, "", false,
+       "the update moves as it does for device \"cpu\""},
+      {"zero_optimization.offload_optimizer.cpuadam_cores_perc", F::ignored, "", 0.8,
+       "devices.threads_per_rank says how many threads a rank has"},
+      {"zero_optimization.offload_param", F::block},
+      {"zero_optimization.offload_param.device", F::handled, "offload_params_device"},
+      {"zero_optimization.offload_param.pin_memory", F::option, "pin_memory"},
+      {"zero_optimization.offload_param.nvme_path", F::option, "nvme_path"},
+      {"zero_optimization.offload_param.buffer_count", F::option, "params_buffer_count"},
+      {"zero_optimization.offload_param.buffer_size", F::option, "params_buffer_size"},
+      {"zero_optimization.offload_param.max_in_cpu", F::option, "max_in_cpu"},
+      {"aio", F::block},
+      {"aio.block_size", F::option, "block_size"},
+      {"aio.queue_depth", F::option, "queue_depth"},
+      {"aio.single_submit", F::option, "single_submit"},
+      {"aio.overlap_events", F::option, "overlap_events"},
+      {"aio.intra_op_parallelism", F::option, "thread_count"},
+      {"aio.thread_count", F::option, "thread_count", nullptr, "", "aio.intra_op_parallelism"},
+      {"aio.use_gds", F::checked, "", false, "files are read into host memory"},
+  };
+  keys.insert(keys.end(), more.begin(), more.end());
+}
+
+void add_optimizer(Keys& keys) {
+  constexpr const char* other_type = "no optimizer here has it";
+  keys.push_back({"optimizer", F::block});
+  keys.push_back({"optimizer.type", F::handled});
+  keys.push_back({"optimizer.params", F::block});
+  Keys params = {
+      {"lr", F::recipe, "optimizer.lr"},
+      {"betas", F::recipe, "optimizer.betas"},
+      {"eps", F::recipe, "optimizer.eps"},
+      {"weight_decay", F::handled, "optimizer.weight_decay"},
+      {"momentum", F::handled, "optimizer.momentum"},
+      {"nesterov", F::handled, "optimizer.nesterov"},
+      {"torch_adam", F::ignored, "", false, "there is one Adam, and its results are PyTorch's"},
+      {"adam_w_mode", F::handled},
+      {"bias_correction", F::checked, "", true, "Adam always corrects its bias"},
+      {"amsgrad", F::checked, "", false, "the largest second moment is not kept"},
+  };
+  for (const char* name : {"freeze_step", "cuda_aware", "comm_backend_name", "var_freeze_step", "var_update_scaler",
+                           "local_step_scaler", "local_step_clipper", "max_coeff", "min_coeff", "coeff_beta",
+                           "factor_max", "factor_min", "factor_threshold", "muon_lr", "adam_lr", "ns_method"})
+    params.push_back({name, F::refused, "", nullptr, other_type});
+  for (auto& key : params) key.path = "optimizer.params." + key.path;
+  keys.insert(keys.end(), params.begin(), params.end());
+  keys.push_back({"scheduler", F::block});
+  keys.push_back({"scheduler.type", F::handled});
+  keys.push_back({"scheduler.params", F::block});
+  for (const char* name : {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps",
+                           "warmup_min_ratio", "cos_min_ratio", "last_batch_iteration"})
+    keys.push_back({std::string("scheduler.params.") + name, F::handled});
+}
+
+void add_recomputation(Keys& keys) {
+  constexpr const char* again =
+      "blocks are computed again as a recipe's [activation_checkpointing] says: mode = \"all\", \"every\" or \"named\"";
+  Keys more = {
+      {"activation_checkpointing", F::block},
+      {"activation_checkpointing.partition_activations", F::checked, "", false, again},
+      {"activation_checkpointing.cpu_checkpointing", F::checked, "", false, again},
+      {"activation_checkpointing.contiguous_memory_optimization", F::checked, "", false, again},
+      {"activation_checkpointing.synchronize_checkpoint_boundary", F::checked, "", false, again},
+      {"activation_checkpointing.profile", F::checked, "", false, again},
+      {"activation_checkpointing.number_checkpoints", F::refused, "", nullptr, again},
+  };
+  keys.insert(keys.end(), more.begin(), more.end());
+}
+
+/// A block that is judged as a whole, and the names in it.
+void add_block(Keys& keys, DeepSpeedKey block, const std::vector<std::string>& names) {
+  for (const auto& name : names) keys.push_back({block.path + "." + name, F::inner});
+  keys.push_back(std::move(block));
+}
+
+void add_tools(Keys& keys) {
+  add_block(
+      keys, {"flops_profiler", F::ignored, "", nullptr, measured},
+      {"enabled", "profile_step", "module_depth", "top_modules", "detailed", "recompute_fwd_factor", "output_file"});
+  add_block(
+      keys,
+      {"autotuning", F::refused, "", nullptr,
+       "nothing is tried out; strategy.name = \"auto\" chooses by prediction, and `runner print` shows what"},
+      {"enabled", "fast", "metric", "start_profile_step", "end_profile_step", "tuner_type", "tuner_early_stopping",
+       "tuner_num_trials", "num_tuning_micro_batch_sizes", "overwrite", "mp_size", "results_dir", "exps_dir"});
+  add_block(keys, {"comms_logger", F::ignored, "", nullptr, measured},
+            {"enabled", "verbose", "prof_all", "prof_ops", "debug"});
+  add_block(keys, {"tensorboard", F::ignored, "", nullptr, logged}, {"enabled", "output_path", "job_name"});
+  add_block(keys, {"csv_monitor", F::ignored, "", nullptr, logged}, {"enabled", "output_path", "job_name"});
+  add_block(keys, {"wandb", F::ignored, "", nullptr, logged}, {"enabled", "group", "team", "project"});
+  add_block(keys, {"comet", F::ignored, "", nullptr, logged},
+            {"enabled", "samples_log_interval", "project", "workspace", "api_key", "experiment_name", "experiment_key",
+             "online", "mode"});
+  constexpr const char* one_kind =
+      "checkpoints are safetensors shards that any strategy on any number of ranks can load";
+  add_block(keys, {"checkpoint", F::ignored, "", nullptr, one_kind},
+            {"tag_validation", "load_universal", "use_node_local_storage", "parallel_write",
+             "parallel_write.pipeline_stage", "checkpoint_serialization", "writer", "writer.type",
+             "writer.io_buffer_size", "writer.io_buffer_double", "writer.data_parallel", "writer.io_multiplier"});
+}
+
+void add_other_parallelism(Keys& keys) {
+  constexpr const char* data_only = "ranks share data, not layers or sequences";
+  add_block(keys,
+            {"elasticity", F::refused, "", nullptr,
+             "the global batch stays what it is on any number of ranks that divides it (train.global_batch_size)"},
+            {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
+             "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
+  add_block(
+      keys, {"pipeline", F::ignored, "", nullptr, "it is for pipelines, which the model here is not"},
+      {"stages", "partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned"});
+  keys.push_back({"tensor_parallel", F::block});
+  keys.push_back({"tensor_parallel.autotp_size", F::checked, "", 0, data_only});
+  keys.push_back({"tensor_parallel.layer_specs", F::refused, "", nullptr, data_only});
+  keys.push_back({"expert_parallel", F::block});
+  keys.push_back({"expert_parallel.autoep_size", F::checked, "", 1, data_only});
+  keys.push_back({"sequence_parallel_size", F::checked, "", 1, data_only});
+  keys.push_back({"compile", F::block});
+  keys.push_back({"compile.deepcompile", F::checked, "", false, "models are not compiled here"});
+  for (const char* name : {"passes", "offload_activation", "offload_opt_states", "offload_parameters", "double_buffer",
+                           "symmetric_memory"})
+    keys.push_back({std::string("compile.") + name, F::inner});
+  for (const char* name : {"curriculum_learning", "data_efficiency", "progressive_layer_drop", "eigenvalue",
+                           "compression_training", "sparse_attention", "hybrid_engine", "nebula", "datastates_ckpt"})
+    keys.push_back({name, F::refused, "", nullptr, "it is not built here; leave it out", "", true});
+}
+
+}  // namespace
+
+const std::vector<DeepSpeedKey>& deepspeed_keys() {
+  static const Keys table = [] {
+    Keys keys;
+    add_batch(keys);
+    add_precision(keys);
+    add_zero(keys);
+    add_offload(keys);
+    add_optimizer(keys);
+    add_recomputation(keys);
+    add_tools(keys);
+    add_other_parallelism(keys);
+    return keys;
+  }();
+  return table;
+}
+
+const DeepSpeedKey* find_deepspeed_key(const std::string& path) {
+  for (const auto& key : deepspeed_keys())
+    if (key.path == path) return &key;
+  return nullptr;
+}
+
+std::optional<std::string> refused_optimizer(const std::string& type) {
+  constexpr const char* exact =
+      "gradients travel uncompressed; \"AdamW\" with communication_data_type \"bf16\" halves float32";
+  constexpr const char* no_mup =
+      "rates do not scale with the model's width; \"AdamW\" or \"SGD\" with groups in [optimizer] sets them";
+  constexpr const char* not_here = "it is not built here; take \"AdamW\"";
+  static const std::map<std::string, const char*> types = {
+      {"lamb", not_here},     {"adagrad", not_here}, {"lion", not_here}, {"muon", not_here},  {"onebitadam", exact},
+      {"zerooneadam", exact}, {"onebitlamb", exact}, {"muadam", no_mup}, {"muadamw", no_mup}, {"musgd", no_mup},
+  };
+  auto found = types.find(lower(type));
+  return found == types.end() ? std::nullopt : std::optional<std::string>(found->second);
+}
+
+std::optional<std::string> refused_scheduler(const std::string& type) {
+  constexpr const char* instead =
+      "it is not built here; take \"WarmupDecayLR\" or \"WarmupCosineLR\", or a recipe's [lr_scheduler] "
+      "(constant, linear, cosine, wsd, step)";
+  auto small = lower(type);
+  return small == "onecycle" || small == "lrrangetest" ? std::optional<std::string>(instead) : std::nullopt;
+}
+
+}  // namespace runner

@@ -1,0 +1,242 @@
+// What keys of DeepSpeed's configuration mean together: batch sizes, precision, offloading, optimizer and schedule.
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+#include "runner/config/deepspeed_translator.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+using Fate = DeepSpeedKey::Fate;
+
+void DeepSpeedTranslator::batch() {
+  const auto* global = at("train_batch_size");
+  const auto* micro = at("train_micro_batch_size_per_gpu");
+  const auto* steps = at("gradient_accumulation_steps");
+  if (global) emit("train.global_batch_size", integral(global->plain()), *global, "train_batch_size");
+  if (micro) emit("train.micro_batch_size", integral(micro->plain()), *micro, "train_micro_batch_size_per_gpu");
+  bool whole = global || given_("train.global_batch_size");
+  const char* factor = whole ? "strategy.gradient_accumulation_steps" : "train.accumulate_grad_batches";
+  if (steps) emit(factor, integral(steps->plain()), *steps, "gradient_accumulation_steps");
+  if (global && micro && steps) product(*global, *micro, *steps);
+  // With one of the three alone DeepSpeed does not accumulate.
+  bool left_open = present("gradient_accumulation_steps") || given_("train.accumulate_grad_batches");
+  if (left_open || whole == bool(micro)) return;
+  if (global && !present("train_micro_batch_size_per_gpu") && !given_("train.micro_batch_size"))
+    emit(factor, 1, *global, "train_batch_size", true);
+  if (micro && !present("train_batch_size")) emit(factor, 1, *micro, "train_micro_batch_size_per_gpu", true);
+}
+
+void DeepSpeedTranslator::product(const LocatedJson& global, const LocatedJson& micro, const LocatedJson& steps) {
+  auto a = integral(global.value), b = integral(micro.value), c = integral(steps.value);
+  if (!a.is_number_integer() || !b.is_number_integer() || !c.is_number_integer()) return;
+  auto each = b.get<int64_t>() * c.get<int64_t>();
+  if (each <= 0 || a.get<int64_t>() % each == 0) return;
+  auto& diagnostic = refuse(
+      global, "contradiction",
+      fmt::format("train_batch_size = {} is no multiple of micro-batch x accumulation = {} x {}, whatever the ranks",
+                  a.dump(), b.dump(), c.dump()));
+  diagnostic.other = micro.place;
+  diagnostic.other_message = "the micro-batch is set here";
+}
+
+void DeepSpeedTranslator::clipping() {
+  const auto* node = at("gradient_clipping");
+  if (!node) return;
+  bool none = node->value.is_number() && node->value.get<double>() == 0;
+  emit("train.gradient_clip_val", none ? json() : node->plain(), *node, "gradient_clipping");
+}
+
+void DeepSpeedTranslator::precision() {
+  const auto *fp16 = present("fp16.enabled"), *bf16 = present("bf16.enabled");
+  for (const auto* node : {fp16, bf16})
+    if (node && !node->value.is_boolean() && node->value != "auto" && !node->value.is_null())
+      refuse(*node, "wrong-type", fmt::format("`enabled` must be true or false, not {}", node->plain().dump()));
+  bool half = fp16 && fp16->value == true, brain = bf16 && bf16->value == true;
+  if (half && brain) {
+    auto& diagnostic = refuse(*bf16, "contradiction", "fp16 and bf16 are both enabled");
+    diagnostic.other = fp16->place;
+    diagnostic.other_message = "fp16 is enabled here";
+  } else if (half) {
+    emit("precision.mode", "16-mixed", *fp16, "fp16.enabled");
+  } else if (brain) {
+    emit("precision.mode", "bf16-mixed", *bf16, "bf16.enabled");
+  } else if (!(fp16 && fp16->value == "auto") && !(bf16 && bf16->value == "auto")) {
+    const auto* said = fp16 ? fp16 : bf16;
+    emit("precision.mode", "32-true", said ? *said : root_, fp16 ? "fp16.enabled" : "bf16.enabled", !said);
+  }
+  const auto* overflow = at("bf16.check_grad_overflow");
+  if (!overflow || !brain) return;
+  if (overflow->value == true)
+    emit("train.on_nonfinite", "skip", *overflow, "bf16.check_grad_overflow");
+  else
+    note(*overflow,
+         "`bf16.check_grad_overflow` is ignored: gradients that are not finite are always found; "
+         "train.on_nonfinite says whether the run stops or passes over them");
+}
+
+void DeepSpeedTranslator::zero() {
+  const auto* stage = at("zero_optimization.stage");
+  if (stage && integral(stage->plain()) == 0)
+    refuse(*stage, "refused", "stage 0 shards nothing; that is strategy.name = \"ddp\", without a configuration")
+        .allowed = {"1", "2", "3"};
+  else if (stage)
+    emit("strategy.stage", integral(stage->plain()), *stage, "zero_optimization.stage");
+  const auto* group = at("zero_optimization.mics_shard_size");
+  if (group && integral(group->plain()) != -1)
+    emit("strategy.mics_shard_size", integral(group->plain()), *group, "zero_optimization.mics_shard_size");
+  offload("offload_optimizer", "offload_optimizer", "offload_optimizer_device", "cpu_offload");
+  offload("offload_param", "offload_parameters", "offload_params_device", "cpu_offload_param");
+}
+
+void DeepSpeedTranslator::offload(const std::string& block, const std::string& option, const std::string& device_option,
+                                  const std::string& old_name) {
+  auto path = "zero_optimization." + block + ".device";
+  if (const auto* device = at(path); device && device->value != "none") {
+    if (device->value != "cpu" && device->value != "nvme") {
+      auto& diagnostic = refuse(*device, "not-allowed", fmt::format("`device` cannot be {}", device->plain().dump()));
+      diagnostic.allowed = {"none", "cpu", "nvme"};
+      return;
+    }
+    emit("strategy." + option, true, *device, path);
+    emit("strategy." + device_option, device->value, *device, path);
+  }
+  const auto* old = at("zero_optimization." + old_name);
+  if (!old || old->value == false) return;
+  emit("strategy." + option, old->plain(), *old, "zero_optimization." + old_name);
+  emit("strategy." + device_option, "cpu", *old, "zero_optimization." + old_name);
+}
+
+void DeepSpeedTranslator::optimizer() {
+  const auto* block = present("optimizer");
+  if (!block || !block->is_object) return;
+  const auto* type = at("optimizer.type");
+  if (!type || !type->value.is_string()) {
+    report(block->key_place, "missing-key", "`optimizer` needs a type: \"AdamW\", \"Adam\" or \"SGD\"");
+    return;
+  }
+  auto name = type_of("optimizer"), written = type->value.get<std::string>();
+  if (auto reason = refused_optimizer(name)) {
+    refuse(*type, "refused", fmt::format("the optimizer \"{}\" is not to be had: {}", written, *reason));
+  } else if (name == "adam" || name == "adamw") {
+    bool decoupled = name == "adamw" || !says("optimizer.params.adam_w_mode", false);
+    emit("optimizer.name", decoupled ? "adamw" : "adam", *type, "optimizer.type");
+    parameters(written,
+               {"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction", "amsgrad"});
+    decay(*type);
+  } else if (name == "sgd") {
+    emit("optimizer.name", "sgd", *type, "optimizer.type");
+    parameters(written, {"lr", "momentum", "nesterov", "weight_decay"});
+    for (const char* param : {"momentum", "nesterov"})
+      if (const auto* node = at(std::string("optimizer.params.") + param))
+        emit(std::string("optimizer.") + param, node->plain(), *node, std::string("optimizer.params.") + param);
+    decay(*type);
+  } else {
+    auto& diagnostic = refuse(*type, "not-allowed", fmt::format("the optimizer cannot be \"{}\"", written));
+    diagnostic.allowed = {"AdamW", "Adam", "SGD"};
+    diagnostic.suggestion = nearest(written, diagnostic.allowed);
+  }
+}
+
+void DeepSpeedTranslator::parameters(const std::string& type, const std::vector<std::string>& its) {
+  const auto* params = at("optimizer.params");
+  if (!params) return;
+  for (const auto& [name, node] : params->members) {
+    const auto* key = find_deepspeed_key("optimizer.params." + name);
+    if (!key || key->fate == Fate::refused || std::find(its.begin(), its.end(), name) != its.end()) continue;
+    auto& diagnostic =
+        report(node.key_place, "misplaced-key", fmt::format("`{}` is no parameter of \"{}\"", name, type));
+    diagnostic.allowed = its;
+  }
+}
+
+void DeepSpeedTranslator::decay(const LocatedJson& type) {
+  const auto* node = at("optimizer.params.weight_decay");
+  if (!node) {
+    if (!present("optimizer.params.weight_decay")) emit("optimizer.weight_decay", 0.0, type, "optimizer.type", true);
+    return;
+  }
+  emit("optimizer.weight_decay", node->plain(), *node, "optimizer.params.weight_decay");
+  bool decays = node->value.is_number() && node->value.get<double>() > 0;
+  if (decays && !given_("optimizer.decay_norms_and_biases"))
+    note(*node,
+         "`weight_decay` holds for matrices; with optimizer.decay_norms_and_biases = true for norms and biases, too");
+}
+
+void DeepSpeedTranslator::scheduler() {
+  const auto* block = present("scheduler");
+  if (!block || !block->is_object) return;
+  const auto* type = at("scheduler.type");
+  if (!type || !type->value.is_string()) {
+    report(block->key_place, "missing-key",
+           "`scheduler` needs a type: \"WarmupLR\", \"WarmupDecayLR\" or \"WarmupCosineLR\"");
+    return;
+  }
+  auto name = type_of("scheduler"), written = type->value.get<std::string>();
+  if (auto reason = refused_scheduler(name)) {
+    refuse(*type, "refused", fmt::format("the schedule \"{}\" is not to be had: {}", written, *reason));
+  } else if (name == "warmuplr" || name == "warmupdecaylr" || name == "warmupcosinelr") {
+    warmup(*type, written);
+    if (name == "warmuplr") emit("lr_scheduler.name", "constant", *type, "scheduler.type");
+    if (name == "warmupdecaylr") decay_to_zero(*type);
+    if (name == "warmupcosinelr") cosine(*type);
+  } else {
+    auto& diagnostic = refuse(*type, "not-allowed", fmt::format("the schedule cannot be \"{}\"", written));
+    diagnostic.allowed = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+    diagnostic.suggestion = nearest(written, diagnostic.allowed);
+  }
+}
+
+void DeepSpeedTranslator::warmup(const LocatedJson& type, const std::string& written) {
+  const std::string params = "scheduler.params.";
+  const auto* curve = present(params + "warmup_type");
+  if (!curve)
+    refuse(type, "refused",
+           fmt::format("\"{}\" warms up along a logarithm unless told otherwise; warm-up here is "
+                       "linear: write \"warmup_type\": \"linear\" in its params",
+                       written));
+  else if (curve->value != "linear" && curve->value != "auto")
+    refuse(*curve, "refused", fmt::format("`warmup_type` cannot be {}: warm-up here is linear", curve->plain().dump()))
+        .allowed = {"\"linear\""};
+  if (const auto* low = at(params + "warmup_min_lr"); low && !(low->value.is_number() && low->value == 0))
+    refuse(*low, "refused", fmt::format("`warmup_min_lr` cannot be {}: warm-up here begins at 0", low->plain().dump()))
+        .allowed = {"0"};
+  if (const auto* high = at(params + "warmup_max_lr"))
+    emit("optimizer.lr", integral(high->plain()), *high, params + "warmup_max_lr");
+  if (const auto* steps = at(params + "warmup_num_steps"))
+    emit("lr_scheduler.warmup_steps", integral(steps->plain()), *steps, params + "warmup_num_steps");
+  else if (!present(params + "warmup_num_steps"))
+    emit("lr_scheduler.warmup_steps", 1000, type, "scheduler.type", true);
+  if (const auto* last = at(params + "last_batch_iteration"); last && last->value != -1)
+    refuse(*last, "refused", "`last_batch_iteration` cannot be set: `runner resume` knows the step").allowed = {"-1"};
+}
+
+void DeepSpeedTranslator::total(const LocatedJson& type) {
+  const std::string path = "scheduler.params.total_num_steps";
+  if (const auto* steps = at(path))
+    emit("train.max_steps", integral(steps->plain()), *steps, path);
+  else if (!present(path) && !given_("train.max_steps"))
+    refuse(type, "missing-key", "the schedule needs its end: `total_num_steps` in its params, or train.max_steps");
+}
+
+void DeepSpeedTranslator::decay_to_zero(const LocatedJson& type) {
+  emit("lr_scheduler.name", "linear", type, "scheduler.type");
+  emit("lr_scheduler.min_lr_ratio", 0.0, type, "scheduler.type");
+  total(type);
+}
+
+void DeepSpeedTranslator::cosine(const LocatedJson& type) {
+  emit("lr_scheduler.name", "cosine", type, "scheduler.type");
+  total(type);
+  const std::string begin = "scheduler.params.warmup_min_ratio", end = "scheduler.params.cos_min_ratio";
+  if (const auto* low = at(begin); low && !(low->value.is_number() && low->value == 0))
+    refuse(*low, "refused",
+           fmt::format("`warmup_min_ratio` cannot be {}: warm-up here begins at 0", low->plain().dump()))
+        .allowed = {"0"};
+  if (const auto* ratio = at(end))
+    emit("lr_scheduler.min_lr_ratio", ratio->plain(), *ratio, end);
+  else if (!present(end))
+    emit("lr_scheduler.min_lr_ratio", 1e-4, type, "scheduler.type", true);
+}
+
+}  // namespace runner

@@ -1,0 +1,169 @@
+// DeepSpeed's configuration on its way out: as sections of a recipe, and a recipe as such a configuration.
+#include <array>
+#include <map>
+
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/deepspeed_config.hpp"
+#include "runner/config/deepspeed_keys.hpp"
+#include "runner/config/key_table.hpp"
+
+namespace runner {
+
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+/// Puts `value` at a dotted path.
+void put(Ordered& object, const std::string& path, const nlohmann::json& value) {
+  Ordered* at = &object;
+  for (const auto& name : split(path, '.')) at = &(*at)[name];
+  *at = value;
+}
+
+/// What a configuration has no word for.
+[[noreturn]] void no_word(const std::string& what) {
+  throw usage_error("DeepSpeed's configuration has no word for {}", what);
+}
+
+void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options) {
+  const auto& train = recipe.train;
+  const auto& steps = train.accumulate_grad_batches;
+  if (steps && steps->size() > 1) no_word("an accumulation that changes with the epoch");
+  if (train.global_batch_size) put(out, "train_batch_size", *train.global_batch_size);
+  // Left out, it would mean that nothing is accumulated.
+  put(out, "train_micro_batch_size_per_gpu",
+      train.micro_batch_size ? nlohmann::json(*train.micro_batch_size) : nlohmann::json("auto"));
+  if (steps)
+    put(out, "gradient_accumulation_steps", steps->begin()->second);
+  else
+    put(out, "gradient_accumulation_steps", options.value("gradient_accumulation_steps", nlohmann::json("auto")));
+  if (train.gradient_clip_val && train.gradient_clip_algorithm != "norm") no_word("clipping by value");
+  put(out, "gradient_clipping", train.gradient_clip_val.value_or(0.0));
+  put(out, "steps_per_print", train.log_every_n_steps);
+}
+
+void put_precision(Ordered& out, const Recipe& recipe) {
+  const auto& mode = recipe.precision.mode;
+  if (mode == "auto") {
+    put(out, "fp16.enabled", "auto");
+    put(out, "bf16.enabled", "auto");
+  } else if (mode == "16-mixed" || mode == "bf16-mixed" || mode == "32-true") {
+    put(out, "fp16.enabled", mode == "16-mixed");
+    put(out, "bf16.enabled", mode == "bf16-mixed");
+  } else {
+    no_word("precision.mode = \"" + mode + "\"");
+  }
+  if (mode == "bf16-mixed" && recipe.train.on_nonfinite == "skip") put(out, "bf16.check_grad_overflow", true);
+}
+
+void put_optimizer(Ordered& out, const Recipe& recipe) {
+  const auto& optimizer = recipe.optimizer;
+  if (!optimizer.groups.empty()) no_word("[[optimizer.groups]]");
+  bool adam = optimizer.name != "sgd";
+  put(out, "optimizer.type", optimizer.name == "adamw" ? "AdamW" : adam ? "Adam" : "SGD");
+  put(out, "optimizer.params.lr", optimizer.lr);
+  if (adam) {
+    put(out, "optimizer.params.betas", optimizer.betas);
+    put(out, "optimizer.params.eps", optimizer.eps);
+  } else {
+    put(out, "optimizer.params.momentum", optimizer.momentum);
+    put(out, "optimizer.params.nesterov", optimizer.nesterov);
+  }
+  put(out, "optimizer.params.weight_decay", optimizer.weight_decay);
+  if (optimizer.name == "adam") put(out, "optimizer.params.adam_w_mode", false);
+}
+
+void put_scheduler(Ordered& out, const Recipe& recipe) {
+  const auto& schedule = recipe.lr_scheduler;
+  bool linear = schedule.name == "linear", cosine = schedule.name == "cosine";
+  if (!linear && !cosine && schedule.name != "constant") no_word("the schedule \"" + schedule.name + "\"");
+  if (linear && schedule.min_lr_ratio != 0) no_word("a linear schedule that does not end at 0 (min_lr_ratio)");
+  if (schedule.name == "constant" && schedule.warmup_steps == 0) return;
+  put(out, "scheduler.type", linear ? "WarmupDecayLR" : cosine ? "WarmupCosineLR" : "WarmupLR");
+  auto params = [&](const char* name, const nlohmann::json& value) {
+    put(out, std::string("scheduler.params.") + name, value);
+  };
+  params("warmup_type", "linear");
+  params("warmup_num_steps", schedule.warmup_steps);
+  if (!cosine) params("warmup_min_lr", 0);
+  if (!cosine) params("warmup_max_lr", recipe.optimizer.lr);
+  if (cosine) params("cos_min_ratio", schedule.min_lr_ratio);
+  if (linear || cosine)
+    params("total_num_steps",
+           recipe.train.max_steps ? nlohmann::json(*recipe.train.max_steps) : nlohmann::json("auto"));
+}
+
+/// Offloading begins with the device, or the other keys of its block mean nothing.
+void put_offload(Ordered& out, const nlohmann::json& options) {
+  for (auto [block, option, device] : {std::array{"offload_optimizer", "offload_optimizer", "offload_optimizer_device"},
+                                       {"offload_param", "offload_parameters", "offload_params_device"}})
+    if (options.value(option, false))
+      put(out, std::string("zero_optimization.") + block + ".device",
+          options.contains(device) && options[device].is_string() ? options[device] : nlohmann::json("cpu"));
+}
+
+bool inside(const Ordered& out, const std::string& block) {
+  const Ordered* at = &out;
+  for (const auto& name : split(block, '.')) {
+    if (!at->contains(name)) return false;
+    at = &(*at)[name];
+  }
+  return true;
+}
+
+void put_options(Ordered& out, const nlohmann::json& options) {
+  bool nvme =
+      options.value("offload_optimizer_device", "") == "nvme" || options.value("offload_params_device", "") == "nvme";
+  for (const auto& key : deepspeed_keys()) {
+    bool named = key.fate == DeepSpeedKey::Fate::option || key.path == "zero_optimization.mics_shard_size";
+    if (!named || !key.old_name_of.empty() || !options.contains(key.target) || options[key.target].is_null()) continue;
+    if (key.parent().find(".offload_") != std::string::npos && !inside(out, key.parent())) continue;
+    if (key.parent() == "aio" && !nvme) continue;
+    if (key.parent() == "fp16" && out["fp16"]["enabled"] == false) continue;
+    put(out, key.path, options[key.target]);
+  }
+}
+
+}  // namespace
+
+std::string deepspeed_as_recipe(const LocatedJson& configuration) {
+  auto meaning = read_deepspeed(configuration, [](const std::string&) { return false; });
+  if (!meaning.diagnostics.empty()) throw RecipeError(meaning.diagnostics);
+  std::string text;
+  for (const auto& note : meaning.notes) text += "# " + note + "\n";
+  std::string strategy = "name = \"zero\"\n";
+  std::map<std::string, std::string> lines;
+  for (const auto& value : meaning.values) {
+    auto name = value.key.substr(value.key.find('.') + 1);
+    auto line = value.value.is_null() ? fmt::format("# {} stays unset: nothing is clipped\n", name)
+                                      : fmt::format("{} = {}\n", name, toml_value(value.value));
+    if (value.key == "strategy.stage")
+      strategy.insert(strategy.find('\n') + 1, line);
+    else if (value.key.starts_with("strategy."))
+      strategy += line;
+    else
+      lines[value.key] = line;
+  }
+  for (const auto& section : sections()) {
+    std::string body = section.name == "strategy" ? strategy : "";
+    for (const auto& key : key_table())
+      if (key.section == section.name) body += lines[key.dotted()];
+    if (!body.empty()) text += (text.empty() ? "" : "\n") + fmt::format("[{}]\n{}", section.name, body);
+  }
+  return text;
+}
+
+std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& options) {
+  Ordered out = Ordered::object();
+  put_batch(out, recipe, options);
+  put_precision(out, recipe);
+  put_optimizer(out, recipe);
+  put_scheduler(out, recipe);
+  put(out, "zero_optimization.stage", options.value("stage", nlohmann::json(2)));
+  put_offload(out, options);
+  put_options(out, options);
+  return out.dump(2) + "\n";
+}
+
+}  // namespace runner

@@ -1,0 +1,251 @@
+// DeepSpeed's configurations as data: tests/cases/deepspeed/NAME.json and NAME.toml (recipes that name one), and beside
+// each the exact recipe or text that comes of it, NAME.json.expected. RUNNER_UPDATE_CASES=1 rewrites these.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <set>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/deepspeed_config.hpp"
+#include "runner/config/deepspeed_keys.hpp"
+#include "runner/config/key_table.hpp"
+
+using namespace runner;
+
+namespace {
+
+const fs::path cases = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/deepspeed";
+
+/// Names in the texts stay relative.
+struct InFolder {
+  explicit InFolder(const fs::path& folder) : before(fs::current_path()) { fs::current_path(folder); }
+  ~InFolder() { fs::current_path(before); }
+  fs::path before;
+};
+
+std::string outcome(const fs::path& file) {
+  try {
+    if (file.extension() == ".json") return deepspeed_as_recipe(parse_located_json(read_file(file), file.string()));
+    auto recipe = load_recipe(file.string());
+    std::string text;
+    for (const auto& note : recipe.notes) text += "# " + note + "\n";
+    const auto origins = origins_to_json(recipe), values = recipe_to_json(recipe);
+    for (const auto& [key, origin] : origins.items())
+      if (origin != "default")
+        text += fmt::format("{} = {}  # {}\n", key,
+                            values[key.substr(0, key.find('.'))][key.substr(key.find('.') + 1)].dump(),
+                            origin.get<std::string>());
+    return text;
+  } catch (const RecipeError& error) {
+    return std::string(error.what()) + "\n";
+  }
+}
+
+void paths(const LocatedJson& node, const std::string& block, std::set<std::string>& found) {
+  for (const auto& [name, member] : node.members) {
+    auto path = block.empty() ? name : block + "." + name;
+    found.insert(path);
+    paths(member, path, found);
+  }
+}
+
+const std::string model = R"([model]
+name = "gpt"
+n_layers = 2
+dim = 64
+n_heads = 4
+max_seq_len = 32
+[data]
+format = "text"
+train = ["/data/a.txt"]
+[train]
+max_steps = 1000
+)";
+
+Recipe with(const std::string& strategy, const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(model + "\n[strategy]\n" + strategy, "recipe.toml", overrides);
+}
+
+}  // namespace
+
+TEST_CASE("what every configuration of DeepSpeed comes to") {
+  InFolder here(cases);
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(".")) {
+    auto name = entry.path().filename();
+    if (name.extension() != ".json" && name.extension() != ".toml") continue;
+    ++count;
+    INFO(name.string());
+    auto said = outcome(name);
+    auto expected = name.string() + ".expected";
+    if (std::getenv("RUNNER_UPDATE_CASES")) write_file_atomic(expected, said);
+    CHECK(said == read_file(expected));
+  }
+  CHECK(count >= 60);
+}
+
+TEST_CASE("every key of the table of DeepSpeed's keys is in some configuration of the tests") {
+  std::set<std::string> used;
+  for (const auto& entry : fs::directory_iterator(cases)) {
+    if (entry.path().extension() != ".json" || entry.path().stem().string().starts_with("syntax_")) continue;
+    paths(parse_located_json(read_file(entry.path()), entry.path().filename().string()), "", used);
+  }
+  for (const auto& key : deepspeed_keys()) {
+    INFO(key.path);
+    CHECK(used.contains(key.path));
+  }
+}
+
+TEST_CASE("the table of DeepSpeed's keys is sound") {
+  std::set<std::string> seen;
+  for (const auto& key : deepspeed_keys()) {
+    INFO(key.path);
+    CHECK(seen.insert(key.path).second);
+    CHECK((key.parent().empty() || find_deepspeed_key(key.parent())));
+    CHECK((key.old_name_of.empty() || find_deepspeed_key(key.old_name_of)));
+    using F = DeepSpeedKey::Fate;
+    CHECK((key.fate == F::checked || key.fate == F::ignored || key.fate == F::refused) == !key.reason.empty());
+    auto dot = key.target.find('.');
+    if (key.fate == F::recipe) CHECK(find_key(key.target.substr(0, dot), key.target.substr(dot + 1)));
+  }
+}
+
+TEST_CASE("a recipe with a configuration equals the recipe written by hand") {
+  InFolder here(cases);
+  auto by_hand = parse_recipe(model + R"(
+global_batch_size = 8
+micro_batch_size = 4
+log_every_n_steps = 2000
+gradient_clip_val = 1.0
+[precision]
+mode = "bf16-mixed"
+[optimizer]
+name = "adamw"
+lr = 0.001
+betas = [0.8, 0.999]
+eps = 1e-8
+weight_decay = 3e-7
+[strategy]
+name = "deepspeed"
+gradient_accumulation_steps = 1
+prescale_gradients = false
+stage = 2
+contiguous_gradients = true
+overlap_comm = true
+reduce_scatter = true
+reduce_bucket_size = 500_000_000
+allgather_partitions = true
+allgather_bucket_size = 500_000_000
+)",
+                              "recipe.toml");
+  auto recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"");
+  CHECK(recipe_to_json(recipe) == recipe_to_json(by_hand));
+  // Printed, it needs the configuration no more.
+  CHECK(recipe_to_json(parse_recipe(print_recipe(recipe), "recipe.toml")) == recipe_to_json(recipe));
+}
+
+TEST_CASE("--set wins over a configuration") {
+  InFolder here(cases);
+  auto recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"",
+                     {"train.gradient_clip_val=0.1", "strategy.stage=3", "precision=32"});
+  CHECK(recipe.train.gradient_clip_val == 0.1);
+  CHECK(recipe.strategy.options["stage"] == 3);
+  CHECK(recipe.precision.mode == "32-true");
+  CHECK(recipe.origin("train.gradient_clip_val").kind == Origin::Kind::set);
+  CHECK(recipe.origin("optimizer.lr").file == "stage2_documented.json");
+
+  // A configuration that is itself set leaves what was set before it, and wins over the file.
+  recipe = with("name = \"ddp\"", {"strategy=zero", "train.gradient_clip_val=0.1", "optimizer.lr=5.0",
+                                   "strategy.config=stage2_documented.json"});
+  CHECK(recipe.train.gradient_clip_val == 0.1);
+  CHECK(recipe.optimizer.lr == 5.0);
+  CHECK(recipe.strategy.options["stage"] == 2);
+
+  // Another strategy drops the options, like those of a recipe.
+  recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"", {"strategy=ddp"});
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.train.global_batch_size == 8);
+}
+
+TEST_CASE("of the three batch sizes one follows from what --set says") {
+  InFolder here(cases);
+  const std::string strategy = "name = \"zero\"\nconfig = \"batch_complete.json\"";
+  auto recipe = with(strategy);
+  CHECK(recipe.train.global_batch_size == 64);
+  CHECK(recipe.train.micro_batch_size == 4);
+  CHECK(recipe.strategy.options["gradient_accumulation_steps"] == 8);
+
+  recipe = with(strategy, {"train.global_batch_size=128"});
+  CHECK(recipe.train.micro_batch_size == 4);
+  CHECK_FALSE(recipe.strategy.options.contains("gradient_accumulation_steps"));
+
+  recipe = with(strategy, {"train.accumulate_grad_batches=2"});
+  CHECK_FALSE(recipe.train.global_batch_size);
+  CHECK_FALSE(recipe.strategy.options.contains("gradient_accumulation_steps"));
+
+  recipe = with("name = \"zero\"\nconfig = \"batch_micro_only.json\"", {"train.global_batch_size=128"});
+  CHECK_FALSE(recipe.train.accumulate_grad_batches);
+}
+
+TEST_CASE("a configuration in a recipe may be a table of its own") {
+  auto recipe = with(
+      "name = \"zero\"\n[strategy.config]\ntrain_batch_size = 8\n[strategy.config.zero_optimization]\n"
+      "stage = 3\nstage3_param_persistence_threshold = \"auto\"\n");
+  CHECK(recipe.strategy.options["stage"] == 3);
+  CHECK(recipe.strategy.options["stage3_param_persistence_threshold"] == 640);
+  CHECK(recipe.origin("train.global_batch_size").line == 16);
+  CHECK_FALSE(recipe.strategy.options.contains("config"));
+
+  recipe = with(
+      "name = \"zero\"\nconfig = { zero_optimization = { stage = 3, offload_param = { device = \"nvme\", "
+      "nvme_path = \"${env:RUNNER_NOT_SET:-/scratch}\" } } }");
+  CHECK(recipe.strategy.options["nvme_path"] == "/scratch");
+}
+
+TEST_CASE("a recipe as a configuration means the same when it comes back") {
+  InFolder here(cases);
+  for (const char* file :
+       {"stage1.json", "batch_complete.json", "stage2_documented.json", "stage3_huggingface_auto.json",
+        "fp16_loss_scale.json", "batch_micro_only.json", "optimizer_adam_l2.json", "optimizer_sgd.json",
+        "schedule_warmup.json", "schedule_decay.json", "schedule_cosine.json", "bf16_skips_overflow.json",
+        "offload_cpu.json", "offload_nvme.json", "offload_none.json", "old_names.json"}) {
+    INFO(file);
+    auto recipe = with(fmt::format("name = \"zero\"\nconfig = \"{}\"", file));
+    auto text = recipe_as_deepspeed(recipe, recipe.strategy.options);
+    INFO(text);
+    auto again = read_deepspeed(parse_located_json(text, "again.json"), [](const std::string&) { return false; });
+    CHECK(again.diagnostics.empty());
+    auto back = recipe_to_json(recipe);
+    std::set<std::string> said;
+    for (const auto& value : again.values) {
+      INFO(value.key);
+      auto dot = value.key.find('.');
+      said.insert(value.key);
+      CHECK(value.value == back[value.key.substr(0, dot)].value(value.key.substr(dot + 1), nlohmann::json()));
+    }
+    for (const auto& [name, value] : recipe.strategy.options.items()) {
+      INFO(name);
+      CHECK(said.contains("strategy." + name));
+    }
+  }
+}
+
+TEST_CASE("what DeepSpeed has no word for is not left out in silence") {
+  auto refused = [](const std::string& set) {
+    auto recipe = with("name = \"zero\"\nstage = 2", {set});
+    try {
+      recipe_as_deepspeed(recipe, recipe.strategy.options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  const std::string no_word = "DeepSpeed's configuration has no word for ";
+  CHECK(refused("precision=bf16-true") == no_word + "precision.mode = \"bf16-true\"");
+  CHECK(refused("lr_scheduler.name=wsd") == no_word + "the schedule \"wsd\"");
+  CHECK(refused("lr_scheduler={name=\"linear\", min_lr_ratio=0.1}") ==
+        no_word + "a linear schedule that does not end at 0 (min_lr_ratio)");
+  CHECK(refused("train={gradient_clip_val=1.0, gradient_clip_algorithm=\"value\"}") == no_word + "clipping by value");
+  CHECK(refused("train.accumulate_grad_batches={0=2, 3=4}") == no_word + "an accumulation that changes with the epoch");
+}
