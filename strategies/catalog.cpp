@@ -23,10 +23,6 @@ std::vector<Entry> make_catalog() {
   const std::string sharded = "fsdp with sharding_strategy = \"FULL_SHARD\" or \"SHARD_GRAD_OP\" shards the same state";
   const std::string replicated = "ddp does the same sum of gradients";
   std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry(), zero_entry()};
-  list.push_back(planned("zero_offload", "ZeRO with optimizer state and parameters in host memory or on NVMe.",
-                         {"deepspeed_stage_1_offload", "deepspeed_stage_2_offload", "deepspeed_stage_3_offload",
-                          "deepspeed_stage_3_offload_nvme"},
-                         "fsdp with cpu_offload = true keeps shards and the optimizer in host memory"));
   list.push_back(planned("dp", "One process drives several devices.", {"data_parallel"}, replicated));
   list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {}, replicated));
   list.push_back(planned("tensor_parallel", "Layers split over devices, alone or with data parallelism (2D).",

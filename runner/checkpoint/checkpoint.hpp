@@ -24,6 +24,10 @@ struct Piece {
   std::vector<int64_t> global_shape;
   int64_t offset = 0;
   std::span<const std::byte> data;  ///< length x dtype_bytes
+  /// Instead of `data`, where the bytes are not in memory: fills `into` with those from `begin` on; `bytes` in all.
+  std::function<void(int64_t begin, std::span<std::byte> into)> source = {};
+  int64_t bytes = 0;
+  int64_t size() const { return source ? bytes : static_cast<int64_t>(data.size()); }
 };
 
 /// Everything else a run needs to continue: step, data position, scaler, schedule, RNG, recipe hash, strategy, world

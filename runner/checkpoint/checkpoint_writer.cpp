@@ -45,6 +45,17 @@ ManifestTensor& tensor_of(Manifest& manifest, const json& piece) {
   return found->second;
 }
 
+void write_piece(SafetensorsWriter& writer, const Piece& piece) {
+  if (!piece.source) return writer.write(piece.data);
+  constexpr int64_t chunk = 8 << 20;
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(chunk, piece.bytes)));
+  for (int64_t begin = 0; begin < piece.bytes; begin += chunk) {
+    auto part = std::span(buffer).first(static_cast<size_t>(std::min(chunk, piece.bytes - begin)));
+    piece.source(begin, part);
+    writer.write(part);
+  }
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size)
@@ -93,10 +104,10 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
   std::vector<TensorInfo> infos;
   json index = json::array();
   for (const auto& piece : pieces) {
-    int64_t length = static_cast<int64_t>(piece.data.size()) / dtype_bytes(piece.dtype);
+    int64_t length = piece.size() / dtype_bytes(piece.dtype);
     auto numel = checked_numel(piece.global_shape);
-    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == static_cast<int64_t>(piece.data.size()) && numel &&
-                     piece.offset >= 0 && piece.offset + length <= *numel,
+    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == piece.size() && numel && piece.offset >= 0 &&
+                     piece.offset + length <= *numel,
                  "[{}, {}) is no piece of `{}`", piece.offset, piece.offset + length, piece.tensor);
     infos.push_back(
         {fmt::format("{}[{}:{}]", piece.tensor, piece.offset, piece.offset + length), piece.dtype, {length}});
@@ -114,7 +125,7 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
   SafetensorsWriter writer(temporary_ / name, std::move(infos), metadata);
   for (size_t i = 0; i < pieces.size(); ++i) {
     index[i]["byte"] = writer.data_offset() + writer.tensors()[i].begin;
-    writer.write(pieces[i].data);
+    write_piece(writer, pieces[i]);
   }
   auto written = writer.finish();
   return {{"rank", rank_},          {"step", step_},        {"file", name},

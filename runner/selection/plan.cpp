@@ -210,7 +210,7 @@ int64_t Plan::snapshot_bytes() const {
   // The last step's checkpoint has no step beside it.
   const auto& checkpoint = recipe.checkpoint;
   bool beside_steps = checkpoint.async && checkpoint.every_n_steps.value_or(0) > 0;
-  if (job.cuda || !beside_steps || recipe.run.fast_dev_run > 0) return 0;
+  if (job.cuda || !beside_steps || memory.state_on_disk || recipe.run.fast_dev_run > 0) return 0;
   int64_t state = model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
   bool whole = recipe.strategy.options.value("state_dict_type", "sharded") == "full";
   return whole ? state : state / job.world_size;

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <cstring>
+
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
@@ -39,6 +41,17 @@ std::span<std::byte> bytes_of_tensor(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
 
+Piece streamed_piece(const StateTensor& tensor, int64_t count) {
+  Piece piece{tensor.name, "F32", tensor.global_shape, tensor.offset + tensor.write_begin, {}};
+  constexpr auto element = static_cast<int64_t>(sizeof(float));
+  piece.bytes = count * element;
+  piece.source = [tensor](int64_t begin, std::span<std::byte> into) {
+    auto part = tensor.read(tensor.write_begin + begin / element, static_cast<int64_t>(into.size()) / element);
+    std::memcpy(into.data(), part.data_ptr(), into.size());
+  };
+  return piece;
+}
+
 }  // namespace
 
 struct Checkpointer::Snapshot {
@@ -66,16 +79,22 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
   snapshot->step = step;
   snapshot->state = state;
   snapshot->begun = steady_seconds();
+  bool streamed = false;
   for (const auto& tensor : strategy.state_to_save()) {
     int64_t count = tensor.write_end - tensor.write_begin;
     if (count == 0) continue;
-    auto host =
-        tensor.local.narrow(0, tensor.write_begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    if (tensor.swapped) {
+      snapshot->pieces.push_back(streamed_piece(tensor, count));
+      streamed = true;
+      continue;
+    }
+    auto host = tensor.read(tensor.write_begin, count);
     snapshot->tensors.push_back(host);
     snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape,
                                 tensor.offset + tensor.write_begin, bytes_of_tensor(host)});
   }
-  if (options_.async)
+  // What lies in a file is not copied first: training waits until it is written.
+  if (options_.async && !streamed)
     running_ = std::async(std::launch::async, [this, snapshot] { write(*snapshot); });
   else
     write(*snapshot);
@@ -102,6 +121,21 @@ void Checkpointer::write(const Snapshot& snapshot) {
   published_({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
 }
 
+namespace {
+
+/// What goes to a file passes through memory in pieces.
+void load(const StateTensor& tensor, const Checkpoint& checkpoint) {
+  int64_t piece = tensor.swapped ? int64_t{1} << 20 : tensor.numel();
+  for (int64_t begin = 0; begin < tensor.numel(); begin += piece) {
+    int64_t count = std::min(piece, tensor.numel() - begin);
+    auto host = torch::empty({count}, scalar_type_named(checkpoint.dtype(tensor.name)));
+    checkpoint.read(tensor.name, tensor.offset + begin, count, bytes_of_tensor(host));
+    tensor.write(begin, host);
+  }
+}
+
+}  // namespace
+
 void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
   torch::NoGradGuard no_grad;
   std::vector<std::string> problems;
@@ -112,10 +146,8 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
       problems.push_back(fmt::format("`{}` has shape [{}] instead of [{}]", tensor.name,
                                      fmt::join(checkpoint.shape(tensor.name), ", "),
                                      fmt::join(tensor.global_shape, ", ")));
-    } else if (tensor.local.numel() > 0) {
-      auto host = torch::empty({tensor.local.numel()}, scalar_type_named(checkpoint.dtype(tensor.name)));
-      checkpoint.read(tensor.name, tensor.offset, tensor.local.numel(), bytes_of_tensor(host));
-      tensor.local.copy_(host);
+    } else {
+      load(tensor, checkpoint);
     }
     if (problems.size() == 10) break;
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "runner/base/vector_clones.hpp"
 
@@ -96,9 +97,8 @@ const char* at(const void* data, DType dtype, int64_t element) {
 
 AdamSpan AdamSpan::cut(int64_t begin, int64_t elements) const {
   AdamSpan piece = *this;
-  piece.parameter += begin;
-  piece.exp_avg += begin;
-  piece.exp_avg_sq += begin;
+  for (float** array : {&piece.parameter, &piece.exp_avg, &piece.exp_avg_sq})
+    if (*array) *array += begin;
   piece.gradient = at(gradient, gradient_dtype, begin);
   if (copy) piece.copy = const_cast<char*>(at(copy, copy_dtype, begin));
   piece.count = elements;
@@ -117,6 +117,8 @@ void adam_update(const AdamSettings& settings, const AdamSpan& span) {
     if (span.gradient_dtype == DType::float16) widen_float16(narrow, wide.data(), piece.count);
     update(c, piece.parameter, piece.exp_avg, piece.exp_avg_sq, gradient, piece.count);
     auto* copy = static_cast<uint16_t*>(piece.copy);
+    if (copy && span.copy_dtype == DType::float32)
+      std::memcpy(copy, piece.parameter, static_cast<size_t>(piece.count) * sizeof(float));
     if (copy && span.copy_dtype == DType::bfloat16) narrow_bfloat16(piece.parameter, copy, piece.count);
     if (copy && span.copy_dtype == DType::float16) narrow_float16(piece.parameter, copy, piece.count);
   }

@@ -22,7 +22,7 @@ struct AdamSpan {
   const void* gradient = nullptr;         ///< read only
   DType gradient_dtype = DType::float32;  ///< float32, bfloat16 or float16
   void* copy = nullptr;                   ///< null, or where the new parameter goes in `copy_dtype` too
-  DType copy_dtype = DType::bfloat16;     ///< bfloat16 or float16, rounded to nearest even
+  DType copy_dtype = DType::bfloat16;     ///< float32, or bfloat16 or float16 rounded to nearest even
   int64_t count = 0;
 
   /// Elements [begin, begin + count) of it.

@@ -45,6 +45,7 @@ struct MemoryParts {
   int64_t communication = 0;  ///< gradients on their way: buckets beside them, casts, unsharded gradients
   int64_t activations = 0;    ///< batches, what blocks keep for backward, and the working set of the block at the peak
   int64_t between_steps = 0;  ///< not a part: what stays when a step is over
+  bool state_on_disk = false;  ///< not a part: checkpoints read it there instead of copying it in memory first
   int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations; }
 };
 

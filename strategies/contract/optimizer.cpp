@@ -42,12 +42,21 @@ size_t Optimizer::add(const torch::Tensor& parameter, const GroupSettings& group
   return slots_.size() - 1;
 }
 
+size_t Optimizer::add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
+                              const torch::Tensor& copy) {
+  RUNNER_CHECK(swap_ && config_.kind != OptimizerConfig::Kind::sgd);
+  RUNNER_CHECK(slots_.empty() || slots_.back().begin + slots_.back().count <= begin);
+  slots_.push_back({parameter, copy, {}, group, begin, count});
+  return slots_.size() - 1;
+}
+
 void Optimizer::allocate(Slot& slot) {
   if (!slot.state.empty()) return;
   for (int i = 0; i < config_.states(); ++i) slot.state.push_back(torch::zeros_like(slot.parameter));
 }
 
 std::vector<torch::Tensor> Optimizer::state(size_t index) {
+  if (swap_) return {};
   allocate(slots_.at(index));
   return slots_[index].state;
 }
@@ -56,12 +65,13 @@ void Optimizer::step(const std::vector<torch::Tensor>& gradients, double lr, dou
   RUNNER_CHECK(gradients.size() == slots_.size(), "{} gradients for {} parameters", gradients.size(), slots_.size());
   torch::NoGradGuard no_grad;
   ++steps_;
+  if (swap_) return step_swapped(gradients, lr, gradient_divisor);
   for (const auto& [group, members] : groups_) {
     const auto& parameter = slots_[members.front()].parameter;
     bool ours =
         config_.kind != OptimizerConfig::Kind::sgd && parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32;
     if (ours)
-      step_on_host(group, members, gradients, lr * group.lr_scale, gradient_divisor);
+      step_on_host(group, members, gradients, lr, gradient_divisor);
     else
       step_group(group, members, gradients, lr * group.lr_scale, gradient_divisor);
   }
@@ -82,45 +92,91 @@ DType dtype_of(const torch::Tensor& tensor) {
 }
 }  // namespace
 
+AdamSettings Optimizer::settings_of(const GroupSettings& group, double lr, double gradient_divisor) const {
+  return {lr * group.lr_scale, config_.beta1,
+          config_.beta2,       config_.eps,
+          group.weight_decay,  config_.kind == OptimizerConfig::Kind::adamw,
+          gradient_divisor,    steps_};
+}
+
+namespace {
+
+struct Piece {
+  AdamSettings settings;
+  AdamSpan span;
+};
+
+/// All pieces, in equal parts for the threads.
+void update_all(const std::vector<Piece>& pieces) {
+  std::vector<int64_t> begins{0};  // of each piece among all elements, and their end
+  for (const auto& piece : pieces) begins.push_back(begins.back() + piece.span.count);
+  constexpr int64_t grain = 32768;
+  at::parallel_for(0, begins.back(), grain, [&](int64_t begin, int64_t end) {
+    auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), begin) - begins.begin()) - 1;
+    for (; i < pieces.size() && begins[i] < end; ++i) {
+      int64_t from = std::max(begin, begins[i]), to = std::min(end, begins[i + 1]);
+      adam_update(pieces[i].settings, pieces[i].span.cut(from - begins[i], to - from));
+    }
+  });
+}
+
+/// A span of `count` elements with the gradient, and the parameter and the copy where they are tensors.
+AdamSpan span_of(const torch::Tensor& parameter, const torch::Tensor& copy, const torch::Tensor& gradient,
+                 int64_t count) {
+  RUNNER_CHECK(gradient.is_cpu() && gradient.is_contiguous() && gradient.scalar_type() != torch::kFloat64);
+  AdamSpan span;
+  if (parameter.defined()) span.parameter = parameter.data_ptr<float>();
+  span.gradient = gradient.data_ptr();
+  span.gradient_dtype = dtype_of(gradient);
+  if (copy.defined()) {
+    span.copy = copy.data_ptr();
+    span.copy_dtype = dtype_of(copy);
+  }
+  span.count = count;
+  return span;
+}
+
+}  // namespace
+
 void Optimizer::step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
                              const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor) {
-  AdamSettings settings{lr,
-                        config_.beta1,
-                        config_.beta2,
-                        config_.eps,
-                        group.weight_decay,
-                        config_.kind == OptimizerConfig::Kind::adamw,
-                        gradient_divisor,
-                        steps_};
-  std::vector<AdamSpan> spans;
-  std::vector<int64_t> begins{0};  // of each span among all elements, and their end
+  std::vector<Piece> pieces;
   for (size_t index : members) {
     Slot& slot = slots_[index];
     if (slot.parameter.numel() == 0) continue;
     allocate(slot);
-    const auto& gradient = gradients[index];
-    RUNNER_CHECK(gradient.is_cpu() && gradient.is_contiguous() && gradient.scalar_type() != torch::kFloat64);
-    AdamSpan span;
-    span.parameter = slot.parameter.data_ptr<float>();
+    auto span = span_of(slot.parameter, slot.copy, gradients[index], slot.parameter.numel());
     span.exp_avg = slot.state[0].data_ptr<float>();
     span.exp_avg_sq = slot.state[1].data_ptr<float>();
-    span.gradient = gradient.data_ptr();
-    span.gradient_dtype = dtype_of(gradient);
-    if (slot.copy.defined()) {
-      span.copy = slot.copy.data_ptr();
-      span.copy_dtype = dtype_of(slot.copy);
-    }
-    span.count = slot.parameter.numel();
-    spans.push_back(span);
-    begins.push_back(begins.back() + span.count);
+    pieces.push_back({settings_of(group, lr, gradient_divisor), span});
   }
-  constexpr int64_t grain = 32768;
-  at::parallel_for(0, begins.back(), grain, [&](int64_t begin, int64_t end) {
-    auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), begin) - begins.begin()) - 1;
-    for (; i < spans.size() && begins[i] < end; ++i) {
-      int64_t from = std::max(begin, begins[i]), to = std::min(end, begins[i + 1]);
-      adam_update(settings, spans[i].cut(from - begins[i], to - from));
+  update_all(pieces);
+}
+
+void Optimizer::step_swapped(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor) {
+  const OptimizerSwap& swap = *swap_;
+  std::vector<size_t> in{swap.exp_avg, swap.exp_avg_sq};
+  if (swap.parameter) in.push_back(*swap.parameter);
+  auto out = in;
+  if (swap.copy) out.push_back(*swap.copy);
+  swap.file->stream(swap.buffers, in, out, [&](int64_t begin, int64_t count, std::span<std::byte* const> tile) {
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const Slot& slot = slots_[i];
+      int64_t from = std::max(begin, slot.begin), to = std::min(begin + count, slot.begin + slot.count);
+      if (from >= to) continue;
+      auto within = span_of(slot.parameter, slot.copy, gradients[i], slot.count).cut(from - slot.begin, to - from);
+      auto floats = [&](size_t array) { return reinterpret_cast<float*>(tile[array]) + (from - begin); };
+      within.exp_avg = floats(swap.exp_avg);
+      within.exp_avg_sq = floats(swap.exp_avg_sq);
+      if (!slot.parameter.defined()) within.parameter = floats(*swap.parameter);
+      if (!slot.copy.defined() && swap.copy) {
+        within.copy = tile[*swap.copy] + (from - begin) * bytes_of(swap.copy_dtype);
+        within.copy_dtype = swap.copy_dtype;
+      }
+      pieces.push_back({settings_of(slot.group, lr, gradient_divisor), within});
     }
+    update_all(pieces);
   });
 }
 

@@ -4,11 +4,14 @@
 #include <torch/torch.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "strategies/contract/adam.hpp"
 #include "strategies/contract/model_spec.hpp"
+#include "strategies/offload/swapped_arrays.hpp"
 
 namespace runner {
 
@@ -44,6 +47,15 @@ GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& co
 /// `*` and `?` as in a shell, over the whole name.
 bool glob_matches(const std::string& pattern, const std::string& text);
 
+/// The optimizer's part of a rank's file on NVMe: arrays by index, and how many tiles of them may be in memory.
+struct OptimizerSwap {
+  std::shared_ptr<SwappedArrays> file;
+  int buffers = 4;
+  size_t exp_avg = 0, exp_avg_sq = 0;
+  std::optional<size_t> parameter, copy;  ///< fp32 masters; what each update also writes, in `copy_dtype`
+  DType copy_dtype = DType::float32;
+};
+
 class Optimizer {
  public:
   explicit Optimizer(OptimizerConfig config);
@@ -51,6 +63,13 @@ class Optimizer {
   /// Adds a local tensor (a parameter or a piece of one); returns its index. `copy`, if given, is of its shape in
   /// another dtype, and each update writes the new values there too. State is allocated at the first step.
   size_t add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy = {});
+  /// From now on state is in a file, and parameters are added with their place in it: Adam or AdamW of fp32 in host
+  /// memory.
+  void swap_to(OptimizerSwap swap) { swap_ = std::move(swap); }
+  /// Elements [begin, begin + count) of the file's arrays. `parameter` and `copy` are undefined where the file has
+  /// them. Ascending.
+  size_t add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
+                     const torch::Tensor& copy);
   /// One update. `gradients` has one tensor per added parameter, of its shape; in another dtype they are cast, at
   /// most `copied_elements` at a time if that is > 0, where no kernel of ours reads them as they are. They are divided
   /// by `gradient_divisor` on the way (loss scale and clipping in one pass).
@@ -59,8 +78,11 @@ class Optimizer {
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
   /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none
-  /// yet.
+  /// yet. None where state is in a file.
   std::vector<torch::Tensor> state(size_t index);
+  const std::optional<OptimizerSwap>& swap() const { return swap_; }
+  /// Where parameter `index` begins in the file's arrays.
+  int64_t swapped_at(size_t index) const { return slots_.at(index).begin; }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
   const OptimizerConfig& config() const { return config_; }
@@ -70,6 +92,8 @@ class Optimizer {
     torch::Tensor parameter;
     torch::Tensor copy;
     std::vector<torch::Tensor> state;
+    GroupSettings group = {};
+    int64_t begin = 0, count = 0;  ///< in the file's arrays
   };
   void allocate(Slot& slot);
   /// Tensors that one fused call works on: [i] of each list belong together.
@@ -82,9 +106,13 @@ class Optimizer {
   /// Adam of float32 parameters in host memory (adam.hpp).
   void step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
                     const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+  /// Tile by tile through the file.
+  void step_swapped(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+  AdamSettings settings_of(const GroupSettings& group, double lr, double gradient_divisor) const;
   void step_batch(const GroupSettings& group, const Batch& batch, double lr, double gradient_divisor);
 
   OptimizerConfig config_;
+  std::optional<OptimizerSwap> swap_;
   std::vector<Slot> slots_;
   std::map<GroupSettings, std::vector<size_t>> groups_;
   int64_t steps_ = 0, copied_elements_ = 0;

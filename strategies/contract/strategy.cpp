@@ -35,6 +35,23 @@ class Autocast {
 
 }  // namespace
 
+torch::Tensor StateTensor::read(int64_t begin, int64_t count) const {
+  if (!swapped) return local.narrow(0, begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  auto values = torch::empty({count}, torch::kFloat32);
+  swapped->file->read(swapped->array, swapped->begin + begin, count, values.data_ptr());
+  return values;
+}
+
+void StateTensor::write(int64_t begin, const torch::Tensor& values) const {
+  torch::NoGradGuard no_grad;
+  if (!swapped) {
+    local.narrow(0, begin, values.numel()).copy_(values);
+    return;
+  }
+  auto wide = values.to(torch::kFloat32).contiguous();
+  swapped->file->write(swapped->array, swapped->begin + begin, wide.numel(), wide.data_ptr());
+}
+
 Strategy::Strategy(StrategySetup setup)
     : world_(setup.world),
       model_(setup.model),
@@ -61,8 +78,17 @@ torch::ScalarType Strategy::scalar_type(DType dtype) const {
 }
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
-  locals_.push_back({slot, offset, value});
+  locals_.push_back({slot, offset, value.numel(), value});
   optimizer_.add(value, group_of(*model_.spec.parameters()[slot], optimizer_.config()), copy);
+}
+
+void Strategy::add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value,
+                           const torch::Tensor& copy) {
+  LocalParameter local{slot, offset, count, value};
+  const auto& swap = *optimizer_.swap();
+  if (!value.defined()) local.swapped = SwappedSpan{swap.file, *swap.parameter, begin, count};
+  locals_.push_back(local);
+  optimizer_.add_swapped(begin, count, group_of(*model_.spec.parameters()[slot], optimizer_.config()), value, copy);
 }
 
 void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
@@ -232,10 +258,17 @@ std::vector<StateTensor> Strategy::state() {
     const auto& local = locals_[i];
     const auto& spec = *specs[local.slot];
     auto [begin, end] = write_range(local);
-    list.push_back({"param/" + spec.name, spec.shape, local.offset, local.value, begin, end});
+    list.push_back({"param/" + spec.name, spec.shape, local.offset, local.value, begin, end, local.swapped});
     auto tensors = optimizer_.state(i);
-    for (size_t s = 0; s < states.size(); ++s)
-      list.push_back({"optimizer/" + states[s] + "/" + spec.name, spec.shape, local.offset, tensors[s], begin, end});
+    for (size_t k = 0; k < states.size(); ++k) {
+      StateTensor state{"optimizer/" + states[k] + "/" + spec.name, spec.shape, local.offset, {}, begin, end};
+      if (const auto& swap = optimizer_.swap())
+        state.swapped =
+            SwappedSpan{swap->file, k == 0 ? swap->exp_avg : swap->exp_avg_sq, optimizer_.swapped_at(i), local.numel};
+      else
+        state.local = tensors[k];
+      list.push_back(std::move(state));
+    }
   }
   return list;
 }
@@ -253,8 +286,7 @@ std::vector<StateTensor> Strategy::state_to_save() {
       for (const auto& piece : mine) {
         int64_t count = piece.write_end - piece.write_begin;
         if (piece.name == kind + spec->name && count > 0)
-          full.narrow(0, piece.offset + piece.write_begin, count)
-              .copy_(piece.local.narrow(0, piece.write_begin, count));
+          full.narrow(0, piece.offset + piece.write_begin, count).copy_(piece.read(piece.write_begin, count));
       }
       // Every element is some rank's: a sum of bytes and zeros is exact whatever the dtype.
       std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};

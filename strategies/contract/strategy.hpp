@@ -58,6 +58,13 @@ struct StepResult {
   double loss_scale = 1.0;
 };
 
+/// Elements [begin, begin + count) of an array in this rank's file on NVMe, in place of a tensor.
+struct SwappedSpan {
+  std::shared_ptr<SwappedArrays> file;
+  size_t array = 0;
+  int64_t begin = 0, count = 0;
+};
+
 /// A tensor of the training state that (part of) lives on this rank: elements [offset, offset + local.numel()) of the
 /// flattened global tensor. Of replicated elements each is written by one rank only: [write_begin, write_end) relative
 /// to `local`.
@@ -65,8 +72,15 @@ struct StateTensor {
   std::string name;  ///< "param/NAME", "optimizer/exp_avg/NAME"
   std::vector<int64_t> global_shape;
   int64_t offset = 0;
-  torch::Tensor local;  ///< contiguous, 1-d
+  torch::Tensor local;  ///< contiguous, 1-d; undefined where the elements are in a file
   int64_t write_begin = 0, write_end = 0;
+  std::optional<SwappedSpan> swapped = {};  ///< fp32
+
+  int64_t numel() const { return swapped ? swapped->count : local.numel(); }
+  /// Elements [begin, begin + count) of the local ones: a copy in host memory.
+  torch::Tensor read(int64_t begin, int64_t count) const;
+  /// Overwrites elements [begin, ...) with a 1-d tensor in host memory, of any dtype.
+  void write(int64_t begin, const torch::Tensor& values) const;
 };
 
 class Strategy {
@@ -83,7 +97,7 @@ class Strategy {
   /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls
   /// it equally often; an undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
-  /// Lists the training state; the trainer saves and loads through it. Loading writes into `local` and then calls
+  /// Lists the training state; the trainer saves and loads through it. Loading writes all of it and then calls
   /// state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
@@ -104,9 +118,11 @@ class Strategy {
  protected:
   /// A tensor the optimizer updates, and where it lies in its parameter.
   struct LocalParameter {
-    size_t slot;          ///< of the model
-    int64_t offset;       ///< in the flattened parameter
-    torch::Tensor value;  ///< 1-d contiguous
+    size_t slot;     ///< of the model
+    int64_t offset;  ///< in the flattened parameter
+    int64_t numel;
+    torch::Tensor value;  ///< 1-d contiguous; undefined where it is in a file
+    std::optional<SwappedSpan> swapped = {};
   };
 
   // ---- hooks
@@ -126,7 +142,7 @@ class Strategy {
   virtual void after_update() = 0;
   /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
-    return {0, parameter.value.numel()};
+    return {0, parameter.numel};
   }
 
   /// Whether checkpoints are one file of whole tensors (state_dict_type = "full") instead of each rank's own.
@@ -138,6 +154,10 @@ class Strategy {
   /// Registers a local tensor with the optimizer, and where its updates are to be copied to in another dtype, if
   /// anywhere. Order = order of finish_gradients().
   void add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy = {});
+  /// The same where the optimizer's state is in a file, at `begin` of its arrays, and maybe the value too (then
+  /// undefined).
+  void add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value,
+                   const torch::Tensor& copy);
   /// Fills a 1-d tensor with elements [offset, ...) of a parameter, through `source`, in bounded pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.

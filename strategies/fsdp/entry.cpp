@@ -131,7 +131,9 @@ ShardPlan fsdp_plan(const Job& job) {
                            : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
                                                          : ShardPlan::Prefetch::none;
   plan.forward_prefetch = options.value("forward_prefetch", false);
-  plan.offload = options.value("cpu_offload", false);
+  plan.separate_host = job.cuda;
+  Tier tier = options.value("cpu_offload", false) && job.cuda ? Tier::host : Tier::device;
+  plan.optimizer = tier;
   plan.saves_whole = options.value("state_dict_type", "sharded") == "full";
 
   auto policy = options.value("auto_wrap_policy", nlohmann::json("block"));
@@ -141,7 +143,8 @@ ShardPlan fsdp_plan(const Job& job) {
                                options.value("min_num_params", int64_t{100'000'000}),
                                named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{})) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // its backward follows its forward
-    plan.units.push_back({unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once});
+    plan.units.push_back(
+        {unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once, tier});
   }
   return plan;
 }

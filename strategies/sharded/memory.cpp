@@ -15,6 +15,7 @@ struct UnitBytes {
   int64_t unsharded = 0;  ///< of its gradients before they are reduced
   int64_t shard = 0;      ///< elements of this rank's part
   size_t missing = 0;     ///< parameters whose gradient has not come in this micro-batch
+  bool cast = false;      ///< what it sends is made for the gather
   bool in_use = false, arriving = false, reduced = false;
 };
 
@@ -23,26 +24,35 @@ class ShardedMemory : public StepMemory {
   ShardedMemory(const Job& job, const ShardPlan& plan)
       : StepMemory(job, plan.parameter),
         plan_(plan),
-        own_copy_(plan.own_copy(job)),
+        own_copy_(plan.own_copy(job.precision.parameter)),
+        on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
         unit_of_block_(units_of_blocks(plan, job.model->blocks.size())) {
-    int64_t element = bytes_of(job.precision.parameter);
-    bool shares = plan.shares_copy(job), on_device = !(plan.offload && job.cuda);
+    DType master = job.precision.parameter;
+    int64_t element = bytes_of(master);
     unit_of_slot_.resize(job.model->parameters().size());
     for (size_t u = 0; u < plan.units.size(); ++u) {
       const auto& unit = plan.units[u];
+      auto places = plan.places(unit, master);
       FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
       units_.push_back({layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
       if (unit.resident && own_copy_) now_.parameters += units_[u].gathered;
-      if (on_device && !(unit.resident && own_copy_ && shares)) now_.parameters += layout.shard * element;
+      if (on_device_ && (places.master == ShardPlaces::Master::memory || !own_copy_))
+        now_.parameters += layout.shard * element;
+      if (places.sent == ShardPlaces::Sent::memory && unit.shards == Tier::device)
+        now_.parameters += layout.shard * bytes_of(plan.parameter);
+      units_[u].cast = plan.shards > 1 && is_cast(unit, places);
+      if (places.sent == ShardPlaces::Sent::file)
+        read_ahead_ = std::max(read_ahead_, layout.shard * bytes_of(plan.parameter) * plan.swap.parameter_buffers);
       count_held(layout);
     }
     held_most_ = *std::max_element(held_.begin(), held_.end());
-    if (on_device) now_.optimizer = held_most_ * element * job.optimizer_states;
+    if (plan.optimizer == Tier::device) now_.optimizer = held_most_ * element * job.optimizer_states;
   }
 
  protected:
-  void micro_batch_begins(bool, bool last) override {
+  void micro_batch_begins(bool first, bool last) override {
+    if (first) now_.gathered += read_ahead_;
     reduce_now_ = last || plan_.reduce_every_micro_batch;
     for (size_t u = 0; u < units_.size(); ++u) units_[u].missing = plan_.units[u].slots.size();
   }
@@ -91,11 +101,14 @@ class ShardedMemory : public StepMemory {
   /// them as they are (adam.hpp).
   void update() override {
     DType master = job_.precision.parameter;
-    bool on_host = !job_.cuda || plan_.offload, reads_any = master == DType::float32 && job_.optimizer_states == 2;
+    bool on_host = !job_.cuda || plan_.optimizer != Tier::device,
+         reads_any = master == DType::float32 && job_.optimizer_states == 2;
     int64_t copied = 0;
-    if (plan_.gradient != master && !(on_host && reads_any))
+    if (on_device_ && plan_.gradient != master && !(on_host && reads_any))
       copied =
           (plan_.update_elements > 0 ? std::min(held_most_, plan_.update_elements) : held_most_) * bytes_of(master);
+    copied += update_buffers();
+    now_.gathered -= read_ahead_;
     now_.communication += copied;
     note();
     now_.communication -= copied;
@@ -112,11 +125,27 @@ class ShardedMemory : public StepMemory {
       }
   }
 
+  /// Tiles of the file's arrays, where they are in the same memory.
+  int64_t update_buffers() const {
+    auto use = plan_.swap_use(job_.precision.parameter);
+    if (!use.state || plan_.separate_host) return 0;
+    int64_t elements = 0;
+    for (const auto& unit : units_) elements += unit.shard;
+    int64_t bytes = 2 * bytes_of(DType::float32) + (use.master ? bytes_of(DType::float32) : 0) +
+                    (use.sent ? bytes_of(plan_.parameter) : 0);
+    return std::min(elements, plan_.swap.tile * plan_.swap.update_buffers) * bytes;
+  }
+
+  bool is_cast(const ShardUnit& unit, const ShardPlaces& places) const {
+    if (places.sent == ShardPlaces::Sent::master) return plan_.parameter != job_.precision.parameter || !on_device_;
+    return places.sent == ShardPlaces::Sent::file || unit.shards == Tier::host;
+  }
+
   void gather(size_t u) {
     if (u >= units_.size() || !own_copy_ || units_[u].in_use) return;
     units_[u].in_use = true;
     now_.gathered += units_[u].gathered;
-    int64_t cast = plan_.shards > 1 && !plan_.shares_copy(job_) ? units_[u].gathered / plan_.shards : 0;
+    int64_t cast = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
     now_.gathered += cast;  // this rank's shard in the dtype of use, until it is sent
     note();
     now_.gathered -= cast;
@@ -138,12 +167,14 @@ class ShardedMemory : public StepMemory {
     note();
     now_.communication -= on_the_way + cast + (unit.arriving ? unit.unsharded : 0);
     unit.arriving = false;
-    if (!unit.reduced && !(plan_.offload && job_.cuda)) now_.gradients += waiting;
+    if (!unit.reduced && on_device_) now_.gradients += waiting;
     unit.reduced = true;
   }
 
   ShardPlan plan_;
   bool own_copy_;
+  bool on_device_;  ///< masters in memory, and gradients that wait, are in the device's memory
+  int64_t read_ahead_ = 0;
   bool reduce_now_ = true;
   std::vector<UnitBytes> units_;
   std::vector<size_t> unit_of_slot_, unit_of_block_;
@@ -153,6 +184,11 @@ class ShardedMemory : public StepMemory {
 
 }  // namespace
 
-MemoryParts sharded_memory(const Job& job, const ShardPlan& plan) { return ShardedMemory(job, plan).play(); }
+MemoryParts sharded_memory(const Job& job, const ShardPlan& plan) {
+  auto parts = ShardedMemory(job, plan).play();
+  auto use = plan.swap_use(job.precision.parameter);
+  parts.state_on_disk = use.state || use.master;
+  return parts;
+}
 
 }  // namespace runner

@@ -16,6 +16,37 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
                      works);
 }
 
+bool ShardPlan::own_copy(DType master) const {
+  return shards > 1 || parameter != master || optimizer != Tier::device ||
+         std::any_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards != Tier::device; });
+}
+
+ShardPlaces ShardPlan::places(const ShardUnit& unit, DType master) const {
+  using Master = ShardPlaces::Master;
+  using Sent = ShardPlaces::Sent;
+  // State alone is streamed where the update can work on what is sent: same dtype, in memory that the host writes to.
+  bool in_place = parameter == master && !separate_host && optimizer != Tier::host;
+  Master apart = optimizer == Tier::nvme ? Master::file : Master::memory;
+  if (unit.resident) {
+    bool shares = parameter == master && (optimizer == Tier::device || in_place);
+    return {shares ? Master::whole : apart, Sent::whole};
+  }
+  if (unit.shards == Tier::nvme) return {apart, Sent::file};
+  bool one = optimizer == Tier::nvme ? in_place && unit.shards == Tier::device : unit.shards == optimizer;
+  return one ? ShardPlaces{Master::memory, Sent::master} : ShardPlaces{apart, Sent::memory};
+}
+
+ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
+  SwapUse use;
+  use.state = optimizer == Tier::nvme;
+  for (const auto& unit : units) {
+    auto where = places(unit, master);
+    use.master = use.master || where.master == ShardPlaces::Master::file;
+    use.sent = use.sent || where.sent == ShardPlaces::Sent::file;
+  }
+  return use;
+}
+
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {
   std::vector<size_t> unit_of(blocks, plan.units.size());
   for (size_t u = 0; u < plan.units.size(); ++u)

@@ -7,6 +7,9 @@
 
 namespace runner {
 
+/// Where bytes wait: in the device's memory, in host memory beside it, in a file on a fast disk.
+enum class Tier { device, host, nvme };
+
 /// Parameters that lie in one flat buffer, are gathered and freed together, and whose gradients are reduced together.
 struct ShardUnit {
   std::vector<size_t> slots;
@@ -18,6 +21,25 @@ struct ShardUnit {
   /// none.
   size_t first_needed_in_backward = 0;
   bool keep_after_forward = false;  ///< gathered until its backward
+  Tier shards = Tier::device;       ///< where its shards wait for the gather
+};
+
+/// The file on NVMe of one rank, and how it is used.
+struct SwapPlan {
+  std::string folder;
+  int64_t block_size = 1 << 20;  ///< bytes of one I/O
+  int queue_depth = 8, threads = 1;
+  int64_t tile = 1 << 20;     ///< elements that the update works on at a time
+  int update_buffers = 4;     ///< tiles in memory: read ahead, at work, written behind
+  int parameter_buffers = 5;  ///< shards in memory: the one in use and those read ahead
+};
+
+/// Where a unit's two copies of a shard are: the master, which the optimizer updates, and what gathers send.
+struct ShardPlaces {
+  enum class Master { whole, memory, file };        ///< `whole`: part of a resident unit's buffer
+  enum class Sent { master, whole, memory, file };  ///< `master`: cast from it when sent
+  Master master = Master::memory;
+  Sent sent = Sent::master;
 };
 
 struct ShardPlan {
@@ -30,8 +52,12 @@ struct ShardPlan {
   bool reduce_by_all_reduce = false;  ///< instead of reduce-scatter: every rank gets all sums and keeps its shard
   bool gather_by_broadcast = false;   ///< resident units: each rank's shard is broadcast, instead of an all-gather
   double predivide = 1.0;             ///< gradients are divided by it before their sum and multiplied after
-  bool offload = false;               ///< shards and the optimizer live in host memory
-  bool saves_whole = false;           ///< checkpoints are one file of whole tensors
+  /// The device has memory of its own. Where it has not, Tier::host means nothing and is never found in a plan.
+  bool separate_host = false;
+  bool pin_memory = true;         ///< what lies in host memory beside a device is pinned
+  Tier optimizer = Tier::device;  ///< where the optimizer works and keeps its state, and masters of another dtype
+  SwapPlan swap;                  ///< where some tier is nvme
+  bool saves_whole = false;       ///< checkpoints are one file of whole tensors
   enum class Prefetch { none, before, after };
   Prefetch backward_prefetch = Prefetch::none;  ///< of the next unit: before or after this one's gradients are there
   bool forward_prefetch = false;
@@ -41,11 +67,14 @@ struct ShardPlan {
   std::vector<ShardUnit> units;   ///< in order of their first block
 
   /// Blocks see gathered copies, not the shards themselves.
-  bool own_copy(const Job& job) const {
-    return shards > 1 || parameter != job.precision.parameter || (job.cuda && offload);
-  }
-  /// The shards of resident units are parts of the whole copy: one memory, one dtype.
-  bool shares_copy(const Job& job) const { return parameter == job.precision.parameter && !(job.cuda && offload); }
+  bool own_copy(DType master) const;
+  ShardPlaces places(const ShardUnit& unit, DType master) const;
+  /// Elements of the arrays in this rank's file: state, masters, shards to be sent. All 0: no file.
+  struct SwapUse {
+    bool state = false, master = false, sent = false;
+    bool any() const { return state || master || sent; }
+  };
+  SwapUse swap_use(DType master) const;
 };
 
 /// Why the ranks cannot be cut into groups of `group` that each share one copy, and which sizes `option` may have;

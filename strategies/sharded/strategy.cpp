@@ -5,13 +5,15 @@
 // become valid again. Each rank keeps 1/shards of the flat buffer, its gradients and its optimizer state. Gradients are
 // copied into a flat buffer as autograd delivers them; when a unit's last one is there, the buffer is reduce-scattered
 // and dropped. Between copies (replicas) the shard is all-reduced besides. A resident unit's buffer is never emptied:
-// its shards are gathered after each update. Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO
-// (SC 2020).
+// its shards are gathered after each update. With offload the optimizer works in host memory, its state and masters may
+// be in a file on NVMe, and so may the shards that gathers send. Source: Zhao et al., PyTorch FSDP (VLDB 2023);
+// Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren et al., ZeRO-Offload (ATC 2021).
 #include "strategies/sharded/strategy.hpp"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include "runner/base/error.hpp"
+#include "strategies/offload/swapped_arrays.hpp"
 
 namespace runner {
 
@@ -22,9 +24,15 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 /// One unit's storage on this rank.
 struct Shard {
   FlatLayout layout;
-  torch::Tensor local;  ///< [layout.shard], parameter dtype, where the optimizer works; of a resident unit it may be
-                        ///< part of `full`
-  torch::Tensor full;   ///< [layout.total], gathered dtype; storage empty unless gathered
+  ShardPlaces places;
+  torch::Tensor local;  ///< [layout.shard], master dtype, where the optimizer works; of a resident unit it may be part
+                        ///< of `full`; undefined where it is in the file
+  torch::Tensor sent;   ///< [layout.shard], gathered dtype, if gathers send something of its own from memory
+  torch::Tensor written;  ///< [layout.shard], gathered dtype, host memory: where the update writes its new values too
+  int64_t begin = 0;      ///< of its elements in the file's arrays
+  std::unique_ptr<AlignedBuffer> arriving;  ///< a read of it from the file, and that read
+  std::optional<SwapFile::Ticket> reading;
+  torch::Tensor full;  ///< [layout.total], gathered dtype; storage empty unless gathered
   bool gathered = false;
   torch::Tensor incoming;  ///< buffer of a gather in flight
   Work gather;
@@ -52,11 +60,17 @@ void hand_over(const torch::Tensor& from, const torch::Tensor& to) {
   source->set_nbytes(0);
 }
 
+/// Elements of a file's array that a shard takes: each begins where a read may begin.
+int64_t whole_units(int64_t elements) {
+  constexpr int64_t unit = SwappedArrays::tile_unit;
+  return (elements + unit - 1) / unit * unit;
+}
+
 class Sharded : public Strategy {
  public:
   Sharded(StrategySetup setup, ShardPlan plan) : Strategy(std::move(setup)), plan_(std::move(plan)) {
-    own_copy_ = plan_.own_copy(job_);
-    host_ = plan_.offload ? torch::Device(torch::kCPU) : world_.device;
+    own_copy_ = plan_.own_copy(job_.precision.parameter);
+    host_ = plan_.optimizer != Tier::device ? torch::Device(torch::kCPU) : world_.device;
     prefetches_ = world_.device.is_cuda();  // on CPU a gather runs in the thread that asks for it
     optimizer_.set_copied_elements(plan_.update_elements);
   }
@@ -70,11 +84,12 @@ class Sharded : public Strategy {
       ahead_in_backward_.push_back(units_ahead(job_, plan_, block, true));
     }
     shards_.resize(plan_.units.size());
+    make_file();
     for (size_t u = 0; u < plan_.units.size(); ++u) make_shard(u);
-    refresh_residents(false);
+    spread(false);
   }
 
-  void state_loaded() override { refresh_residents(false); }
+  void state_loaded() override { spread(false); }
   void teardown() override { shards_.clear(); }
 
  protected:
@@ -86,6 +101,7 @@ class Sharded : public Strategy {
   torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) override {
     size_t u = unit_of_block_[index];
     gather(u);
+    read_ahead(ahead_in_forward_[index]);
     if (prefetches_ && plan_.forward_prefetch)
       for (size_t ahead : ahead_in_forward_[index]) start_gather(ahead);
     auto y = forward_block(index, x, context);
@@ -119,14 +135,14 @@ class Sharded : public Strategy {
       shard.full_gradient.reset();
       shard.arrived.assign(shard.layout.items.size(), false);
     }
-    refresh_residents(true);
+    spread(true);
   }
 
   bool saves_whole() const override { return plan_.saves_whole; }
 
   /// Replicas share the writing of what they hold in common.
   std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
-    int64_t n = parameter.value.numel();
+    int64_t n = parameter.numel;
     return {n * replica_ / plan_.replicas, n * (replica_ + 1) / plan_.replicas};
   }
 
@@ -162,22 +178,50 @@ class Sharded : public Strategy {
     }
   }
 
+  /// Lays the units' shards out in the arrays of this rank's file, if some tier is NVMe.
+  void make_file() {
+    for (size_t u = 0; u < shards_.size(); ++u) {
+      Shard& shard = shards_[u];
+      shard.layout = make_flat_layout(model_.spec, plan_.units[u].slots, plan_.shards);
+      shard.places = plan_.places(plan_.units[u], job_.precision.parameter);
+    }
+    auto use = plan_.swap_use(job_.precision.parameter);
+    if (!use.any()) return;
+    int64_t elements = 0;
+    for (auto& shard : shards_) {
+      shard.begin = elements;
+      elements += whole_units(shard.layout.shard);
+    }
+    std::vector<SwappedArrays::Array> arrays;
+    auto add = [&](const char* name, int64_t bytes) {
+      arrays.push_back({name, static_cast<int>(bytes)});
+      return arrays.size() - 1;
+    };
+    OptimizerSwap swap;
+    swap.buffers = plan_.swap.update_buffers;
+    if (use.state) {
+      swap.exp_avg = add("exp_avg", bytes_of(DType::float32));
+      swap.exp_avg_sq = add("exp_avg_sq", bytes_of(DType::float32));
+    }
+    if (use.master) swap.parameter = add("parameter", bytes_of(DType::float32));
+    if (use.sent) swap.copy = add("sent", bytes_of(plan_.parameter));
+    swap.copy_dtype = plan_.parameter;
+    SwapOptions options{plan_.swap.folder, plan_.swap.block_size, plan_.swap.queue_depth, plan_.swap.threads,
+                        "rank " + std::to_string(world_.rank)};
+    swap.file = file_ = std::make_shared<SwappedArrays>(options, arrays, elements, plan_.swap.tile);
+    master_array_ = swap.parameter;
+    sent_array_ = swap.copy;
+    if (use.state) optimizer_.swap_to(swap);
+  }
+
   void make_shard(size_t u) {
     Shard& shard = shards_[u];
-    const ShardUnit& unit = plan_.units[u];
-    shard.layout = make_flat_layout(model_.spec, unit.slots, plan_.shards);
     shard.arrived.assign(shard.layout.items.size(), false);
-    place_storage(shard, unit.resident);
+    place_storage(shard, plan_.units[u].resident);
     int64_t begin = position_ * shard.layout.shard, end = begin + shard.layout.shard;
     for (const auto& item : shard.layout.items) {
       int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
-      if (from >= to) continue;
-      auto value = shard.local.narrow(0, from - begin, to - from);
-      fill(item.slot, from - item.offset, value);
-      auto copy =
-          update_writes_copy(unit) ? own_part(shard, shard.full).narrow(0, from - begin, to - from) : torch::Tensor();
-      add_local(item.slot, from - item.offset, value, copy);
-      places_.push_back({u, from - begin, to - from});
+      if (from < to) make_local(u, item, from - begin, to - from);
     }
     auto specs = model_.spec.parameters();
     for (size_t i = 0; i < shard.layout.items.size(); ++i) {
@@ -186,28 +230,60 @@ class Sharded : public Strategy {
       model_.slots[item.slot] = view.variable_data().requires_grad_(true);  // a version counter of its own
       watch(u, i, model_.slots[item.slot]);
     }
-    if (own_copy_ && !unit.resident) empty_storage(shard.full);
+    if (own_copy_ && !plan_.units[u].resident) empty_storage(shard.full);
+  }
+
+  /// Elements [begin, begin + count) of the shard are some of `item`'s: given their first values, and to the optimizer.
+  void make_local(size_t u, const FlatLayout::Item& item, int64_t begin, int64_t count) {
+    Shard& shard = shards_[u];
+    int64_t offset = position_ * shard.layout.shard + begin - item.offset;
+    auto part = [&](const torch::Tensor& tensor) { return tensor.defined() ? tensor.narrow(0, begin, count) : tensor; };
+    auto value = part(shard.local), copy = part(shard.written);
+    if (value.defined()) {
+      fill(item.slot, offset, value);
+    } else {
+      for (int64_t done = 0; done < count; done += piece_) {
+        auto values = torch::empty({std::min(piece_, count - done)}, torch::kFloat32);
+        fill(item.slot, offset + done, values);
+        file_->write(*master_array_, shard.begin + begin + done, values.numel(), values.data_ptr());
+      }
+    }
+    if (optimizer_.swap())
+      add_swapped(item.slot, offset, shard.begin + begin, count, value, copy);
+    else
+      add_local(item.slot, offset, value, copy);
+    places_.push_back({u, begin, count});
   }
 
   void place_storage(Shard& shard, bool resident) {
+    using Master = ShardPlaces::Master;
+    using Sent = ShardPlaces::Sent;
+    bool pinned = world_.device.is_cuda() && plan_.pin_memory;
     auto kept = torch::dtype(scalar_type(job_.precision.parameter)).device(host_);
     auto used = torch::dtype(scalar_type(plan_.parameter)).device(world_.device);
+    auto beside = used.device(torch::kCPU).pinned_memory(pinned);
+    if (host_.is_cpu()) kept = kept.pinned_memory(pinned);
     shard.gathered = resident || !own_copy_;
     if (!own_copy_) {
       shard.full = shard.local = torch::zeros({shard.layout.shard}, kept);
-    } else if (resident && plan_.shares_copy(job_)) {
-      shard.full = torch::zeros({shard.layout.total}, used);
-      shard.local = own_part(shard, shard.full);
-    } else {
-      shard.local = torch::zeros({shard.layout.shard}, kept);
-      shard.full = resident ? torch::zeros({shard.layout.total}, used) : torch::empty({shard.layout.total}, used);
+      return;
     }
+    shard.full = resident ? torch::zeros({shard.layout.total}, used) : torch::empty({shard.layout.total}, used);
+    if (shard.places.master == Master::whole) shard.local = own_part(shard, shard.full);
+    if (shard.places.master == Master::memory) shard.local = torch::zeros({shard.layout.shard}, kept);
+    if (shard.places.sent == Sent::memory)
+      shard.sent = torch::zeros({shard.layout.shard}, unit_tier(shard) == Tier::device ? used : beside);
+    if (shard.places.master == Master::whole || shard.places.sent == Sent::master || shard.places.sent == Sent::file)
+      return;
+    // The update casts its new values on the way, into what is sent where it can reach that.
+    auto target = shard.places.sent == Sent::whole ? own_part(shard, shard.full) : shard.sent;
+    if (target.device() == host_)
+      shard.written = target;
+    else if (shard.places.master == Master::file)
+      shard.written = torch::zeros({shard.layout.shard}, beside);
   }
 
-  /// The optimizer casts its new values into the resident copy as it goes.
-  bool update_writes_copy(const ShardUnit& unit) const {
-    return unit.resident && own_copy_ && !plan_.shares_copy(job_) && host_ == world_.device;
-  }
+  Tier unit_tier(const Shard& shard) const { return plan_.units[static_cast<size_t>(&shard - shards_.data())].shards; }
 
   torch::Tensor own_part(const Shard& shard, const torch::Tensor& full) const {
     return full.narrow(0, position_ * shard.layout.shard, shard.layout.shard);
@@ -225,28 +301,104 @@ class Sharded : public Strategy {
   }
 
   // ---- parameters
-  /// Resident units: every rank's values go to all. `updated`: the optimizer made them just now.
-  void refresh_residents(bool updated) {
+  /// New values go from the masters to what gathers send, and from resident units to all ranks. `updated`: the
+  /// optimizer made them just now.
+  void spread(bool updated) {
     if (!own_copy_) return;
     torch::NoGradGuard no_grad;
     std::vector<Work> gathers;
     for (size_t u = 0; u < shards_.size(); ++u) {
       Shard& shard = shards_[u];
-      if (!plan_.units[u].resident) continue;
-      auto mine = own_part(shard, shard.full);
-      bool written = plan_.shares_copy(job_) || (updated && update_writes_copy(plan_.units[u]));
-      if (!written) mine.copy_(shard.local);
-      if (plan_.shards == 1) continue;
-      if (!plan_.gather_by_broadcast) {
-        gathers.push_back(shard_group_->_allgather_base(shard.full, mine));
-        continue;
+      RUNNER_CHECK(!shard.reading, "a shard was read ahead and not used");
+      if (shard.places.sent == ShardPlaces::Sent::file) {
+        if (!updated || shard.local.defined()) write_sent(shard);
+      } else if (plan_.units[u].resident || shard.sent.defined()) {
+        cast_master(shard, plan_.units[u].resident ? own_part(shard, shard.full) : shard.sent, updated);
       }
-      for (int owner = 0; owner < plan_.shards; ++owner) {
-        std::vector<at::Tensor> part{shard.full.narrow(0, owner * shard.layout.shard, shard.layout.shard)};
-        gathers.push_back(shard_group_->broadcast(part, {.rootRank = owner}));
-      }
+      if (plan_.units[u].resident && plan_.shards > 1) gather_resident(shard, gathers);
     }
     for (auto& gather : gathers) gather->wait();
+  }
+
+  void gather_resident(Shard& shard, std::vector<Work>& gathers) {
+    if (!plan_.gather_by_broadcast) {
+      auto mine = own_part(shard, shard.full);
+      gathers.push_back(shard_group_->_allgather_base(shard.full, mine));
+      return;
+    }
+    for (int owner = 0; owner < plan_.shards; ++owner) {
+      std::vector<at::Tensor> part{shard.full.narrow(0, owner * shard.layout.shard, shard.layout.shard)};
+      gathers.push_back(shard_group_->broadcast(part, {.rootRank = owner}));
+    }
+  }
+
+  /// Makes `target` what the master is.
+  void cast_master(const Shard& shard, const torch::Tensor& target, bool updated) {
+    if (shard.places.master == ShardPlaces::Master::whole) return;
+    if (updated && shard.written.defined()) {
+      if (!shard.written.is_alias_of(target)) target.copy_(shard.written);
+    } else if (shard.local.defined()) {
+      target.copy_(shard.local);
+    } else {
+      for_pieces(shard, [&](int64_t begin, const torch::Tensor& values) {
+        target.narrow(0, begin, values.numel()).copy_(values);
+      });
+    }
+  }
+
+  /// The file's array of what is sent becomes what the master is.
+  void write_sent(const Shard& shard) {
+    for_pieces(shard, [&](int64_t begin, const torch::Tensor& values) {
+      auto cast = values.to(scalar_type(plan_.parameter));
+      file_->write(*sent_array_, shard.begin + begin, cast.numel(), cast.data_ptr());
+    });
+  }
+
+  /// The master's elements, in host memory, some at a time.
+  template <typename Body>
+  void for_pieces(const Shard& shard, Body&& body) {
+    for (int64_t begin = 0; begin < shard.layout.shard; begin += piece_) {
+      int64_t count = std::min(piece_, shard.layout.shard - begin);
+      if (shard.local.defined()) {
+        body(begin, shard.local.narrow(0, begin, count).to(torch::kCPU));
+        continue;
+      }
+      auto values = torch::empty({count}, torch::kFloat32);
+      file_->read(*master_array_, shard.begin + begin, count, values.data_ptr());
+      body(begin, values);
+    }
+  }
+
+  /// Shards that come from the file are on their way to memory, as many as there are buffers beside the one in use.
+  void read_ahead(const std::vector<size_t>& units) {
+    if (!sent_array_) return;
+    auto left = static_cast<int>(plan_.swap.parameter_buffers) - 1;
+    for (size_t u : units)
+      if (left-- > 0) start_read(u);
+  }
+
+  void start_read(size_t u) {
+    Shard& shard = shards_[u];
+    if (shard.places.sent != ShardPlaces::Sent::file || shard.gathered || shard.incoming.defined() || shard.reading)
+      return;
+    int64_t elements = whole_units(shard.layout.shard);
+    shard.arriving = std::make_unique<AlignedBuffer>(elements * bytes_of(plan_.parameter));
+    shard.reading = file_->start_read(*sent_array_, shard.begin, shard.layout.shard, *shard.arriving);
+  }
+
+  /// This rank's shard as it is sent.
+  torch::Tensor shard_to_send(size_t u) {
+    Shard& shard = shards_[u];
+    if (shard.places.sent == ShardPlaces::Sent::master) return shard.local.to(shard.full.options());
+    if (shard.places.sent == ShardPlaces::Sent::memory) return shard.sent.to(shard.full.options());
+    start_read(u);
+    file_->wait(*shard.reading);
+    shard.reading.reset();
+    auto read =
+        torch::from_blob(shard.arriving->data(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
+    auto mine = read.to(shard.full.options(), /*non_blocking=*/false, /*copy=*/true);
+    shard.arriving.reset();
+    return mine;
   }
 
   void start_gather(size_t u) {
@@ -254,9 +406,9 @@ class Sharded : public Strategy {
     Shard& shard = shards_[u];
     if (shard.gathered || shard.incoming.defined()) return;
     torch::NoGradGuard no_grad;
-    auto mine = shard.local.to(shard.full.options());
+    auto mine = shard_to_send(u);
     if (plan_.shards == 1) {
-      shard.incoming = mine.is_same(shard.local) ? mine.clone() : mine;
+      shard.incoming = mine.is_same(shard.local) || mine.is_same(shard.sent) ? mine.clone() : mine;
       return;
     }
     shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
@@ -290,6 +442,7 @@ class Sharded : public Strategy {
       gather(own);
     else
       release(own);
+    read_ahead(ahead_in_backward_[index]);
     if (plan_.backward_prefetch == ShardPlan::Prefetch::before) prefetch_in_backward(index);
   }
 
@@ -393,7 +546,11 @@ class Sharded : public Strategy {
       shard.gradient = sum;
   }
 
+  static constexpr int64_t piece_ = 1 << 20;  ///< elements of a master that pass through memory at once
+
   ShardPlan plan_;
+  std::shared_ptr<SwappedArrays> file_;
+  std::optional<size_t> master_array_, sent_array_;
   bool own_copy_ = true;
   torch::Device host_{torch::kCPU};
   bool prefetches_ = false;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace runner {
@@ -126,10 +127,12 @@ std::vector<OptionSpec> gradient_options() {
   return {
       {"sub_group_size",
        Type::integer,
-       1'000'000'000,
+       nullptr,
        {},
        1,
-       "Elements that the update works on at a time where gradients wait in another dtype than the masters."},
+       "Elements that the update works on at a time, where it streams state from NVMe (default 2^20) or casts "
+       "gradients "
+       "(default 10^9)."},
       {"communication_data_type",
        Type::choice,
        nullptr,
@@ -149,6 +152,81 @@ std::vector<OptionSpec> gradient_options() {
        {},
        {},
        "Gradients are divided by it before their sum and multiplied after (headroom in fp16)."},
+  };
+}
+
+std::vector<OptionSpec> offload_options() {
+  return {
+      {"offload_optimizer",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Optimizer state and masters live outside the device's memory, and the update runs on the CPU."},
+      {"offload_optimizer_device", Type::choice, "cpu", {"cpu", "nvme"}, {}, "Where offload_optimizer puts them."},
+      {"offload_parameters",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Stage 3: shards of the parameters live outside the device's memory between their gathers."},
+      {"offload_params_device", Type::choice, "cpu", {"cpu", "nvme"}, {}, "Where offload_parameters puts them."},
+      {"remote_device",
+       Type::choice,
+       nullptr,
+       {"cpu", "nvme"},
+       {},
+       "Device that the model is made on.",
+       "nothing to do: each rank makes only the shards that it keeps, where they are kept"},
+      {"nvme_path",
+       Type::text,
+       nullptr,
+       {},
+       {},
+       "Folder on the NVMe disk. Each rank's file there has no name, so nothing stays after a crash."},
+      {"pin_memory", Type::boolean, true, {}, {}, "Host memory beside a CUDA device is pinned."},
+      {"optimizer_buffer_count",
+       Type::integer,
+       4,
+       {},
+       2,
+       "Tiles of sub_group_size elements through which state on NVMe passes: read ahead, at work, written behind."},
+      {"params_buffer_count",
+       Type::integer,
+       5,
+       {},
+       1,
+       "Blocks whose shards may be in memory when they are on NVMe: the one in use and those read ahead."},
+      {"params_buffer_size",
+       Type::integer,
+       100'000'000,
+       {},
+       1,
+       "Elements that a block's shard may have when parameters are on NVMe."},
+      {"max_in_cpu",
+       Type::integer,
+       1'000'000'000,
+       {},
+       0,
+       "Elements of each rank's shards that stay in host memory when parameters are on NVMe: those of the first "
+       "blocks."},
+      {"block_size", Type::integer, 1 << 20, {}, 4096, "Bytes of one read or write on NVMe, a multiple of 4096."},
+      {"queue_depth", Type::integer, 8, {}, 1, "Reads or writes in flight for each of thread_count."},
+      {"thread_count", Type::integer, 1, {}, 1, "Submitters: thread_count x queue_depth blocks are in flight."},
+      {"single_submit",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Submit blocks one by one.",
+       "nothing to do: every block is a call of its own, on a thread that waits for it"},
+      {"overlap_events",
+       Type::boolean,
+       true,
+       {},
+       {},
+       "Submit while others complete.",
+       "always so here: blocks are independent of one another"},
   };
 }
 
@@ -187,7 +265,8 @@ std::vector<OptionSpec> loss_scale_options() {
 
 std::vector<OptionSpec> zero_options() {
   auto options = stage_options();
-  for (auto& more : {stage3_options(), gradient_options(), configuration_options(), loss_scale_options()})
+  for (auto& more :
+       {stage3_options(), gradient_options(), offload_options(), configuration_options(), loss_scale_options()})
     options.insert(options.end(), more.begin(), more.end());
   return options;
 }
@@ -216,6 +295,51 @@ std::optional<std::string> refuse_loss_scale(const Job& job) {
   return std::nullopt;
 }
 
+bool chosen(const Job& job, const char* option) { return job.options.value(option, false); }
+bool on_nvme(const Job& job, const char* option, const char* device) {
+  return chosen(job, option) && job.options.value(device, "cpu") == "nvme";
+}
+
+std::optional<std::string> refuse_nvme(const Job& job) {
+  bool optimizer = on_nvme(job, "offload_optimizer", "offload_optimizer_device");
+  bool parameters = on_nvme(job, "offload_parameters", "offload_params_device");
+  if (!optimizer && !parameters) return std::nullopt;
+  if (!job.options.value("nvme_path", nlohmann::json()).is_string())
+    return "offload to NVMe needs nvme_path = \"FOLDER\", on the disk that is to be used";
+  if (optimizer && (job.optimizer_states != 2 || job.precision.parameter != DType::float32))
+    return "optimizer state on NVMe is updated by Adam in fp32: optimizer.name = \"adamw\" or \"adam\", and a "
+           "precision "
+           "with fp32 masters (32-true, bf16-mixed, 16-mixed)";
+  auto block = job.options.value("block_size", int64_t{4096});
+  if (block % 4096 != 0)
+    return fmt::format("block_size = {}: direct I/O takes multiples of 4096, such as {}", block,
+                       (block + 4095) / 4096 * 4096);
+  auto in_flight = job.options.value("queue_depth", int64_t{8}) * job.options.value("thread_count", int64_t{1});
+  if (in_flight > 256)
+    return fmt::format("thread_count x queue_depth = {}: at most 256 blocks can be in flight", in_flight);
+  if (!parameters) return std::nullopt;
+  ShardPlan plan = zero_plan(job);
+  auto room = job.options.value("params_buffer_size", int64_t{100'000'000});
+  for (const auto& unit : plan.units) {
+    if (unit.shards != Tier::nvme) continue;
+    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
+    if (shard > room)
+      return fmt::format("block {} has {} elements on each rank, more than params_buffer_size = {}",
+                         job.model->blocks[unit.blocks.front()].name, shard, room);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> refuse_offload(const Job& job) {
+  auto stage = job.options.value("stage", int64_t{2});
+  if (chosen(job, "offload_parameters") && stage < 3)
+    return fmt::format(
+        "in ZeRO stage {} every rank keeps all parameters: offload_parameters = true needs stage = 3; "
+        "offload_optimizer = true works in every stage",
+        stage);
+  return refuse_nvme(job);
+}
+
 std::optional<std::string> refuse(const Job& job) {
   if (auto batch = refuse_batch(job)) return batch;
   auto stage = job.options.value("stage", int64_t{2});
@@ -224,7 +348,30 @@ std::optional<std::string> refuse(const Job& job) {
     if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", group.get<int64_t>())) return why;
   double divisor = job.options.value("gradient_predivide_factor", 1.0);
   if (!(divisor > 0) || !std::isfinite(divisor)) return "gradient_predivide_factor must be a number above 0";
+  if (auto why = refuse_offload(job)) return why;
   return refuse_loss_scale(job);
+}
+
+void note_offload(const Job& job, std::vector<std::string>& notes) {
+  for (auto [option, device] : {std::pair{"offload_optimizer", "offload_optimizer_device"},
+                                std::pair{"offload_parameters", "offload_params_device"}})
+    if (chosen(job, option) && !job.cuda && !on_nvme(job, option, device))
+      notes.push_back(fmt::format("`{}`: nothing to do on CPU, where host memory is the device's", option));
+  bool parameters = on_nvme(job, "offload_parameters", "offload_params_device");
+  bool used = parameters || on_nvme(job, "offload_optimizer", "offload_optimizer_device");
+  if (!used && job.options.value("nvme_path", nlohmann::json()).is_string())
+    notes.push_back(
+        "`nvme_path`: nothing is offloaded to NVMe; offload_optimizer = true with "
+        "offload_optimizer_device = \"nvme\" would be");
+  if (!parameters) return;
+  ShardPlan plan = zero_plan(job);
+  bool any =
+      std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
+  if (!any)
+    notes.push_back(
+        fmt::format("`offload_params_device`: all shards fit in host memory, as max_in_cpu = {} allows; 0 "
+                    "would put them on NVMe",
+                    job.options.value("max_in_cpu", int64_t{0})));
 }
 
 std::vector<std::string> notes(const Job& job) {
@@ -235,6 +382,7 @@ std::vector<std::string> notes(const Job& job) {
         "ZeRO stage {} keeps gradients sharded, so they are reduced after each of {} micro-batches; stage 1 reduces "
         "once a step",
         stage, job.accumulation));
+  note_offload(job, notes);
   if (job.world_size == 1) notes.push_back("ZeRO on one rank has nobody to share with: `single` does the same");
   return notes;
 }
@@ -245,10 +393,20 @@ Entry zero_entry() {
   Entry entry;
   entry.name = "zero";
   entry.summary = "DeepSpeed's ZeRO: optimizer state, gradients (stage 2) and parameters (stage 3) sharded over ranks.";
-  entry.aliases = {{"deepspeed"},
-                   {"deepspeed_stage_1", {{"stage", 1}}},
-                   {"deepspeed_stage_2", {{"stage", 2}}},
-                   {"deepspeed_stage_3", {{"stage", 3}}}};
+  entry.aliases = {
+      {"deepspeed"},
+      {"deepspeed_stage_1", {{"stage", 1}}},
+      {"deepspeed_stage_2", {{"stage", 2}}},
+      {"deepspeed_stage_3", {{"stage", 3}}},
+      {"deepspeed_stage_1_offload", {{"stage", 1}, {"offload_optimizer", true}}},
+      {"deepspeed_stage_2_offload", {{"stage", 2}, {"offload_optimizer", true}}},
+      {"deepspeed_stage_3_offload", {{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}}},
+      {"deepspeed_stage_3_offload_nvme",
+       {{"stage", 3},
+        {"offload_optimizer", true},
+        {"offload_optimizer_device", "nvme"},
+        {"offload_parameters", true},
+        {"offload_params_device", "nvme"}}}};
   entry.options = zero_options();
   entry.refuse = refuse;
   entry.notes = notes;

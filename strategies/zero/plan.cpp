@@ -109,6 +109,44 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
   plan.backward_prefetch = ahead ? ShardPlan::Prefetch::before : ShardPlan::Prefetch::none;
 }
 
+/// "device", or where the pair of options sends it.
+Tier tier(const Job& job, const char* option, const char* device) {
+  if (!job.options.value(option, false)) return Tier::device;
+  if (job.options.value(device, "cpu") == "nvme") return Tier::nvme;
+  return job.cuda ? Tier::host : Tier::device;
+}
+
+/// The first units' shards stay in host memory, as many as max_in_cpu says.
+void offload_parameters(const Job& job, ShardPlan& plan) {
+  Tier where = tier(job, "offload_parameters", "offload_params_device");
+  int64_t in_memory = integer_or(job, "max_in_cpu", 1'000'000'000);
+  for (auto& unit : plan.units) {
+    if (unit.resident) continue;
+    unit.shards = where;
+    if (where != Tier::nvme) continue;
+    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
+    if (shard <= in_memory) {
+      unit.shards = job.cuda ? Tier::host : Tier::device;
+      in_memory -= shard;
+    }
+  }
+}
+
+void offload(const Job& job, ShardPlan& plan) {
+  plan.separate_host = job.cuda;
+  plan.pin_memory = job.options.value("pin_memory", true);
+  plan.optimizer = tier(job, "offload_optimizer", "offload_optimizer_device");
+  offload_parameters(job, plan);
+  auto path = job.options.value("nvme_path", nlohmann::json());
+  plan.swap.folder = path.is_string() ? path.get<std::string>() : "";
+  plan.swap.block_size = integer_or(job, "block_size", 1 << 20);
+  plan.swap.queue_depth = static_cast<int>(integer_or(job, "queue_depth", 8));
+  plan.swap.threads = static_cast<int>(integer_or(job, "thread_count", 1));
+  plan.swap.tile = integer_or(job, "sub_group_size", 1 << 20);
+  plan.swap.update_buffers = static_cast<int>(integer_or(job, "optimizer_buffer_count", 4));
+  plan.swap.parameter_buffers = static_cast<int>(integer_or(job, "params_buffer_count", 5));
+}
+
 DType wire_dtype(const Job& job, DType otherwise) {
   auto value = job.options.value("communication_data_type", nlohmann::json());
   if (!value.is_string()) return otherwise;
@@ -137,6 +175,7 @@ ShardPlan zero_plan(const Job& job) {
     shard_parameters(job, plan);
   else
     plan.units = buckets(job, all_slots(job));
+  offload(job, plan);
   return plan;
 }
 

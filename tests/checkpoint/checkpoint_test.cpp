@@ -88,12 +88,12 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
       std::vector<std::jthread> threads;
       for (size_t rank = 0; rank < ranks; ++rank)
         threads.emplace_back([&, rank] {
-          CheckpointWriter writer(folder.path(), 7, static_cast<int>(rank), static_cast<int>(ranks));
+          CheckpointWriter writer(folder.path, 7, static_cast<int>(rank), static_cast<int>(ranks));
           entries[rank] = nlohmann::json::parse(writer.write_rank(pieces[rank]).dump());  // as through a store
         });
     }
     nlohmann::json state = {{"step", 7}, {"loss", 0.1 + round}, {"text", "ä\n"}, {"list", {1, 2.5, nullptr}}};
-    auto path = CheckpointWriter(folder.path(), 7, 0, static_cast<int>(ranks)).publish(entries, state);
+    auto path = CheckpointWriter(folder.path, 7, 0, static_cast<int>(ranks)).publish(entries, state);
     CHECK(path == folder / "step-000007");
 
     Checkpoint checkpoint(path);
@@ -117,13 +117,13 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
       }
     }
     CHECK(checkpoint.bytes_read() == asked);
-    CHECK(names_in(folder.path()) == std::vector<std::string>{"step-000007"});
+    CHECK(names_in(folder.path) == std::vector<std::string>{"step-000007"});
   }
 }
 
 TEST_CASE("a rank's file says by itself what it holds") {
   Folder folder;
-  auto path = publish_small(folder.path(), 50);
+  auto path = publish_small(folder.path, 50);
   CHECK(names_in(path) ==
         std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
   SafetensorsFile file(path / "rank-00001.safetensors");
@@ -139,7 +139,7 @@ TEST_CASE("a rank's file says by itself what it holds") {
 
 TEST_CASE("a tensor that is not there is refused with the nearest name") {
   Folder folder;
-  auto path = publish_small(folder.path(), 50);
+  auto path = publish_small(folder.path, 50);
   Checkpoint checkpoint(path);
   CHECK_FALSE(checkpoint.has("parm/w"));
   CHECK(message_of([&] { checkpoint.shape("parm/w"); }) ==
@@ -155,9 +155,9 @@ TEST_CASE("publishing refuses pieces that leave a gap, overlap or disagree, and 
   Folder folder;
   std::vector<float> three(3);
   auto publish = [&](const std::vector<Piece>& first, const std::vector<Piece>& second) {
-    std::vector<nlohmann::json> entries = {CheckpointWriter(folder.path(), 5, 0, 2).write_rank(first),
-                                           CheckpointWriter(folder.path(), 5, 1, 2).write_rank(second)};
-    CheckpointWriter(folder.path(), 5, 0, 2).publish(entries, {});
+    std::vector<nlohmann::json> entries = {CheckpointWriter(folder.path, 5, 0, 2).write_rank(first),
+                                           CheckpointWriter(folder.path, 5, 1, 2).write_rank(second)};
+    CheckpointWriter(folder.path, 5, 0, 2).publish(entries, {});
   };
   auto fails_with = [](const std::string& text) { return MessageMatches(ContainsSubstring(text)); };
   CHECK_THROWS_MATCHES(publish(piece(three, 0, {7}), piece(three, 4, {7})), std::logic_error,
@@ -170,16 +170,16 @@ TEST_CASE("publishing refuses pieces that leave a gap, overlap or disagree, and 
                        fails_with("ranks disagree about dtype or shape of `param/w`"));
   CHECK_THROWS_MATCHES(publish(piece(three, 4, {6}), {}), std::logic_error,
                        fails_with("[4, 7) is no piece of `param/w`"));
-  CHECK(names_in(folder.path()).empty());
+  CHECK(names_in(folder.path).empty());
 }
 
 TEST_CASE("publishing needs the entry of every rank and the file of every entry") {
   Folder folder;
   std::vector<float> three(3);
   auto write = [&](int rank, int64_t offset) {
-    return CheckpointWriter(folder.path(), 5, rank, 2).write_rank(piece(three, offset, {6}));
+    return CheckpointWriter(folder.path, 5, rank, 2).write_rank(piece(three, offset, {6}));
   };
-  CheckpointWriter writer(folder.path(), 5, 0, 2);
+  CheckpointWriter writer(folder.path, 5, 0, 2);
   auto first = write(0, 0);
   CHECK_THROWS_MATCHES(writer.publish({first}, {}), std::logic_error,
                        MessageMatches(ContainsSubstring("entries of ranks 0, not of each of 2")));
@@ -195,15 +195,15 @@ TEST_CASE("publishing needs the entry of every rank and the file of every entry"
       }) ==
       missing.string() +
           " did not arrive (No such file or directory): the run's folder must be on a filesystem that all nodes share");
-  CHECK(names_in(folder.path()).empty());
+  CHECK(names_in(folder.path).empty());
 }
 
 TEST_CASE("what a killed attempt of more ranks left of the same step does not get into the checkpoint") {
   Folder folder;
   std::vector<float> values(6);
-  CheckpointWriter(folder.path(), 50, 4, 5).write_rank(piece(values, 0, {6}));
+  CheckpointWriter(folder.path, 50, 4, 5).write_rank(piece(values, 0, {6}));
   write_text(folder / ".step-000050.tmp/rank-00000.safetensors", "half a file of the killed attempt");
-  auto path = publish_small(folder.path(), 50, 10);
+  auto path = publish_small(folder.path, 50, 10);
   CHECK(names_in(path) ==
         std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
   CHECK(read_small(Checkpoint(path)) == std::vector<float>{10, 11, 12, 13, 14, 15});
@@ -221,7 +221,7 @@ TEST_CASE("a writer that is slow to die cannot touch the file that replaced its 
 
 TEST_CASE("saving a step again replaces its checkpoint without a moment in which there is none") {
   Folder folder;
-  auto path = publish_small(folder.path(), 50, 0);
+  auto path = publish_small(folder.path, 50, 0);
   std::atomic<bool> stop{false};
   std::atomic<int> looks{0}, absent{0};
   {
@@ -231,20 +231,20 @@ TEST_CASE("saving a step again replaces its checkpoint without a moment in which
         ++looks;
       }
     });
-    for (int i = 1; i <= 20; ++i) publish_small(folder.path(), 50, static_cast<float>(i));
+    for (int i = 1; i <= 20; ++i) publish_small(folder.path, 50, static_cast<float>(i));
     stop = true;
   }
   CHECK(looks > 0);
   CHECK(absent == 0);
-  CHECK(names_in(folder.path()) == std::vector<std::string>{"step-000050"});
+  CHECK(names_in(folder.path) == std::vector<std::string>{"step-000050"});
   CHECK(read_small(Checkpoint(path))[0] == 20);
 }
 
 TEST_CASE("a checkpoint that is open can be read to its end while it is replaced and removed") {
   Folder folder;
-  auto path = publish_small(folder.path(), 50, 0);
+  auto path = publish_small(folder.path, 50, 0);
   Checkpoint checkpoint(path);
-  publish_small(folder.path(), 50, 100);
+  publish_small(folder.path, 50, 100);
   fs::remove_all(path);
   CHECK(read_small(checkpoint) == std::vector<float>{0, 1, 2, 3, 4, 5});
 }
@@ -256,5 +256,5 @@ TEST_CASE("a rank that cannot write takes the temporary folder away") {
   CheckpointWriter writer(folder / "checkpoints", 5, 0, 1);
   CHECK_THAT(message_of([&] { writer.write_rank(piece(values, 0, {6})); }),
              ContainsSubstring("cannot write " + (folder / "checkpoints/step-000005").string() + ": "));
-  CHECK(names_in(folder.path()) == std::vector<std::string>{"checkpoints"});
+  CHECK(names_in(folder.path) == std::vector<std::string>{"checkpoints"});
 }

@@ -14,8 +14,8 @@ const std::string rank_file = "rank-00001.safetensors";
 /// Publishes steps 50 and 100, damages 100, and gives back what opening it says, with the checkpoint's path left out.
 std::string after(const std::function<void(const fs::path&)>& damage, bool with_previous = true) {
   Folder folder;
-  if (with_previous) publish_small(folder.path(), 50);
-  auto path = publish_small(folder.path(), 100);
+  if (with_previous) publish_small(folder.path, 50);
+  auto path = publish_small(folder.path, 100);
   damage(path);
   auto message = message_of([&] { Checkpoint checkpoint(path); });
   auto prefix = path.string() + "/";
@@ -46,7 +46,7 @@ TEST_CASE("damaged files are named with the fault and the previous good checkpoi
         "rank-00001.safetensors is missing; the previous good checkpoint is step-000050");
   CHECK(after([](const fs::path& path) { fs::remove(path / "manifest.json"); }) ==
         "manifest.json is missing; the previous good checkpoint is step-000050");
-  auto full = fs::file_size(publish_small(Folder().path(), 100) / rank_file);
+  auto full = fs::file_size(publish_small(Folder().path, 100) / rank_file);
   CHECK(after([](const fs::path& path) { fs::resize_file(path / rank_file, 100); }) ==
         fmt::format("rank-00001.safetensors is truncated: 100 of {} bytes; the previous good checkpoint is step-000050",
                     full));
@@ -63,8 +63,8 @@ TEST_CASE("damaged files are named with the fault and the previous good checkpoi
 
 TEST_CASE("one flipped bit anywhere in a rank's file is found") {
   Folder folder;
-  publish_small(folder.path(), 50);
-  auto path = publish_small(folder.path(), 100);
+  publish_small(folder.path, 50);
+  auto path = publish_small(folder.path, 100);
   const auto content = read_file(path / rank_file);
   for (size_t at : {size_t{0}, size_t{9}, content.size() / 2, content.size() - 12, content.size() - 1}) {
     auto flipped = content;
@@ -80,7 +80,7 @@ TEST_CASE("one flipped bit anywhere in a rank's file is found") {
 
 TEST_CASE("every byte of the manifest counts") {
   Folder folder;
-  auto path = publish_small(folder.path(), 100, 0, {{"loss", 1.25}, {"rng", 12345678901234567}});
+  auto path = publish_small(folder.path, 100, 0, {{"loss", 1.25}, {"rng", 12345678901234567}});
   const auto content = read_file(path / "manifest.json");
   const auto sound = nlohmann::json::parse(content);
   int different = 0;
@@ -166,9 +166,9 @@ TEST_CASE("pieces that lie outside their file, overlap or leave a gap are refuse
 
 TEST_CASE("the previous good checkpoint is one that verifies") {
   Folder folder;
-  publish_small(folder.path(), 10);
-  auto middle = publish_small(folder.path(), 20);
-  auto last = publish_small(folder.path(), 30);
+  publish_small(folder.path, 10);
+  auto middle = publish_small(folder.path, 20);
+  auto last = publish_small(folder.path, 30);
   fs::resize_file(middle / rank_file, 10);
   fs::remove(last / rank_file);
   CHECK(message_of([&] { Checkpoint checkpoint(last); }) ==

@@ -42,7 +42,7 @@ TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and 
     pid_t pid = ::fork();
     if (pid == 0) {
       ::close(report[0]);
-      save_forever(folder.path(), published + 1, report[1]);
+      save_forever(folder.path, published + 1, report[1]);
     }
     ::close(report[1]);
     // Every other time in the first save, else in what follows the first: the save that replaces it, or retain().
@@ -55,7 +55,7 @@ TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and 
     while (auto step = next_report(report[0])) published = *step;
     ::close(report[0]);
 
-    auto list = list_checkpoints(folder.path());
+    auto list = list_checkpoints(folder.path);
     for (const auto& path : list) {
       INFO(path);
       Checkpoint checkpoint(path);
@@ -67,7 +67,7 @@ TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and 
     if (published > 0) CHECK(fs::exists(folder / checkpoint_name(published)));
   }
   CHECK(published >= 20);
-  publish_small(folder.path(), published + 10);
-  retain(folder.path(), 1, 0, "");
-  CHECK(names_in(folder.path()) == std::vector<std::string>{checkpoint_name(published + 10)});
+  publish_small(folder.path, published + 10);
+  retain(folder.path, 1, 0, "");
+  CHECK(names_in(folder.path) == std::vector<std::string>{checkpoint_name(published + 10)});
 }

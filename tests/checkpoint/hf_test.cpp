@@ -73,7 +73,7 @@ TEST_CASE("what is exported is read back in every dtype, in one file and in shar
           auto last = fmt::format("model-{0:05d}-of-{0:05d}.safetensors", names.size() - 2);
           CHECK(fs::exists(exported.path / last));
         }
-        CHECK(names_in(exported.folder.path()) == std::vector<std::string>{"out"});
+        CHECK(names_in(exported.folder.path) == std::vector<std::string>{"out"});
       }
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("an export never writes over anything and leaves nothing behind when i
   no_bias.bias = false;
   CHECK_THROWS_AS(export_weights(folder / "fails", no_bias, make_spec(no_bias, tiny_vocab, 8), parameter_values),
                   Error);
-  CHECK(names_in(folder.path()) == std::vector<std::string>{"file", "out"});
+  CHECK(names_in(folder.path) == std::vector<std::string>{"file", "out"});
 }
 
 TEST_CASE("weights can be written under our own names and layout") {

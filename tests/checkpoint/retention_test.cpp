@@ -19,23 +19,23 @@ using Names = std::vector<std::string>;
 
 TEST_CASE("checkpoints are listed by step, also beyond six digits, and nothing else is") {
   Folder folder;
-  for (int64_t step : {1000000, 50, 100}) publish_small(folder.path(), step);
+  for (int64_t step : {1000000, 50, 100}) publish_small(folder.path, step);
   fs::create_directories(folder / ".step-000200.tmp");
   fs::create_directories(folder / ".step-000010.removed");
   fs::create_directories(folder / "step-old");
-  CHECK(listed(folder.path()) == Names{"step-000050", "step-000100", "step-1000000"});
+  CHECK(listed(folder.path) == Names{"step-000050", "step-000100", "step-1000000"});
   CHECK(listed(folder / "nowhere").empty());
 }
 
 TEST_CASE("the newest good checkpoint is found past damaged ones, and why those were skipped is said") {
   Folder folder;
-  for (int64_t step : {50, 100, 150, 200}) publish_small(folder.path(), step);
+  for (int64_t step : {50, 100, 150, 200}) publish_small(folder.path, step);
   fs::remove(folder / "step-000200/manifest.json");
   auto flipped = read_file(folder / "step-000150/rank-00000.safetensors");
   flipped.back() = static_cast<char>(flipped.back() ^ 1);
   write_text(folder / "step-000150/rank-00000.safetensors", flipped);
   Names notes;
-  auto found = newest_good_checkpoint(folder.path(), [&](const std::string& note) { notes.push_back(note); });
+  auto found = newest_good_checkpoint(folder.path, [&](const std::string& note) { notes.push_back(note); });
   REQUIRE(found);
   CHECK(*found == folder / "step-000100");
   REQUIRE(notes.size() == 2);
@@ -48,48 +48,48 @@ TEST_CASE("the newest good checkpoint is found past damaged ones, and why those 
 
 TEST_CASE("a run that was taken back continues from what it wrote since, and keeps that") {
   Folder folder;
-  for (int64_t step : {50, 100, 150}) publish_small(folder.path(), step);
-  publish_small(folder.path(), 75);
-  CHECK(*newest_good_checkpoint(folder.path()) == folder / "step-000075");
-  retain(folder.path(), 2, 0, "");
-  CHECK(listed(folder.path()) == Names{"step-000075", "step-000150"});
+  for (int64_t step : {50, 100, 150}) publish_small(folder.path, step);
+  publish_small(folder.path, 75);
+  CHECK(*newest_good_checkpoint(folder.path) == folder / "step-000075");
+  retain(folder.path, 2, 0, "");
+  CHECK(listed(folder.path) == Names{"step-000075", "step-000150"});
 }
 
 TEST_CASE("the last ones and the best ones are kept") {
   Folder folder;
   const double losses[] = {0.5, 0.1, 0.3, 0.9, 0.7};
-  for (int i = 0; i < 5; ++i) publish_small(folder.path(), (i + 1) * 10, 0, {{"val_loss", losses[i]}});
-  publish_small(folder.path(), 60);                              // not validated
-  publish_small(folder.path(), 70, 0, {{"val_loss", nullptr}});  // was NaN
-  retain(folder.path(), 0, 0, "val_loss");
-  CHECK(listed(folder.path()).size() == 7);
-  retain(folder.path(), 2, 2, "val_loss");
-  CHECK(listed(folder.path()) == Names{"step-000020", "step-000030", "step-000060", "step-000070"});
-  retain(folder.path(), 1, 0, "val_loss");
-  CHECK(names_in(folder.path()) == Names{"step-000070"});
+  for (int i = 0; i < 5; ++i) publish_small(folder.path, (i + 1) * 10, 0, {{"val_loss", losses[i]}});
+  publish_small(folder.path, 60);                              // not validated
+  publish_small(folder.path, 70, 0, {{"val_loss", nullptr}});  // was NaN
+  retain(folder.path, 0, 0, "val_loss");
+  CHECK(listed(folder.path).size() == 7);
+  retain(folder.path, 2, 2, "val_loss");
+  CHECK(listed(folder.path) == Names{"step-000020", "step-000030", "step-000060", "step-000070"});
+  retain(folder.path, 1, 0, "val_loss");
+  CHECK(names_in(folder.path) == Names{"step-000070"});
 }
 
 TEST_CASE("a damaged checkpoint neither counts as kept nor is removed") {
   Folder folder;
-  for (int64_t step : {10, 20, 30}) publish_small(folder.path(), step);
+  for (int64_t step : {10, 20, 30}) publish_small(folder.path, step);
   fs::remove(folder / "step-000030/rank-00000.safetensors");
-  retain(folder.path(), 1, 0, "");
-  CHECK(listed(folder.path()) == Names{"step-000020", "step-000030"});
+  retain(folder.path, 1, 0, "");
+  CHECK(listed(folder.path) == Names{"step-000020", "step-000030"});
 }
 
 TEST_CASE("leftovers of killed runs go, a temporary folder that another rank is writing stays") {
   Folder folder;
-  publish_small(folder.path(), 100);
+  publish_small(folder.path, 100);
   std::vector<float> values(3);
-  CheckpointWriter ahead(folder.path(), 150, 1, 2);
+  CheckpointWriter ahead(folder.path, 150, 1, 2);
   auto entry = ahead.write_rank({{"param/w", "F32", {6}, 3, bytes_of(values)}});
   for (const char* left : {".step-000050.tmp", ".step-000100.tmp", ".step-000020.removed"}) {
     fs::create_directories(folder / left);
     write_text(folder / (left + std::string("/rank-00000.safetensors")), "half");
   }
-  retain(folder.path(), 0, 0, "");
-  CHECK(names_in(folder.path()) == Names{".step-000150.tmp", "step-000100"});
-  CheckpointWriter writer(folder.path(), 150, 0, 2);
+  retain(folder.path, 0, 0, "");
+  CHECK(names_in(folder.path) == Names{".step-000150.tmp", "step-000100"});
+  CheckpointWriter writer(folder.path, 150, 0, 2);
   auto first = writer.write_rank({{"param/w", "F32", {6}, 0, bytes_of(values)}});
   CHECK(writer.publish({first, entry}, {}) == folder / "step-000150");
 }

@@ -99,7 +99,7 @@ TEST_CASE("a stream that is given up leaves no file") {
     CHECK_THROWS_AS(writer.finish(), std::logic_error);
     CHECK_THROWS_AS((writer.write(bytes_of(values)), writer.write(bytes_of(values))), std::logic_error);
   }
-  CHECK(names_in(folder.path()).empty());
+  CHECK(names_in(folder.path).empty());
 }
 
 TEST_CASE("a full disk is reported with the file's name and leaves no file") {
@@ -127,7 +127,7 @@ TEST_CASE("a full disk is reported with the file's name and leaves no file") {
   REQUIRE(size > 0);
   CHECK(std::string(text, static_cast<size_t>(size)) ==
         "cannot write " + (folder / "x.safetensors").string() + ": File too large");
-  CHECK(names_in(folder.path()).empty());
+  CHECK(names_in(folder.path).empty());
 }
 
 TEST_CASE("a header that lies is refused with the fault") {

@@ -9,25 +9,12 @@
 
 #include "runner/base/error.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace runner::testing {
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "runner-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  const fs::path& path() const { return path_; }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
+struct Folder : TemporaryFolder {
+  fs::path operator/(const std::string& name) const { return path / name; }
 };
 
 template <typename T>

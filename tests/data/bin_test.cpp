@@ -31,7 +31,7 @@ const std::vector<int64_t> nine_ids(nine.begin(), nine.end());
 }  // namespace
 
 TEST_CASE("raw files of either width are read, several as one stream") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::vector<uint32_t> wide{5, 128000, 7, 8, 9};
   auto small = open_dataset(bin_data({folder.write_tokens("a.bin", nine)}), Split::train, 4, 50257, "unused");
   CHECK(small->size() == 2);
@@ -45,7 +45,7 @@ TEST_CASE("raw files of either width are read, several as one stream") {
 }
 
 TEST_CASE("llm.c's header is found and skipped") {
-  TemporaryFolder folder;
+  DataFolder folder;
   auto gpt2 =
       bin_data({folder.write("gpt2.bin", with_header(20240520, 1, 9, nine)), folder.write_tokens("raw.bin", nine)});
   auto tokens = stream_of(*open_dataset(gpt2, Split::train, 17, 50257, "unused"));
@@ -57,7 +57,7 @@ TEST_CASE("llm.c's header is found and skipped") {
 }
 
 TEST_CASE("files that contradict their header, the recipe or their size are refused") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string path = folder / "a.bin";
   auto error = [&](const std::string& content, const std::string& dtype = "uint16") {
     folder.write("a.bin", content);
@@ -87,14 +87,14 @@ TEST_CASE("files that contradict their header, the recipe or their size are refu
 }
 
 TEST_CASE("a header without tokens is too short for a sample") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string path = folder.write("a.bin", with_header<uint16_t>(20240520, 1, 0, {}));
   CHECK(opening_error(bin_data({path})) ==
         "usage: data.train: " + path + " has 0 tokens; one sample of data.seq_len = 4 needs 5");
 }
 
 TEST_CASE("ids beyond the vocabulary are refused with file, position and id") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string good = folder.write_tokens("good.bin", nine), path = folder / "bad.bin";
   folder.write_tokens("bad.bin", nine);
   CHECK(opening_error(bin_data({good}), 50257).empty());

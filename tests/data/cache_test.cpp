@@ -40,7 +40,7 @@ size_t files_in(const std::string& folder) {
 }  // namespace
 
 TEST_CASE("a thing is made once and then only found") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string cache = folder / "deep/cache";
   int made = 0;
   auto fill = [&](CacheWriter& out) {
@@ -56,7 +56,7 @@ TEST_CASE("a thing is made once and then only found") {
 }
 
 TEST_CASE("of many processes that ask at once one fills and all see the whole thing") {
-  TemporaryFolder folder;
+  DataFolder folder;
   for (int round = 0; round < 5; ++round) {
     std::string cache = folder / ("cache" + std::to_string(round)), witness = folder.write("witness", "");
     std::vector<pid_t> children;
@@ -77,7 +77,7 @@ TEST_CASE("of many processes that ask at once one fills and all see the whole th
 }
 
 TEST_CASE("a process killed while filling leaves nothing that is used, and a waiting one takes over") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string cache = folder / "cache";
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
@@ -102,7 +102,7 @@ TEST_CASE("a process killed while filling leaves nothing that is used, and a wai
 }
 
 TEST_CASE("what a killed process left is started afresh by the next") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string cache = folder / "cache";
   pid_t victim = start([&] {
     make_once(cache, "thing", [](CacheWriter& out) {
@@ -117,7 +117,7 @@ TEST_CASE("what a killed process left is started afresh by the next") {
 }
 
 TEST_CASE("a failure while filling leaves nothing, and the next attempt succeeds") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string cache = folder / "cache";
   CHECK(error_of([&] {
           make_once(cache, "thing", [](CacheWriter& out) {
@@ -130,7 +130,7 @@ TEST_CASE("a failure while filling leaves nothing, and the next attempt succeeds
 }
 
 TEST_CASE("a disk that takes no more is an error with path and reason, and leaves nothing") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string cache = folder / "cache", found = folder / "found";
   wait_for(start([&] {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -145,7 +145,7 @@ TEST_CASE("a disk that takes no more is an error with path and reason, and leave
 }
 
 TEST_CASE("a cache folder that cannot be made is an error with its path") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string file = folder.write("file", "x");
   CHECK(error_of([&] { make_once(file + "/cache", "thing", [](CacheWriter&) {}); }) ==
         "environment: cannot create the folder " + file + "/cache: Not a directory");

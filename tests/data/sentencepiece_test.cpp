@@ -36,7 +36,7 @@ std::string long_text(size_t bytes) {
 }
 
 struct Fixture {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string cache = folder / "cache";
   Recipe::Data data;
   explicit Fixture(const std::string& text = long_text(300'000)) : data(text_data({folder.write("corpus.txt", text)})) {
@@ -54,7 +54,7 @@ struct Fixture {
 };
 
 /// A model such as others publish them: a space put in front, and `normalization`.
-std::string foreign_model(const TemporaryFolder& folder, const std::string& text, const std::string& normalization,
+std::string foreign_model(const DataFolder& folder, const std::string& text, const std::string& normalization,
                           bool squeeze) {
   folder.write("foreign.txt", text);
   auto status = sentencepiece::SentencePieceTrainer::Train({{"input", folder / "foreign.txt"},
@@ -131,7 +131,7 @@ TEST_CASE("the dataset of a trained tokenizer is the whole text's tokens") {
 }
 
 TEST_CASE("tokens of a file made in parts are those of the whole, for models of any kind") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string text = long_text(300'000), one_line = text;
   std::ranges::replace(one_line, '\n', ' ');
   for (const auto& [normalization, squeeze] : {std::pair{"identity", false}, {"nmt_nfkc", true}})
@@ -149,7 +149,7 @@ TEST_CASE("tokens of a file made in parts are those of the whole, for models of 
 }
 
 TEST_CASE("each file is a document of its own, and documents follow each other with nothing between") {
-  TemporaryFolder folder;
+  DataFolder folder;
   SentencePieceTokenizer tokenizer(foreign_model(folder, long_text(50'000), "identity", false));
   std::vector<std::string> files{folder.write("b.txt", "the age of wisdom"), folder.write("a.txt", "the season\n")};
   auto expected = tokenizer.encode("the age of wisdom"), second = tokenizer.encode("the season\n");
@@ -184,7 +184,7 @@ TEST_CASE("prepare_data leaves nothing to do, and its work is used until text or
 }
 
 TEST_CASE("prepare_data finds what is wrong with files before any worker starts") {
-  TemporaryFolder folder;
+  DataFolder folder;
   CHECK(error_of([&] { prepare_data(text_data({folder / "none"}), "unused"); }) ==
         "usage: data.train: there is no file " + folder / "none");
   CHECK_THAT(error_of([&] { prepare_data(text_data({folder.write("bad", "a\xff")}), "unused"); }),
@@ -218,7 +218,7 @@ TEST_CASE("two processes that prepare the same data make one model and one token
 }
 
 TEST_CASE("text that is not UTF-8 stops tokenising with its place, and nothing stays in the cache") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string model = foreign_model(folder, long_text(50'000), "identity", false);
   std::string text = long_text(3'000'000);
   text[2'900'000] = '\xff';

@@ -8,7 +8,7 @@ using namespace runner::test;
 
 namespace {
 
-Recipe::Data counted(const TemporaryFolder& folder, int tokens, double fraction) {
+Recipe::Data counted(const DataFolder& folder, int tokens, double fraction) {
   std::vector<uint16_t> ids;
   for (int i = 0; i < tokens; ++i) ids.push_back(static_cast<uint16_t>(i));
   auto data = bin_data({folder.write_tokens("a.bin", ids)});
@@ -23,7 +23,7 @@ std::unique_ptr<Dataset> open(const Recipe::Data& data, Split split, int64_t seq
 }  // namespace
 
 TEST_CASE("the last fraction of the tokens, rounded to the nearest, is for validation; no token is in both parts") {
-  TemporaryFolder folder;
+  DataFolder folder;
   auto data = counted(folder, 101, 0.25);  // 25.25 tokens
   auto train = open(data, Split::train, 1), validation = open(data, Split::validation, 1);
   auto head = stream_of(*train), tail = stream_of(*validation);
@@ -37,13 +37,13 @@ TEST_CASE("the last fraction of the tokens, rounded to the nearest, is for valid
 }
 
 TEST_CASE("the cut is the same for every sequence length") {
-  TemporaryFolder folder;
+  DataFolder folder;
   auto data = counted(folder, 200, 0.3);
   for (int64_t seq_len : {1, 2, 7, 59}) CHECK(read_sample(*open(data, Split::validation, seq_len), 0).inputs[0] == 140);
 }
 
 TEST_CASE("a fraction that leaves no sample is refused with the one that would") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string path = folder / "a.bin";
   CHECK(error_of([&] { open(counted(folder, 1000, 0.004), Split::validation); }) ==
         "usage: data.validation_fraction = 0.004 leaves 4 of 1000 tokens for validation; one sample of data.seq_len = "
@@ -61,7 +61,7 @@ TEST_CASE("a fraction that leaves no sample is refused with the one that would")
 }
 
 TEST_CASE("the fraction that an error names works, whatever the size") {
-  TemporaryFolder folder;
+  DataFolder folder;
   for (int tokens : {40, 77, 1003, 65537})
     for (int64_t seq_len : {3, 11, 17}) {
       std::string error = error_of([&] { open(counted(folder, tokens, 0), Split::validation, seq_len); });
@@ -74,7 +74,7 @@ TEST_CASE("the fraction that an error names works, whatever the size") {
 }
 
 TEST_CASE("validation files are a stream of their own, and without any there is no validation") {
-  TemporaryFolder folder;
+  DataFolder folder;
   auto data = text_data({folder.write("train.txt", "training text")});
   CHECK(open(data, Split::validation) == nullptr);
   data.validation = {folder.write("val.txt", "valid")};

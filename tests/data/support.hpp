@@ -1,7 +1,5 @@
 // What the data tests share: a folder that goes away, files in it, and errors as text.
 #pragma once
-#include <unistd.h>
-
 #include <concepts>
 #include <fstream>
 #include <string>
@@ -10,16 +8,11 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/data/data.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace runner::test {
 
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "runner-data-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
+struct DataFolder : TemporaryFolder {
   std::string operator/(const std::string& name) const { return (path / name).string(); }
 
   std::string write(const std::string& name, std::string_view content) const {

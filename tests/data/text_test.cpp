@@ -25,7 +25,7 @@ std::string opening_error(const Recipe::Data& data, int64_t seq_len = 4, int64_t
 }
 
 /// A file of `size` zero bytes, which take no room, with `patch` at `offset`.
-std::string sparse_file(const TemporaryFolder& folder, int64_t size, int64_t offset, std::string_view patch) {
+std::string sparse_file(const DataFolder& folder, int64_t size, int64_t offset, std::string_view patch) {
   std::string path = folder.write("sparse", "");
   fs::resize_file(path, static_cast<uintmax_t>(size));
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -46,7 +46,7 @@ constexpr int64_t MiB = int64_t{1} << 20;
 }  // namespace
 
 TEST_CASE("sample k is bytes k*T to k*T + T: the targets are the inputs moved by one") {
-  TemporaryFolder folder;
+  DataFolder folder;
   auto dataset = open_dataset(text_data({folder.write("a.txt", "abcdefghij")}), Split::train, 3, 256, "unused");
   CHECK(dataset->size() == 3);
   CHECK(dataset->seq_len() == 3);
@@ -56,7 +56,7 @@ TEST_CASE("sample k is bytes k*T to k*T + T: the targets are the inputs moved by
 }
 
 TEST_CASE("the number of samples is floor((N - 1) / T)") {
-  TemporaryFolder folder;
+  DataFolder folder;
   for (int64_t tokens = 5; tokens < 40; ++tokens) {
     auto data = text_data({folder.write("a.txt", std::string(static_cast<size_t>(tokens), 'x'))});
     CHECK(open_dataset(data, Split::train, 4, 256, "unused")->size() == (tokens - 1) / 4);
@@ -64,7 +64,7 @@ TEST_CASE("the number of samples is floor((N - 1) / T)") {
 }
 
 TEST_CASE("several files are one stream in the order given, wherever they are cut") {
-  TemporaryFolder folder;
+  DataFolder folder;
   const std::string text = "The quick brown fox jumps over the lazy dog. Zwölf Boxkämpfer jagen Viktor.";
   const auto sharp = text.find("ö");
   for (size_t cut : {size_t{1}, size_t{5}, sharp, sharp + 2, text.size() - 1}) {
@@ -83,7 +83,7 @@ TEST_CASE("several files are one stream in the order given, wherever they are cu
 }
 
 TEST_CASE("files that cannot be read as data are refused with the key, the path and the nearest name") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string file = folder.write("corpus.txt", "some text"), empty = folder.write("empty.txt", "");
   CHECK(opening_error(text_data({})) == "usage: data.train names no file");
   CHECK(opening_error(text_data({folder / "corpsu.txt"})) ==
@@ -115,7 +115,7 @@ TEST_CASE("an unknown format is refused with the nearest one") {
 }
 
 TEST_CASE("too little text for one sample is refused with what is needed") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string four = folder.write("four.txt", "abcd"), five = folder.write("five.txt", "abcde");
   CHECK(opening_error(text_data({four})) ==
         "usage: data.train: " + four + " has 4 tokens; one sample of data.seq_len = 4 needs 5");
@@ -125,14 +125,14 @@ TEST_CASE("too little text for one sample is refused with what is needed") {
 }
 
 TEST_CASE("a vocabulary smaller than the bytes is refused") {
-  TemporaryFolder folder;
+  DataFolder folder;
   CHECK(opening_error(text_data({folder.write("a.txt", "abcdefg")}), 4, 100) ==
         "usage: data.tokenizer = \"bytes\" has 256 tokens, the model's vocabulary only 100; set model.vocab_size to "
         "256 or more");
 }
 
 TEST_CASE("bytes that are not UTF-8 are placed by file, offset and line") {
-  TemporaryFolder folder;
+  DataFolder folder;
   auto error = [&](const std::string& content) { return opening_error(text_data({folder.write("bad.txt", content)})); };
   const std::string advice = "; convert it, for example with iconv -f LATIN1 -t UTF-8", path = folder / "bad.txt";
   CHECK(error("one\ntwo caf\xe9 three\n") ==
@@ -170,7 +170,7 @@ TEST_CASE("a range is checked with the characters that reach into it, and with n
 }
 
 TEST_CASE("opening a large file reads nothing, and reading a sample reads only what is near it") {
-  TemporaryFolder folder;
+  DataFolder folder;
   const int64_t size = 5000 * MiB;
   std::string path = sparse_file(folder, size, size - 3, "end");
   int64_t before = resident_pages(path);
@@ -184,7 +184,7 @@ TEST_CASE("opening a large file reads nothing, and reading a sample reads only w
 }
 
 TEST_CASE("a large file is checked sample by sample") {
-  TemporaryFolder folder;
+  DataFolder folder;
   const int64_t seq_len = 1024, bad_sample = 270 * 1024;
   std::string path = sparse_file(folder, 280 * MiB, bad_sample * seq_len + 100, "\xff");
   auto dataset = open_dataset(text_data({path}), Split::train, seq_len, 256, "unused");
@@ -196,7 +196,7 @@ TEST_CASE("a large file is checked sample by sample") {
 }
 
 TEST_CASE("characters that lie across two samples of a large file are whole") {
-  TemporaryFolder folder;
+  DataFolder folder;
   const int64_t seq_len = 1024;
   std::string path = sparse_file(folder, 280 * MiB, 7 * seq_len - 2, "\xf0\x9f\x98\x80");
   auto dataset = open_dataset(text_data({path}), Split::train, seq_len, 256, "unused");
@@ -205,7 +205,7 @@ TEST_CASE("characters that lie across two samples of a large file are whole") {
 }
 
 TEST_CASE("a dataset may be read from several threads at once") {
-  TemporaryFolder folder;
+  DataFolder folder;
   std::string text;
   for (int i = 0; i < 30000; ++i) text += std::to_string(i) + "é\n";
   auto dataset =

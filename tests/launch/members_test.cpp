@@ -13,7 +13,7 @@
 #include "runner/launch/follower.hpp"
 #include "runner/launch/shared_resources.hpp"
 #include "runner/launch/supervisor.hpp"
-#include "temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using namespace std::chrono_literals;

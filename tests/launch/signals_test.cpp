@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "runner/launch/supervisor.hpp"
-#include "temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using nlohmann::json;

@@ -10,7 +10,7 @@
 #include "runner/base/files.hpp"
 #include "runner/launch/first_cause.hpp"
 #include "runner/launch/shared_resources.hpp"
-#include "temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using nlohmann::json;

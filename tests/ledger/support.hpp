@@ -8,17 +8,11 @@
 #include "runner/base/error.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace runner {
 
-struct LedgerFolder {
-  std::filesystem::path path;
-  LedgerFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "runner-ledger-XXXXXX").string();
-    path = ::mkdtemp(pattern.data());
-  }
-  ~LedgerFolder() { std::filesystem::remove_all(path); }
-  LedgerFolder(const LedgerFolder&) = delete;
+struct LedgerFolder : TemporaryFolder {
   std::string home() const { return path / "home"; }
   std::filesystem::path file() const { return path / "home" / "ledger.db"; }
   /// The file itself, past the Ledger.

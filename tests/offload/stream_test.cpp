@@ -171,3 +171,19 @@ TEST_CASE("an error of the disk ends the pass, and the next one works again") {
   pass(false);
   CHECK(seen == 8 * 2048);
 }
+
+TEST_CASE("an error in writing the last tile is told too") {
+  SwapFolder folder;
+  SwappedArrays arrays({.folder = folder.path}, four, 4 * 2048, 2048);
+  auto whole = std::to_string(arrays.file().bytes());
+  auto pass = [&] {
+    arrays.stream(2, {0}, {1}, [&](int64_t begin, int64_t, Pointers) {
+      if (begin != 3 * 2048) return;
+      REQUIRE(comes([&] { return arrays.file().bytes_written() == 3 * 8192; }));
+      folder.truncate_file(4096);
+    });
+  };
+  CHECK_THROWS_MATCHES(pass(), Error,
+                       Message("did not write 8192 bytes at offset 57344 of the swap file of rank 0 in " +
+                               folder.path.string() + ": the file has 4096 bytes and should have " + whole));
+}

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/temporary_folder.hpp"
+
 namespace runner::testing {
 
 namespace fs = std::filesystem;
@@ -39,20 +41,11 @@ inline std::string slurp(const fs::path& path) {
 /// A folder with RUNNER_HOME inside; removed at the end.
 class Workplace {
  public:
-  Workplace() {
-    std::string pattern = (fs::temp_directory_path() / "runner-e2e-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Workplace(const Workplace&) = delete;
-  const fs::path& path() const { return path_; }
-  fs::path home() const { return path_ / "home"; }
+  const fs::path& path() const { return folder_.path; }
+  fs::path home() const { return path() / "home"; }
   void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
+    fs::create_directories((path() / name).parent_path());
+    std::ofstream(path() / name, std::ios::binary) << text;
   }
 
   /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err. `address_space` > 0: bytes
@@ -66,7 +59,7 @@ class Workplace {
     ::setenv("RUNNER_HOME", home().c_str(), 1);
     ::setenv("NO_COLOR", "1", 1);
     for (const auto& [key, value] : environment) ::setenv(key.c_str(), value.c_str(), 1);
-    if (::chdir(path_.c_str()) != 0) ::_exit(126);
+    if (::chdir(path().c_str()) != 0) ::_exit(126);
     int out = ::open((name + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int err = ::open((name + ".err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     ::dup2(out, 1);
@@ -82,8 +75,8 @@ class Workplace {
   CommandResult finish(pid_t pid, const std::string& name = "command") const {
     int status = 0;
     ::waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(path_ / (name + ".out")),
-            slurp(path_ / (name + ".err"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(path() / (name + ".out")),
+            slurp(path() / (name + ".err"))};
   }
   CommandResult run(const std::vector<std::string>& arguments,
                     const std::map<std::string, std::string>& environment = {}) const {
@@ -91,7 +84,7 @@ class Workplace {
   }
 
  private:
-  fs::path path_;
+  TemporaryFolder folder_;
 };
 
 /// Waits until `done()` or the seconds are over; whether it was done.
@@ -103,6 +96,14 @@ bool wait_until(Condition&& done, double seconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return done();
+}
+
+/// The children of a process: a supervisor's workers.
+inline std::vector<pid_t> children_of(pid_t pid) {
+  std::istringstream list(slurp("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
 }
 
 /// A recipe that trains in about a second: 2 ranks, a tiny GPT, text made up by a rule.

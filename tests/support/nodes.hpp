@@ -52,14 +52,6 @@ class Nodes {
   std::vector<pid_t> pids_;
 };
 
-/// The children of a process: a supervisor's workers.
-inline std::vector<pid_t> children_of(pid_t pid) {
-  std::istringstream list(slurp("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
-  std::vector<pid_t> children;
-  for (pid_t child = 0; list >> child;) children.push_back(child);
-  return children;
-}
-
 inline std::vector<double> losses(const Workplace& place) {
   auto json = place.run({"metrics", "last", "--name", "loss", "--json"}).json();
   std::vector<double> values;

@@ -2,7 +2,9 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -32,6 +34,8 @@ struct TinyRun {
   std::string precision = "32-true";
   OptimizerConfig optimizer;
   int64_t dim = 32, n_layers = 3, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
+  /// Makes the strategy, if it is not to be made by name.
+  std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
   int64_t short_last = 0;  ///< > 0: the last step has this many sequences in its global batch
 };
 
@@ -116,8 +120,9 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
   };
-  auto strategy = make_strategy(run.strategy, {world, *model, tiny_job(run, model->spec), run.optimizer, source,
-                                               run.clip_norm, run.clip_value, false});
+  StrategySetup setup{world,          *model, tiny_job(run, model->spec), run.optimizer, source, run.clip_norm,
+                      run.clip_value, false};
+  auto strategy = run.make ? run.make(std::move(setup)) : make_strategy(run.strategy, std::move(setup));
   strategy->module_to_device();
   body(*strategy);
   strategy->teardown();
@@ -128,9 +133,8 @@ inline void collect_state(Strategy& strategy, std::map<std::string, std::vector<
   for (const auto& tensor : strategy.state()) {
     int64_t numel = 1;
     for (int64_t s : tensor.global_shape) numel *= s;
-    auto piece = tensor.local.narrow(0, tensor.write_begin, tensor.write_end - tensor.write_begin)
-                     .to(torch::kFloat32)
-                     .contiguous();
+    auto piece =
+        tensor.read(tensor.write_begin, tensor.write_end - tensor.write_begin).to(torch::kFloat32).contiguous();
     std::lock_guard lock(mutex);
     auto& target = whole[tensor.name];
     if (target.empty()) target.assign(static_cast<size_t>(numel), std::numeric_limits<float>::quiet_NaN());

@@ -25,6 +25,17 @@ struct Form {
   int world_size;
 };
 
+nlohmann::json on_nvme(int stage) {
+  nlohmann::json options{{"stage", stage},
+                         {"stage3_param_persistence_threshold", 500},
+                         {"sub_group_size", 2048},
+                         {"nvme_path", fs::temp_directory_path()},
+                         {"offload_optimizer", true},
+                         {"offload_optimizer_device", "nvme"}};
+  if (stage == 3) options.update({{"offload_parameters", true}, {"offload_params_device", "nvme"}, {"max_in_cpu", 0}});
+  return options;
+}
+
 const std::vector<Form>& forms() {
   static const std::vector<Form> list = {
       {"single", {}, 1},
@@ -35,7 +46,11 @@ const std::vector<Form>& forms() {
       {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}, 2},
       {"fsdp", {{"sharding_strategy", "NO_SHARD"}}, 2},
       {"fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"state_dict_type", "full"}}, 3},
-      {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}, {"auto_wrap_policy", "none"}}, 4}};
+      {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}, {"auto_wrap_policy", "none"}}, 4},
+      {"zero", {{"stage", 1}}, 2},
+      {"zero", {{"stage", 3}, {"stage3_param_persistence_threshold", 500}}, 3},
+      {"zero", on_nvme(2), 3},
+      {"zero", on_nvme(3), 2}};
   return list;
 }
 

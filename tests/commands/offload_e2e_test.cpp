@@ -1,0 +1,68 @@
+// Offload through the whole command: a file that loses its end, a disk that is full, a model whose optimizer state does
+// not fit in memory.
+#include <sys/resource.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// The workers' unnamed files in the place: /proc/PID/fd/N of each.
+std::vector<fs::path> swap_files(pid_t supervisor, const Workplace& place) {
+  std::vector<fs::path> files;
+  auto here = fs::canonical(place.path()).string();
+  for (pid_t worker : children_of(supervisor)) {
+    std::error_code gone;
+    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(worker) + "/fd", gone)) {
+      auto target = fs::read_symlink(entry.path(), gone).string();
+      if (target.starts_with(here) && target.ends_with("(deleted)")) files.push_back(entry.path());
+    }
+  }
+  return files;
+}
+
+const std::string on_nvme =
+    "[strategy]\nname = \"deepspeed_stage_3_offload_nvme\"\nnvme_path = \"swap\"\nmax_in_cpu = 0\n"
+    "stage3_param_persistence_threshold = 200\nsub_group_size = 4096\n";
+
+}  // namespace
+
+TEST_CASE("a swap file that loses its end stops the run, and the message names it", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, on_nvme);
+  fs::create_directory(place.path() / "swap");
+  pid_t pid = place.start({"run", "tiny.toml", "--set", "train.max_steps=100000"});
+  std::vector<fs::path> files;
+  REQUIRE(wait_until([&] { return (files = swap_files(pid, place)).size() == 2; }, 30));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  REQUIRE(::truncate(files[0].c_str(), 4096) == 0);
+  auto result = place.finish(pid);
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("the swap file of rank ") && ContainsSubstring(" in swap: the file has 4096 "
+                                                                                          "bytes and should have "));
+}
+
+TEST_CASE("NVMe that cannot be used is found before the first step", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, on_nvme);
+  auto missing = place.run({"run", "tiny.toml"});
+  CHECK(missing.code == 4);
+  CHECK_THAT(missing.err, ContainsSubstring("cannot open the swap file of rank ") &&
+                              ContainsSubstring(" in swap: there is no such folder"));
+  auto none = place.run({"run", "tiny.toml", "--set", "strategy={name=\"deepspeed_stage_3_offload_nvme\"}"});
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err,
+             ContainsSubstring("offload to NVMe needs nvme_path = \"FOLDER\", on the disk that is to be used"));
+  auto below =
+      place.run({"run", "tiny.toml", "--set", "strategy={name=\"deepspeed_stage_2\", offload_parameters=true}"});
+  CHECK(below.code == 2);
+  CHECK_THAT(below.err, ContainsSubstring("in ZeRO stage 2 every rank keeps all parameters: offload_parameters = true "
+                                          "needs stage = 3; offload_optimizer = true works in every stage"));
+}

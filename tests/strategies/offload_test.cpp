@@ -1,0 +1,221 @@
+// Offload changes where bytes wait, not what they are: ZeRO with its optimizer and its parameters in host memory beside
+// the device or in a file, against ddp and against itself without offload.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/base/error.hpp"
+#include "strategies/collective/counting_allocator.hpp"
+#include "strategies/sharded/strategy.hpp"
+#include "strategies/zero/entry.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+/// "" = on the device, "cpu", "nvme".
+struct Form {
+  int stage;
+  std::string optimizer, parameters;
+};
+
+std::vector<Form> forms() {
+  std::vector<Form> all;
+  for (int stage : {1, 2, 3})
+    for (std::string optimizer : {"", "cpu", "nvme"})
+      for (std::string parameters : {"", "cpu", "nvme"})
+        if (stage == 3 || parameters.empty()) all.push_back({stage, optimizer, parameters});
+  return all;
+}
+
+nlohmann::json options_of(const Form& form, const std::string& folder) {
+  nlohmann::json options{{"stage", form.stage},
+                         {"stage3_param_persistence_threshold", 500},
+                         {"stage3_max_reuse_distance", 0},
+                         {"nvme_path", folder},
+                         {"max_in_cpu", 0},
+                         {"sub_group_size", 2048}};
+  if (!form.optimizer.empty())
+    options.update({{"offload_optimizer", true}, {"offload_optimizer_device", form.optimizer}});
+  if (!form.parameters.empty())
+    options.update({{"offload_parameters", true}, {"offload_params_device", form.parameters}});
+  return options;
+}
+
+/// zero on a device that has memory of its own: what a CUDA device makes of "cpu", on threads.
+std::unique_ptr<Strategy> make_apart(StrategySetup setup) {
+  ShardPlan plan = zero_plan(setup.job);
+  const auto& options = setup.job.options;
+  auto in_host_memory = [&](const char* option, const char* device) {
+    return options.value(option, false) && options.value(device, "") == "cpu";
+  };
+  plan.separate_host = true;
+  if (in_host_memory("offload_optimizer", "offload_optimizer_device")) plan.optimizer = Tier::host;
+  for (auto& unit : plan.units)
+    if (!unit.resident && in_host_memory("offload_parameters", "offload_params_device")) unit.shards = Tier::host;
+  setup.loss_scale = zero_loss_scale(setup.job);
+  return make_sharded(std::move(setup), std::move(plan));
+}
+
+void check_equal(const TinyResult& a, const TinyResult& b) {
+  CHECK(a.losses == b.losses);
+  REQUIRE(a.norms.size() == b.norms.size());
+  for (size_t i = 0; i < a.norms.size(); ++i)
+    CHECK((a.norms[i] == b.norms[i] || (std::isnan(a.norms[i]) && std::isnan(b.norms[i]))));
+  REQUIRE(a.state.size() == b.state.size());
+  for (const auto& [name, values] : a.state) {
+    INFO(name);
+    CHECK(values == b.state.at(name));
+  }
+}
+
+bool empty(const std::filesystem::path& folder) { return std::filesystem::is_empty(folder); }
+
+}  // namespace
+
+TEST_CASE("offload to host memory and NVMe keeps every bit, in each stage", "[parity][offload]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  TinyRun run;
+  run.steps = 4;
+  auto [family, precision, accumulation, clipped, apart] =
+      GENERATE(table<std::string, std::string, int, bool, bool>({{"gpt", "32-true", 1, false, false},
+                                                                 {"llama", "32-true", 3, true, true},
+                                                                 {"llama", "32-true", 1, false, true},
+                                                                 {"llama", "bf16-mixed", 1, true, false},
+                                                                 {"gpt", "bf16-mixed", 3, false, true}}));
+  run.family = family;
+  run.precision = precision;
+  run.accumulation = accumulation;
+  if (clipped) run.clip_norm = 0.5;
+  for (int world_size : {1, 2, 3, 4}) {
+    run.world_size = world_size;
+    run.strategy = "ddp";
+    run.options = nlohmann::json::object();
+    run.make = nullptr;
+    auto ddp = train_tiny(run);
+    run.strategy = "zero";
+    std::map<int, TinyResult> plain;
+    for (const auto& form : forms()) {
+      run.options = options_of(form, folder.path.string());
+      INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
+                    << run.family << ", " << precision << ", accumulation " << accumulation << ", clipping " << clipped
+                    << ", apart " << apart << ", " << world_size << " ranks");
+      if (apart) run.make = make_apart;
+      auto result = train_tiny(run);
+      if (form.optimizer.empty() && form.parameters.empty()) plain[form.stage] = result;
+      check_equal(result, plain.at(form.stage));
+      if (precision == "32-true" && accumulation == 1 && !clipped) CHECK(result.losses == ddp.losses);
+    }
+  }
+  CHECK(empty(folder.path));
+}
+
+TEST_CASE("offload keeps bits where steps are skipped, ranks lack data and Adam is coupled", "[parity][offload]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 3;
+  run.steps = 8;
+  run.short_last = 2;  // of 12: the last rank has nothing
+  run.precision = GENERATE(as<std::string>(), "32-true", "16-mixed");
+  run.optimizer.kind = OptimizerConfig::Kind::adam;
+  run.optimizer.groups = {{"*norm*", 0.5, 0.2}};
+  for (int stage : {1, 2, 3}) {
+    run.options = options_of({stage, "", ""}, folder.path.string());
+    run.options["initial_scale_power"] = 18;  // overflows on the way
+    run.options["hysteresis"] = 1;
+    auto plain = train_tiny(run);
+    CAPTURE(plain.norms);
+    CHECK(std::isfinite(plain.norms.back()));
+    auto skipped =
+        std::count_if(plain.norms.begin(), plain.norms.end(), [](double norm) { return !std::isfinite(norm); });
+    CHECK((skipped > 0) == (run.precision == "16-mixed"));
+    for (std::string parameters : {"", "nvme"}) {
+      if (stage < 3 && !parameters.empty()) continue;
+      run.options.update(options_of({stage, "nvme", parameters}, folder.path.string()));
+      INFO("stage " << stage << ", parameters " << parameters << ", " << run.precision);
+      check_equal(train_tiny(run), plain);
+    }
+  }
+}
+
+TEST_CASE("max_in_cpu keeps the first blocks' shards in memory, to the element", "[offload]") {
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 2;
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  run.options = options_of({3, "nvme", "nvme"}, "/somewhere");
+  auto on_nvme = [&](int64_t max_in_cpu) {
+    run.options["max_in_cpu"] = max_in_cpu;
+    std::vector<bool> list;
+    for (const auto& unit : zero_plan(tiny_job(run, spec)).units)
+      if (!unit.resident) list.push_back(unit.shards == Tier::nvme);
+    return list;
+  };
+  auto plan = zero_plan(tiny_job(run, spec));
+  int64_t first = make_flat_layout(spec, plan.units[0].slots, 2).shard;
+  auto all = on_nvme(0);
+  REQUIRE(all.size() >= 3);
+  CHECK(all == std::vector<bool>(all.size(), true));
+  CHECK(on_nvme(first - 1)[0]);
+  auto but_first = on_nvme(first);
+  CHECK(!but_first[0]);
+  CHECK(std::count(but_first.begin(), but_first.end(), true) == static_cast<int64_t>(all.size()) - 1);
+  CHECK(on_nvme(1'000'000'000) == std::vector<bool>(all.size(), false));
+}
+
+TEST_CASE("memory of zero with offload is what its entry claims: what stays exactly, the peak within 3 %",
+          "[memory][offload]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.vocab = 503;
+  run.loss_chunk_tokens = 128;
+  run.dim = 128;
+  run.n_layers = 2;
+  run.world_size = 2;
+  run.strategy = "zero";
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  for (const auto& form : forms()) {
+    run.options = options_of(form, folder.path.string());
+    run.options["params_buffer_count"] = 1;
+    auto claimed = [&](int buffers) {
+      TinyRun other = run;
+      other.options["params_buffer_count"] = buffers;
+      return find_strategy("zero")->entry->memory(tiny_job(other, spec));
+    };
+    // Pages for direct I/O do not come from the allocator that counts.
+    int64_t read_ahead = claimed(2).total() - claimed(1).total();
+    auto claim = claimed(1);
+    std::mutex mutex;
+    int64_t between = 0, peak = 0;
+    run_ranks(run.world_size, [&](World& world) {
+      MemoryAccount account;
+      AccountScope scope(account);
+      with_strategy(run, world, [&](Strategy& strategy) {
+        for (int64_t step = 0; step < 3; ++step) {
+          account.reset_peak();
+          strategy.step(tiny_input(run, world.rank, step));
+        }
+        std::lock_guard lock(mutex);
+        between = std::max(between, account.current());
+        peak = std::max(peak, account.peak());
+      });
+    });
+    INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
+                  << run.family << ", " << run.precision << ", read ahead " << read_ahead);
+    CHECK(between == claim.between_steps);
+    CHECK_THAT(static_cast<double>(claim.total()),
+               Catch::Matchers::WithinRel(static_cast<double>(peak + read_ahead), 0.03));
+  }
+}
