@@ -118,11 +118,13 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
   Job job = make_job(recipe, model->spec, topology_of(recipe, world_options(recipe)));
+  const Entry& entry = *find_strategy(recipe.strategy.name)->entry;
+  if (!job.cuda && entry.memory(job).state_on_disk) return_large_blocks();
   auto strategy = make_strategy(recipe.strategy.name,
                                 {world, *model, job, optimizer_config(recipe.optimizer),
                                  parameter_source(recipe, model->spec), by_norm ? clip.gradient_clip_val : std::nullopt,
                                  by_norm ? std::nullopt : clip.gradient_clip_val, clip.on_nonfinite == "skip"});
-  OutOfMemory out_of_memory{job, *find_strategy(recipe.strategy.name)->entry};
+  OutOfMemory out_of_memory{job, entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
   events.emit("ready", {{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}});
 

@@ -93,4 +93,6 @@ void tune_malloc() {
   ::mallopt(M_TOP_PAD, 16 << 20);
 }
 
+void return_large_blocks() { ::mallopt(M_MMAP_THRESHOLD, 4 << 20); }
+
 }  // namespace runner

@@ -42,5 +42,8 @@ int64_t peak_resident_bytes();
 /// Makes glibc keep freed blocks instead of giving them back to the system: a training step frees and takes the same sizes again, and
 /// each return costs page faults. Call before threads start.
 void tune_malloc();
+/// From now on blocks from 4 MiB on go back when they are freed: slower, but nothing is kept in holes between others. For
+/// runs that offload because memory is short.
+void return_large_blocks();
 
 }  // namespace runner

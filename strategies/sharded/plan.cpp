@@ -42,7 +42,9 @@ ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
   for (const auto& unit : units) {
     auto where = places(unit, master);
     use.master = use.master || where.master == ShardPlaces::Master::file;
-    use.sent = use.sent || where.sent == ShardPlaces::Sent::file;
+    // Masters in a file, in the dtype that is sent, are sent themselves.
+    bool one = where.master == ShardPlaces::Master::file && parameter == master;
+    use.sent = use.sent || (where.sent == ShardPlaces::Sent::file && !one);
   }
   return use;
 }

@@ -69,7 +69,7 @@ struct ShardPlan {
   /// Blocks see gathered copies, not the shards themselves.
   bool own_copy(DType master) const;
   ShardPlaces places(const ShardUnit& unit, DType master) const;
-  /// Elements of the arrays in this rank's file: state, masters, shards to be sent. All 0: no file.
+  /// Arrays of this rank's file: state, masters, shards to be sent where those are not the masters.
   struct SwapUse {
     bool state = false, master = false, sent = false;
     bool any() const { return state || master || sent; }

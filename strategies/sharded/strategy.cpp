@@ -210,7 +210,7 @@ class Sharded : public Strategy {
                         "rank " + std::to_string(world_.rank)};
     swap.file = file_ = std::make_shared<SwappedArrays>(options, arrays, elements, plan_.swap.tile);
     master_array_ = swap.parameter;
-    sent_array_ = swap.copy;
+    sent_array_ = swap.copy ? swap.copy : swap.parameter;
     if (use.state) optimizer_.swap_to(swap);
   }
 
@@ -311,7 +311,7 @@ class Sharded : public Strategy {
       Shard& shard = shards_[u];
       RUNNER_CHECK(!shard.reading, "a shard was read ahead and not used");
       if (shard.places.sent == ShardPlaces::Sent::file) {
-        if (!updated || shard.local.defined()) write_sent(shard);
+        if (sent_array_ != master_array_ && (!updated || shard.local.defined())) write_sent(shard);
       } else if (plan_.units[u].resident || shard.sent.defined()) {
         cast_master(shard, plan_.units[u].resident ? own_part(shard, shard.full) : shard.sent, updated);
       }

@@ -87,7 +87,7 @@ TEST_CASE("running out of memory says what takes it and what would help", "[e2e]
   // The logits of a micro-batch: 192 tokens x 1 M words, twice.
   auto result =
       place.finish(place.start({"run", "tiny.toml", "--set", "model.vocab_size=1000000", "--set", "devices=1"},
-                               "command", {}, uint64_t{5} << 29));
+                               "command", {}, uint64_t{3} << 29));
   CHECK(result.code == 1);
   CHECK_THAT(result.err,
              ContainsSubstring("rank 0: out of memory: this host has no 732.4 MiB more for a tensor beside the "));

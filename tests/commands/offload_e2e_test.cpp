@@ -49,6 +49,42 @@ TEST_CASE("a swap file that loses its end stops the run, and the message names i
                                                                                           "bytes and should have "));
 }
 
+TEST_CASE("a model whose optimizer state is twice the memory trains from NVMe to the same losses", "[e2e]") {
+  // 101 M parameters in bf16-mixed: masters and Adam's moments are 1157 MiB.
+  constexpr uint64_t half = 578 << 20;
+  Workplace place;
+  write_tiny_recipe(place);
+  auto with = [](const std::string& strategy) {
+    std::vector<std::string> words{"run", "tiny.toml", "--json"};
+    for (std::string value :
+         {"model.dim=1024", "model.n_layers=8", "model.n_heads=8", "model.max_seq_len=4", "model.dropout=0.0",
+          "devices=1", "precision=bf16-mixed", "train.max_steps=3", "train.global_batch_size=1",
+          "train.limit_val_batches=1", "checkpoint.save_at_end=false"}) {
+      words.push_back("--set");
+      words.push_back(value);
+    }
+    words.push_back("--set");
+    words.push_back("strategy={" + strategy + "}");
+    return words;
+  };
+  const std::string in_memory = "name=\"deepspeed_stage_3\"";
+  auto free = place.run(with(in_memory));
+  INFO(free.err);
+  REQUIRE(free.code == 0);
+  auto limited = place.finish(place.start(with(in_memory), "limited", {}, half), "limited");
+  CHECK(limited.code == 1);
+  CHECK_THAT(limited.err, ContainsSubstring("out of memory") && ContainsSubstring("deepspeed_stage_3_offload_nvme"));
+  auto streamed = place.finish(
+      place.start(with("name=\"deepspeed_stage_3_offload_nvme\",nvme_path=\".\",max_in_cpu=0,"
+                       "stage3_param_persistence_threshold=0,stage3_max_reuse_distance=0,sub_group_size=262144,"
+                       "params_buffer_count=2,queue_depth=4"),
+                  "streamed", {}, half),
+      "streamed");
+  INFO(streamed.err);
+  REQUIRE(streamed.code == 0);
+  CHECK(streamed.json().at("final_loss") == free.json().at("final_loss"));
+}
+
 TEST_CASE("NVMe that cannot be used is found before the first step", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, on_nvme);

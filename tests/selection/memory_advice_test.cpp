@@ -46,19 +46,32 @@ TEST_CASE("the advice names the parts, the largest first, and the ways out, the 
       "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays, in more and smaller pieces)\n"
       "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
       "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more "
-      "compute)");
+      "compute)\n"
+      "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = \"FOLDER\"}  (saves 28.1 "
+      "MiB; parameters and optimizer state pass through a disk in every step)");
 }
+
+const std::string on_nvme =
+    "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = \"FOLDER\"}";
 
 TEST_CASE("a way out is named only where it is open and saves something") {
   CHECK(changes(plan("single", 1, 8)) ==
-        std::vector<std::string>{"train.micro_batch_size = 4", "activation_checkpointing = \"all\""});
+        std::vector<std::string>{"train.micro_batch_size = 4", "activation_checkpointing = \"all\"", on_nvme});
   // Parameters outweigh everything: sharding helps most.
   auto wide = plan("ddp", 4, 1, 50'000);
-  CHECK(changes(wide) == std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\""});
+  CHECK(changes(wide) ==
+        std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\"", on_nvme});
   // Logits outweigh everything.
   auto logits = plan("single", 1, 8, 50'000);
   CHECK(changes(logits).at(0) == "model.loss_chunk_tokens = 256");
-  auto last = plan("fsdp", 2, 1);
+  auto last = plan("deepspeed_stage_3", 2, 1);
+  last.job.options.update({{"offload_optimizer", true},
+                           {"offload_optimizer_device", "nvme"},
+                           {"offload_parameters", true},
+                           {"offload_params_device", "nvme"},
+                           {"nvme_path", "/"},
+                           {"max_in_cpu", 0},
+                           {"stage3_param_persistence_threshold", 0}});
   last.job.recompute = {false, true, true, true, true, false};
   CHECK(changes(last).empty());
   CHECK(

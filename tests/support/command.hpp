@@ -48,14 +48,14 @@ class Workplace {
     std::ofstream(path() / name, std::ios::binary) << text;
   }
 
-  /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err. `address_space` > 0: bytes
-  /// that each of its processes may map.
+  /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err. `private_bytes` > 0: of
+  /// memory that each of its processes may have for itself.
   pid_t start(const std::vector<std::string>& arguments, const std::string& name = "command",
-              const std::map<std::string, std::string>& environment = {}, uint64_t address_space = 0) const {
+              const std::map<std::string, std::string>& environment = {}, uint64_t private_bytes = 0) const {
     pid_t pid = ::fork();
     if (pid != 0) return pid;
-    rlimit limit{address_space, address_space};
-    if (address_space > 0) ::setrlimit(RLIMIT_AS, &limit);
+    rlimit limit{private_bytes, private_bytes};
+    if (private_bytes > 0) ::setrlimit(RLIMIT_DATA, &limit);
     ::setenv("RUNNER_HOME", home().c_str(), 1);
     ::setenv("NO_COLOR", "1", 1);
     for (const auto& [key, value] : environment) ::setenv(key.c_str(), value.c_str(), 1);
