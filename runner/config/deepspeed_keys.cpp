@@ -156,7 +156,7 @@ void add_zero(Keys& keys) {
 }
 
 void add_offload(Keys& keys) {
-  constexpr const char* ahead = "how copies and the update overlap is not chosen by hand";
+  constexpr const char* ahead = "tiles are always read ahead and written behind the update";
   Keys more = {
       {"zero_optimization.offload_optimizer", F::block},
       {"zero_optimization.offload_optimizer.device", F::handled, "offload_optimizer_device"},

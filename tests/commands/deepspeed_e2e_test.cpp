@@ -1,0 +1,84 @@
+// DeepSpeed's configuration files through the commands: run, import, print --as.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const std::string configuration = R"({
+  // what a DeepSpeed user has at hand
+  "train_micro_batch_size_per_gpu": 2,
+  "gradient_accumulation_steps": 3,
+  "gradient_clipping": 1.0,
+  "steps_per_print": 5,
+  "zero_optimization": {"stage": 2, "reduce_bucket_size": 2e4, "overlap_comm": true},
+  "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+  "wall_clock_breakdown": true
+})";
+
+/// The tiny recipe without a batch, which the configuration brings.
+void write_recipe(const Workplace& place, const std::string& strategy) {
+  write_tiny_recipe(place, strategy);
+  auto text = slurp(place.path() / "tiny.toml");
+  auto at = text.find("global_batch_size = 12\n");
+  place.write("tiny.toml", text.erase(at, std::string("global_batch_size = 12\n").size()));
+}
+
+}  // namespace
+
+TEST_CASE("a recipe with a DeepSpeed configuration trains as the configuration says", "[e2e]") {
+  Workplace place;
+  place.write("ds.json", configuration);
+  write_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
+  auto result = place.run({"run", "tiny.toml", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.err, ContainsSubstring("ds.json:9:3: `wall_clock_breakdown` is ignored"));
+  auto row = place.run({"show", "last", "--json"}).json();
+  INFO(row.dump(1));
+  auto plan = row.at("plan");
+  CHECK(plan.at("strategy") == "zero");
+  CHECK(plan.at("micro_batch_size") == 2);
+  CHECK(plan.at("accumulation") == 3);
+  CHECK(plan.at("options").at("reduce_bucket_size") == 20000);
+}
+
+TEST_CASE("import deepspeed prints sections that train alike; print --as deepspeed gives the configuration back",
+          "[e2e]") {
+  Workplace place;
+  place.write("ds.json", configuration);
+  write_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
+  auto resolved = place.run({"print", "tiny.toml"});
+  REQUIRE(resolved.code == 0);
+
+  auto again = place.run({"print", "tiny.toml", "--as", "deepspeed"});
+  REQUIRE(again.code == 0);
+  CHECK(nlohmann::json::parse(again.out).at("zero_optimization").at("stage") == 2);
+  CHECK(nlohmann::json::parse(again.out).at("gradient_clipping") == 1.0);
+
+  auto sections = place.run({"import", "deepspeed", "ds.json"});
+  REQUIRE(sections.code == 0);
+  CHECK_THAT(sections.out, ContainsSubstring("name = \"zero\"\nstage = 2\n"));
+  CHECK_THAT(sections.out, ContainsSubstring("lr = 0.002"));
+  CHECK_THAT(sections.out, ContainsSubstring("# ds.json:9:3: `wall_clock_breakdown` is ignored"));
+}
+
+TEST_CASE("what cannot be imported says why and what to do", "[e2e]") {
+  Workplace place;
+  place.write("bad.json", "{\n  \"zero_optimization\": {\"stagee\": 2}\n}\n");
+  auto bad = place.run({"import", "deepspeed", "bad.json"});
+  CHECK(bad.code == 2);
+  CHECK_THAT(
+      bad.err,
+      ContainsSubstring("bad.json:2:25: error: DeepSpeed's configuration has no key `stagee` in `zero_optimization`"));
+  auto missing = place.run({"import", "deepspeed", "none.json"});
+  CHECK(missing.code == 2);
+  CHECK_THAT(missing.err, ContainsSubstring("there is no file none.json"));
+  auto checkpoint = place.run({"import", "deepspeed-checkpoint", "somewhere"});
+  CHECK(checkpoint.code == 2);
+  CHECK_THAT(checkpoint.err, ContainsSubstring("pickle") && ContainsSubstring("init_from"));
+}
