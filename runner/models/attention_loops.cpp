@@ -1,0 +1,228 @@
+#include "runner/models/attention_loops.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "runner/base/float8.hpp"
+#include "runner/base/vector_clones.hpp"
+#include "runner/models/tile_product.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t lanes = 8;
+/// Rows that are taken side by side; with two vectors of each, four independent chains.
+constexpr int64_t pair = 2;
+static_assert(tile_rows % pair == 0 && tile_columns == 2 * lanes);
+
+int64_t visible_keys(const ScoreTile& scores, int64_t row) { return std::min(scores.keys, scores.first_visible + row); }
+
+RUNNER_VECTOR_INLINE void load_group(Float8 (&x)[2 * pair], const float* row, int64_t stride) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 2 * pair; ++i) load(x[i], row + i / 2 * stride + i % 2 * lanes);
+}
+
+RUNNER_VECTOR_INLINE void store_group(float* row, int64_t stride, const Float8 (&x)[2 * pair]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 2 * pair; ++i) store(row + i / 2 * stride + i % 2 * lanes, x[i]);
+}
+
+RUNNER_VECTOR_INLINE float sum_of(const Float8& x) {
+  Float8 four = x + __builtin_shuffle(x, Int8{4, 5, 6, 7, 0, 1, 2, 3});
+  Float8 two = four + __builtin_shuffle(four, Int8{2, 3, 0, 1, 6, 7, 4, 5});
+  return two[0] + two[1];
+}
+
+RUNNER_VECTOR_INLINE void keep_larger(Float8& x, const Float8& y) { x = x > y ? x : y; }
+
+RUNNER_VECTOR_INLINE float largest_of(const Float8& row) {
+  Float8 x = row;
+  keep_larger(x, __builtin_shuffle(x, Int8{4, 5, 6, 7, 0, 1, 2, 3}));
+  keep_larger(x, __builtin_shuffle(x, Int8{2, 3, 0, 1, 6, 7, 4, 5}));
+  return x[0] > x[1] ? x[0] : x[1];
+}
+
+/// to[c * tile_columns + r] = from[r * stride + c], eight by eight.
+RUNNER_VECTOR_INLINE void transpose_square(const float* from, int64_t stride, float* to) {
+  constexpr Int8 low1{0, 8, 1, 9, 4, 12, 5, 13}, high1{2, 10, 3, 11, 6, 14, 7, 15};
+  constexpr Int8 low2{0, 1, 8, 9, 4, 5, 12, 13}, high2{2, 3, 10, 11, 6, 7, 14, 15};
+  constexpr Int8 low4{0, 1, 2, 3, 8, 9, 10, 11}, high4{4, 5, 6, 7, 12, 13, 14, 15};
+  Float8 x[lanes], y[lanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < lanes; ++i) load(x[i], from + i * stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < lanes; i += 2) {
+    y[i] = __builtin_shuffle(x[i], x[i + 1], low1);
+    y[i + 1] = __builtin_shuffle(x[i], x[i + 1], high1);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < lanes; i += 4) {
+    x[i] = __builtin_shuffle(y[i], y[i + 2], low2);
+    x[i + 1] = __builtin_shuffle(y[i], y[i + 2], high2);
+    x[i + 2] = __builtin_shuffle(y[i + 1], y[i + 3], low2);
+    x[i + 3] = __builtin_shuffle(y[i + 1], y[i + 3], high2);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    store(to + i * tile_columns, __builtin_shuffle(x[i], x[i + 4], low4));
+    store(to + (i + 4) * tile_columns, __builtin_shuffle(x[i], x[i + 4], high4));
+  }
+}
+
+/// Puts `value` over the columns from `visible` on, which are among the last two groups.
+RUNNER_VECTOR_INLINE void mask_row(float* row, int64_t columns, int64_t visible, float value) {
+  constexpr Int8 places{0, 1, 2, 3, 4, 5, 6, 7};
+  const Float8 masked = Float8{} + value;
+  for (int64_t c = std::max<int64_t>(0, columns - 2 * tile_columns); c < columns; c += lanes) {
+    Float8 x;
+    load(x, row + c);
+    store(row + c, places + static_cast<int32_t>(c) >= static_cast<int32_t>(visible) ? masked : x);
+  }
+}
+
+/// Of two rows: the largest scores, and those seen before.
+RUNNER_VECTOR_INLINE void row_maxima(const float* row, int64_t stride, int64_t columns, const RunningSoftmax* before,
+                                     float (&largest)[pair]) {
+  Float8 maxima[2 * pair], x[2 * pair];
+  load_group(maxima, row, stride);
+  for (int64_t c = tile_columns; c < columns; c += tile_columns) {
+    load_group(x, row + c, stride);
+#pragma GCC unroll 4
+    for (int i = 0; i < 2 * pair; ++i) keep_larger(maxima[i], x[i]);
+  }
+  for (int r = 0; r < pair; ++r) {
+    keep_larger(maxima[2 * r], maxima[2 * r + 1]);
+    largest[r] = std::max(before[r].largest, largest_of(maxima[2 * r]));
+  }
+}
+
+}  // namespace
+
+RUNNER_VECTOR_CLONES void copy_rows(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float scale,
+                                    float* to, int64_t to_stride, int64_t padded) {
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride) {
+    int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes) {
+      Float8 x;
+      load(x, from + c);
+      store(to + c, x * scale);
+    }
+    for (; c < columns; ++c) to[c] = from[c] * scale;
+    for (; c < padded; ++c) to[c] = 0;
+  }
+}
+
+void prefetch_rows(const float* from, int64_t stride, int64_t rows, int64_t columns) {
+  constexpr int64_t line = 16;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; c += line) __builtin_prefetch(from + r * stride + c);
+}
+
+RUNNER_VECTOR_CLONES void pack_transposed(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
+                                          float* to) {
+  for (int64_t group = 0; group < rows; group += lanes) {
+    const float* source = from + group * from_stride;
+    float* target = to + group / tile_columns * tile_columns * columns + group % tile_columns;
+    int64_t full = std::min(lanes, rows - group), c = 0;
+    for (; full == lanes && c + lanes <= columns; c += lanes)
+      transpose_square(source + c, from_stride, target + c * tile_columns);
+    for (; c < columns; ++c)
+      for (int64_t r = 0; r < lanes; ++r) target[c * tile_columns + r] = r < full ? source[r * from_stride + c] : 0;
+  }
+  if (rows % tile_columns > 0 && rows % tile_columns <= lanes)
+    for (int64_t c = 0; c < columns; ++c)
+      store(to + (rows / tile_columns * columns + c) * tile_columns + lanes, Float8{});
+}
+
+RUNNER_VECTOR_CLONES void softmax_tile(const ScoreTile& scores, RunningSoftmax* rows, float* rescale) {
+  const int64_t columns = scores.columns, stride = scores.stride;
+  for (int64_t r = 0; r < tile_rows && visible_keys(scores, 0) < columns; ++r)
+    mask_row(scores.data + r * stride, columns, visible_keys(scores, r), -std::numeric_limits<float>::infinity());
+  float change[lanes] = {}, sum[tile_rows];
+  for (int64_t r = 0; r < tile_rows; r += pair) {
+    float* row = scores.data + r * stride;
+    float largest[pair];
+    row_maxima(row, stride, columns, rows + r, largest);
+    Float8 x[2 * pair], sums[2 * pair] = {};
+    for (int64_t c = 0; c < columns; c += tile_columns) {
+      load_group(x, row + c, stride);
+#pragma GCC unroll 4
+      for (int i = 0; i < 2 * pair; ++i) x[i] -= largest[i / 2];
+      exp2_of_negative(x);
+#pragma GCC unroll 4
+      for (int i = 0; i < 2 * pair; ++i) sums[i] += x[i];
+      store_group(row + c, stride, x);
+    }
+    for (int i = 0; i < pair; ++i) {
+      change[r + i] = rows[r + i].largest - largest[i];
+      rows[r + i].largest = largest[i];
+      sum[r + i] = sum_of(sums[2 * i] + sums[2 * i + 1]);
+    }
+  }
+  Float8 factors[1];
+  load(factors[0], change);
+  exp2_of_negative(factors);
+  for (int64_t r = 0; r < tile_rows; ++r) {
+    rescale[r] = factors[0][r];
+    rows[r].sum = rows[r].sum * rescale[r] + sum[r];
+  }
+}
+
+RUNNER_VECTOR_CLONES void softmax_gradient_tile(const ScoreTile& scores, float* probability_gradients, int64_t rows,
+                                                const float* log_sum_exp, const float* dot) {
+  const int64_t columns = scores.columns, stride = scores.stride;
+  for (int64_t r = 0; r < tile_rows; r += pair) {
+    float *p = scores.data + r * stride, *gradient = probability_gradients + r * stride;
+    float subtract[pair] = {}, mean[pair] = {};
+    for (int64_t i = 0; i < pair && r + i < rows; ++i) subtract[i] = log_sum_exp[r + i], mean[i] = dot[r + i];
+    for (int64_t c = 0; c < columns; c += tile_columns) {
+      Float8 x[2 * pair], change[2 * pair];
+      load_group(x, p + c, stride);
+      load_group(change, gradient + c, stride);
+#pragma GCC unroll 4
+      for (int i = 0; i < 2 * pair; ++i) x[i] -= subtract[i / 2];
+      exp2_of_negative(x);
+#pragma GCC unroll 4
+      for (int i = 0; i < 2 * pair; ++i) change[i] = x[i] * (change[i] - mean[i / 2]);
+      store_group(p + c, stride, x);
+      store_group(gradient + c, stride, change);
+    }
+    for (int64_t i = 0; i < pair && visible_keys(scores, 0) < columns; ++i) {
+      mask_row(p + i * stride, columns, visible_keys(scores, r + i), 0);
+      mask_row(gradient + i * stride, columns, visible_keys(scores, r + i), 0);
+    }
+  }
+}
+
+RUNNER_VECTOR_CLONES void merge_tile(float* to, int64_t to_stride, int64_t rows, int64_t columns, const float* tile,
+                                     int64_t tile_stride, bool first, const float* keep, const float* scale) {
+  for (int64_t r = 0; r < rows; ++r, to += to_stride, tile += tile_stride) {
+    const float kept = keep[r], factor = scale[r];
+    int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes) {
+      Float8 x, before;
+      load(x, tile + c);
+      load(before, to + c);
+      store(to + c, first ? x * factor : (before * kept + x) * factor);
+    }
+    for (; c < columns; ++c) to[c] = first ? tile[c] * factor : (to[c] * kept + tile[c]) * factor;
+  }
+}
+
+RUNNER_VECTOR_CLONES void row_dots(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t rows,
+                                   int64_t columns, float* dots) {
+  for (int64_t r = 0; r < rows; ++r, a += a_stride, b += b_stride) {
+    Float8 sums{}, x, y;
+    int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes) {
+      load(x, a + c);
+      load(y, b + c);
+      sums += x * y;
+    }
+    dots[r] = sum_of(sums);
+    for (; c < columns; ++c) dots[r] += a[c] * b[c];
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,330 @@
+#include "runner/models/host_attention.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "runner/models/attention_loops.hpp"
+#include "runner/models/tile_product.hpp"
+
+namespace runner {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+using TileRow = std::array<float, tile_rows>;
+constexpr TileRow ones{1, 1, 1, 1, 1, 1};
+/// Blocks begin at multiples of both sides of a tile.
+constexpr int64_t block_unit = 48;
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+struct Shape {
+  int64_t batch, seq_len, heads, key_heads, head_dim;
+  int64_t group() const { return heads / key_heads; }
+  int64_t padded_dim() const { return round_up(head_dim, tile_columns); }
+  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
+  /// Room for a block of about so many keys: a multiple of block_unit, or for all keys in whole tiles.
+  int64_t key_block(int64_t keys, int64_t most) const {
+    int64_t block = std::clamp(keys / block_unit * block_unit, block_unit, most);
+    return std::min(block, round_up(round_up(seq_len, tile_rows), tile_columns));
+  }
+  /// Queries times this give scores to base 2.
+  float query_scale() const { return scale() * std::numbers::log2e_v<float>; }
+};
+
+Shape shape_of(const Tensor& q, const Tensor& k) { return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)}; }
+
+/// One head of [B, T, heads, head_dim].
+struct HeadRows {
+  float* data;
+  int64_t stride;
+  float* operator[](int64_t row) const { return data + row * stride; }
+};
+
+/// All of them. Not a Tensor, whose accessors check on every call.
+struct Heads {
+  explicit Heads(const Tensor& x)
+      : data(x.data_ptr<float>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
+  HeadRows at(int64_t b, int64_t h) const { return {data + b * batch + h * head, row}; }
+  float* data;
+  int64_t batch, row, head;
+};
+
+/// Hands out parts of one buffer; without a buffer it counts.
+class Scratch {
+ public:
+  explicit Scratch(float* data) : data_(data) {}
+  float* take(int64_t count) {
+    int64_t begin = taken_;
+    taken_ += round_up(count, tile_columns);
+    return data_ ? data_ + begin : nullptr;
+  }
+  int64_t taken() const { return taken_; }
+
+ private:
+  float* data_;
+  int64_t taken_ = 0;
+};
+
+/// Runs Work(arguments..., scratch)(batch, key head) for each, a share of them with each thread.
+template <class Work, class... Arguments>
+void for_each_key_head(const Shape& shape, const Arguments&... arguments) {
+  Scratch count(nullptr);
+  Work(arguments..., count);
+  int64_t heads = shape.batch * shape.key_heads, shares = std::min<int64_t>(heads, at::get_num_threads());
+  auto buffer = at::empty({shares, count.taken()}, torch::kFloat32);
+  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; ++share) {
+      Scratch scratch(buffer.data_ptr<float>() + share * count.taken());
+      Work work(arguments..., scratch);
+      for (int64_t i = heads * share / shares; i < heads * (share + 1) / shares; ++i)
+        work(i / shape.key_heads, i % shape.key_heads);
+    }
+  });
+}
+
+struct Inputs {
+  Inputs(const Tensor& queries, const Tensor& keys, const Tensor& values)
+      : shape(shape_of(queries, keys)), q(queries), k(keys), v(values) {}
+  Shape shape;
+  Heads q, k, v;
+};
+
+struct Output {
+  Heads rows;
+  float* log_sum_exp;  // [B, H, T], to base 2
+};
+
+class Forward {
+ public:
+  Forward(const Inputs& inputs, const Output& output, Scratch& scratch)
+      : in_(inputs),
+        shape_(inputs.shape),
+        out_(output),
+        padded_(shape_.padded_dim()),
+        block_(shape_.key_block(32768 / padded_, 10 * block_unit)),
+        keys_(scratch.take(block_ * shape_.head_dim)),
+        values_(scratch.take(block_ * padded_)),
+        queries_(scratch.take(tile_rows * padded_)),
+        scores_(scratch.take(tile_rows * block_)),
+        sums_(scratch.take(tile_rows * padded_)),
+        states_(
+            reinterpret_cast<RunningSoftmax*>(scratch.take(2 * shape_.group() * round_up(shape_.seq_len, tile_rows)))) {
+  }
+
+  void operator()(int64_t batch, int64_t key_head) {
+    auto k = in_.k.at(batch, key_head), v = in_.v.at(batch, key_head);
+    for (int64_t key = 0; key < shape_.seq_len; key += block_) {
+      int64_t keys = std::min(block_, shape_.seq_len - key);
+      pack_transposed(k[key], k.stride, keys, shape_.head_dim, keys_);
+      copy_rows(v[key], v.stride, keys, shape_.head_dim, 1, values_, padded_, padded_);
+      for (int64_t member = 0; member < shape_.group(); ++member)
+        for (int64_t row = key; row < shape_.seq_len; row += tile_rows)
+          query_tile(batch, key_head * shape_.group() + member, row, key, keys,
+                     states_ + member * round_up(shape_.seq_len, tile_rows) + row);
+    }
+  }
+
+ private:
+  void query_tile(int64_t batch, int64_t head, int64_t row, int64_t key, int64_t keys, RunningSoftmax* states) {
+    int64_t rows = std::min(tile_rows, shape_.seq_len - row), seen = std::min(keys, row - key + tile_rows);
+    auto q = in_.q.at(batch, head), out = out_.rows.at(batch, head);
+    HeadRows tile{q[row], q.stride};
+    if (rows < tile_rows) {
+      std::fill_n(queries_, tile_rows * padded_, 0.0f);
+      copy_rows(q[row], q.stride, rows, shape_.head_dim, 1, queries_, padded_, padded_);
+      tile = {queries_, padded_};
+    }
+    if (key == 0) std::fill_n(states, tile_rows, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0});
+
+    int64_t later = row + tile_rows;
+    prefetch_rows(q[later], q.stride, std::min(tile_rows, shape_.seq_len - later), shape_.head_dim);
+    ScoreTile scores{scores_, block_, round_up(seen, tile_columns), keys, row - key + 1};
+    tile_product(tile.data, tile.stride, {keys_, shape_.head_dim * tile_columns, tile_columns}, shape_.head_dim,
+                 shape_.query_scale(), scores_, block_, scores.columns);
+    TileRow rescale, normalize = ones;
+    softmax_tile(scores, states, rescale.data());
+    tile_product(scores_, block_, {values_, tile_columns, padded_}, seen, 1, sums_, padded_, padded_);
+    if (row < key + block_) finish(batch, head, row, rows, states, normalize);
+    merge_tile(out[row], out.stride, rows, shape_.head_dim, sums_, padded_, key == 0, rescale.data(), normalize.data());
+  }
+
+  void finish(int64_t batch, int64_t head, int64_t row, int64_t rows, const RunningSoftmax* states,
+              TileRow& normalize) {
+    float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + row;
+    for (int64_t r = 0; r < rows; ++r) {
+      normalize[static_cast<size_t>(r)] = 1 / states[r].sum;
+      log_sum_exp[r] = states[r].largest + std::log2(states[r].sum);
+    }
+  }
+
+  const Inputs& in_;
+  const Shape& shape_;
+  const Output& out_;
+  int64_t padded_, block_;
+  float *keys_, *values_, *queries_, *scores_, *sums_;
+  RunningSoftmax* states_;
+};
+
+struct Gradients {
+  Heads rows, q, k, v;
+};
+
+class Backward {
+ public:
+  Backward(const Inputs& inputs, const Output& output, const Gradients& gradients, Scratch& scratch)
+      : in_(inputs),
+        shape_(inputs.shape),
+        out_(output),
+        gradients_(gradients),
+        padded_(shape_.padded_dim()),
+        block_(shape_.key_block(12288 / padded_, 4 * block_unit)),
+        query_block_(std::min(block_unit, round_up(shape_.seq_len, tile_rows))),
+        keys_transposed_(scratch.take(block_ * shape_.head_dim)),
+        values_transposed_(scratch.take(block_ * shape_.head_dim)),
+        keys_(scratch.take(block_ * padded_)),
+        key_gradients_(scratch.take(block_ * padded_)),
+        value_gradients_(scratch.take(block_ * padded_)),
+        queries_(scratch.take(query_block_ * padded_)),
+        row_gradients_(scratch.take(query_block_ * padded_)),
+        query_gradients_(scratch.take(tile_rows * padded_)),
+        probabilities_(scratch.take(query_block_ * block_)),
+        score_gradients_(scratch.take(query_block_ * block_)),
+        dots_(scratch.take(shape_.group() * shape_.seq_len)) {}
+
+  void operator()(int64_t batch, int64_t key_head) {
+    for (int64_t member = 0; member < shape_.group(); ++member) {  // sum P dP over a row is dO . O
+      int64_t head = key_head * shape_.group() + member;
+      auto gradient = gradients_.rows.at(batch, head), out = out_.rows.at(batch, head);
+      row_dots(gradient.data, gradient.stride, out.data, out.stride, shape_.seq_len, shape_.head_dim,
+               dots_ + member * shape_.seq_len);
+    }
+    for (int64_t key = 0; key < shape_.seq_len; key += block_) {
+      begin_keys(batch, key_head, key);
+      for (int64_t member = 0; member < shape_.group(); ++member)
+        for (int64_t row = key; row < shape_.seq_len; row += query_block_)
+          query_rows(batch, key_head * shape_.group() + member, row, dots_ + member * shape_.seq_len + row);
+      auto dk = gradients_.k.at(batch, key_head), dv = gradients_.v.at(batch, key_head);
+      copy_rows(key_gradients_, padded_, key_count_, shape_.head_dim, std::numbers::ln2_v<float>, dk[key], dk.stride,
+                shape_.head_dim);
+      copy_rows(value_gradients_, padded_, key_count_, shape_.head_dim, 1, dv[key], dv.stride, shape_.head_dim);
+    }
+  }
+
+ private:
+  void begin_keys(int64_t batch, int64_t key_head, int64_t key) {
+    auto k = in_.k.at(batch, key_head), v = in_.v.at(batch, key_head);
+    key_ = key;
+    key_count_ = std::min(block_, shape_.seq_len - key);
+    pack_transposed(k[key], k.stride, key_count_, shape_.head_dim, keys_transposed_);
+    pack_transposed(v[key], v.stride, key_count_, shape_.head_dim, values_transposed_);
+    copy_rows(k[key], k.stride, key_count_, shape_.head_dim, 1, keys_, padded_, padded_);
+    std::fill_n(key_gradients_, block_ * padded_, 0.0f);
+    std::fill_n(value_gradients_, block_ * padded_, 0.0f);
+  }
+
+  /// A block of queries against the block of keys.
+  void query_rows(int64_t batch, int64_t head, int64_t row, const float* dots) {
+    int64_t rows = std::min(query_block_, shape_.seq_len - row), filled = round_up(rows, tile_rows);
+    auto q = in_.q.at(batch, head), gradient = gradients_.rows.at(batch, head);
+    copy_rows(q[row], q.stride, rows, shape_.head_dim, shape_.query_scale(), queries_, padded_, padded_);
+    copy_rows(gradient[row], gradient.stride, rows, shape_.head_dim, 1, row_gradients_, padded_, padded_);
+    std::fill_n(queries_ + rows * padded_, (filled - rows) * padded_, 0.0f);
+    std::fill_n(row_gradients_ + rows * padded_, (filled - rows) * padded_, 0.0f);
+    for (int64_t r = 0; r < rows; r += tile_rows) {
+      int64_t later = row + query_block_ + r;
+      prefetch_rows(q[later], q.stride, std::min(tile_rows, shape_.seq_len - later), shape_.head_dim);
+      query_tile(batch, head, row, r, dots + r);
+    }
+    add_to_keys(probabilities_, row_gradients_, row, filled, value_gradients_);
+    add_to_keys(score_gradients_, queries_, row, filled, key_gradients_);
+  }
+
+  /// keys += weights^T queries, from the first row on that sees a tile of keys. Weights of the last tile beyond the
+  /// keys may be anything: they meet rows that nobody reads.
+  void add_to_keys(const float* weights, const float* queries, int64_t row, int64_t rows, float* keys) {
+    for (int64_t column = 0; column < key_count_; column += tile_rows) {
+      int64_t first = std::max<int64_t>(0, key_ + column - row);
+      if (first >= rows) break;
+      add_transposed_tile_product(weights + first * block_ + column, block_,
+                                  {queries + first * padded_, tile_columns, padded_}, rows - first,
+                                  keys + column * padded_, padded_, padded_);
+    }
+  }
+
+  /// Rows row + r on: probabilities, score gradients, and with them the query gradients.
+  void query_tile(int64_t batch, int64_t head, int64_t row, int64_t r, const float* dots) {
+    int64_t dim = shape_.head_dim, group_stride = dim * tile_columns;
+    int64_t rows = std::min(tile_rows, shape_.seq_len - row - r);
+    int64_t seen = std::min(key_count_, row + r - key_ + tile_rows), columns = round_up(seen, tile_columns);
+    float *p = probabilities_ + r * block_, *ds = score_gradients_ + r * block_;
+    tile_product(queries_ + r * padded_, padded_, {keys_transposed_, group_stride, tile_columns}, dim, 1, p, block_,
+                 columns);
+    tile_product(row_gradients_ + r * padded_, padded_, {values_transposed_, group_stride, tile_columns}, dim, 1, ds,
+                 block_, columns);
+    const float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + row + r;
+    softmax_gradient_tile({p, block_, columns, key_count_, row + r - key_ + 1}, ds, rows, log_sum_exp, dots);
+    tile_product(ds, block_, {keys_, tile_columns, padded_}, seen, shape_.scale(), query_gradients_, padded_, padded_);
+    auto dq = gradients_.q.at(batch, head);
+    merge_tile(dq[row + r], dq.stride, rows, dim, query_gradients_, padded_, key_ == 0, ones.data(), ones.data());
+  }
+
+  const Inputs& in_;
+  const Shape& shape_;
+  const Output& out_;
+  const Gradients& gradients_;
+  int64_t padded_, block_, query_block_;
+  float *keys_transposed_, *values_transposed_, *keys_, *key_gradients_, *value_gradients_;
+  float *queries_, *row_gradients_, *query_gradients_, *probabilities_, *score_gradients_, *dots_;
+  int64_t key_ = 0, key_count_ = 0;
+};
+
+class HostAttention : public torch::autograd::Function<HostAttention> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v) {
+    auto rows = at::empty({q.size(0) * q.size(1), q.size(2) * q.size(3)}, q.options());
+    auto log_sum_exp = at::empty({q.size(0), q.size(2), q.size(1)}, q.options());
+    Inputs inputs(q, k, v);
+    for_each_key_head<Forward>(inputs.shape, inputs,
+                               Output{Heads(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
+    context->save_for_backward({q, k, v, rows, log_sum_exp});
+    return rows;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    auto gradient = gradients[0].contiguous().view(q.sizes());
+    auto dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty_like(dk);
+    Inputs inputs(q, k, v);
+    Output output{Heads(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
+    for_each_key_head<Backward>(inputs.shape, inputs, output,
+                                Gradients{Heads(gradient), Heads(dq), Heads(dk), Heads(dv)});
+    return {dq, dk, dv};
+  }
+};
+
+Tensor with_adjacent_elements(const Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+
+}  // namespace
+
+bool host_attention_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
+  auto fits = [](const Tensor& x) {
+    return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.numel() > 0 && x.size(-1) <= 256;
+  };
+  return fits(q) && fits(k) && fits(v) && k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(1) == q.size(1) &&
+         k.size(3) == q.size(3) && q.size(2) % k.size(2) == 0;
+}
+
+Tensor host_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return HostAttention::apply(with_adjacent_elements(q), with_adjacent_elements(k), with_adjacent_elements(v));
+}
+
+}  // namespace runner

@@ -1,0 +1,144 @@
+// Attention in host memory against the formula in fp64: values and gradients, every tail of a tile and a block.
+#include "runner/models/host_attention.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "test_model.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+constexpr int64_t heads = 4;
+
+torch::Tensor normal(at::IntArrayRef sizes, uint64_t seed) {
+  return at::normal(0.0, 1.0, sizes, at::detail::createCPUGenerator(seed), torch::kFloat32);
+}
+
+/// q, k and v as slices of one tensor, as a product of the model makes them.
+std::vector<torch::Tensor> slices(int64_t seq_len, int64_t head_dim, int64_t key_heads, float scale = 1) {
+  auto all = normal({2, seq_len, (heads + 2 * key_heads) * head_dim}, 1).mul_(scale);
+  auto parts = all.split_with_sizes({heads * head_dim, key_heads * head_dim, key_heads * head_dim}, -1);
+  for (auto& part : parts) part = part.unflatten(-1, {-1, head_dim}).detach().requires_grad_(true);
+  return parts;
+}
+
+struct Result {
+  torch::Tensor rows;
+  std::vector<torch::Tensor> gradients;
+};
+
+Result ours(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient) {
+  auto rows = host_attention(in[0], in[1], in[2]);
+  return {rows, torch::autograd::grad({rows}, in, {gradient})};
+}
+
+Result formula(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient) {
+  std::vector<torch::Tensor> wide, per_head;
+  for (const auto& x : in) {
+    wide.push_back(x.detach().to(torch::kFloat64).requires_grad_(true));
+    per_head.push_back(wide.back().repeat_interleave(heads / x.size(2), 2).transpose(1, 2));
+  }
+  int64_t seq_len = in[0].size(1);
+  auto scores = torch::matmul(per_head[0], per_head[1].transpose(-2, -1)) / std::sqrt(in[0].size(3));
+  auto future = torch::ones({seq_len, seq_len}, torch::kBool).triu(1);
+  auto out = torch::matmul(scores.masked_fill(future, -INFINITY).softmax(-1), per_head[2]);
+  auto rows = out.transpose(1, 2).reshape(gradient.sizes());
+  return {rows, torch::autograd::grad({rows}, wide, {gradient.to(torch::kFloat64)})};
+}
+
+double largest(const torch::Tensor& x) { return x.abs().max().item<double>(); }
+
+/// The gradients relative to the largest of the three: with one position, those of q and k are zero but for rounding.
+void check_close(const Result& actual, const Result& expected, double tolerance) {
+  CHECK(largest(actual.rows - expected.rows) < tolerance * largest(expected.rows));
+  double unit = 0;
+  for (const auto& gradient : expected.gradients) unit = std::max(unit, largest(gradient));
+  for (size_t i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    CHECK(largest(actual.gradients[i] - expected.gradients[i]) < tolerance * unit);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("attention in host memory follows the formula within 2e-6, whatever the tails of its tiles") {
+  auto seq_len = GENERATE(1, 2, 7, 31, 64, 65, 130, 257);
+  for (int64_t head_dim : {8, 20, 32, 64, 80, 128})
+    for (int64_t key_heads : {4, 2, 1}) {
+      CAPTURE(seq_len, head_dim, key_heads);
+      auto in = slices(seq_len, head_dim, key_heads);
+      auto gradient = normal({2 * seq_len, heads * head_dim}, 2);
+      check_close(ours(in, gradient), formula(in, gradient), 2e-6);
+    }
+}
+
+TEST_CASE("attention in host memory joins blocks of keys, for the longest and widest heads") {
+  for (auto [seq_len, head_dim] : {std::pair<int64_t, int64_t>{1100, 16}, {500, 256}, {7, 1}}) {
+    CAPTURE(seq_len, head_dim);
+    auto in = slices(seq_len, head_dim, 2);
+    auto gradient = normal({2 * seq_len, heads * head_dim}, 2);
+    check_close(ours(in, gradient), formula(in, gradient), 2e-6);
+  }
+}
+
+TEST_CASE("large scores give the formula's values, without infinities or NaN") {
+  // A score has about 900 times a unit of rounding.
+  auto in = slices(300, 32, 4, 30);
+  auto gradient = normal({600, heads * 32}, 2);
+  auto actual = ours(in, gradient);
+  CHECK(actual.rows.isfinite().all().item<bool>());
+  for (const auto& x : actual.gradients) CHECK(x.isfinite().all().item<bool>());
+  check_close(actual, formula(in, gradient), 1e-3);
+}
+
+TEST_CASE("a later position changes nothing before it, not even by NaN") {
+  auto in = slices(130, 32, 2);
+  auto before = host_attention(in[0], in[1], in[2]).detach();
+  {
+    torch::NoGradGuard none;
+    in[1].narrow(1, 96, 34).fill_(NAN);
+  }
+  auto after = host_attention(in[0], in[1], in[2]).detach();
+  auto first = [](const torch::Tensor& rows) { return rows.view({2, 130, -1}).narrow(1, 0, 96); };
+  CHECK(torch::equal(first(after), first(before)));
+  CHECK(after.view({2, 130, -1}).narrow(1, 96, 34).isnan().all().item<bool>());
+}
+
+TEST_CASE("attention in host memory gives the same bits with one thread and with two") {
+  auto in = slices(257, 40, 2);
+  auto gradient = normal({514, heads * 40}, 2);
+  auto run = [&](int threads) {
+    int previous = at::get_num_threads();
+    at::set_num_threads(threads);
+    auto result = ours(in, gradient);
+    at::set_num_threads(previous);
+    return result;
+  };
+  auto one = run(1), two = run(2);
+  CHECK(torch::equal(one.rows, two.rows));
+  for (size_t i = 0; i < 3; ++i) CHECK(torch::equal(one.gradients[i], two.gradients[i]));
+}
+
+TEST_CASE("gradients that are not contiguous, and inputs whose last dimension is strided") {
+  auto in = slices(20, 8, 4);
+  auto turned = in;
+  for (auto& x : turned) x = x.detach().transpose(2, 3).contiguous().transpose(2, 3).requires_grad_(true);
+  auto gradient = normal({1, heads * 8}, 2).expand({40, heads * 8});
+  CHECK(turned[0].stride(-1) != 1);
+  auto expected = ours(in, gradient.contiguous()), actual = ours(turned, gradient);
+  CHECK(torch::equal(actual.rows, expected.rows));
+  for (size_t i = 0; i < 3; ++i) CHECK(torch::equal(actual.gradients[i], expected.gradients[i]));
+}
+
+TEST_CASE("what host_attention leaves to others") {
+  auto x = torch::zeros({1, 4, 2, 8});
+  CHECK(host_attention_takes(x, x, x));
+  auto wide = torch::zeros({1, 4, 2, 257}), half = x.to(torch::kBFloat16), none = torch::zeros({0, 4, 2, 8});
+  for (const auto& other : {wide, half, none}) CHECK_FALSE(host_attention_takes(other, other, other));
+  CHECK_FALSE(host_attention_takes(x.narrow(1, 0, 2), x, x));
+  CHECK_FALSE(host_attention_takes(x, x, x.narrow(2, 0, 1)));
+  CHECK_FALSE(host_attention_takes(x.narrow(2, 0, 1), x, x));
+}
