@@ -8,39 +8,33 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
 
 namespace runner {
 
 namespace {
 
-/// A file descriptor that closes itself; every failure names the path.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags, const char* verb) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) throw environment_error("cannot {} {}: {}", verb, path.string(), std::strerror(errno));
-  }
-  ~Descriptor() { ::close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+Descriptor open_file(const fs::path& path, int flags, const char* verb) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  if (!file.is_open()) throw environment_error("cannot {} {}: {}", verb, path.string(), std::strerror(errno));
+  return file;
+}
 
 fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 }  // namespace
 
 std::string read_file(const fs::path& path) {
-  Descriptor file(path, O_RDONLY, "read");
+  Descriptor file = open_file(path, O_RDONLY, "read");
   struct stat info {};
   if (::fstat(file.get(), &info) == 0 && S_ISDIR(info.st_mode))
     throw environment_error("cannot read {}: it is a folder", path.string());
-  std::string content(static_cast<size_t>(info.st_size > 0 ? info.st_size : 0), '\0');
+  // One byte more than the file has shows its end without another buffer; some (those of /proc) do not tell their size.
+  std::string content(info.st_size > 0 ? static_cast<size_t>(info.st_size) + 1 : 4096, '\0');
   size_t done = 0;
   while (true) {
-    if (done == content.size()) content.resize(std::max<size_t>(4096, content.size() * 2));
+    if (done == content.size()) content.resize(content.size() * 2);
     ssize_t n = ::read(file.get(), content.data() + done, content.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw environment_error("cannot read {}: {}", path.string(), std::strerror(errno));
@@ -52,7 +46,7 @@ std::string read_file(const fs::path& path) {
 }
 
 void sync_path(const fs::path& path) {
-  Descriptor file(path, O_RDONLY, "sync");
+  Descriptor file = open_file(path, O_RDONLY, "sync");
   if (::fsync(file.get()) != 0) throw environment_error("cannot sync {}: {}", path.string(), std::strerror(errno));
 }
 
@@ -60,7 +54,7 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
   fs::path temporary = path;
   temporary += "." + std::to_string(::getpid()) + ".tmp";
   try {
-    Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write");
+    Descriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write");
     while (!content.empty()) {
       ssize_t n = ::write(file.get(), content.data(), content.size());
       if (n < 0 && errno == EINTR) continue;
@@ -89,7 +83,7 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name) {
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  Descriptor file(path, O_RDONLY, "open");
+  Descriptor file = open_file(path, O_RDONLY, "open");
   struct stat info {};
   if (::fstat(file.get(), &info) != 0)
     throw environment_error("cannot stat {}: {}", path.string(), std::strerror(errno));

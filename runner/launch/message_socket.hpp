@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "runner/launch/descriptor.hpp"
+#include "runner/base/descriptor.hpp"
 #include "runner/launch/lines.hpp"
 
 namespace runner {

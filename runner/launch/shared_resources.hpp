@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runner/launch/descriptor.hpp"
+#include "runner/base/descriptor.hpp"
 
 namespace runner {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "runner/launch/descriptor.hpp"
+#include "runner/base/descriptor.hpp"
 
 namespace runner {
 

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "runner/base/error.hpp"
+#include "runner/base/exec.hpp"
 #include "runner/base/text.hpp"
 
 extern char** environ;
@@ -33,13 +34,6 @@ std::optional<long> oom_kill_count() {
   while (file >> name >> value)
     if (name == "oom_kill") return value;
   return std::nullopt;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (auto& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
 }
 
 /// Ours with `added` on top, without what a supervisor above us told its own worker.
@@ -100,7 +94,7 @@ pid_t WorkerProcess::spawn(const WorkerCommand& command, int event_write_end, in
   std::vector<std::string> variables = merged_environment(environment);
   std::vector<int> inherited = command.inherited;
   inherited.push_back(event_write_end);
-  std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
+  std::vector<char*> argv = exec_words(arguments), envp = exec_words(variables);
 
   int ends[2];  // closed by a successful exec, else carries errno
   if (::pipe2(ends, O_CLOEXEC) != 0) throw environment_error("cannot make a pipe: {}", std::strerror(errno));

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/launch/descriptor.hpp"
+#include "runner/base/descriptor.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/launch/worker.hpp"
 

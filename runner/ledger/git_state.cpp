@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/exec.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/content_hash.hpp"
 
@@ -33,13 +34,6 @@ std::vector<std::string> git_environment() {
   for (char** variable = environ; *variable; ++variable)
     if (!std::string_view(*variable).starts_with("GIT_OPTIONAL_LOCKS=")) variables.emplace_back(*variable);
   return variables;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> list;
-  for (auto& string : strings) list.push_back(string.data());
-  list.push_back(nullptr);
-  return list;
 }
 
 /// Reads until the end of the pipe; false when the deadline came first.
@@ -73,7 +67,7 @@ std::optional<Answer> git(const std::filesystem::path& directory, std::vector<st
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = 0;
   const int failed =
-      ::posix_spawnp(&child, "git", &actions, nullptr, pointers(arguments).data(), pointers(environment).data());
+      ::posix_spawnp(&child, "git", &actions, nullptr, exec_words(arguments).data(), exec_words(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   Answer answer;

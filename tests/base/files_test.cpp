@@ -42,6 +42,17 @@ TEST_CASE("errors name the path and the reason") {
   CHECK_THROWS_AS(MappedFile(folder.path), Error);
 }
 
+TEST_CASE("a file is read whole, with a buffer of its size, also one that does not tell it") {
+  TemporaryFolder folder;
+  for (size_t size : {0, 1, 4096, 4097, 1 << 20}) {
+    write_file_atomic(folder.path / "a", std::string(size, 'x'));
+    const std::string content = read_file(folder.path / "a");
+    CHECK(content == std::string(size, 'x'));
+    CHECK(content.capacity() <= size + 4096);
+  }
+  CHECK(read_file("/proc/self/maps").size() > 4096);
+}
+
 TEST_CASE("an empty file maps to nothing") {
   TemporaryFolder folder;
   write_file_atomic(folder.path / "empty", "");

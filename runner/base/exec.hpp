@@ -1,0 +1,16 @@
+// Words as exec and posix_spawn take them.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace runner {
+
+/// Null-terminated pointers into `words`, which must outlive them unchanged.
+inline std::vector<char*> exec_words(std::vector<std::string>& words) {
+  std::vector<char*> list;
+  for (auto& word : words) list.push_back(word.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+}  // namespace runner
