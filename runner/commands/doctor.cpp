@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,9 +17,10 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <set>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/descriptor.hpp"
+#include "runner/base/exec.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -48,32 +48,20 @@ struct Finding {
 
 std::string last_error() { return std::strerror(errno); }
 
-/// A descriptor that closes itself.
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int descriptor) : fd(descriptor) {}
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-};
-
 struct Output {
   int status = -1;  ///< as waitpid reports it; -1: could not be started, or did not end in time
   std::string text;
 };
 
 /// Runs a program with its stdout and stderr read together, and kills it after `seconds`.
-Output capture(const std::vector<std::string>& command, double seconds) {
+Output capture(std::vector<std::string> command, double seconds) {
   Output output;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return output;
   Descriptor read_end(ends[0]);
+  const auto arguments = exec_words(command);
   const pid_t child = fork();
   if (child == 0) {
-    std::vector<char*> arguments;
-    for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
     dup2(ends[1], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
     execvp(arguments[0], arguments.data());
@@ -85,10 +73,10 @@ Output capture(const std::vector<std::string>& command, double seconds) {
   bool ended = false;
   while (!ended) {
     const double left = deadline - steady_seconds();
-    pollfd waiting{.fd = read_end.fd, .events = POLLIN, .revents = 0};
+    pollfd waiting{.fd = read_end.get(), .events = POLLIN, .revents = 0};
     if (left <= 0 || poll(&waiting, 1, static_cast<int>(left * 1000) + 1) == 0) break;
     char buffer[4096];
-    const ssize_t count = read(read_end.fd, buffer, sizeof buffer);
+    const ssize_t count = read(read_end.get(), buffer, sizeof buffer);
     if (count > 0) output.text.append(buffer, static_cast<size_t>(count));
     ended = count == 0 || (count < 0 && errno != EINTR);
   }
@@ -167,15 +155,6 @@ Finding check_disk(const fs::path& home) {
           "make room, or name another folder with RUNNER_HOME"};
 }
 
-/// File systems that several machines share: SQLite's write-ahead log needs memory shared by all who have the file
-/// open.
-bool on_network(const fs::path& folder) {
-  static const std::set<unsigned> shared = {0x6969 /*nfs*/, 0xff534d42 /*cifs*/, 0xfe534d42 /*smb2*/,
-                                            0x0bd00bd0 /*lustre*/, 0x00c36400 /*ceph*/};
-  struct statfs info {};
-  return statfs(folder.c_str(), &info) == 0 && shared.contains(static_cast<unsigned>(info.f_type));
-}
-
 Finding check_ledger(const fs::path& home) {
   const std::string version = std::string("SQLite ") + sqlite3_libversion();
   const fs::path file = home / "ledger.db", folder = existing_folder(home);
@@ -192,19 +171,17 @@ Finding check_ledger(const fs::path& home) {
   } catch (const Error& error) {
     return {"ledger", Health::fail, error.what(), elsewhere};
   }
-  if (on_network(folder))
-    return {"ledger", Health::warn,
-            fmt::format("{} is on a network file system, where the ledger can be damaged", folder.string()),
-            "name a folder on a local disk with RUNNER_HOME"};
-  return {"ledger", Health::ok,
-          fmt::format("{} can be written, {}", fs::exists(file) ? file.string() : folder.string(), version)};
+  std::string text = fmt::format("{} can be written, {}", fs::exists(file) ? file.string() : folder.string(), version);
+  if (on_network_filesystem(folder.string()))
+    text += "; on a network file system, with a rollback journal: safe as long as file locks work there";
+  return {"ledger", Health::ok, text};
 }
 
 Finding check_shared_memory() {
   constexpr size_t size = 1 << 20;
   Descriptor memory(memfd_create("runner-doctor", MFD_CLOEXEC));
-  if (memory.fd >= 0 && ftruncate(memory.fd, size) == 0) {
-    void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
+  if (memory.get() >= 0 && ftruncate(memory.get(), size) == 0) {
+    void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
     if (map != MAP_FAILED) {
       munmap(map, size);
       return {"shared memory", Health::ok, "memfd works"};
@@ -222,8 +199,8 @@ Finding check_loopback() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (bind(server.fd, generic, length) == 0 && listen(server.fd, 1) == 0 &&
-      getsockname(server.fd, generic, &length) == 0 && connect(client.fd, generic, length) == 0)
+  if (bind(server.get(), generic, length) == 0 && listen(server.get(), 1) == 0 &&
+      getsockname(server.get(), generic, &length) == 0 && connect(client.get(), generic, length) == 0)
     return {"loopback", Health::ok, "127.0.0.1 answers"};
   return {"loopback", Health::fail, "127.0.0.1 does not answer: " + last_error(), "ip link set lo up"};
 }

@@ -26,27 +26,6 @@ using nlohmann::json;
 
 std::string to_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-/// Whether processes on other machines may have the file open, or its pages cannot be shared: a write-ahead log is
-/// unsafe there.
-bool is_network_filesystem(const fs::path& folder) {
-  struct statfs info {};
-  if (::statfs(folder.c_str(), &info) != 0) return false;
-  constexpr std::array<uint32_t, 11> types = {
-      0x6969,      // NFS
-      0x517b,      // SMB
-      0xff534d42,  // CIFS
-      0xfe534d42,  // SMB 2
-      0x0bd00bd0,  // Lustre
-      0x47504653,  // GPFS
-      0x19830326,  // BeeGFS
-      0x00c36400,  // Ceph
-      0x5346414f,  // AFS
-      0x65735546,  // FUSE
-      0x01021997,  // 9P
-  };
-  return std::find(types.begin(), types.end(), static_cast<uint32_t>(info.f_type)) != types.end();
-}
-
 /// SQLite does not wait its busy timeout for a change of journal mode, so first starts that meet are waited out here.
 void set_journal_mode(sqlite::Database& database, const char* mode) {
   const double deadline = steady_seconds() + 10;
@@ -120,6 +99,25 @@ std::string ledger_home() {
   return home && *home ? home : ".runner";
 }
 
+bool on_network_filesystem(const std::string& folder) {
+  struct statfs info {};
+  if (::statfs(folder.c_str(), &info) != 0) return false;
+  constexpr std::array<uint32_t, 11> types = {
+      0x6969,      // NFS
+      0x517b,      // SMB
+      0xff534d42,  // CIFS
+      0xfe534d42,  // SMB 2
+      0x0bd00bd0,  // Lustre
+      0x47504653,  // GPFS
+      0x19830326,  // BeeGFS
+      0x00c36400,  // Ceph
+      0x5346414f,  // AFS
+      0x65735546,  // FUSE
+      0x01021997,  // 9P
+  };
+  return std::find(types.begin(), types.end(), static_cast<uint32_t>(info.f_type)) != types.end();
+}
+
 Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
   mode == Mode::write ? open_to_write() : open_to_read();
   if (database) mark_lost();
@@ -135,7 +133,7 @@ void Ledger::Impl::open_to_write() {
   if (ours && !fs::exists(home / ".gitignore")) write_file_atomic(home / ".gitignore", "*\n");
   database = std::make_unique<sqlite::Database>(path, sqlite::Access::create);
   schema_version(*database);  // refuses before anything is changed
-  set_journal_mode(*database, is_network_filesystem(home) ? "truncate" : "wal");
+  set_journal_mode(*database, on_network_filesystem(home.string()) ? "truncate" : "wal");
   migrate(*database);
 }
 
@@ -250,9 +248,6 @@ std::string Ledger::begin_run(const NewRun& run) {
           keep_text(database, to_text(run.plan)));
       lease.run = database.last_insert_rowid();
       lease.attempt = claim(database, lease.run, now);
-      if (run.resumed_from)
-        database.run("INSERT INTO edge (source, target, kind) VALUES (?, ?, 'resumed')",
-                     impl_->row_of(*run.resumed_from), lease.run);
     });
   } catch (const fs::filesystem_error& error) {
     throw environment_error("cannot create a run's folder in {}: {}", run.run_dir_root, error.code().message());

@@ -24,9 +24,8 @@ struct NewRun {
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
-  nlohmann::json git;                       ///< {commit, branch, dirty, diff_hash} of the working directory, or null
-  nlohmann::json host;                      ///< name, kernel, cpu, memory, devices
-  std::optional<std::string> resumed_from;  ///< id of the run whose checkpoint this one starts from
+  nlohmann::json git;   ///< {commit, branch, dirty, diff_hash} of the working directory, or null
+  nlohmann::json host;  ///< name, kernel, cpu, memory, devices
 };
 
 struct MetricPoint {
@@ -107,5 +106,9 @@ class Ledger {
 
 /// RUNNER_HOME, or .runner in the working directory.
 std::string ledger_home();
+
+/// Whether processes on other machines may have files of `folder` open, or their pages cannot be shared: there a ledger
+/// keeps a rollback journal.
+bool on_network_filesystem(const std::string& folder);
 
 }  // namespace runner

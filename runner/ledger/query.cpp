@@ -178,8 +178,7 @@ json Ledger::show(const std::string& run) const {
       "SELECT exit_code, message, notes, world_size, working_directory, argv, build_id, git, host, "
       "  (SELECT content FROM config WHERE hash = recipe), (SELECT content FROM config WHERE hash = resolved), "
       "  (SELECT content FROM config WHERE hash = run.config), (SELECT content FROM config WHERE hash = origins), "
-      "  (SELECT content FROM config WHERE hash = plan), annotations, "
-      "  (SELECT id FROM edge JOIN run AS parent ON parent.run = source WHERE target = run.run AND kind = 'resumed') "
+      "  (SELECT content FROM config WHERE hash = plan), annotations "
       "FROM run WHERE run = ?",
       number);
   RUNNER_CHECK(head.step() && rest.step());
@@ -200,7 +199,6 @@ json Ledger::show(const std::string& run) const {
               {"config", json::parse(rest.text(11))},
               {"origins", json::parse(rest.text(12))},
               {"plan", json::parse(rest.text(13))},
-              {"resumed_from", rest.is_null(15) ? json(nullptr) : json(rest.text(15))},
               {"predicted", nullptr},
               {"measured", nullptr}});
   all.update(json::parse(rest.text(14)));

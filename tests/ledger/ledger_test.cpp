@@ -74,7 +74,7 @@ TEST_CASE("a run is in the file before its first step, with everything that is k
   CHECK(all["working_directory"] == fs::current_path().string());
   CHECK(all["run_dir"] == folder.home() + "/runs/" + id);
   CHECK(all["attempts"][0]["pid"] == ::getpid());
-  for (const char* key : {"ended", "exit_code", "message", "predicted", "measured", "resumed_from", "final_loss"})
+  for (const char* key : {"ended", "exit_code", "message", "predicted", "measured", "final_loss"})
     CHECK(all[key].is_null());
   for (const char* key : {"checkpoints", "artifacts", "events"}) CHECK(all[key] == json::array());
   CHECK(all["metrics"] == json::object());
@@ -184,10 +184,7 @@ TEST_CASE("a restart drops the points that it computes again") {
 TEST_CASE("a run's end, events, artifacts and annotations are shown as scripts expect them") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
-  const std::string parent = ledger.begin_run(new_run(folder, "parent"));
-  NewRun child = new_run(folder);
-  child.resumed_from = parent;
-  const std::string id = ledger.begin_run(child);
+  const std::string id = ledger.begin_run(new_run(folder));
   ledger.begin_attempt(id, "start");
   fs::create_directories(ledger.run_dir(id) + "/checkpoints/step-000050");
   ledger.artifact(id, "checkpoint", "checkpoints/step-000050", {{"step", 50}, {"bytes", 1024}});
@@ -207,7 +204,6 @@ TEST_CASE("a run's end, events, artifacts and annotations are shown as scripts e
   CHECK(all["steps"] == 101);
   CHECK(all["ended"] >= all["started"]);
   CHECK(all["attempts"][0]["ended"] == all["ended"]);
-  CHECK(all["resumed_from"] == parent);
   CHECK(all["predicted"] == json{{"memory_bytes", 12}, {"step_seconds", 0.125}, {"why", nullptr}});
   CHECK(all["measured"] == json{{"tokens_per_s", 0.1}});
   REQUIRE(all["checkpoints"].size() == 2);

@@ -1,6 +1,7 @@
-"""`runner doctor`, called as a person would: doctor_test.py RUNNER. What is broken on purpose must show, with a fix beside it."""
+"""`runner doctor`, called as a person would: doctor_test.py RUNNER FAKE_NFS. What is broken on purpose must show, with a fix beside it."""
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 
 RUNNER = os.path.abspath(sys.argv.pop(1))
+FAKE_NFS = os.path.abspath(sys.argv.pop(1))
 
 
 class Doctor(unittest.TestCase):
@@ -84,6 +86,13 @@ class Doctor(unittest.TestCase):
         status, message = self.check("ledger", 4)
         self.assertEqual(status, "fail")
         self.assertIn("ledger.db", message)
+
+    def test_a_ledger_on_a_network_file_system(self):
+        status, message = self.check("ledger", 0, LD_PRELOAD=FAKE_NFS)
+        self.assertEqual(status, "ok")
+        self.assertEqual(re.sub(r"SQLite [0-9.]+", "SQLite N", message),
+                         f"{self.folder} can be written, SQLite N; on a network file system, with a rollback journal: safe as long as "
+                         "file locks work there")
 
     def test_few_open_files(self):
         self.assertEqual(self.check("open files", 0, limit_files=512), ("warn", "512 open files; each local rank takes about 20"))

@@ -1,0 +1,8 @@
+// Preloaded, makes every file system NFS.
+#include <sys/vfs.h>
+
+extern "C" int statfs(const char*, struct statfs* info) noexcept {
+  *info = {};
+  info->f_type = 0x6969;
+  return 0;
+}
