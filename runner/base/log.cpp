@@ -16,8 +16,6 @@ void (*after_line)() = nullptr;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
-    case Level::debug:
-      return spdlog::level::debug;
     case Level::info:
       return spdlog::level::info;
     case Level::warning:
@@ -52,8 +50,6 @@ bool color() {
   }();
   return answer;
 }
-
-void set_level(Level level) { logger().set_level(spdlog_level(level)); }
 
 void set_interleave(void (*before)(), void (*after)()) {
   before_line = before;

@@ -6,20 +6,15 @@
 
 namespace runner::log {
 
-enum class Level { debug, info, warning, error };
+enum class Level { info, warning, error };
 
-/// Messages below `level` are not shown; the default is info. RUNNER_LOG=debug|info|warning|error sets it at start.
-void set_level(Level level);
 /// Whether stderr is a terminal that may get colour (NO_COLOR unset, TERM not dumb).
 bool color();
+/// Not shown when below RUNNER_LOG=info|warning|error, as it was at the start; info by default.
 void write(Level level, const std::string& message);
 /// Called before and after each line, so that a progress bar can step aside; null to remove.
 void set_interleave(void (*before)(), void (*after)());
 
-template <typename... Args>
-void debug(fmt::format_string<Args...> format, Args&&... args) {
-  write(Level::debug, fmt::format(format, std::forward<Args>(args)...));
-}
 template <typename... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::info, fmt::format(format, std::forward<Args>(args)...));

@@ -114,11 +114,6 @@ void EventSink::flush() {
   impl_->drained.wait(lock, [&] { return impl_->gone || (impl_->queue.empty() && !impl_->writing); });
 }
 
-bool EventSink::supervisor_gone() const {
-  std::lock_guard lock(impl_->mutex);
-  return impl_->gone;
-}
-
 json EventReader::parse(std::string_view line) const {
   json event = from_line(line).value_or(json());
   if (!event.contains("event") || !event["event"].is_string()) {

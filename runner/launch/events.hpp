@@ -27,8 +27,8 @@
 namespace runner {
 
 /// The worker's end of the pipe. Never blocks the training thread: lines go through a queue and a writer thread; a pipe
-/// whose reader has gone is noticed (see supervisor_gone) and otherwise ignored. Without RUNNER_EVENT_FD events are
-/// dropped. emit, flush and supervisor_gone may be called from any thread.
+/// whose reader has gone is ignored. Without RUNNER_EVENT_FD events are dropped. emit and flush may be called from any
+/// thread.
 class EventSink {
  public:
   /// Reads RUNNER_EVENT_FD. `rank` is put into every event.
@@ -42,8 +42,6 @@ class EventSink {
   void emit(const std::string& kind, nlohmann::json fields = nlohmann::json::object());
   /// Waits until everything emitted so far is in the pipe or the reader is gone (used before _exit).
   void flush();
-  /// A write failed because nobody reads any more.
-  bool supervisor_gone() const;
 
  private:
   struct Impl;

@@ -32,7 +32,7 @@ json end_message(const Outcome& outcome) {
           {"first_cause", outcome.first_cause}};
 }
 
-Outcome refusal(ExitCode code, const std::string& why) { return {code, "failed", why, -1, 0}; }
+Outcome refusal(ExitCode code, const std::string& why) { return {code, "failed", why}; }
 
 }  // namespace
 

@@ -11,7 +11,6 @@ struct Outcome {
   std::string status;  ///< finished | failed | interrupted | preempted
   /// One message: the rank and what happened to it first (its `failed` event, its signal, its exit code).
   std::string first_cause;
-  int failed_rank = -1;
   int restarts = 0;
 };
 

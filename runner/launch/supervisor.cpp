@@ -235,7 +235,6 @@ Outcome Attempt::outcome() const {
     result.code = cause->code();
     result.status = "failed";
     result.first_cause = cause->message;
-    result.failed_rank = cause->rank;
   } else if (all_finished_) {
     result.status = "finished";
   } else {

@@ -86,16 +86,12 @@ TEST_CASE("emitting never waits for the reader, and flush waits until all is in 
   for (int i = 0; i < count; ++i) REQUIRE(events[static_cast<size_t>(i)]["step"] == i);
 }
 
-TEST_CASE("a reader that has gone is noticed and kills nobody") {
+TEST_CASE("a reader that has gone kills nobody, and nobody waits for it") {
   Pipe pipe;
   ::signal(SIGPIPE, SIG_DFL);
   EventSink sink(0, pipe.ends[1]);
-  CHECK_FALSE(sink.supervisor_gone());
   pipe.close_reader();
-  sink.emit("note", {{"message", "into the void"}});
-  sink.flush();
-  CHECK(sink.supervisor_gone());
-  sink.emit("note");
+  for (int i = 0; i < 5000; ++i) sink.emit("note", {{"padding", std::string(100, 'x')}});  // more than a pipe holds
   sink.flush();
 }
 
@@ -103,7 +99,6 @@ TEST_CASE("without a pipe events are dropped") {
   EventSink sink(0, -1);
   sink.emit("note");
   sink.flush();
-  CHECK_FALSE(sink.supervisor_gone());
 }
 
 TEST_CASE("lines come whole however the bytes are cut") {
