@@ -13,7 +13,7 @@ namespace runner {
 namespace {
 
 struct Options {
-  std::string run;
+  std::string run = "last";
   std::vector<std::string> names;  ///< none = all
   bool json = false, csv = false;
 };
@@ -95,7 +95,7 @@ ExitCode print(const Options& options) {
 
 Action setup_metrics(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("run", options->run, "A run's id, the beginning or end of one, a name, or \"last\"")->required();
+  app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
   app.add_option("--name", options->names, "Only this metric; may be given several times")->allow_extra_args(false);
   auto* json = app.add_flag(
       "--json", options->json,

@@ -78,7 +78,6 @@ void print_head(const json& run, double now) {
                                         reason.empty() ? "" : ": " + reason)},
                {"steps", run["steps"].dump() +
                              (run["final_loss"].is_null() ? "" : ", loss " + quantity("loss", run["final_loss"]))},
-               {"resumed", field(run, "resumed_from")},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
                {"folder", field(run, "run_dir")},
@@ -178,11 +177,11 @@ ExitCode show(const std::string& text, bool as_json) {
 
 Action setup_show(CLI::App& app) {
   struct Options {
-    std::string run;
+    std::string run = "last";
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("run", options->run, "A run's id, the beginning or end of one, a name, or \"last\"")->required();
+  app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
   app.add_flag("--json", options->json, "Print everything as one JSON line");
   return [options] { return show(options->run, options->json); };
 }

@@ -205,6 +205,12 @@ TEST_CASE("show --json has all keys that scripts rely on") {
   CHECK(all["metrics"]["val_loss"] == json{{"last", 0.1 + 0.2}, {"min", 0.1 + 0.2}, {"max", 0.1 + 0.2}});
 }
 
+TEST_CASE("show and metrics without a run speak of the last one") {
+  ThreeRuns runs;
+  CHECK(json::parse(run_verb(setup_show, "--json").out)["id"] == "20261121-080000-cccc");
+  CHECK(run_verb(setup_metrics, "").out == "step  loss\n   1   nan\n");
+}
+
 TEST_CASE("metrics come as table, CSV and JSON, to the last digit") {
   ThreeRuns runs;
   CHECK(run_verb(setup_metrics, "good").out ==
