@@ -17,7 +17,7 @@ struct Placement {
   int node_rank = 0, num_nodes = 1;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  ///< 0 = to be chosen by rank 0's supervisor (all ranks are its own)
-  std::string job_id;
+  std::string job_id;   ///< the same for every rank of the job, on all nodes; another job has another
 };
 
 /// Reads a variable; the real one is getenv. Tests give a map.

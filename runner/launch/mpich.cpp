@@ -11,8 +11,9 @@ namespace runner {
 
 namespace {
 
-/// Hydra gives its ranks nothing in common but the process that started them on this node (hydra_pmi_proxy): the
-/// nearest ancestor whose environment has no PMI_RANK. Wrapper shells between it and us have one and are passed over.
+/// Hydra gives the ranks of a node nothing in common but the process that started them on this node (hydra_pmi_proxy):
+/// the nearest ancestor whose environment has no PMI_RANK. Wrapper shells between it and us have one and are passed
+/// over.
 int proxy_process() {
   int pid = ::getppid();
   while (pid > 1) {
@@ -51,8 +52,10 @@ Placement read(const Environment& environment) {
         "MASTER_ADDR (the host "
         "of rank 0) and MASTER_PORT for every rank",
         placement.world_size, placement.num_nodes);
-  placement.job_id = std::to_string(proxy_process());
+  if (placement.num_nodes == 1) placement.job_id = std::to_string(proxy_process());
   variables.set_meeting_point(placement, std::nullopt, "mpich/" + placement.job_id);
+  // Each node has a proxy of its own: what the nodes have in common is where they are told to meet.
+  if (placement.num_nodes > 1) placement.job_id = fmt::format("{}:{}", placement.master_addr, placement.master_port);
   return placement;
 }
 

@@ -1,6 +1,9 @@
 // Cluster environments against each launcher's variables, and the checks against the recipe with their exact texts.
 #include "runner/launch/cluster.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
@@ -246,8 +249,11 @@ TEST_CASE("Open MPI: one node meets on the loopback, several need MASTER_ADDR") 
   CHECK(refusal_of(two) ==
         "2: Open MPI's mpirun started 4 ranks on 2 nodes but gives no address to meet at: set MASTER_ADDR to the "
         "host of rank 0 for every rank");
-  p = find_placement("auto", from(with(two, {{"MASTER_ADDR", "node-a"}})));
+  two["MASTER_ADDR"] = "node-a";
+  p = find_placement("auto", from(two));
   CHECK(p.node_rank == 1);
+  CHECK(p.job_id == "1085734913");
+  CHECK(find_placement("auto", from(with(two, {{"OMPI_COMM_WORLD_RANK", "0"}}))).job_id == p.job_id);
   CHECK(p.master_addr == "node-a");
   check_placement(p, 2, 2);
 }
@@ -264,7 +270,22 @@ TEST_CASE("MPICH: one node meets on the loopback, several need address and port"
   CHECK(refusal_of(two) ==
         "2: MPICH's mpirun started 4 ranks on 2 nodes but gives neither an address to meet at nor a job id: set "
         "MASTER_ADDR (the host of rank 0) and MASTER_PORT for every rank");
-  CHECK(find_placement("auto", from(with(two, {{"MASTER_PORT", "5000"}}))).master_port == 5000);
+  two["MASTER_PORT"] = "5000";
+  p = find_placement("auto", from(two));
+  CHECK(p.master_port == 5000);
+  CHECK(p.job_id == "node-a:5000");
+  // The other node's proxy is another process.
+  pid_t proxy = ::fork();
+  if (proxy == 0) {
+    pid_t rank = ::fork();
+    if (rank == 0) ::_exit(find_placement("auto", from(with(two, {{"PMI_RANK", "2"}}))).job_id == p.job_id ? 0 : 1);
+    int status = 1;
+    ::waitpid(rank, &status, 0);
+    ::_exit(status != 0);
+  }
+  int status = 1;
+  ::waitpid(proxy, &status, 0);
+  CHECK(status == 0);
 }
 
 TEST_CASE("a launcher that differs from the recipe is refused with both sides and the fix") {
