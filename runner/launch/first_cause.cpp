@@ -22,9 +22,9 @@ ExitCode Failure::code() const {
   return ExitCode::run_failed;
 }
 
-Failure failure_from_event(const nlohmann::json& event) {
+Failure failure_from_event(const nlohmann::json& event, double seen) {
   Failure failure;
-  failure.time = event.at("time").get<double>();
+  failure.seen = seen;
   failure.rank = event.at("rank").get<int>();
   failure.kind = text_field(event, "kind");
   failure.consequence = failure.kind == "collective";
@@ -35,7 +35,7 @@ Failure failure_from_event(const nlohmann::json& event) {
 
 const Failure* first_cause(const std::vector<Failure>& failures) {
   auto first = std::min_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
-    return std::pair(a.consequence, a.time) < std::pair(b.consequence, b.time);
+    return std::pair(a.consequence, a.seen) < std::pair(b.consequence, b.seen);
   });
   return first == failures.end() ? nullptr : &*first;
 }

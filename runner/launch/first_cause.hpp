@@ -10,7 +10,8 @@
 namespace runner {
 
 struct Failure {
-  double time = 0;  ///< wall seconds: the event's own, or when the exit was seen
+  /// Steady seconds, when rank 0's supervisor learnt of it. Not the event's own time: hosts' clocks differ.
+  double seen = 0;
   int rank = 0;
   std::string kind;          ///< as in `failed` events; "crash" for an exit without one
   bool consequence = false;  ///< of another rank's failure, or of our stopping it
@@ -21,8 +22,8 @@ struct Failure {
   bool hopeless() const { return kind == "usage" || kind == "nonfinite"; }
 };
 
-/// From a `failed` event; kind "collective" is a peer noticing that another rank has gone.
-Failure failure_from_event(const nlohmann::json& event);
+/// From a `failed` event that came at `seen`; kind "collective" is a peer noticing that another rank has gone.
+Failure failure_from_event(const nlohmann::json& event, double seen);
 
 /// The earliest that is no consequence; else the earliest. nullptr if there is none.
 const Failure* first_cause(const std::vector<Failure>& failures);

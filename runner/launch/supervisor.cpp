@@ -158,7 +158,7 @@ void Attempt::suspend() {
 void Attempt::handle_events(Worker& worker) {
   for (const json& event : worker.read_events()) {
     bool failed = event["event"] == "failed";
-    if (failed) failures_.push_back(failure_from_event(event));
+    if (failed) failures_.push_back(failure_from_event(event, steady_seconds()));
     if (hooks_.on_event) hooks_.on_event(event);
     if (failed) stop_for_failure();
   }
@@ -173,7 +173,7 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   if ((stopping_ && exit.signal == SIGTERM) || (killed_ && exit.signal == SIGKILL)) return;
 
   Failure failure;
-  failure.time = wall_seconds();
+  failure.seen = steady_seconds();
   failure.rank = worker.rank();
   failure.kind = "crash";
   failure.consequence = stopping_ && exit.signal == 0 && exit.gone_with.empty();

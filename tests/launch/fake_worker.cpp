@@ -95,6 +95,17 @@ const std::map<std::string, Behaviour> behaviours{
        events.emit("failed", {{"kind", text.substr(0, colon)}, {"message", text.substr(colon + 1)}});
        return 1;
      }},
+    {"fail-in-turn",  // rank 0 once all are here; the others when they are told to stop, and their clocks are behind
+     [](EventSink& events, const std::string&) {
+       meet();
+       if (rank == 0) {
+         events.emit("failed", {{"kind", "error"}, {"message", "first"}});
+         return 1;
+       }
+       wait_for_stop();
+       std::string line = to_line({{"event", "failed"}, {"time", 1.0}, {"kind", "error"}, {"message", "second"}});
+       return ::write(number("RUNNER_EVENT_FD"), line.data(), line.size()) > 0 ? 1 : 2;
+     }},
     {"fail-and-hang",
      [](EventSink& events, const std::string&) -> int {
        events.emit("failed", {{"kind", "oom"}, {"message", "out of memory"}});

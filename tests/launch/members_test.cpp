@@ -240,6 +240,15 @@ TEST_CASE("how a rank of another supervisor ends decides for all") {
   }
 }
 
+TEST_CASE("the first cause is what came first, whatever the clocks of the hosts say") {
+  int port = free_port();
+  Follower follower(introduction(1, 2, 1, port));
+  Leader leader(introduction(0, 2, 1, port), {"*=fail-in-turn"});
+  CHECK(leader.go().first_cause == "rank 0: first");
+  CHECK(leader.event("failed", 1)["time"] == 1.0);  // the record keeps it
+  follower.wait();
+}
+
 TEST_CASE("a signal to one supervisor stops the ranks of all, and all exit alike") {
   struct Row {
     int signal;

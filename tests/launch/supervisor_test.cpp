@@ -117,13 +117,14 @@ TEST_CASE("a dead rank is the cause, not the peers that notice") {
 }
 
 TEST_CASE("the earliest failure wins, and a consequence never beats a cause") {
-  auto failure = [](double time, int rank, const char* kind) {
-    return failure_from_event({{"time", time}, {"rank", rank}, {"kind", kind}, {"message", "m"}});
+  auto failure = [](double seen, int rank, const char* kind) {
+    return failure_from_event({{"time", 1.0}, {"rank", rank}, {"kind", kind}, {"message", "m"}}, seen);
   };
   CHECK(first_cause({}) == nullptr);
   CHECK(first_cause({failure(3, 0, "error"), failure(2, 1, "oom"), failure(1, 2, "collective")})->rank == 1);
   CHECK(first_cause({failure(3, 0, "collective"), failure(2, 1, "collective")})->rank == 1);
-  CHECK(failure_from_event({{"time", 1.0}, {"rank", 4}, {"message", 5}}).message == "rank 4: failed without a message");
+  CHECK(failure_from_event({{"time", 1.0}, {"rank", 4}, {"message", 5}}, 1).message ==
+        "rank 4: failed without a message");
 }
 
 TEST_CASE("signals are named, and the out-of-memory killer is suspected only with reason") {
