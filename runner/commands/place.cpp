@@ -77,14 +77,10 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   if (choice.count == placement.local_size) topology.cuda_indices = choice.cuda_indices;
   topology.devices_per_node = placement.local_size;
   topology.num_nodes = placement.num_nodes;
+  topology.supervisor_each_rank = place.several_supervisors() && placement.launched;
   topology.cores = facts.cores;
   topology.device_reason =
       placement.launched ? fmt::format("{} started {} here", placement.cluster, placement.local_size) : choice.reason;
-  if (place.several_supervisors() && recipe.devices.process_group_backend == "shm")
-    throw usage_error(
-        "devices.process_group_backend = \"shm\" joins the ranks of one supervisor, and this run has several ({}); "
-        "take \"gloo\"",
-        placement.launched ? placement.cluster + " starts one for each rank" : "one on each node");
   return place;
 }
 

@@ -4,7 +4,9 @@
 
 #include "runner/base/text.hpp"
 #include "runner/models/models.hpp"
+#include "runner/selection/backend.hpp"
 #include "runner/selection/batch.hpp"
+#include "runner/selection/lengths.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/strategy_options.hpp"
 
@@ -63,10 +65,6 @@ void move_common_options(Recipe& recipe, nlohmann::json& options) {
     recipe.train.timeout = *parse_duration(found->get<std::string>());
     options.erase("timeout");
   }
-  if (auto found = options.find("process_group_backend"); found != options.end()) {
-    recipe.devices.process_group_backend = found->get<std::string>();
-    options.erase("process_group_backend");
-  }
 }
 
 void resolve_devices(Recipe& recipe, const Topology& topology) {
@@ -96,33 +94,15 @@ void resolve_devices(Recipe& recipe, const Topology& topology) {
 
 void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
   auto& recipe = plan.recipe;
+  check_lengths(recipe, diagnostics);
   if (!recipe.data.seq_len) {
     recipe.data.seq_len = recipe.model.max_seq_len;
     recipe.origins["data.seq_len"] = decided("model.max_seq_len");
   }
   plan.seq_len = *recipe.data.seq_len;
-  if (plan.seq_len > recipe.model.max_seq_len)
-    diagnostics.push_back(
-        {recipe.origin("data.seq_len"),
-         "contradiction",
-         fmt::format("data.seq_len = {} is longer than model.max_seq_len = {}", plan.seq_len, recipe.model.max_seq_len),
-         {},
-         {},
-         recipe.origin("model.max_seq_len"),
-         "the model's positions end here"});
-  if (!recipe.model.vocab_size) {
-    if (tokenizer_vocab) {
-      recipe.model.vocab_size = tokenizer_vocab;
-      recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
-    } else {
-      diagnostics.push_back({recipe.origin("data.format"),
-                             "missing-key",
-                             "data of format \"bin\" do not tell their vocabulary; set model.vocab_size",
-                             {},
-                             {},
-                             {},
-                             ""});
-    }
+  if (!recipe.model.vocab_size && tokenizer_vocab) {
+    recipe.model.vocab_size = tokenizer_vocab;
+    recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
   } else if (tokenizer_vocab && *recipe.model.vocab_size < *tokenizer_vocab) {
     diagnostics.push_back({recipe.origin("model.vocab_size"),
                            "contradiction",
@@ -183,6 +163,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
 
   choose_strategy(plan, resolved, topology);
   move_common_options(plan.recipe, resolved.options);
+  resolve_backend(plan.recipe, resolved.options, topology, diagnostics);
   plan.recipe.strategy.name = plan.entry->name;
   plan.recipe.strategy.options = complete_options(*plan.entry, resolved.options);
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));

@@ -17,7 +17,8 @@ struct Topology {
   bool bf16 = false;         ///< every CUDA device has bf16
   int devices_per_node = 1;  ///< ranks per node
   int num_nodes = 1;
-  std::string device_reason;  ///< why this accelerator and count, one sentence
+  bool supervisor_each_rank = false;  ///< a launcher starts them; else one for all ranks of a node
+  std::string device_reason;          ///< why this accelerator and count, one sentence
   std::vector<int> cuda_indices;
   int cores = 1;  ///< of this node
   int world_size() const { return devices_per_node * num_nodes; }

@@ -1,7 +1,10 @@
 #include "runner/selection/strategy_options.hpp"
 
+#include <algorithm>
+
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/selection/lengths.hpp"
 
 namespace runner {
 
@@ -91,6 +94,14 @@ void check_option(const Recipe& recipe, const OptionSpec& option, const nlohmann
   diagnostics.push_back(diagnostic);
 }
 
+/// No mistake so far from which a wrong length may follow.
+bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
+  return std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
+    const auto& section = diagnostic.section;
+    return diagnostic.code != "contradiction" && (section.empty() || section == "model" || section == "data");
+  });
+}
+
 }  // namespace
 
 const std::vector<OptionSpec>& common_options() {
@@ -172,6 +183,7 @@ nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
 
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides) {
   return load_recipe(file, overrides, [](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+    if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
   });
 }

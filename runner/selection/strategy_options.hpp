@@ -23,7 +23,7 @@ const std::vector<OptionSpec>& common_options();
 /// of another strategy), wrong type, value not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// load_recipe() with the mistakes of [strategy] in the same pass.
+/// load_recipe() with the mistakes of [strategy] and those of lengths.hpp in the same pass.
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides);
 
 /// Defaults filled in for whatever is unset.

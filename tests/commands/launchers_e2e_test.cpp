@@ -171,6 +171,23 @@ TEST_CASE("a launcher that started another number of ranks than the recipe asks 
         "(devices.cpu_processes on CPU), or start 4 ranks per node (srun --ntasks-per-node=4)\n");
 }
 
+TEST_CASE("shared memory as the strategy's option is refused under a launcher, before there is a run", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"ddp\"\nprocess_group_backend = \"shm\"\n");
+  std::vector<pid_t> pids;
+  for (std::string rank : {"0", "1"})
+    pids.push_back(place.start({"run", "tiny.toml"}, "rank-" + rank, launchers[0].variables(rank, this_job())));
+  auto zero = place.finish(pids[0], "rank-0"), one = place.finish(pids[1], "rank-1");
+  CHECK(zero.code == 2);
+  CHECK(one.code == 2);
+  CHECK_THAT(zero.err,
+             ContainsSubstring(": error: process_group_backend \"shm\" joins the ranks of one supervisor, and this run "
+                               "has one for each rank, which its launcher starts\n"));
+  CHECK_THAT(zero.err,
+             ContainsSubstring("| process_group_backend = \"shm\"\n") && ContainsSubstring("allowed: gloo\n"));
+  CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
+}
+
 TEST_CASE("explicit device indices under a launcher get a warning", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);

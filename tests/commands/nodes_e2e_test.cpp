@@ -8,6 +8,7 @@
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 using Catch::Matchers::WithinRel;
 
@@ -277,13 +278,16 @@ TEST_CASE("a mistake that only node 0 sees reaches the others", "[e2e]") {
 TEST_CASE("what needs one supervisor is refused, with what to take", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
-  auto result = place.run({"run", "tiny.toml", "--set", "devices.num_nodes=2", "--set",
-                           "devices.process_group_backend=shm", "--node-rank", "0", "--master-addr", "127.0.0.1"});
-  CHECK(result.code == 2);
-  CHECK(result.err ==
-        "error: devices.process_group_backend = \"shm\" joins the ranks of one supervisor, and this run has several "
-        "(one on each "
-        "node); take \"gloo\"\n");
+  const std::string words =
+      "--set devices.process_group_backend=shm: error: process_group_backend \"shm\" joins the ranks of one "
+      "supervisor, "
+      "and this run has one on each node\n  allowed: gloo\n";
+  auto results = Nodes(place, 2, {"run", "tiny.toml"}, {"devices.process_group_backend=shm"}).finish();
+  CHECK(results[0].code == 2);
+  CHECK_THAT(results[0].err, EndsWith(words));
+  CHECK(results[1].code == 2);
+  CHECK(results[1].err == "error: node 0 says: " + words);
+  CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
 }
 
 TEST_CASE("a node that does not share RUNNER_HOME ends the run, and says where to put it", "[e2e]") {

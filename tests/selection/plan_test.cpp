@@ -29,13 +29,18 @@ Topology cpus(int ranks, int nodes = 1) {
   return topology;
 }
 
-std::string refusal(const Recipe& r, const Topology& topology, std::optional<int64_t> vocab = 256) {
+std::vector<Diagnostic> mistakes(const Recipe& r, const Topology& topology, std::optional<int64_t> vocab = 256) {
   try {
     make_plan(r, topology, vocab);
   } catch (const RecipeError& error) {
-    return error.diagnostics().at(0).message;
+    return error.diagnostics();
   }
-  return "";
+  return {};
+}
+
+std::string refusal(const Recipe& r, const Topology& topology, std::optional<int64_t> vocab = 256) {
+  auto list = mistakes(r, topology, vocab);
+  return list.empty() ? "" : list[0].message;
 }
 
 }  // namespace
@@ -107,7 +112,9 @@ TEST_CASE("what contradicts is refused") {
   r = recipe();
   r.model.vocab_size = 100;
   CHECK(refusal(r, cpus(1)) == "model.vocab_size = 100 is smaller than the tokenizer's 256");
-  CHECK(refusal(recipe(), cpus(1), std::nullopt) ==
+  r = recipe();
+  r.data.format = "bin";
+  CHECK(refusal(r, cpus(1), std::nullopt) ==
         "data of format \"bin\" do not tell their vocabulary; set model.vocab_size");
   r = recipe();
   r.strategy.name = "single";
@@ -153,6 +160,69 @@ TEST_CASE("timeout and backend given to a strategy move to the run") {
   CHECK(plan.recipe.train.timeout == std::chrono::minutes(5));
   CHECK(plan.recipe.devices.process_group_backend == "gloo");
   CHECK_FALSE(plan.recipe.strategy.options.contains("timeout"));
+}
+
+TEST_CASE("a backend that cannot join the ranks is refused, wherever it is given") {
+  auto gpus = cpus(2), launched = cpus(2);
+  gpus.cuda = gpus.bf16 = true;
+  launched.supervisor_each_rank = true;
+  struct Row {
+    const char* backend;
+    Topology topology;
+    std::string words;
+    std::vector<std::string> allowed;
+  };
+  for (const auto& row : {
+           Row{"nccl",
+               cpus(2),
+               "process_group_backend \"nccl\" needs CUDA devices, and these are CPU ranks",
+               {"shm", "gloo"}},
+           Row{"shm",
+               gpus,
+               "process_group_backend \"shm\" is for CPU ranks, and these are CUDA devices",
+               {"nccl", "gloo"}},
+           Row{"shm",
+               cpus(1, 2),
+               "process_group_backend \"shm\" joins the ranks of one supervisor, and this run has one on each node",
+               {"gloo"}},
+           Row{"shm",
+               launched,
+               "process_group_backend \"shm\" joins the ranks of one supervisor, and this run has one for each rank, "
+               "which its launcher starts",
+               {"gloo"}},
+       })
+    for (bool for_strategy : {false, true}) {
+      auto r = recipe();
+      r.strategy.name = "ddp";
+      if (for_strategy)
+        r.strategy.options = {{"process_group_backend", row.backend}};
+      else
+        r.devices.process_group_backend = row.backend;
+      r.origins[for_strategy ? "strategy.process_group_backend" : "devices.process_group_backend"].line = 7;
+      auto list = mistakes(r, row.topology);
+      REQUIRE(list.size() == 1);
+      CHECK(list[0].message == row.words);
+      CHECK(list[0].place.line == 7);
+      CHECK(list[0].allowed == row.allowed);
+    }
+}
+
+TEST_CASE("two different backends contradict each other; twice the same does not") {
+  auto r = recipe();
+  r.strategy.name = "ddp";
+  r.strategy.options = {{"process_group_backend", "gloo"}};
+  r.devices.process_group_backend = "shm";
+  r.origins["strategy.process_group_backend"].line = 3;
+  r.origins["devices.process_group_backend"].line = 9;
+  auto list = mistakes(r, cpus(2));
+  REQUIRE(list.size() == 1);
+  CHECK(list[0].message == "process_group_backend is \"gloo\" for the strategy and \"shm\" in [devices]");
+  CHECK(list[0].place.line == 3);
+  REQUIRE(list[0].other);
+  CHECK(list[0].other->line == 9);
+  CHECK(list[0].other_message == "the other is set here");
+  r.devices.process_group_backend = "gloo";
+  CHECK(mistakes(r, cpus(2)).empty());
 }
 
 TEST_CASE("FULL_SHARD's traffic is two gathers and one reduce-scatter of every unit but the ends") {

@@ -1,0 +1,28 @@
+#include "runner/selection/lengths.hpp"
+
+#include <fmt/format.h>
+
+namespace runner {
+
+void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  const auto& model = recipe.model;
+  if (recipe.data.seq_len && *recipe.data.seq_len > model.max_seq_len)
+    diagnostics.push_back({recipe.origin("data.seq_len"),
+                           "contradiction",
+                           fmt::format("data.seq_len = {} is longer than model.max_seq_len = {}", *recipe.data.seq_len,
+                                       model.max_seq_len),
+                           {},
+                           {},
+                           recipe.origin("model.max_seq_len"),
+                           "the model's positions end here"});
+  if (recipe.data.format == "bin" && !model.vocab_size)
+    diagnostics.push_back({recipe.origin("data.format"),
+                           "missing-key",
+                           "data of format \"bin\" do not tell their vocabulary; set model.vocab_size",
+                           {},
+                           {},
+                           {},
+                           ""});
+}
+
+}  // namespace runner
