@@ -59,13 +59,13 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       log_every_(recipe.train.log_every_n_steps),
       kept_(recipe.run.fast_dev_run == 0),
       started_(started) {
-  if (options.resume_run.empty()) {
-    run_ = ledger_.begin_run(new_run(home, recipe, plan, options));
-    ledger_.annotate(run_, "predicted", {{"memory_bytes_per_rank", plan.memory_bytes()}});
-  } else {
-    run_ = options.resume_run;
-    ledger_.reopen_run(run_);
-  }
+  run_ = options.resume_run;
+  NewRun run = new_run(home, recipe, plan, options);
+  if (run_.empty())
+    run_ = ledger_.begin_run(run);
+  else
+    ledger_.reopen_run(run_, run);
+  ledger_.annotate(run_, "predicted", {{"memory_bytes_per_rank", plan.memory_bytes()}});
   run_dir_ = ledger_.run_dir(run_);
 }
 

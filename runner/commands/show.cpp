@@ -7,6 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
 #include "runner/report/relative_time.hpp"
@@ -65,17 +66,21 @@ std::string git_line(const json& git) {
   return line;
 }
 
+/// "fsdp on 2 ranks", of a run or an attempt; "" for an attempt that does not know.
+std::string strategy_on_ranks(const json& started) {
+  if (started["strategy"].is_null()) return "";
+  return fmt::format("{} on {}", plain(started["strategy"]), counted(started["world_size"], "rank"));
+}
+
 void print_section(const std::string& title, const std::vector<Column>& columns, const Rows& rows) {
   if (!rows.empty()) std::fputs(("\n" + title + "\n" + format_table(columns, rows)).c_str(), stdout);
 }
 
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason");
-  const int64_t ranks = run["world_size"];
   Rows rows = {{"status", status_line(run, now)},
                {"message", field(run, "message")},
-               {"strategy", fmt::format("{} on {} rank{}{}", plain(run["strategy"]), ranks, ranks == 1 ? "" : "s",
-                                        reason.empty() ? "" : ": " + reason)},
+               {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
                {"steps", run["steps"].dump() +
                              (run["final_loss"].is_null() ? "" : ", loss " + quantity("loss", run["final_loss"]))},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
@@ -135,9 +140,9 @@ void print_attempts(const json& run, double now) {
                  ended = attempt["ended"].is_null() ? now : attempt["ended"].get<double>();
     rows.push_back({"  " + attempt["number"].dump(), format_ago(started, now), format_duration(ended - started),
                     fmt::format("process {} on {}", attempt["pid"].get<int64_t>(), plain(attempt["host"])),
-                    field(attempt, "reason")});
+                    strategy_on_ranks(attempt), field(attempt, "reason")});
   }
-  print_section("attempts", {{}, {}, {"", true}, {}, {"", false, true}}, rows);
+  print_section("attempts", {{}, {}, {"", true}, {}, {}, {"", false, true}}, rows);
 }
 
 void print_events(const json& run, double now) {

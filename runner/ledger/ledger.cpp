@@ -68,13 +68,16 @@ std::string keep_text(sqlite::Database& database, const std::string& content) {
   return hash;
 }
 
-/// Ends the run's earlier attempt and makes this process the owner of a new one, not started yet.
+/// Ends the run's earlier attempt and makes this process the owner of a new one, not started yet, of what the run's row
+/// says.
 int64_t claim(sqlite::Database& database, int64_t run, double now) {
   const ProcessIdentity me = this_process();
   database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
   database.run(
-      "INSERT INTO attempt (run, number, host, boot_id, pid_namespace, pid, process_start, started, heartbeat) "
-      "SELECT ?1, 1 + ifnull(max(number), 0), ?2, ?3, ?4, ?5, ?6, ?7, ?7 FROM attempt WHERE run = ?1",
+      "INSERT INTO attempt (run, number, host, boot_id, pid_namespace, pid, process_start, started, heartbeat, "
+      "strategy, world_size, argv, build_id, git, config) "
+      "SELECT run, 1 + (SELECT ifnull(max(number), 0) FROM attempt WHERE run = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?7, "
+      "strategy, world_size, argv, build_id, git, config FROM run WHERE run = ?1",
       run, me.host, me.boot_id, me.pid_namespace, me.pid, me.start_time, now);
   return database.last_insert_rowid();
 }
@@ -332,7 +335,7 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
   impl_->leases.erase(run);
 }
 
-void Ledger::reopen_run(const std::string& run) {
+void Ledger::reopen_run(const std::string& run, const NewRun& again) {
   const double now = wall_seconds();
   Lease lease{impl_->row_of(run), 0};
   impl_->to_write().commit([&](Batch& batch) {
@@ -345,8 +348,14 @@ void Ledger::reopen_run(const std::string& run) {
     if (owner.step())
       throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
                         owner.text(0));
-    database.run("UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL WHERE run = ?",
-                 lease.run);
+    database.run(
+        "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, strategy = ?, "
+        "world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, resolved = ?, config = ?, "
+        "origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') WHERE run = ?",
+        again.strategy, again.world_size, fs::current_path().string(), to_text(again.argv), again.build_id,
+        to_text(again.git), to_text(again.host), keep_text(database, again.resolved),
+        keep_text(database, to_text(again.config)), keep_text(database, to_text(again.origins)),
+        keep_text(database, to_text(again.plan)), lease.run);
     lease.attempt = claim(database, lease.run, now);
   });
   impl_->leases[run] = lease;

@@ -9,7 +9,7 @@
 
 namespace runner {
 
-/// What is known of a run before its first step.
+/// What is known of a run before its first step, or of a resumed one before it goes on.
 struct NewRun {
   std::string name;
   std::vector<std::string> tags;
@@ -84,9 +84,11 @@ class Ledger {
   void heartbeat(const std::string& run);
   /// finished | failed | interrupted | preempted.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message);
-  /// resume: back to running, as this process's. Throws Error(usage) when the run is still running, naming host and
-  /// pid.
-  void reopen_run(const std::string& run);
+  /// resume: back to running, as this process's. The row tells from now on how it runs `again` (strategy, ranks,
+  /// configs, plan, command line, code and host; what was measured is forgotten); its attempts keep what they ran.
+  /// Name, tags, notes, folder and the recipe as first given stay. Throws Error(usage) when the run is still running,
+  /// naming host and pid.
+  void reopen_run(const std::string& run, const NewRun& again);
   void flush();
 
   std::vector<RunRow> runs() const;  ///< newest last

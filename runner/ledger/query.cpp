@@ -60,9 +60,10 @@ json read_metrics(sqlite::Database& database, int64_t run) {
 json read_attempts(sqlite::Database& database, int64_t run) {
   json attempts = json::array();
   auto rows = database.query(
-      "SELECT number, reason, from_step, host, pid, started, heartbeat, ended FROM attempt WHERE run = ? ORDER BY "
-      "number",
+      "SELECT number, reason, from_step, host, pid, started, heartbeat, ended, strategy, world_size, argv, build_id, "
+      "git, (SELECT content FROM config WHERE hash = attempt.config) FROM attempt WHERE run = ? ORDER BY number",
       run);
+  const auto parsed = [&](int column) { return rows.is_null(column) ? json(nullptr) : json::parse(rows.text(column)); };
   while (rows.step())
     attempts.push_back({{"number", rows.integer(0)},
                         {"reason", rows.is_null(1) ? json(nullptr) : json(rows.text(1))},
@@ -71,7 +72,13 @@ json read_attempts(sqlite::Database& database, int64_t run) {
                         {"pid", rows.integer(4)},
                         {"started", rows.real(5)},
                         {"heartbeat", rows.real(6)},
-                        {"ended", or_null(rows.optional_real(7))}});
+                        {"ended", or_null(rows.optional_real(7))},
+                        {"strategy", rows.is_null(8) ? json(nullptr) : json(rows.text(8))},
+                        {"world_size", rows.is_null(9) ? json(nullptr) : json(rows.integer(9))},
+                        {"argv", parsed(10)},
+                        {"build_id", rows.is_null(11) ? json(nullptr) : json(rows.text(11))},
+                        {"git", parsed(12)},
+                        {"config", parsed(13)}});
   return attempts;
 }
 

@@ -158,6 +158,18 @@ TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
       other.run({"resume", "--json", "--set", "strategy=ddp", "--set", "devices=3", "--set", "train.max_steps=24"});
   INFO(more.err);
   REQUIRE(more.code == 0);
+  auto shown = other.run({"show", "--json"}).json();
+  CHECK(shown.at("strategy") == "ddp");
+  CHECK(shown.at("world_size") == 3);
+  CHECK(shown.at("config").at("strategy").at("name") == "ddp");
+  CHECK(shown.at("origins").at("strategy.name") == "--set strategy=ddp");
+  CHECK(shown.at("plan").at("strategy") == "ddp");
+  CHECK(shown.at("predicted").at("memory_bytes_per_rank") == shown.at("plan").at("memory_bytes_per_rank"));
+  CHECK(shown.at("argv").at(1) == "resume");
+  CHECK(shown.at("attempts").at(0).at("strategy") == "fsdp");
+  CHECK(shown.at("attempts").at(0).at("world_size") == 4);
+  CHECK(shown.at("attempts").at(1).at("strategy") == "ddp");
+  CHECK(other.run({"ls", "--json"}).json().at("runs").at(0).at("strategy") == "ddp");
   double a = whole.json().at("final_loss"), b = more.json().at("final_loss");
   CHECK(std::abs(a - b) < 1e-4 * a);
 }

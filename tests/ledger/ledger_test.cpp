@@ -172,8 +172,9 @@ TEST_CASE("a restart drops the points that it computes again") {
 
   all = ledger.show(id);
   REQUIRE(all["attempts"].size() == 2);
-  CHECK(keys_of(all["attempts"][0]) ==
-        std::vector<std::string>{"ended", "from_step", "heartbeat", "host", "number", "pid", "reason", "started"});
+  CHECK(keys_of(all["attempts"][0]) == std::vector<std::string>{"argv", "build_id", "config", "ended", "from_step",
+                                                                "git", "heartbeat", "host", "number", "pid", "reason",
+                                                                "started", "strategy", "world_size"});
   CHECK(all["attempts"][0]["reason"] == "start");
   CHECK(all["attempts"][0]["ended"].is_number());
   CHECK(all["attempts"][1]["reason"] == "rank 1 was killed by signal 9");
@@ -229,10 +230,10 @@ TEST_CASE("a run that ended can be reopened, and one that goes on cannot") {
   char host[256];
   ::gethostname(host, sizeof host);
   Ledger other(folder.home(), Ledger::Mode::write);
-  CHECK(error_of([&] { other.reopen_run(id); }) ==
+  CHECK(error_of([&] { other.reopen_run(id, new_run(folder)); }) ==
         fmt::format("2: run {} is still running, as process {} on {}: stop it first", id, ::getpid(), host));
   ledger.finish_run(id, "preempted", 3, "SIGTERM");
-  other.reopen_run(id);
+  other.reopen_run(id, new_run(folder));
   CHECK(other.begin_attempt(id, "resume", 0) == 2);
   const json all = other.show(id);
   CHECK(all["status"] == "running");
@@ -241,6 +242,59 @@ TEST_CASE("a run that ended can be reopened, and one that goes on cannot") {
   CHECK(all["message"].is_null());
   other.finish_run(id, "finished", 0, "");
   CHECK(other.runs()[0].status == "finished");
+}
+
+TEST_CASE("a resumed run tells what runs now, and its attempts what they ran") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const NewRun first = new_run(folder);
+  const std::string id = ledger.begin_run(first);
+  ledger.begin_attempt(id, "start");
+  ledger.annotate(id, "predicted", {{"memory_bytes_per_rank", 100}});
+  ledger.annotate(id, "measured", {{"memory_bytes_per_rank", 90}});
+  ledger.finish_run(id, "preempted", 3, "SIGTERM");
+
+  NewRun again = new_run(folder, "ignored");
+  again.strategy = "ddp";
+  again.world_size = 3;
+  again.resolved = "[strategy]\nname = \"ddp\"\n";
+  again.config = {{"strategy", {{"name", "ddp"}}}};
+  again.origins = {{"strategy.name", "--set"}};
+  again.plan = {{"strategy", "ddp"}, {"reason", "the recipe names `ddp`"}};
+  again.argv = {"runner", "resume", "--set", "strategy=ddp"};
+  again.build_id = "0.2.0";
+  again.git = nullptr;
+  again.host = {{"name", "other"}};
+  ledger.reopen_run(id, again);
+  ledger.begin_attempt(id, "resume", 0);
+  ledger.begin_attempt(id, "rank 1 was killed by signal 9", 0);
+
+  CHECK(ledger.runs()[0].strategy == "ddp");
+  const json all = ledger.show(id);
+  CHECK(all["name"] == first.name);
+  CHECK(all["recipe"] == first.recipe_source);
+  CHECK(all["world_size"] == 3);
+  CHECK(all["resolved"] == again.resolved);
+  CHECK(all["config"] == again.config);
+  CHECK(all["origins"] == again.origins);
+  CHECK(all["plan"] == again.plan);
+  CHECK(all["argv"] == json(again.argv));
+  CHECK(all["build_id"] == "0.2.0");
+  CHECK(all["git"].is_null());
+  CHECK(all["host"] == again.host);
+  CHECK(all["predicted"] == json{{"memory_bytes_per_rank", 100}});
+  CHECK(all["measured"].is_null());
+  REQUIRE(all["attempts"].size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    const NewRun& ran = i == 0 ? first : again;
+    const json& attempt = all["attempts"][i];
+    CHECK(attempt["strategy"] == ran.strategy);
+    CHECK(attempt["world_size"] == ran.world_size);
+    CHECK(attempt["argv"] == json(ran.argv));
+    CHECK(attempt["build_id"] == ran.build_id);
+    CHECK(attempt["git"] == ran.git);
+    CHECK(attempt["config"] == ran.config);
+  }
 }
 
 TEST_CASE("something can be said of a run that has ended without waking it") {

@@ -146,7 +146,7 @@ TEST_CASE("a lost run can be reopened") {
   run.owner("pid = 4194305");
   Ledger ledger(run.folder.home(), Ledger::Mode::write);
   CHECK(ledger.runs()[0].status == "lost");
-  ledger.reopen_run(run.id);
+  ledger.reopen_run(run.id, new_run(run.folder));
   CHECK(ledger.begin_attempt(run.id, "resume", 0) == 2);
   CHECK(Ledger(run.folder.home(), Ledger::Mode::read).runs()[0].status == "running");
 }
