@@ -144,6 +144,11 @@ Progress::~Progress() {
   }
 }
 
+void Progress::set_total(int64_t steps) {
+  std::lock_guard lock(Impl::mutex);
+  impl_->options.total_steps = steps;
+}
+
 void Progress::step(const StepReport& report) {
   std::lock_guard lock(Impl::mutex);
   const double now = impl_->options.clock();

@@ -34,6 +34,8 @@ class Progress {
   };
   explicit Progress(Options options);
   ~Progress();  ///< leaves the last state on the screen and a newline
+  /// Options::total_steps, once it is known.
+  void set_total(int64_t steps);
   void step(const StepReport& report);
   void validation(int64_t step, double loss);
   /// A line above the bar.

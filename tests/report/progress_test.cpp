@@ -140,6 +140,13 @@ TEST_CASE("without a terminal there are plain lines: each n steps, two a second,
             tail + "\n");
 }
 
+TEST_CASE("the total may become known late") {
+  Shown shown(false);
+  shown.progress->set_total(50);
+  shown.progress->step(report_at(1));
+  CHECK(shown.text().starts_with("step  1/50  "));
+}
+
 TEST_CASE("on a terminal one line is redrawn, at most ten times a second, and its last state stays") {
   Variable locale("LC_ALL", "C");
   Shown shown(true);
