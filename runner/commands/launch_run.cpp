@@ -52,11 +52,11 @@ std::string worker_binary() {
   return path.string();
 }
 
-WorkerGroup make_group(const Plan& plan, const Place& place, const fs::path& run_dir, const std::string& cache_dir,
-                       const std::string& checkpoint) {
+WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& worker, const fs::path& run_dir,
+                       const std::string& cache_dir, const std::string& checkpoint) {
   const auto& recipe = plan.recipe;
   WorkerGroup group;
-  group.worker = worker_binary();
+  group.worker = worker;
   group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
   if (!checkpoint.empty()) group.arguments.insert(group.arguments.end(), {"--resume", checkpoint});
   runner::place(group, place.placement);
@@ -102,7 +102,9 @@ class ScratchFolder {
 };
 
 void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan& plan) {
-  fs::create_directories(run_dir / "logs");
+  std::error_code error;
+  fs::create_directories(run_dir / "logs", error);
+  if (error) throw environment_error("cannot make the folder {}: {}", (run_dir / "logs").string(), error.message());
   write_file_atomic(run_dir / "recipe.toml", print_recipe(recipe));
   write_file_atomic(run_dir / "resolved.toml", print_recipe(plan.recipe));
   write_file_atomic(run_dir / "plan.json", plan.to_json().dump(2) + "\n");
@@ -116,7 +118,55 @@ std::string describe(const Plan& plan) {
                      plan.job.micro_batch_size * plan.job.world_size * plan.job.accumulation, plan.seq_len);
 }
 
-/// Rank 0's supervisor, or the only one: plans, keeps the record, decides.
+/// Every `auto` decided, and said.
+Plan plan_run(const Recipe& recipe, const Place& place, const std::string& cache_dir) {
+  Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir));
+  if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
+  for (const auto& note : plan.notes) log::info("note: {}", note);
+  log::info("{}", describe(plan));
+  if (plan.rule != "named") log::info("strategy {}: {}", plan.entry->name, plan.reason);
+  return plan;
+}
+
+/// What `resume --checkpoint` names. Throws what Checkpoint() has against it.
+StartPoint asked_start(const std::string& checkpoint) {
+  fs::path path = fs::absolute(checkpoint).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
+  return {path.string(), Checkpoint(path).step()};
+}
+
+StartPoint newest_start(const fs::path& run_dir) {
+  auto found =
+      newest_good_checkpoint(run_dir / "checkpoints", [](const std::string& text) { log::warning("{}", text); });
+  if (!found) return {};
+  return {found->string(), Checkpoint(*found, /*verify=*/false).step()};
+}
+
+/// Restarts go on from the newest checkpoint; after `resume --checkpoint` only once this command has written one.
+Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members* members, const StartPoint& start,
+                           bool start_was_asked) {
+  bool newest_is_ours = !start_was_asked;
+  SupervisorHooks hooks;
+  hooks.on_event = [&](const nlohmann::json& event) {
+    if (event.value("event", "") == "checkpoint") newest_is_ours = true;
+    record.on_event(event);
+  };
+  hooks.on_tick = [&] { record.on_tick(); };
+  hooks.on_restart = [&](WorkerGroup& again, int attempt, const std::string& why) {
+    StartPoint from = newest_is_ours ? newest_start(record.run_dir()) : start;
+    set_resume(again, from.checkpoint);
+    record.on_restart(attempt, why, from);
+  };
+  return supervise(group, hooks, members);
+}
+
+Outcome failure_of(const std::exception& error) {
+  auto* known = dynamic_cast<const Error*>(&error);
+  return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
+}
+
+/// Rank 0's supervisor, or the only one: plans, keeps the record, decides. What can be refused is refused before the
+/// record is touched, and what takes long (tokenizing) comes last.
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  double started) {
   fs::path own_home = fs::absolute(ledger_home());
@@ -124,43 +174,29 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());
   std::string home = scratch ? scratch->path().string() : own_home.string();
   std::string cache_dir = (own_home / "cache").string();
+  Plan plan = plan_run(recipe, place, cache_dir);
+  const std::string worker = worker_binary();
+  const bool resumes = !options.resume_run.empty(), start_was_asked = !options.resume_checkpoint.empty();
+  StartPoint start = start_was_asked ? asked_start(options.resume_checkpoint) : StartPoint();
   prepare_data(recipe.data, cache_dir);
-  Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir));
-  if (auto text = members ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
-  for (const auto& note : plan.notes) log::info("note: {}", note);
-  log::info("{}", describe(plan));
-  if (plan.rule != "named") log::info("strategy {}: {}", plan.entry->name, plan.reason);
 
   RunRecord record(home, recipe, plan, options, started);
-  fs::path run_dir = record.run_dir();
-  write_run_folder(run_dir, recipe, plan);
-  auto note = [](const std::string& text) { log::warning("{}", text); };
-  auto newest = [&]() -> std::string {
-    auto found = newest_good_checkpoint(run_dir / "checkpoints", note);
-    return found ? found->string() : "";
-  };
-  std::string checkpoint;
-  if (!options.resume_checkpoint.empty())
-    checkpoint = fs::absolute(options.resume_checkpoint).string();
-  else if (!options.resume_run.empty())
-    checkpoint = newest();
-  if (!options.resume_run.empty())
-    log::info("{}",
-              checkpoint.empty() ? "no checkpoint yet: starting from the beginning" : "continuing from " + checkpoint);
-
-  WorkerGroup group = make_group(plan, place, run_dir, cache_dir, checkpoint);
-  record.begin(checkpoint);
-  SupervisorHooks hooks;
-  hooks.on_event = [&](const nlohmann::json& event) { record.on_event(event); };
-  hooks.on_tick = [&] { record.on_tick(); };
-  hooks.on_restart = [&](WorkerGroup& again, int attempt, const std::string& why) {
-    auto from = newest();
-    set_resume(again, from);
-    record.on_restart(attempt, why, from);
-  };
-  Outcome outcome = supervise(group, hooks, members);
-  record.finish(outcome);
-  return outcome;
+  try {
+    fs::path run_dir = record.run_dir();
+    write_run_folder(run_dir, recipe, plan);
+    if (resumes && !start_was_asked) start = newest_start(run_dir);
+    if (resumes)
+      log::info("{}", start.checkpoint.empty() ? "no checkpoint yet: starting from the beginning"
+                                               : "continuing from " + start.checkpoint);
+    WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir, start.checkpoint);
+    record.begin(start);
+    Outcome outcome = supervise_recorded(group, record, members, start, start_was_asked);
+    record.finish(outcome);
+    return outcome;
+  } catch (const std::exception& error) {
+    record.fail(failure_of(error));
+    throw;
+  }
 }
 
 /// Leads the other supervisors through a run, and tells them how it ended, also when it never began.
@@ -174,8 +210,7 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
     members.end(outcome);
     return outcome.code;
   } catch (const std::exception& error) {
-    auto* known = dynamic_cast<const Error*>(&error);
-    members.end({known ? known->code() : ExitCode::run_failed, "failed", error.what()});
+    members.end(failure_of(error));
     throw;
   }
 }

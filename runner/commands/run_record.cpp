@@ -10,17 +10,12 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/launch/variables.hpp"
 #include "runner/ledger/facts.hpp"
 
 namespace runner {
 
 namespace {
-
-/// The step of a checkpoint folder, "step-000050" -> 50: later points are computed again. Nothing without a checkpoint:
-/// all are.
-int64_t step_of(const std::string& checkpoint) {
-  return checkpoint.empty() ? 0 : std::stoll(fs::path(checkpoint).filename().string().substr(5));
-}
 
 std::vector<std::string> command_line() {
   auto text = read_file("/proc/self/cmdline");
@@ -69,8 +64,8 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
   run_dir_ = ledger_.run_dir(run_);
 }
 
-void RunRecord::begin(const std::string& checkpoint) {
-  ledger_.begin_attempt(run_, checkpoint.empty() ? "start" : "resume from " + checkpoint, step_of(checkpoint));
+void RunRecord::begin(const StartPoint& start) {
+  ledger_.begin_attempt(run_, start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, start.step);
   Progress::Options options;
   options.total_steps = max_steps_;
   options.log_every_n_steps = log_every_;
@@ -110,10 +105,16 @@ void RunRecord::on_step(const nlohmann::json& event) {
   ledger_.metrics(run_, std::move(points));
 }
 
+void RunRecord::on_ready(const nlohmann::json& event) {
+  if (auto steps = event.find("steps"); steps != event.end() && steps->is_number_integer())
+    progress_->set_total(*steps);
+  if (++ready_ == world_size_) progress_->phase("first step");
+}
+
 void RunRecord::on_event(const nlohmann::json& event) {
   std::string kind = event.value("event", "");
   if (kind == "step") return on_step(event);
-  if (kind == "ready" && ++ready_ == world_size_) progress_->phase("first step");
+  if (kind == "ready") on_ready(event);
   if (kind == "validation") {
     progress_->validation(event.at("step"), event.at("loss"));
     ledger_.metrics(run_, {{"val_loss", event.at("step"), event.at("loss")}});
@@ -143,11 +144,11 @@ void RunRecord::on_tick() {
   ledger_.heartbeat(run_);
 }
 
-void RunRecord::on_restart(int attempt, const std::string& why, const std::string& checkpoint) {
+void RunRecord::on_restart(int attempt, const std::string& why, const StartPoint& start) {
   progress_->line(fmt::format("restart {}: {}", attempt, why));
   ready_ = 0;
   ledger_.event(run_, "restart", {{"attempt", attempt}, {"why", why}});
-  ledger_.begin_attempt(run_, why, step_of(checkpoint));
+  ledger_.begin_attempt(run_, why, start.step);
 }
 
 nlohmann::json RunRecord::result(const Outcome& outcome) const {
@@ -159,6 +160,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
           {"run", run_},
           {"status", outcome.status},
           {"steps", steps_},
+          {"restarts", outcome.restarts},
           {"final_loss", optional(final_loss_)},
           {"tokens_per_s", timed_seconds_ > 0 ? nlohmann::json(timed_tokens_ / timed_seconds_) : nlohmann::json()},
           {"peak_memory_bytes_per_rank", per_rank},
@@ -167,7 +169,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
           {"run_dir", kept_ ? nlohmann::json(run_dir_) : nlohmann::json()}};
 }
 
-void RunRecord::finish(const Outcome& outcome) {
+void RunRecord::close(const Outcome& outcome) {
   progress_.reset();
   auto printed = result(outcome), measured = printed;
   for (const auto& [rank, bytes] : peak_bytes_)
@@ -176,7 +178,19 @@ void RunRecord::finish(const Outcome& outcome) {
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code), outcome.first_cause);
   ledger_.flush();
   if (options_.json) std::printf("%s\n", printed.dump().c_str());
+}
+
+void RunRecord::finish(const Outcome& outcome) {
+  close(outcome);
   summarize(outcome);
+}
+
+void RunRecord::fail(const Outcome& outcome) noexcept {
+  try {
+    close(outcome);
+  } catch (const std::exception& error) {
+    log::warning("run {} could not be closed: {}", run_, error.what());
+  }
 }
 
 void RunRecord::summarize(const Outcome& outcome) const {
@@ -187,7 +201,8 @@ void RunRecord::summarize(const Outcome& outcome) const {
     return;
   }
   double rate = timed_seconds_ > 0 ? timed_tokens_ / timed_seconds_ : 0;
-  log::info("{} after {} step{}: loss {:.4f}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s",
+  std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";
+  log::info("{} after {} step{}{}: loss {:.4f}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts,
             final_loss_.value_or(NAN), format_count(rate));
   if (!kept_) return;
   if (outcome.code == ExitCode::done)

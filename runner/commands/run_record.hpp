@@ -12,6 +12,12 @@
 
 namespace runner {
 
+/// Where a run, or a restart of it, begins: at its first step without a checkpoint.
+struct StartPoint {
+  std::string checkpoint;
+  int64_t step = 0;  ///< points after it are dropped: they are computed again
+};
+
 class RunRecord {
  public:
   /// Commits the run's row (or reopens it on resume). `started`: steady_seconds() when the command began.
@@ -19,15 +25,19 @@ class RunRecord {
             double started);
 
   const std::string& run_dir() const { return run_dir_; }
-  void begin(const std::string& checkpoint);
+  void begin(const StartPoint& start);
   void on_event(const nlohmann::json& event);
   void on_tick();
-  void on_restart(int attempt, const std::string& why, const std::string& checkpoint);
-  /// Closes the row and prints the result: JSON on stdout, or a summary on stderr.
+  void on_restart(int attempt, const std::string& why, const StartPoint& start);
+  /// Closes the row and prints the result: JSON on stdout if asked for, and a summary on stderr.
   void finish(const Outcome& outcome);
+  /// The same without the summary, for an error that the caller tells. Does not throw: the error is worth more.
+  void fail(const Outcome& outcome) noexcept;
 
  private:
   void on_step(const nlohmann::json& event);
+  void on_ready(const nlohmann::json& event);
+  void close(const Outcome& outcome);
   nlohmann::json result(const Outcome& outcome) const;
   void summarize(const Outcome& outcome) const;
 

@@ -77,12 +77,13 @@ void print_section(const std::string& title, const std::vector<Column>& columns,
 }
 
 void print_head(const json& run, double now) {
-  const std::string reason = field(run["plan"], "reason");
+  const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
                {"message", field(run, "message")},
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
                {"steps", run["steps"].dump() +
                              (run["final_loss"].is_null() ? "" : ", loss " + quantity("loss", run["final_loss"]))},
+               {"restarts", restarts == "0" ? "" : restarts},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
                {"folder", field(run, "run_dir")},

@@ -6,6 +6,7 @@
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 
 TEST_CASE("each kind of end has its exit code", "[e2e]") {
   Workplace place;
@@ -31,6 +32,12 @@ TEST_CASE("each kind of end has its exit code", "[e2e]") {
       {{"run", "tiny.toml", "--set", "run.fast_dev_run=2"}, 0, "finished after 2 steps"},
       {{"check", "tiny.toml"}, 0, ""},
       {{"check", "tiny.toml", "--set", "strategy=dpp"}, 2, "ddp"},
+      {{"check", "tiny.toml", "--set", "data.seq_len=64"},
+       2,
+       "data.seq_len = 64 is longer than model.max_seq_len = 32\n"},
+      {{"check", "tiny.toml", "--set", "data.format=bin"},
+       2,
+       "data of format \"bin\" do not tell their vocabulary; set model.vocab_size\n"},
   };
   for (const auto& row : rows) {
     std::string line;
@@ -79,6 +86,85 @@ TEST_CASE("mistakes of keys, of values between keys and of the strategy come in 
   CHECK_THAT(result.err, ContainsSubstring("unknown key `learning_rate` in [optimizer]"));
   CHECK_THAT(result.err, ContainsSubstring("did you mean `sharding_strategy`?"));
   CHECK_FALSE(fs::exists(place.home()));
+  result = place.run({"check", "tiny.toml", "--set", "model.n_heads=5", "--set", "data.seq_len=64"});
+  CHECK_THAT(result.err, ContainsSubstring("n_heads = 5 does not divide dim = 32"));
+  CHECK_THAT(result.err, ContainsSubstring("data.seq_len = 64 is longer than model.max_seq_len = 32"));
+  result = place.run({"check", "tiny.toml", "--set", "model.max_seq_len=true", "--set", "data.seq_len=64"});
+  CHECK_THAT(result.err, !ContainsSubstring("is longer than"));  // that may follow from the other
+}
+
+TEST_CASE("mistakes that need the vocabulary's size are told before a tokenizer is trained", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  std::string text;  // of more pieces than the recipe's own
+  for (int i = 0; i < 2000; ++i)
+    text += "pack my box with five dozen liquor jugs before quick zephyrs blow, vexing daft Jim\n";
+  place.write("text.txt", text);
+  std::vector<std::string> arguments = {
+      "run", "tiny.toml", "--set", "data.tokenizer=sentencepiece", "--set", "data.tokenizer_vocab_size=300"};
+  auto wrong = arguments;
+  wrong.insert(wrong.end(), {"--set", "train.global_batch_size=7"});
+  auto result = place.run(wrong);
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("global_batch_size = 7 cannot be shared by 2 data-parallel ranks"));
+  CHECK_THAT(result.err, !ContainsSubstring("training a SentencePiece model"));
+  CHECK_FALSE(fs::exists(place.home()));
+  arguments.push_back("--json");
+  result = place.run(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.err, ContainsSubstring("training a SentencePiece model of 300 tokens"));
+  CHECK_THAT(slurp(fs::path(result.json().at("run_dir").get<std::string>()) / "resolved.toml"),
+             ContainsSubstring("\nvocab_size = 300\n"));
+}
+
+TEST_CASE("without a worker there is no run", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker("");
+  auto result = place.run({"run", "tiny.toml"});
+  CHECK(result.code == 4);
+  CHECK_THAT(result.err,
+             EndsWith("\nerror: " + place.worker().string() + " is missing: build it, or reinstall runner\n"));
+  CHECK(place.run({"ls", "--json"}).json().at("runs").empty());
+}
+
+TEST_CASE("a start that fails is recorded as failed, with its cause", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto check_end = [&](const std::string& why, const CommandResult& result) {
+    CHECK(result.code == 4);
+    CHECK_THAT(result.err, EndsWith("\nerror: " + why + "\n"));
+    CHECK(result.json().at("status") == "failed");
+    auto run = place.run({"show", "--json"}).json();
+    CHECK(run.at("status") == "failed");
+    CHECK(run.at("exit_code") == 4);
+    CHECK(run.at("message") == why);
+  };
+  place.replace_worker("exit 0");
+  fs::permissions(place.worker(), fs::perms(0644));
+  check_end("cannot start " + place.worker().string() + ": Permission denied",
+            place.run({"run", "tiny.toml", "--json"}));
+
+  fs::permissions(place.worker(), fs::perms(0755));
+  fs::path logs = fs::path(place.run({"show", "--json"}).json().at("run_dir").get<std::string>()) / "logs";
+  fs::remove_all(logs);
+  std::ofstream(logs) << "in the way";
+  check_end("cannot make the folder " + logs.string() + ": Not a directory", place.run({"resume", "--json"}));
+}
+
+TEST_CASE("the total of the progress is what the worker knows", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const std::string step =
+      R"({"event":"step","step":1,"epoch":0,"loss":1.5,"lr":0.1,"grad_norm":1,"tokens":9,"seconds":1,"data_wait_s":0,"memory_bytes":1,"skipped":false})";
+  for (auto [ready, line] : {std::pair(R"({"event":"ready","steps":7})", "\nstep 1/7  loss 1.5000"),
+                             std::pair(R"({"event":"ready"})", "\nstep  1/12  loss 1.5000")}) {
+    place.replace_worker("emit '" + std::string(ready) + "'; emit '" + step + "'");
+    auto result = place.run({"run", "tiny.toml", "--set", "devices=1"});
+    CHECK(result.code == 0);
+    CHECK_THAT(result.err, ContainsSubstring(line));
+  }
 }
 
 TEST_CASE("running out of memory says what takes it and what would help", "[e2e]") {

@@ -1,12 +1,15 @@
 // Nothing is lost: kill -9, Ctrl-C and SIGTERM, then resume, and the end is bit-equal to a run that was left alone.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
 
 #include "runner/checkpoint/checkpoint.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -172,4 +175,77 @@ TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
   CHECK(other.run({"ls", "--json"}).json().at("runs").at(0).at("strategy") == "ddp");
   double a = whole.json().at("final_loss"), b = more.json().at("final_loss");
   CHECK(std::abs(a - b) < 1e-4 * a);
+}
+
+TEST_CASE("resume --checkpoint goes on from it, and refuses what is none before it touches the record", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, fsdp + checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path folder = fs::path(only_run_dir(place)) / "checkpoints";
+  const fs::path damaged = folder / "step-000004" / "rank-00000.safetensors";
+  const auto size = fs::file_size(damaged);
+  fs::resize_file(damaged, size - 1);
+  const auto before = place.run({"show", "--json"}).json();
+  struct Row {
+    std::string checkpoint, words;
+  };
+  for (const auto& row :
+       {Row{"nowhere/step-000002", (place.path() / "nowhere/step-000002").string() + ": there is no such checkpoint"},
+        Row{(folder / "step-000007/").string(), (folder / "step-000007").string() + ": there is no such checkpoint"},
+        Row{(folder / "step-000004").string(), damaged.string() + " is truncated: " + std::to_string(size - 1) +
+                                                   " of " + std::to_string(size) +
+                                                   " bytes; the previous good checkpoint is step-000002"}}) {
+    auto refused = place.run({"resume", "--checkpoint", row.checkpoint});
+    CHECK(refused.code == 4);
+    CHECK_THAT(refused.err, EndsWith("\nerror: " + row.words + "\n"));
+    CHECK(place.run({"show", "--json"}).json() == before);
+  }
+
+  fs::copy(folder / "step-000002", place.path() / "kept");
+  int64_t attempts = 1;
+  struct Start {
+    std::string checkpoint;
+    fs::path named;
+    int step;
+  };
+  for (const auto& [checkpoint, named, step] : {Start{(folder / "step-000006/").string(), folder / "step-000006", 6},
+                                                Start{"kept", place.path() / "kept", 2}}) {
+    auto result = place.run({"resume", "--checkpoint", checkpoint, "--set", "train.max_steps=14"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    CHECK_THAT(result.err, ContainsSubstring("\ncontinuing from " + named.string() + "\n"));
+    auto shown = place.run({"show", "--json"}).json();
+    CHECK(shown.at("steps") == 14);
+    REQUIRE(shown.at("attempts").size() == static_cast<size_t>(++attempts));
+    CHECK(shown.at("attempts").back().at("reason") == "resume from " + named.string());
+    CHECK(shown.at("attempts").back().at("from_step") == step);
+  }
+}
+
+TEST_CASE("after resume --checkpoint a restart goes back to it until there is a newer one of its own", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, fsdp + checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path folder = fs::path(only_run_dir(place)) / "checkpoints";
+  place.replace_worker(R"(echo "$@" >> started
+count=$(wc -l < started)
+[ $count = 2 ] && emit '{"event":"checkpoint","step":6,"path":"checkpoints/step-000006"}'
+[ $count = 3 ])");
+  auto result = place.run({"resume", "--checkpoint", (folder / "step-000004").string(), "--json", "--set", "devices=1",
+                           "--set", "train.max_restarts=2"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  std::istringstream started(slurp(place.path() / "started"));
+  for (const char* step : {"step-000004", "step-000004", "step-000012"}) {
+    std::string arguments;
+    REQUIRE(std::getline(started, arguments));
+    CHECK_THAT(arguments, EndsWith(" --resume " + (folder / step).string()));
+  }
+  auto shown = place.run({"show", "--json"}).json();
+  std::vector<int64_t> from;
+  for (const auto& attempt : shown.at("attempts")) from.push_back(attempt.at("from_step"));
+  CHECK(from == std::vector<int64_t>{0, 4, 4, 12});
+  CHECK(result.json().at("restarts") == 2);
+  CHECK_THAT(result.err, ContainsSubstring(" and 2 restarts: loss "));
+  CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  restarts  2\n"));
 }

@@ -43,6 +43,18 @@ class Workplace {
  public:
   const fs::path& path() const { return folder_.path; }
   fs::path home() const { return path() / "home"; }
+  /// From now on `runner` is a copy whose worker is this shell script; empty: it has none. `emit JSON` in it sends an
+  /// event.
+  void replace_worker(const std::string& script) {
+    program_ = (path() / "bin" / "runner").string();
+    fs::create_directories(path() / "bin");
+    fs::copy_file(RUNNER_BINARY_DIR "/bin/runner", program_, fs::copy_options::overwrite_existing);
+    fs::remove(worker());
+    if (script.empty()) return;
+    write("bin/runner-worker", "#!/bin/sh\nemit() { echo \"$1\" >/proc/self/fd/$RUNNER_EVENT_FD; }\n" + script + "\n");
+    fs::permissions(worker(), fs::perms(0755));
+  }
+  fs::path worker() const { return path() / "bin" / "runner-worker"; }
   void write(const std::string& name, const std::string& text) const {
     fs::create_directories((path() / name).parent_path());
     std::ofstream(path() / name, std::ios::binary) << text;
@@ -64,7 +76,7 @@ class Workplace {
     int err = ::open((name + ".err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     ::dup2(out, 1);
     ::dup2(err, 2);
-    std::string program = RUNNER_BINARY_DIR "/bin/runner";
+    std::string program = program_;
     std::vector<char*> argv{program.data()};
     auto copy = arguments;
     for (auto& argument : copy) argv.push_back(argument.data());
@@ -85,6 +97,7 @@ class Workplace {
 
  private:
   TemporaryFolder folder_;
+  std::string program_ = RUNNER_BINARY_DIR "/bin/runner";
 };
 
 /// Waits until `done()` or the seconds are over; whether it was done.
