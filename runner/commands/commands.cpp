@@ -22,7 +22,7 @@ const std::vector<Command>& commands() {
       {"run", "Train what a recipe describes", setup_run},
       {"resume", "Continue a run from its newest checkpoint", setup_resume},
       {"check", "Read a recipe and report every mistake, without starting anything", setup_check},
-      {"print", "Print a recipe with every value filled in", setup_print},
+      {"print", "Print a recipe with every default filled in", setup_print},
       {"init", "Write a new recipe", setup_init},
       {"import", "Print the recipe that another tool's configuration means", setup_import},
       {"help", "Explain recipe keys: runner help recipe [SECTION | KEY]", setup_help},

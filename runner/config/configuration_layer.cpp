@@ -31,19 +31,24 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   const Located name = anew ? own.at("strategy.name") : below.at("strategy.name");
   if (!takes_configuration(name.value)) return;
   Located config = found->second;
-  own.erase(found);
+  found->second = {nullptr, config.origin, config.folder, nullptr, true};
   configured_at_ = config.origin;
+  notes_.clear();
   const auto tree = read(config);
   if (!tree) return;
   auto given = [&](const std::string& key) {
-    return own.contains(key) || (below.contains(key) && !(anew && key.starts_with("strategy.")));
+    auto lower = below.find(key);
+    bool stays = lower != below.end() && (!lower->second.from_configuration || lower->second.beneath) &&
+                 !(anew && key.starts_with("strategy."));
+    return own.contains(key) || stays;
   };
   auto meaning = read_deepspeed(*tree, given);
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
   for (const auto& value : meaning.values) {
     auto set = below.find(value.key);
-    bool overridden = set != below.end() && set->second.origin.kind == Origin::Kind::set;
+    bool overridden =
+        set != below.end() && !set->second.from_configuration && set->second.origin.kind == Origin::Kind::set;
     if (!overridden) add_value(own, value, config.folder);
   }
   check_stage(name, own);
@@ -92,6 +97,15 @@ void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, con
 void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
   const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches",
                     option = "strategy.gradient_accumulation_steps";
+  if (auto config = upper.find("strategy.config"); config != upper.end() && config->second.from_configuration)
+    for (auto at = lower.begin(); at != lower.end();) {
+      auto here = at++;
+      if (!here->second.from_configuration) continue;
+      if (auto beneath = here->second.beneath)
+        here->second = *beneath;
+      else
+        lower.erase(here);
+    }
   auto drop = [&](const std::string& key) {
     auto found = lower.find(key);
     if (found != lower.end() && found->second.from_configuration) lower.erase(found);
@@ -99,6 +113,12 @@ void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
   if (upper.contains(global)) drop(steps);
   if (upper.contains(steps)) drop(global);
   if (upper.contains(global) || upper.contains(steps) || upper.contains("train.micro_batch_size")) drop(option);
+}
+
+Located ConfigurationLayers::over(const Located* lower, Located upper) {
+  if (!upper.from_configuration || !lower) return upper;
+  upper.beneath = lower->from_configuration ? lower->beneath : std::make_shared<Located>(*lower);
+  return upper;
 }
 
 /// `deepspeed_stage_2` with a configuration of stage 3.

@@ -14,13 +14,17 @@ class ConfigurationLayers {
   /// Mistakes go to `diagnostics`.
   explicit ConfigurationLayers(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
 
-  /// Puts what `own`'s strategy.config means in its place, if the strategy is DeepSpeed's; values that `own` has
-  /// itself must be the same, those of `below` give way unless they come from --set.
+  /// Puts what `own`'s strategy.config means beside it, if the strategy is DeepSpeed's; values that `own` has itself
+  /// must be the same, those of `below` give way unless they come from --set. strategy.config becomes null and is
+  /// marked as `from_configuration`.
   void add(Layer& own, const Layer& below);
 
-  /// Batch sizes of a configuration that would contradict what `upper` says of the batch leave `lower`: of the three
-  /// numbers one follows from the others.
+  /// What a configuration gave to `lower` leaves it where `upper` brings another one, and so do batch sizes that would
+  /// contradict what `upper` says of the batch: of the three numbers one follows from the others.
   static void give_way(Layer& lower, const Layer& upper);
+
+  /// `upper` with what it lies on, if it may leave again.
+  static Located over(const Located* lower, Located upper);
 
   /// When all layers are there: options that follow from the model, the notes.
   void complete(Recipe& recipe);

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "runner/config/config.hpp"
+#include "runner/config/divisors.hpp"
 #include "runner/config/key_table.hpp"
 
 namespace runner {
@@ -11,7 +13,10 @@ namespace {
 class Finder {
  public:
   Finder(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) : recipe_(recipe), diagnostics_(diagnostics) {
-    for (const auto& diagnostic : diagnostics) unsound_.insert(diagnostic.section);
+    for (const auto& diagnostic : diagnostics) {
+      unsound_.insert(diagnostic.section);
+      if (!diagnostic.section.empty() && !find_section(diagnostic.section)) doubt_absent_sections();
+    }
   }
 
   void all() {
@@ -20,9 +25,18 @@ class Finder {
     data();
     train();
     family();
+    needs();
   }
 
  private:
+  /// A section of a name that is none may have been meant to be any of those that are not there.
+  void doubt_absent_sections() {
+    for (const auto& section : sections()) {
+      auto first = recipe_.origins.lower_bound(section.name + ".");
+      bool there = first != recipe_.origins.end() && first->first.starts_with(section.name + ".");
+      if (!there) unsound_.insert(section.name);
+    }
+  }
   bool given(const std::string& key) const { return recipe_.origins.contains(key); }
   bool sound(const std::string& key) const { return !unsound_.contains(key.substr(0, key.find('.'))); }
 
@@ -30,14 +44,19 @@ class Finder {
               const std::string& other_message = "", std::vector<std::string> allowed = {}) {
     if (!sound(at) || (!other.empty() && !sound(other))) return;
     Diagnostic diagnostic{recipe_.origin(at), "contradiction", message, std::move(allowed), {}, {}, other_message};
-    if (!other.empty() && given(other)) diagnostic.other = recipe_.origin(other);
+    if (!other.empty() && given(other))
+      diagnostic.other = recipe_.origin(other);
+    else if (!other_message.empty())
+      diagnostic.other_message =
+          fmt::format("{} = {} is the default", other, toml_value(find_key(other)->get(recipe_)));
     diagnostics_.push_back(diagnostic);
   }
 
-  static std::vector<std::string> divisors(int64_t n) {
+  /// As a message lists them: the first sixteen.
+  static std::vector<std::string> divisors_of(int64_t n) {
     std::vector<std::string> list;
-    for (int64_t d = 1; d <= n && list.size() < 16; ++d)
-      if (n % d == 0) list.push_back(std::to_string(d));
+    for (int64_t d : divisors(n, 1 << 20))
+      if (list.size() < 16) list.push_back(std::to_string(d));
     return list;
   }
 
@@ -45,7 +64,7 @@ class Finder {
     const auto& model = recipe_.model;
     if (model.dim % model.n_heads != 0)
       report("model.n_heads", fmt::format("n_heads = {} does not divide dim = {}", model.n_heads, model.dim),
-             "model.dim", "dim is set here", divisors(model.dim));
+             "model.dim", "dim is set here", divisors_of(model.dim));
     else if (model.name == "llama" && model.dim / model.n_heads % 2 != 0)
       report("model.n_heads",
              fmt::format("rotary positions need an even head width, but dim / n_heads = {}", model.dim / model.n_heads),
@@ -53,7 +72,7 @@ class Finder {
     if (model.n_kv_heads && model.n_heads % *model.n_kv_heads != 0)
       report("model.n_kv_heads",
              fmt::format("n_kv_heads = {} does not divide n_heads = {}", *model.n_kv_heads, model.n_heads),
-             "model.n_heads", "n_heads is set here", divisors(model.n_heads));
+             "model.n_heads", "n_heads is set here", divisors_of(model.n_heads));
   }
 
   void data() {
@@ -67,8 +86,6 @@ class Finder {
       report("data.tokenizer", "tokenizer = \"sentencepiece\" trains a model and needs tokenizer_vocab_size");
     if (data.format == "bin" && given("data.tokenizer"))
       report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
-    if (data.format == "text" && given("data.token_dtype"))
-      report("data.token_dtype", "token_dtype is for format = \"bin\"", "data.format", "format is set here");
   }
 
   void train() {
@@ -83,7 +100,7 @@ class Finder {
       report("train.micro_batch_size",
              fmt::format("micro_batch_size = {} does not divide global_batch_size = {}", *train.micro_batch_size,
                          *train.global_batch_size),
-             "train.global_batch_size", "global_batch_size is set here", divisors(*train.global_batch_size));
+             "train.global_batch_size", "global_batch_size is set here", divisors_of(*train.global_batch_size));
     if (train.max_steps && recipe_.lr_scheduler.warmup_steps > *train.max_steps)
       report("lr_scheduler.warmup_steps",
              fmt::format("warmup_steps = {} is more than max_steps = {}", recipe_.lr_scheduler.warmup_steps,
@@ -99,14 +116,15 @@ class Finder {
     if (given("train.gradient_clip_algorithm") && !train.gradient_clip_val)
       report("train.gradient_clip_algorithm", "gradient_clip_algorithm is given without gradient_clip_val");
     bool validates = !recipe_.data.validation.empty() || recipe_.data.validation_fraction;
+    for (const char* key : {"val_check_interval", "limit_val_batches"})
+      if (given(std::string("train.") + key) && !validates && sound("data"))
+        report(std::string("train.") + key, fmt::format("{} is given, but there are no validation data", key));
     if (recipe_.checkpoint.save_top_k > 0 && recipe_.checkpoint.monitor == "val_loss" && !validates && sound("data"))
       report("checkpoint.save_top_k", "save_top_k watches val_loss, but there are no validation data",
              "checkpoint.monitor", "monitor is set here");
     const auto& again = recipe_.activation_checkpointing;
     if (again.mode == "named" && again.blocks.empty())
       report("activation_checkpointing.mode", "mode = \"named\" needs blocks");
-    if (again.mode != "named" && !again.blocks.empty())
-      report("activation_checkpointing.blocks", "blocks is for mode = \"named\"");
   }
 
   /// Keys of one family given to another.
@@ -117,6 +135,15 @@ class Finder {
           report(key.dotted(),
                  fmt::format("`{}` is for {} models, not for {}", key.name, key.family, recipe_.model.name),
                  "model.name", "the family is set here");
+  }
+
+  /// Keys that mean something only beside a value of another one.
+  void needs() {
+    for (const auto& key : key_table()) {
+      if (key.needs_met(recipe_) || !given(key.dotted())) continue;
+      report(key.dotted(), fmt::format("{} is for {}", key.name, key.needs_text()), key.needs.key,
+             key.needs.key + " is set here");
+    }
   }
 
   const Recipe& recipe_;

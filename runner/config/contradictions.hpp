@@ -6,8 +6,8 @@
 
 namespace runner {
 
-/// Appends to `diagnostics`. Sections that these say are wrong already are not reasoned about, and nothing is when one
-/// of them may have kept a whole section away.
+/// Appends to `diagnostics`. Sections that these say are wrong already are not reasoned about, absent ones neither where
+/// one has a name that is unknown, and nothing is when a mistake in no section may have kept anything away.
 void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

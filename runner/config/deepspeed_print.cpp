@@ -60,6 +60,8 @@ void put_precision(Ordered& out, const Recipe& recipe) {
 void put_optimizer(Ordered& out, const Recipe& recipe) {
   const auto& optimizer = recipe.optimizer;
   if (!optimizer.groups.empty()) no_word("[[optimizer.groups]]");
+  if (optimizer.decay_norms_and_biases && optimizer.weight_decay > 0)
+    no_word("which parameters decay (optimizer.decay_norms_and_biases)");
   bool adam = optimizer.name != "sgd";
   put(out, "optimizer.type", optimizer.name == "adamw" ? "AdamW" : adam ? "Adam" : "SGD");
   put(out, "optimizer.params.lr", optimizer.lr);

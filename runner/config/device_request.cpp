@@ -64,16 +64,21 @@ std::optional<DeviceRequest> parse_text(std::string_view text, std::string& prob
 
 std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::string& problem) {
   problem.clear();
-  if (value.is_number_integer()) return count_of(value.get<int>(), problem);
+  if (value.is_number_integer()) {
+    auto count = number(value.dump());
+    if (!count) problem = fmt::format("there are no {} devices", value.dump());
+    return count ? count_of(*count, problem) : std::nullopt;
+  }
   if (value.is_string()) return parse_text(value.get<std::string>(), problem);
   if (value.is_array()) {
     std::vector<int> indices;
     for (const auto& item : value) {
-      if (!item.is_number_integer()) {
+      auto index = item.is_number_integer() ? number(item.dump()) : std::nullopt;
+      if (!index) {
         problem = fmt::format("{} is no device index", item.dump());
         return std::nullopt;
       }
-      indices.push_back(item.get<int>());
+      indices.push_back(*index);
     }
     return indices_of(std::move(indices), problem);
   }

@@ -1,5 +1,7 @@
 #include "runner/config/key_table.hpp"
 
+#include <algorithm>
+
 #include "runner/base/text.hpp"
 #include "runner/config/device_request.hpp"
 
@@ -362,6 +364,27 @@ void add_train(std::vector<Key>& keys) {
   again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": globs over block names."}, &A::blocks);
 }
 
+/// Keys that mean something only beside a value of another one.
+const std::map<std::string, Need>& needs() {
+  static const std::map<std::string, Need> list = {
+      {"model.multiple_of", {"model.hidden_dim"}},
+      {"model.ffn_dim_multiplier", {"model.hidden_dim"}},
+      {"data.tokenizer_vocab_size", {"data.tokenizer", {"sentencepiece"}}},
+      {"data.token_dtype", {"data.format", {"bin"}}},
+      {"optimizer.betas", {"optimizer.name", {"adamw", "adam"}}},
+      {"optimizer.eps", {"optimizer.name", {"adamw", "adam"}}},
+      {"optimizer.momentum", {"optimizer.name", {"sgd"}}},
+      {"optimizer.nesterov", {"optimizer.name", {"sgd"}}},
+      {"lr_scheduler.min_lr_ratio", {"lr_scheduler.name", {"linear", "cosine", "wsd"}}},
+      {"lr_scheduler.decay_steps", {"lr_scheduler.name", {"wsd"}}},
+      {"lr_scheduler.step_size", {"lr_scheduler.name", {"step"}}},
+      {"lr_scheduler.gamma", {"lr_scheduler.name", {"step"}}},
+      {"activation_checkpointing.every", {"activation_checkpointing.mode", {"every"}}},
+      {"activation_checkpointing.blocks", {"activation_checkpointing.mode", {"named"}}},
+  };
+  return list;
+}
+
 std::vector<Key> make_table() {
   std::vector<Key> keys;
   add_run(keys);
@@ -370,6 +393,8 @@ std::vector<Key> make_table() {
   add_hardware(keys);
   add_optimizer(keys);
   add_train(keys);
+  for (auto& key : keys)
+    if (auto found = needs().find(key.dotted()); found != needs().end()) key.needs = found->second;
   return keys;
 }
 
@@ -384,6 +409,26 @@ const Key* find_key(const std::string& section, const std::string& name) {
   for (const auto& key : key_table())
     if (key.section == section && key.name == name) return &key;
   return nullptr;
+}
+
+const Key* find_key(const std::string& dotted) {
+  auto dot = dotted.find('.');
+  return dot == std::string::npos ? nullptr : find_key(dotted.substr(0, dot), dotted.substr(dot + 1));
+}
+
+bool Need::met_by(const json& value) const {
+  if (key.empty()) return true;
+  return values.empty() ? value.is_null() : std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool Key::needs_met(const Recipe& recipe) const {
+  return needs.key.empty() || needs.met_by(find_key(needs.key)->get(recipe));
+}
+
+std::string Key::needs_text() const {
+  std::vector<std::string> quoted;
+  for (const auto& value : needs.values) quoted.push_back("\"" + value + "\"");
+  return quoted.empty() ? "recipes without " + needs.key : needs.key + " = " + join_or(quoted);
 }
 
 const std::vector<Section>& sections() {
@@ -442,7 +487,8 @@ std::string wanted(const Key& key) {
     case T::accumulation:
       return "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }";
     case T::table:
-      return "a table";
+      return "a table of factor, low_freq_factor, high_freq_factor (numbers) and original_max_position_embeddings (an "
+             "integer)";
     case T::groups:
       return "a list of tables with a pattern";
   }

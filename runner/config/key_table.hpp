@@ -31,6 +31,14 @@ enum class KeyType {
   groups
 };
 
+/// What makes a key mean something: another key of its section.
+struct Need {
+  std::string key;                       ///< dotted; empty: nothing is needed
+  std::vector<std::string> values = {};  ///< that it must have one of; none: it must be unset
+
+  bool met_by(const nlohmann::json& value) const;
+};
+
 struct Key {
   std::string section, name;
   KeyType type;
@@ -42,12 +50,17 @@ struct Key {
   std::string family = "";  ///< only for this model family
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
+  Need needs = {};
 
   std::string dotted() const { return section + "." + name; }
+  bool needs_met(const Recipe& recipe) const;
+  /// What `needs` asks for, in words: "lr_scheduler.name = \"step\"".
+  std::string needs_text() const;
 };
 
 const std::vector<Key>& key_table();
 const Key* find_key(const std::string& section, const std::string& name);
+const Key* find_key(const std::string& dotted);
 
 struct Section {
   std::string name;

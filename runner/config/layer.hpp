@@ -16,6 +16,7 @@ struct Located {
   fs::path folder;                              ///< relative paths in it start here
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< of strategy.config, when it is a table
   bool from_configuration = false;              ///< DeepSpeed's
+  std::shared_ptr<Located> beneath = nullptr;   ///< of a configuration's: what holds again when another one comes
 };
 
 /// Dotted key -> value; sections are two levels deep, deeper tables are values.

@@ -46,15 +46,16 @@ std::string origin_text(const Origin& origin) {
   return "";
 }
 
-/// Keys of other families stay out: they would be refused when read back.
-bool applies(const Key& key, const Recipe& recipe) { return key.family.empty() || key.family == recipe.model.name; }
+/// Keys that mean nothing in this recipe stay out: they would be refused when read back.
+bool applies(const Key& key, const Recipe& recipe) {
+  return (key.family.empty() || key.family == recipe.model.name) && key.needs_met(recipe);
+}
 
 /// Values that mean "nothing" and are refused when written out beside others.
 bool shown(const Key& key, const Recipe& recipe, const json& value) {
   if (value.is_null() || !applies(key, recipe)) return false;
   if (value.is_array() && value.empty()) return false;
   bool given = recipe.origins.contains(key.dotted());
-  if (key.name == "token_dtype") return recipe.data.format == "bin";
   if (key.name == "tokenizer") return recipe.data.format != "bin" || given;
   if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
   return true;
@@ -210,6 +211,7 @@ std::string recipe_help(const std::string& topic) {
       if (key.minimum) facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", *key.minimum);
       if (key.maximum) facts += fmt::format("; at most {}", *key.maximum);
       if (!key.family.empty()) facts += "; " + key.family + " only";
+      if (!key.needs.key.empty()) facts += "; for " + key.needs_text();
       body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, facts);
     }
     bool wanted_section = topic.empty() || topic == section.name || (one_key && !body.empty());

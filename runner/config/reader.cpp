@@ -1,10 +1,9 @@
 // TOML -> Recipe: the one file that sees toml++. Layers (extends, the file, --set) of located values, then the key
 // table.
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
@@ -14,8 +13,8 @@
 #include "runner/config/config.hpp"
 #include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
-#include "runner/config/device_request.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
 
 namespace runner {
 
@@ -44,6 +43,15 @@ struct Source {
   }
 };
 
+/// A date or a time, as written; empty for other nodes.
+std::string date_text(const toml::node& node) {
+  std::ostringstream text;
+  if (const auto* date = node.as_date()) text << date->get();
+  if (const auto* time = node.as_time()) text << time->get();
+  if (const auto* both = node.as_date_time()) text << both->get();
+  return text.str();
+}
+
 json to_json(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table: {
@@ -65,7 +73,7 @@ json to_json(const toml::node& node) {
     case toml::node_type::boolean:
       return node.as_boolean()->get();
     default:
-      return {{"date", nullptr}};  // no key takes dates or times: fits none of their types
+      return {{"date", date_text(node)}};  // no key takes dates or times: fits none of their types
   }
 }
 
@@ -140,7 +148,8 @@ class Reader {
     return layer;
   }
 
-  /// `--set key=value`: a TOML value, or a bare word where the key is a string. `below`: what it goes on top of.
+  /// `--set key=value`: a TOML value, or a bare word (or date) where the key is a string. `below`: what it goes on top
+  /// of.
   Layer read_override(const std::string& text, const Layer& below) {
     Source source{text, {}, Origin::Kind::set};
     auto equals = text.find('=');
@@ -151,25 +160,34 @@ class Reader {
     auto key = std::string(trim(std::string_view(text).substr(0, equals))),
          value = std::string(trim(std::string_view(text).substr(equals + 1)));
     toml::table table;
+    bool word = false;
     try {
       table = toml::parse(key + " = " + value);
+      auto node = table.at_path(key);
+      word = node.is_date() || node.is_time() || node.is_date_time();
     } catch (const toml::parse_error&) {
-      try {
-        table = toml::parse(key + " = " + json(value).dump());
-      } catch (const toml::parse_error& error) {
-        problem(source.at({}), "usage", fmt::format("`{}` is no key: {}", key, error.description()));
-        return {};
-      }
+      word = true;
+    }
+    try {
+      if (word) table = toml::parse(key + " = " + json(value).dump());
+    } catch (const toml::parse_error& error) {
+      problem(source.at({}), "usage", fmt::format("`{}` is no key: {}", key, error.description()));
+      return {};
     }
     auto own = flatten(table, source, fs::current_path());
     configurations_.add(own, below);
     return own;
   }
 
-  /// `upper` on top of `lower`. Naming a strategy anew drops the options of the one below.
+  /// `upper` on top of `lower`. Naming a strategy anew drops the options of the one below, and so do an optimizer, a
+  /// schedule and whatever else decides which keys mean something.
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
       std::erase_if(lower, [](const auto& item) { return item.first.starts_with("strategy."); });
+    for (const auto& key : key_table()) {
+      auto decides = upper.find(key.needs.key);
+      if (decides != upper.end() && !key.needs.met_by(decides->second.value)) lower.erase(key.dotted());
+    }
     ConfigurationLayers::give_way(lower, upper);
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
@@ -178,7 +196,7 @@ class Reader {
           found->second.value.is_object())
         found->second.value.update(located.value);
       else
-        lower[key] = located;
+        lower[key] = ConfigurationLayers::over(found == lower.end() ? nullptr : &found->second, located);
     }
   }
 
@@ -205,8 +223,9 @@ class Reader {
   }
 
  private:
-  void problem(const Origin& place, const std::string& code, const std::string& message) {
-    diagnostics_.push_back({place, code, message, {}, {}, {}, ""});
+  void problem(const Origin& place, const std::string& code, const std::string& message,
+               const std::string& section = "") {
+    diagnostics_.push_back({place, code, message, {}, {}, {}, "", section});
   }
 
   std::vector<std::string> extended(const toml::node& node, const Origin& origin) {
@@ -231,12 +250,13 @@ class Reader {
         unknown_section(name, at_key, node.is_table());
       } else if (!section->unavailable.empty()) {
         problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
-                fmt::format("[{}] does not work yet: {}", name, section->unavailable));
+                fmt::format("[{}] does not work yet: {}", name, section->unavailable), name);
       } else if (!node.is_table()) {
         if (section->main_key.empty())
-          problem(at_key, "wrong-type", fmt::format("`{}` is a section: write [{}] and its keys below", name, name));
+          problem(at_key, "wrong-type", fmt::format("`{}` is a section: write [{}] and its keys below", name, name),
+                  name);
         else
-          layer[name + "." + section->main_key] = {expand(to_json(node), source.at(node.source())),
+          layer[name + "." + section->main_key] = {expand(to_json(node), source.at(node.source()), name),
                                                    source.at(node.source()), folder};
       } else {
         flatten_section(*section, *node.as_table(), source, folder, layer);
@@ -257,7 +277,7 @@ class Reader {
         continue;
       }
       Origin at_value = source.at(node.source());
-      layer[dotted] = {expand(to_json(node), at_value), key ? at_value : at_key, folder};
+      layer[dotted] = {expand(to_json(node), at_value, section.name), key ? at_value : at_key, folder};
       if (dotted == "strategy.config" && node.is_table())
         layer[dotted].tree = std::make_shared<LocatedJson>(to_tree(node, layer[dotted].value, at_key, source));
     }
@@ -269,6 +289,9 @@ class Reader {
     for (const auto& section : sections()) diagnostic.allowed.push_back(section.name);
     diagnostic.suggestion = nearest(name, diagnostic.allowed);
     suggest_elsewhere(diagnostic, name);
+    // What it kept away belongs to the section that was meant.
+    auto meant = diagnostic.suggestion.value_or(name);
+    diagnostic.section = meant.substr(0, meant.find('.'));
     diagnostics_.push_back(diagnostic);
   }
 
@@ -293,9 +316,9 @@ class Reader {
   }
 
   /// ${env:NAME} and ${env:NAME:-default} in strings, also inside lists and tables.
-  json expand(json value, const Origin& place) {
+  json expand(json value, const Origin& place, const std::string& section) {
     if (value.is_structured()) {
-      for (auto& item : value) item = expand(item, place);
+      for (auto& item : value) item = expand(item, place, section);
       return value;
     }
     if (!value.is_string()) return value;
@@ -316,7 +339,8 @@ class Reader {
       if (!found && !has_default)
         problem(place, "missing-env",
                 fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)",
-                            name, name));
+                            name, name),
+                section);
       out += found ? found : otherwise;
       at = close + 1;
     }
@@ -333,37 +357,24 @@ class Reader {
       return;
     }
     json value = located.value;
-    if (auto message = convert(*key, value, located); !message.empty()) {
+    if (convert(*key, value, located))
+      key->set(recipe, value);
+    else
       failed_.insert(dotted);
-      return;
-    }
-    key->set(recipe, value);
   }
 
-  /// Checks and normalises `value` for `key`; reports and returns a message when it does not fit.
-  std::string convert(const Key& key, json& value, const Located& located) {
-    Diagnostic diagnostic;
-    diagnostic.place = located.origin;
-    diagnostic.code = "wrong-type";
-    diagnostic.message = type_problem(key, value);
-    if (diagnostic.message.empty()) {
-      diagnostic.code = "not-allowed";
-      value_problem(key, value, diagnostic);
-    }
-    if (diagnostic.message.empty()) {
-      diagnostic.code = "out-of-bounds";
-      diagnostic.message = bounds_problem(key, value);
-    }
-    if (!diagnostic.message.empty()) {
-      diagnostic.section = key.section;
-      diagnostics_.push_back(diagnostic);
-      return diagnostic.message;
+  /// Checks `value` and gives it the form of `key`'s field; reports where it does not fit.
+  bool convert(const Key& key, json& value, const Located& located) {
+    if (auto diagnostic = check_value(key, value)) {
+      diagnostic->place = located.origin;
+      diagnostics_.push_back(*diagnostic);
+      return false;
     }
     if (key.type == KeyType::paths)
       for (auto& path : value) path = absolute(path.get<std::string>(), located.folder);
     if (key.type == KeyType::path && !value.get<std::string>().empty() && !plain_word(key, value.get<std::string>()))
       value = absolute(value.get<std::string>(), located.folder);
-    return "";
+    return true;
   }
 
   static bool plain_word(const Key& key, const std::string& value) {
@@ -371,134 +382,6 @@ class Reader {
   }
   static std::string absolute(const std::string& path, const fs::path& folder) {
     return (folder / path).lexically_normal().string();
-  }
-
-  static bool all_strings(const json& value) {
-    return value.is_array() &&
-           std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
-  }
-
-  static std::string type_problem(const Key& key, json& value) {
-    using T = KeyType;
-    std::string not_it = fmt::format("`{}` must be {}, not {}", key.name, wanted(key), value.dump());
-    switch (key.type) {
-      case T::boolean:
-        return value.is_boolean() ? "" : not_it;
-      case T::integer:
-        return to_integer(value) ? "" : not_it;
-      case T::number:
-        return value.is_number() ? "" : not_it;
-      case T::text:
-      case T::path:
-      case T::choice:
-        return value.is_string() ? "" : not_it;
-      case T::paths:
-      case T::texts:
-        if (value.is_string()) value = json::array({value});
-        return all_strings(value) ? "" : not_it;
-      case T::numbers:
-        return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number() ? "" : not_it;
-      case T::duration:
-        return value.is_string() && parse_duration(value.get<std::string>()) ? "" : not_it;
-      case T::bytes: {
-        if (to_integer(value)) return "";
-        auto bytes = value.is_string() ? parse_bytes(value.get<std::string>()) : std::nullopt;
-        if (bytes) value = *bytes;
-        return bytes ? "" : not_it;
-      }
-      case T::devices: {
-        std::string why;
-        return parse_devices(value, why) ? "" : fmt::format("`{}`: {}; it takes {}", key.name, why, wanted(key));
-      }
-      case T::precision:
-        return value.is_string() || value.is_number_integer() ? "" : not_it;
-      case T::accumulation:
-        return accumulation_problem(value) ? not_it : "";
-      case T::table:
-        return table_problem(value) ? not_it : "";
-      case T::groups:
-        return groups_problem(value) ? not_it : "";
-    }
-    return "";
-  }
-
-  static bool to_integer(json& value) {
-    if (value.is_number_integer()) return true;
-    if (!value.is_number_float()) return false;
-    double number = value.get<double>();
-    if (number != std::floor(number) || std::abs(number) > 9e15) return false;
-    value = static_cast<int64_t>(number);
-    return true;
-  }
-
-  static bool accumulation_problem(json& value) {
-    if (to_integer(value)) return value.get<int64_t>() < 1;
-    if (!value.is_object() || value.empty()) return true;
-    for (auto& [epoch, factor] : value.items())
-      if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) ||
-          factor.get<int64_t>() < 1)
-        return true;
-    return false;
-  }
-
-  static bool table_problem(const json& value) {
-    static const std::vector<std::string> names = {"factor", "low_freq_factor", "high_freq_factor",
-                                                   "original_max_position_embeddings", "rope_type"};
-    if (!value.is_object()) return true;
-    for (const auto& [name, item] : value.items())
-      if (std::find(names.begin(), names.end(), name) == names.end() || (name != "rope_type" && !item.is_number()))
-        return true;
-    return false;
-  }
-
-  static bool groups_problem(const json& value) {
-    if (!value.is_array()) return true;
-    for (const auto& item : value) {
-      if (!item.is_object() || !item.contains("pattern") || !item["pattern"].is_string()) return true;
-      for (const auto& [name, field] : item.items())
-        if (name != "pattern" && ((name != "lr" && name != "weight_decay") || !field.is_number())) return true;
-    }
-    return false;
-  }
-
-  /// Choices, precision spellings, and accelerators that are known but not to be had.
-  static void value_problem(const Key& key, json& value, Diagnostic& diagnostic) {
-    if (key.type == KeyType::precision) {
-      const auto& spellings = precision_spellings();
-      std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-      auto found = spellings.find(text);
-      value = found == spellings.end() ? text : found->second;
-    } else if (key.type != KeyType::choice) {
-      return;
-    }
-    std::string text = value.get<std::string>();
-    if (key.name == "accelerator") {
-      text = lower(text);
-      if (text == "gpu") text = "cuda";
-      value = text;
-      if (text == "tpu" || text == "hpu" || text == "ipu" || text == "mps")
-        diagnostic.message = fmt::format("accelerator \"{}\" does not work yet; cpu and cuda do", text);
-    }
-    if (diagnostic.message.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
-      diagnostic.message = fmt::format("`{}` cannot be \"{}\"", key.name, text);
-    if (diagnostic.message.empty()) return;
-    diagnostic.allowed = key.choices;
-    diagnostic.suggestion = nearest(text, key.choices);
-  }
-
-  static std::string bounds_problem(const Key& key, const json& value) {
-    std::vector<double> numbers;
-    if (value.is_number()) numbers.push_back(value.get<double>());
-    if (key.type == KeyType::numbers) numbers = value.get<std::vector<double>>();
-    for (double number : numbers) {
-      if (key.minimum && (number < *key.minimum || (key.above_minimum && number == *key.minimum)))
-        return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least",
-                           *key.minimum, value.dump());
-      if (key.maximum && number > *key.maximum)
-        return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, value.dump());
-      if (!std::isfinite(number)) return fmt::format("`{}` must be finite", key.name);
-    }
-    return "";
   }
 
   std::vector<Diagnostic>& diagnostics_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runner/config/divisors.hpp"
+
 namespace runner {
 
 namespace {
@@ -13,14 +15,6 @@ Origin decided(const std::string& why) {
   origin.kind = Origin::Kind::decided;
   origin.note = why;
   return origin;
-}
-
-/// Divisors of n up to `limit`, ascending.
-std::vector<int64_t> divisors(int64_t n, int64_t limit) {
-  std::vector<int64_t> list;
-  for (int64_t d = 1; d <= std::min(n, limit); ++d)
-    if (n % d == 0) list.push_back(d);
-  return list;
 }
 
 std::vector<std::string> as_text(const std::vector<int64_t>& values) {

@@ -81,23 +81,26 @@ void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   }
 }
 
-/// Out of the device's memory, and on to a disk: the dearest, so the last.
-void consider_offload(Search& search, const Entry& entry, const Job& job) {
-  const Entry& zero = *find_strategy("zero")->entry;
-  nlohmann::json given = entry.name == "zero" ? job.options : nlohmann::json::object();
-  Job offloaded = job;
-  given.update({{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}});
-  offloaded.options = complete_options(zero, given);
+/// Out of the device's memory, and on to a disk: the dearest, so the last. Naming a strategy anew drops the options
+/// given so far, so only those in the line count.
+void consider_offload(Search& search, const Job& job) {
+  auto consider = [&](const std::string& alias, const nlohmann::json& more, const std::string& change,
+                      const std::string& price) {
+    auto named = find_strategy(alias);
+    nlohmann::json options = named->preset;
+    options.update(more);
+    Job offloaded = job;
+    offloaded.options = complete_options(*named->entry, options);
+    search.consider(change, price, *named->entry, offloaded);
+  };
   if (job.cuda)
-    search.consider("strategy = \"deepspeed_stage_3_offload\"", "the update runs on the CPU", zero, offloaded);
-  given.update({{"offload_optimizer_device", "nvme"},
-                {"offload_params_device", "nvme"},
-                {"max_in_cpu", 0},
-                {"nvme_path", "/"},
-                {"stage3_param_persistence_threshold", 0}});
-  offloaded.options = complete_options(zero, given);
-  search.consider("strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = \"FOLDER\"}",
-                  "parameters and optimizer state pass through a disk in every step", zero, offloaded);
+    consider("deepspeed_stage_3_offload", nlohmann::json::object(), "strategy = \"deepspeed_stage_3_offload\"",
+             "the update runs on the CPU");
+  consider("deepspeed_stage_3_offload_nvme",
+           {{"max_in_cpu", 0}, {"nvme_path", "/"}, {"stage3_param_persistence_threshold", 0}},
+           "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, "
+           "stage3_param_persistence_threshold = 0, nvme_path = \"FOLDER\"}",
+           "parameters and optimizer state pass through a disk in every step");
 }
 
 }  // namespace
@@ -108,7 +111,7 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
   consider_micro_batch(search, entry, job);
   consider_sharding(search, entry, job);
   consider_recompute(search, entry, job);
-  consider_offload(search, entry, job);
+  consider_offload(search, job);
   return search.ways();
 }
 

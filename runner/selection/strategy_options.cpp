@@ -4,6 +4,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/value_check.hpp"
 #include "runner/selection/lengths.hpp"
 
 namespace runner {
@@ -13,15 +14,12 @@ namespace {
 using Type = OptionSpec::Type;
 
 /// What the option wants, if `value` is not that; empty if it is.
-std::string type_problem(const OptionSpec& option, const nlohmann::json& value) {
+std::string type_problem(const OptionSpec& option, nlohmann::json& value) {
   switch (option.type) {
     case Type::boolean:
       return value.is_boolean() ? "" : "true or false";
-    case Type::integer: {
-      bool integral = value.is_number_integer() ||
-                      (value.is_number_float() && value.get<double>() == static_cast<double>(value.get<int64_t>()));
-      return integral ? "" : "an integer";
-    }
+    case Type::integer:
+      return to_integer(value) ? "" : "an integer";
     case Type::number:
       return value.is_number() ? "" : "a number";
     case Type::text:
@@ -72,7 +70,8 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   return diagnostic;
 }
 
-void check_option(const Recipe& recipe, const OptionSpec& option, const nlohmann::json& value,
+/// 2e8 becomes an integer where one is wanted.
+void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json& value,
                   std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy." + option.name);
@@ -161,7 +160,8 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     resolved.notes.push_back(
         fmt::format("`{}` runs as `{}`: {}", named->alias->name, named->entry->name, named->alias->difference));
   resolved.options = named->preset;
-  for (const auto& [name, value] : recipe.strategy.options.items()) {
+  for (const auto& [name, given] : recipe.strategy.options.items()) {
+    nlohmann::json value = given;
     const OptionSpec* option = find_option(named->entry->options, name);
     if (!option && named->entry->distributed) option = find_option(common_options(), name);
     if (!option) {

@@ -168,6 +168,44 @@ TEST_CASE("what --set says wins over a configuration") {
   CHECK(recipe.train.global_batch_size == 8);
 }
 
+TEST_CASE("one configuration over another replaces it") {
+  InFolder here(cases);
+  const std::string table =
+      "name = \"zero\"\n[strategy.config]\ngradient_clipping = 0.5\n[strategy.config.fp16]\nenabled = true\n"
+      "[strategy.config.zero_optimization]\nstage = 3\noffload_param = { device = \"cpu\" }\n";
+  const std::string other = "strategy.config={zero_optimization={stage=1}}";
+  auto alone = with("name = \"zero\"", {other});
+  CHECK(alone.strategy.options == nlohmann::json{{"stage", 1}});
+  CHECK(alone.precision.mode == "32-true");
+
+  auto recipe = with(table);
+  CHECK(recipe.train.gradient_clip_val == 0.5);
+  CHECK(recipe.precision.mode == "16-mixed");
+  recipe = with(table, {other});
+  CHECK(recipe_to_json(recipe) == recipe_to_json(alone));
+  // Also over one that came from --set.
+  recipe = with(table, {"strategy.config={gradient_clipping=0.1, zero_optimization={stage=2}}", other});
+  CHECK(recipe_to_json(recipe) == recipe_to_json(alone));
+  // Even one that leaves everything open.
+  recipe = with(table,
+                {"strategy.config={fp16={enabled=\"auto\"}, zero_optimization={stage=\"auto\"}}", "strategy.stage=2"});
+  CHECK(recipe.precision.mode == "auto");
+  CHECK_FALSE(recipe.train.gradient_clip_val);
+  CHECK(recipe.strategy.options == nlohmann::json{{"stage", 2}});
+  // What the recipe itself says stays.
+  recipe = with(table + "[optimizer]\nlr = 5.0\n", {other});
+  CHECK(recipe.optimizer.lr == 5.0);
+  // What lay under the first one holds again.
+  const std::string extending =
+      "extends = \"recipe_extends.toml\"\n[strategy]\nconfig = { gradient_clipping = 0.5, zero_optimization = { stage "
+      "= "
+      "2 } }\n";
+  CHECK(parse_recipe(extending, "recipe.toml").train.gradient_clip_val == 0.5);
+  recipe = parse_recipe(extending, "recipe.toml", {other});
+  CHECK(recipe.train.gradient_clip_val == 0.25);
+  CHECK_FALSE(recipe.train.global_batch_size);
+}
+
 TEST_CASE("of the three batch sizes one follows from what --set says") {
   InFolder here(cases);
   const std::string strategy = "name = \"zero\"\nconfig = \"batch_complete.json\"";
@@ -247,5 +285,7 @@ TEST_CASE("what DeepSpeed has no word for is not left out in silence") {
   CHECK(refused("lr_scheduler={name=\"linear\", min_lr_ratio=0.1}") ==
         no_word + "a linear schedule that does not end at 0 (min_lr_ratio)");
   CHECK(refused("train={gradient_clip_val=1.0, gradient_clip_algorithm=\"value\"}") == no_word + "clipping by value");
+  CHECK(refused("optimizer={weight_decay=0.1, decay_norms_and_biases=true}") ==
+        no_word + "which parameters decay (optimizer.decay_norms_and_biases)");
   CHECK(refused("train.accumulate_grad_batches={0=2, 3=4}") == no_word + "an accumulation that changes with the epoch");
 }

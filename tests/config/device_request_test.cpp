@@ -44,6 +44,8 @@ TEST_CASE("what is no device string is refused with the reason") {
            {"two", "\"two\" is no device string"},
            {"free:0", "\"free:N\" needs a positive number of devices"},
            {{1, 1}, "device index 1 is named twice"},
+           {4294967297, "there are no 4294967297 devices"},
+           {{0, 4294967297}, "4294967297 is no device index"},
            {nlohmann::json::array(), "the list of device indices is empty"},
            {true, "true is no device string"}}) {
     std::string problem;

@@ -88,6 +88,35 @@ TEST_CASE("overrides take TOML values and bare words, and a strategy anew drops 
   CHECK(origins_to_json(recipe).at("model.dim") == "minimal.toml:4:7");
 }
 
+TEST_CASE("a date is a bare word to --set") {
+  CHECK(read("", {"run.name=2026-01-01"}).run.name == "2026-01-01");
+  CHECK(read("", {"run.notes=07:32:00"}).run.notes == "07:32:00");
+}
+
+TEST_CASE("another optimizer, schedule or tokenizer drops the keys of the one below") {
+  const std::string more =
+      "[optimizer]\nbetas = [0.9, 0.95]\n[lr_scheduler]\nname = \"cosine\"\nmin_lr_ratio = 0.1\nwarmup_steps = 2\n";
+  auto recipe = read(more, {"optimizer=sgd", "optimizer.momentum=0.9", "lr_scheduler=constant"});
+  CHECK(recipe.optimizer.betas == std::vector<double>{0.9, 0.999});
+  CHECK(recipe.optimizer.momentum == 0.9);
+  CHECK(recipe.lr_scheduler.min_lr_ratio == 0);
+  CHECK(recipe.lr_scheduler.warmup_steps == 2);
+  // One that takes them, too, keeps them.
+  CHECK(read(more, {"lr_scheduler=linear", "optimizer=adam"}).lr_scheduler.min_lr_ratio == 0.1);
+  CHECK(read(more, {"optimizer=adam"}).optimizer.betas[1] == 0.95);
+}
+
+TEST_CASE("what means nothing in a recipe is not printed") {
+  auto printed = print_recipe(read("[optimizer]\nname = \"sgd\"\n"));
+  for (const char* key : {"betas", "eps", "gamma", "min_lr_ratio", "every = ", "token_dtype"}) {
+    INFO(key);
+    CHECK(printed.find(std::string("\n") + key) == std::string::npos);
+  }
+  CHECK(printed.find("\nmomentum = 0.0\n") != std::string::npos);
+  CHECK(recipe_help("lr_scheduler.gamma").find("default 0.1; above 0; for lr_scheduler.name = \"step\"\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("environment variables are filled in") {
   ::setenv("RUNNER_TEST_NAME", "from outside", 1);
   CHECK(read("[run]\nname = \"${env:RUNNER_TEST_NAME}!\"\n").run.name == "from outside!");

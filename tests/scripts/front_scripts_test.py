@@ -71,7 +71,7 @@ class FrontScripts(unittest.TestCase):
             self.stub(tool, "echo called >>$0.log; exit 99")
         self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is there\n"))
         self.assertEqual(self.result(self.call("scripts/setup", "--quiet")), (0, "", ""))
-        self.assertEqual(self.result(self.call("scripts/setup", "--quiet", "--cuda")), (0, "", ""))
+        self.assertEqual(self.result(self.call("scripts/setup", "--quiet", "--cuda", "--tests")), (0, "", ""))
         self.assertEqual([name for name in os.listdir(self.stubs) if name.endswith(".log")], [])
 
     def test_setup_brings_again_what_has_gone_or_changed_and_says_when_it_cannot(self):
@@ -79,18 +79,84 @@ class FrontScripts(unittest.TestCase):
         message = ("scripts/setup: taplo (tests check the recipes' schema with it): 5 MB\nno network\n"
                    "scripts/setup: pip could not bring taplo 0.9.3; what it said stands above (no network? wrong hash?)\n")
         os.remove(os.path.join(self.root, ".deps/taplo/bin/taplo"))
-        self.assertEqual(self.result(self.call("scripts/setup")), (4, "", message))
+        self.assertEqual(self.result(self.call("scripts/setup", "--tests")), (4, "", message))
         self.write(".deps/taplo/bin/taplo", "")
         self.write(".deps/.pins/taplo", "taplo 0.9.2 0000\n")
-        self.assertEqual(self.result(self.call("scripts/setup")), (4, "", message))
+        self.assertEqual(self.result(self.call("scripts/setup", "--tests")), (4, "", message))
+        # Only the tests take it.
+        self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is there\n"))
 
-    def test_setup_without_root_names_the_command_that_brings_missing_packages(self):
+    def lack_packages(self, user):
+        """A PATH with everything that setup calls, but neither mold nor ccache; and a user."""
         os.remove(os.path.join(self.root, ".deps/.pins/packages"))
-        # A PATH with everything that setup calls, but neither mold nor ccache; and a user who is not root.
         for tool in ("bash", "awk", "cat", "cmake", "cut", "dirname", "env", "flock", "g++", "git", "grep", "head", "mkdir", "mv", "ninja", "pkg-config",
                      "python3", "rm", "sed", "sort", "uname", "unzip", "apt-get"):
             self.stub(tool, f'exec {shutil.which(tool) or "/bin/false"} "$@"')
-        self.stub("id", "echo 1000")
+        self.stub("id", f"echo {user}")
+
+    def be_another_system(self, name, codename, catch2):
+        """A folder that stands in for /, whose apt offers that Catch2 and knows no package mold."""
+        system = os.path.join(self.root, "system")
+        self.write("system/etc/os-release", f'PRETTY_NAME="{name}"\nVERSION_CODENAME={codename}\n')
+        self.stub("apt-cache", f"""case $2 in mold) ;; catch2) printf 'catch2:\\n  Installed: (none)\\n  Candidate: {catch2}\\n' ;;
+            *) printf '%s:\\n  Candidate: 1.0\\n' "$2" ;; esac""")
+        version = "usr/lib/x86_64-linux-gnu/cmake/Catch2/Catch2ConfigVersion.cmake"
+        self.stub("apt-get", f"""[ "$1" = install ] || exit 0
+            echo "install $*" >>{self.root}/installed; /bin/mkdir -p {system}/{os.path.dirname(version)}
+            echo 'set(PACKAGE_VERSION "3.7.1")' >{system}/{version}""")
+        self.stub("id", "echo 0")
+        return system
+
+    def test_setup_says_which_packages_a_system_does_not_have(self):
+        self.lack_packages(user=0)
+        system = self.be_another_system("Ubuntu 22.04.5 LTS", "jammy", "2.13.8-1")
+        done = self.call("scripts/setup", path=self.stubs, RUNNER_SYSTEM=system)
+        self.assertEqual(self.result(done), (4, "",
+            "scripts/setup: installing Debian packages: ccache (builds again in seconds), mold (links ten times faster)\n"
+            "scripts/setup: Ubuntu 22.04.5 LTS has no packages of: mold (links ten times faster). Debian 12, Ubuntu 24.04 and later ones have them\n"))
+        self.assertFalse(os.path.exists(os.path.join(self.root, "installed")))
+
+    def test_setup_installs_catch2_where_apt_has_version_3(self):
+        os.remove(os.path.join(self.root, ".deps/.pins/libcatch2-dev"))
+        system = self.be_another_system("Debian GNU/Linux 13 (trixie)", "trixie", "3.7.1-0.3")
+        self.assertEqual(self.call("scripts/setup", RUNNER_SYSTEM=system).returncode, 0)  # the tests alone take it
+        self.assertFalse(os.path.exists(os.path.join(self.root, "installed")))
+        done = self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system)
+        self.assertEqual(self.result(done), (0, "", "scripts/setup: installing Debian packages: catch2 (the tests' framework)\nscripts/setup: done\n"))
+        with open(os.path.join(self.root, "installed"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "install install -y --no-install-recommends catch2\n")
+        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system).stderr, "scripts/setup: everything is there\n")
+        # Removed since, it is noticed.
+        shutil.rmtree(os.path.join(system, "usr"))
+        self.assertIn("installing Debian packages: catch2", self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system).stderr)
+
+    def test_setup_says_where_catch2_3_is_not_to_be_had(self):
+        os.remove(os.path.join(self.root, ".deps/.pins/libcatch2-dev"))
+        system = self.be_another_system("Ubuntu 22.04.5 LTS", "jammy", "2.13.8-1")
+        done = self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system)
+        self.assertEqual(done.returncode, 4)
+        self.assertTrue(done.stderr.endswith("scripts/setup: Ubuntu 22.04.5 LTS has no package of Catch2 3; install it (a CMake package Catch2 3.x under "
+                                             "/usr/local) and run this again\n"), done.stderr)
+
+    def test_setup_on_another_machine_takes_a_named_libtorch(self):
+        self.stub("uname", "echo aarch64")
+        self.write(".deps/python/bin/python", "#!/bin/sh\nexit 1\n", executable=True)
+        os.remove(os.path.join(self.root, ".deps/.pins/shakespeare"))
+        os.remove(os.path.join(self.root, ".deps/.pins/taplo"))
+        self.assertEqual(self.result(self.call("scripts/setup")), (4, "",
+            "scripts/setup: LibTorch's pinned wheel is for x86_64; this machine is aarch64. Name another LibTorch 2.11 with RUNNER_LIBTORCH\n"))
+        self.write("other/lib/libtorch_cpu.so", "")
+        self.write("other/include/torch/headeronly/version.h", "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n")
+        other = os.path.join(self.root, "other")
+        self.assertIn("Shakespeare's works", self.call("scripts/setup", RUNNER_LIBTORCH=other).stderr)
+        self.run_in_bash("source scripts/lib/pins.sh; echo $shakespeare_pin >.deps/.pins/shakespeare")
+        self.assertEqual(self.call("scripts/setup", RUNNER_LIBTORCH=other).returncode, 0)
+        self.assertEqual(self.result(self.call("scripts/setup", "--tests", RUNNER_LIBTORCH=other)), (4, "",
+            "scripts/setup: taplo (tests check the recipes' schema with it): 5 MB\n"
+            "scripts/setup: the pinned wheel of taplo is for x86_64; this machine is aarch64\n"))
+
+    def test_setup_without_root_names_the_command_that_brings_missing_packages(self):
+        self.lack_packages(user=1000)
         done = self.call("scripts/setup", path=self.stubs)
         self.assertEqual(self.result(done), (4, "",
             "scripts/setup: Debian packages are missing: ccache (builds again in seconds), mold (links ten times faster)\n"
@@ -121,6 +187,11 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual((first.returncode, first.stdout), (7, f"version one, in {folder}, with run a recipe.toml\n"))
         self.assertIn("scripts/runner: configuring\nscripts/runner: building what changed\n", first.stderr)
         self.assertEqual(self.result(self.call("scripts/runner", "ls", cwd=folder)), (7, f"version one, in {folder}, with ls\n", ""))
+
+    def test_no_tests_are_no_success(self):
+        done = self.call("scripts/test")
+        self.assertIn("No tests were found", done.stdout + done.stderr)
+        self.assertNotEqual(done.returncode, 0)
 
     def test_runner_rebuilds_what_changed(self):
         self.call("scripts/runner")

@@ -47,12 +47,14 @@ TEST_CASE("the advice names the parts, the largest first, and the ways out, the 
       "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
       "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more "
       "compute)\n"
-      "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = \"FOLDER\"}  (saves 28.1 "
-      "MiB; parameters and optimizer state pass through a disk in every step)");
+      "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = "
+      "0, "
+      "nvme_path = \"FOLDER\"}  (saves 28.1 MiB; parameters and optimizer state pass through a disk in every step)");
 }
 
 const std::string on_nvme =
-    "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = \"FOLDER\"}";
+    "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = 0, "
+    "nvme_path = \"FOLDER\"}";
 
 TEST_CASE("a way out is named only where it is open and saves something") {
   CHECK(changes(plan("single", 1, 8)) ==

@@ -80,6 +80,7 @@ TEST_CASE("mistakes in [strategy] are told with what would work") {
         "strategy `fsdp` has no option `shading_strategy`");
   CHECK(problems("fsdp", {{"shading_strategy", "FULL_SHARD"}})[0].suggestion == "sharding_strategy");
   CHECK(only_message("fsdp", {{"sharding_strategy", "FULL"}}) == "`sharding_strategy` cannot be \"FULL\"");
+  CHECK(only_message("fsdp", {{"min_num_params", 1e300}}) == "`min_num_params` must be an integer, not 1e+300");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
   CHECK(only_message("fsdp", {{"hybrid_group_size", 0}}) == "`hybrid_group_size` must be at least 1, not 0");
   CHECK(only_message("ddp", {{"timeout", "soon"}}) == "`timeout` must be a duration such as \"30m\", not \"soon\"");

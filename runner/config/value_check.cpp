@@ -1,0 +1,189 @@
+#include "runner/config/value_check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runner/base/text.hpp"
+#include "runner/config/device_request.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+bool to_integer(json& value) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
+  if (value.is_number_integer()) return true;
+  if (!value.is_number_float()) return false;
+  double number = value.get<double>();
+  if (number != std::floor(number) || std::abs(number) > 9e15) return false;
+  value = static_cast<int64_t>(number);
+  return true;
+}
+
+namespace {
+
+bool all_strings(const json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
+}
+
+bool accumulation_problem(json& value) {
+  if (to_integer(value)) return value.get<int64_t>() < 1;
+  if (!value.is_object() || value.empty()) return true;
+  for (auto& [epoch, factor] : value.items())
+    if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) ||
+        factor.get<int64_t>() < 1)
+      return true;
+  return false;
+}
+
+bool rope_problem(json& value) {
+  static const std::vector<std::string> names = {"factor", "low_freq_factor", "high_freq_factor",
+                                                 "original_max_position_embeddings", "rope_type"};
+  if (!value.is_object()) return true;
+  for (auto& [name, item] : value.items()) {
+    bool known = std::find(names.begin(), names.end(), name) != names.end();
+    bool fits = name == "rope_type"                          ? item.is_string()
+                : name == "original_max_position_embeddings" ? to_integer(item)
+                                                             : item.is_number();
+    if (!known || !fits) return true;
+  }
+  return false;
+}
+
+bool groups_problem(const json& value) {
+  if (!value.is_array()) return true;
+  for (const auto& item : value) {
+    if (!item.is_object() || !item.contains("pattern") || !item["pattern"].is_string()) return true;
+    for (const auto& [name, field] : item.items())
+      if (name != "pattern" && ((name != "lr" && name != "weight_decay") || !field.is_number())) return true;
+  }
+  return false;
+}
+
+/// A value as messages show it. The reader makes { date = "..." } of dates and times, which fit no key.
+std::string shown(const json& value) {
+  bool date = value.is_object() && value.size() == 1 && value.contains("date") && value["date"].is_string();
+  return date ? "the date " + value["date"].get<std::string>() : value.dump();
+}
+
+std::string type_problem(const Key& key, json& value) {
+  using T = KeyType;
+  std::string not_it = fmt::format("`{}` must be {}, not {}", key.name, wanted(key), shown(value));
+  switch (key.type) {
+    case T::boolean:
+      return value.is_boolean() ? "" : not_it;
+    case T::integer:
+      return to_integer(value) ? "" : not_it;
+    case T::number:
+      return value.is_number() ? "" : not_it;
+    case T::text:
+    case T::path:
+    case T::choice:
+      return value.is_string() ? "" : not_it;
+    case T::paths:
+    case T::texts:
+      if (value.is_string()) value = json::array({value});
+      return all_strings(value) ? "" : not_it;
+    case T::numbers:
+      return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number() ? "" : not_it;
+    case T::duration:
+      return value.is_string() && parse_duration(value.get<std::string>()) ? "" : not_it;
+    case T::bytes: {
+      if (to_integer(value)) return "";
+      auto bytes = value.is_string() ? parse_bytes(value.get<std::string>()) : std::nullopt;
+      if (bytes) value = *bytes;
+      return bytes ? "" : not_it;
+    }
+    case T::devices: {
+      std::string why;
+      return parse_devices(value, why) ? "" : fmt::format("`{}`: {}; it takes {}", key.name, why, wanted(key));
+    }
+    case T::precision:
+      return value.is_string() || value.is_number_integer() ? "" : not_it;
+    case T::accumulation:
+      return accumulation_problem(value) ? not_it : "";
+    case T::table:
+      return rope_problem(value) ? not_it : "";
+    case T::groups:
+      return groups_problem(value) ? not_it : "";
+  }
+  return "";
+}
+
+/// Choices, precision spellings, and what is known but not to be had.
+void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
+  if (key.type == KeyType::table && value.contains("rope_type") && value["rope_type"] != "llama3") {
+    diagnostic.message = fmt::format("`rope_type` cannot be {}", value["rope_type"].dump());
+    diagnostic.allowed = {"llama3"};
+  }
+  if (key.type == KeyType::precision) {
+    const auto& spellings = precision_spellings();
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    auto found = spellings.find(text);
+    value = found == spellings.end() ? text : found->second;
+  } else if (key.type != KeyType::choice) {
+    return;
+  }
+  std::string text = value.get<std::string>();
+  if (key.name == "accelerator") {
+    text = lower(text);
+    if (text == "gpu") text = "cuda";
+    value = text;
+    if (text == "tpu" || text == "hpu" || text == "ipu" || text == "mps")
+      diagnostic.message = fmt::format("accelerator \"{}\" does not work yet; cpu and cuda do", text);
+  }
+  if (diagnostic.message.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
+    diagnostic.message = fmt::format("`{}` cannot be \"{}\"", key.name, text);
+  if (diagnostic.message.empty()) return;
+  diagnostic.allowed = key.choices;
+  diagnostic.suggestion = nearest(text, key.choices);
+}
+
+/// The numbers of [[optimizer.groups]] are bounded as the keys of these names are.
+std::string groups_bounds_problem(const json& groups) {
+  for (const auto& group : groups)
+    for (const char* name : {"lr", "weight_decay"}) {
+      if (!group.contains(name)) continue;
+      double number = group[name].get<double>();
+      auto what = fmt::format("`{}` of the group {}", name, group["pattern"].dump());
+      if (!std::isfinite(number)) return what + " must be finite";
+      if (number < 0) return fmt::format("{} must be at least 0, not {}", what, group[name].dump());
+    }
+  return "";
+}
+
+std::string bounds_problem(const Key& key, const json& value) {
+  std::vector<double> numbers;
+  if (value.is_number()) numbers.push_back(value.get<double>());
+  if (key.type == KeyType::numbers) numbers = value.get<std::vector<double>>();
+  for (double number : numbers) {
+    if (key.minimum && (number < *key.minimum || (key.above_minimum && number == *key.minimum)))
+      return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least", *key.minimum,
+                         value.dump());
+    if (key.maximum && number > *key.maximum)
+      return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, value.dump());
+    if (!std::isfinite(number)) return fmt::format("`{}` must be finite", key.name);
+  }
+  return key.type == KeyType::groups ? groups_bounds_problem(value) : "";
+}
+
+}  // namespace
+
+std::optional<Diagnostic> check_value(const Key& key, json& value) {
+  Diagnostic diagnostic;
+  diagnostic.section = key.section;
+  diagnostic.code = "wrong-type";
+  diagnostic.message = type_problem(key, value);
+  if (diagnostic.message.empty()) {
+    diagnostic.code = "not-allowed";
+    choice_problem(key, value, diagnostic);
+  }
+  if (diagnostic.message.empty()) {
+    diagnostic.code = "out-of-bounds";
+    diagnostic.message = bounds_problem(key, value);
+  }
+  return diagnostic.message.empty() ? std::nullopt : std::optional(diagnostic);
+}
+
+}  // namespace runner
