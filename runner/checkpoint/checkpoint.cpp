@@ -50,6 +50,7 @@ void Checkpoint::Impl::verify_hashes() const {
     for (size_t i = 1; i < threads; ++i) helpers.emplace_back(hash_some);
     hash_some();
   }
+  for (const auto& file : files) bytes_read += file->bytes().size();
   for (size_t i = 0; i < files.size(); ++i)
     if (found[i] != manifest.files[i].xxh3)
       throw environment_error("{} is corrupted: its hash is {} instead of {}", files[i]->path().string(), found[i],

@@ -84,7 +84,7 @@ class Checkpoint {
   /// Copies elements [offset, offset + length) of the flattened tensor, from whichever files hold them. Only these
   /// bytes are read.
   void read(const std::string& tensor, int64_t offset, int64_t length, std::span<std::byte> out) const;
-  uint64_t bytes_read() const;  ///< so far, for tests and reports
+  uint64_t bytes_read() const;  ///< of the ranks' files so far, also to verify them
 
  private:
   struct Impl;

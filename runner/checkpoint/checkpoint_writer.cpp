@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -34,6 +35,20 @@ void exchange_directories(const fs::path& temporary, const fs::path& final_name)
     fs::remove_all(old);
   }
   sync_path(final_name.parent_path());
+}
+
+/// Now, but later than every checkpoint beside it: the order of publication must hold when the clock is set back.
+double publication_time(const fs::path& checkpoints) {
+  constexpr double tick = 1e-6;
+  double time = wall_seconds();
+  for (const auto& path : list_checkpoints(checkpoints)) {
+    try {
+      time = std::max(time, read_manifest(path).created + tick);
+    } catch (const Error&) {
+      // A damaged one is no part of the order.
+    }
+  }
+  return time;
 }
 
 ManifestTensor& tensor_of(Manifest& manifest, const json& piece) {
@@ -87,7 +102,7 @@ fs::path CheckpointWriter::publish(const std::vector<json>& rank_entries, const 
   return or_abandon([&] {
     auto manifest = collect(rank_entries);
     manifest.state = state;
-    manifest.created = wall_seconds();
+    manifest.created = publication_time(final_.parent_path());
     remove_strangers(manifest);
     write_file_atomic(temporary_ / manifest_name, write_manifest(manifest));
     if (fs::exists(final_)) {

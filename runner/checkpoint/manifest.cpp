@@ -143,7 +143,7 @@ std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>&
 void seal_manifest(json& manifest) {
   manifest.erase("xxh3");
   auto text = manifest.dump();
-  manifest["xxh3"] = xxh3_hex(std::as_bytes(std::span(text.data(), text.size())));
+  manifest["xxh3"] = xxh3_hex(text);
 }
 
 std::string write_manifest(const Manifest& manifest) {

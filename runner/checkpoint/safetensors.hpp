@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runner/base/files.hpp"
-#include "runner/checkpoint/xxh3.hpp"
+#include "runner/base/xxh3.hpp"
 
 namespace runner {
 
@@ -85,15 +85,5 @@ class SafetensorsWriter {
   int fd_ = -1;
   bool finished_ = false;
 };
-
-/// A tensor to write; `data` must stay alive until write_safetensors returns.
-struct TensorToWrite {
-  std::string name;
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::span<const std::byte> data;
-};
-WrittenFile write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& tensors,
-                              const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace runner

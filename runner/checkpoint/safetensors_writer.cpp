@@ -87,18 +87,4 @@ WrittenFile SafetensorsWriter::finish() {
   return {written_, hash_.hex()};
 }
 
-WrittenFile write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorInfo> infos;
-  for (const auto& tensor : tensors) infos.push_back({tensor.name, tensor.dtype, tensor.shape});
-  SafetensorsWriter writer(path, std::move(infos), metadata);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto& info = writer.tensors()[i];
-    RUNNER_CHECK(tensors[i].data.size() == info.end - info.begin, "`{}` has {} bytes instead of {}", info.name,
-                 tensors[i].data.size(), info.end - info.begin);
-    writer.write(tensors[i].data);
-  }
-  return writer.finish();
-}
-
 }  // namespace runner

@@ -17,7 +17,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/exec.hpp"
 #include "runner/base/text.hpp"
-#include "runner/ledger/content_hash.hpp"
+#include "runner/base/xxh3.hpp"
 
 namespace runner {
 
@@ -106,7 +106,7 @@ nlohmann::json git_state(const std::filesystem::path& directory, std::chrono::mi
       state["commit"].is_null()
           ? no_diff
           : git(directory, {"diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color"}, timeout);
-  if (diff && diff->status == 0) state["diff_hash"] = content_hash(status->output + diff->output);
+  if (diff && diff->status == 0) state["diff_hash"] = xxh3_hex(status->output + diff->output);
   return state;
 }
 

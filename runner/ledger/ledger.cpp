@@ -14,7 +14,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
-#include "runner/ledger/content_hash.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 
@@ -63,7 +63,7 @@ std::string unused_id(sqlite::Database& database, double now) {
 }
 
 std::string keep_text(sqlite::Database& database, const std::string& content) {
-  std::string hash = content_hash(content);
+  std::string hash = xxh3_hex(content);
   database.run("INSERT INTO config (hash, content) VALUES (?, ?) ON CONFLICT DO NOTHING", hash, content);
   return hash;
 }

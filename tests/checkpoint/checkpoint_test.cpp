@@ -49,6 +49,13 @@ std::vector<Tensor> random_tensors(Random& random) {
   return tensors;
 }
 
+uint64_t rank_file_bytes(const fs::path& checkpoint) {
+  uint64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(checkpoint))
+    if (file.path().extension() == ".safetensors") bytes += file.file_size();
+  return bytes;
+}
+
 /// Borders 0 = b0 <= b1 <= ... <= total.
 std::vector<int64_t> random_cut(Random& random, int64_t total) {
   std::vector<int64_t> borders = {0, total};
@@ -97,6 +104,9 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
     CHECK(path == folder / "step-000007");
 
     Checkpoint checkpoint(path);
+    const uint64_t verified = checkpoint.bytes_read();
+    CHECK(verified == rank_file_bytes(path));
+    CHECK(Checkpoint(path, /*verify=*/false).bytes_read() == 0);
     CHECK(checkpoint.step() == 7);
     CHECK(checkpoint.world_size() == static_cast<int64_t>(ranks));
     CHECK(checkpoint.state() == state);
@@ -116,7 +126,7 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
         CHECK(std::equal(out.begin(), out.end(), tensor.data.begin() + borders[i] * element));
       }
     }
-    CHECK(checkpoint.bytes_read() == asked);
+    CHECK(checkpoint.bytes_read() == verified + asked);
     CHECK(names_in(folder.path) == std::vector<std::string>{"step-000007"});
   }
 }

@@ -1,4 +1,5 @@
 // Which checkpoints are listed, continued from and kept.
+#include "runner/base/clock.hpp"
 #include "runner/checkpoint/manifest.hpp"
 #include "support.hpp"
 
@@ -53,6 +54,21 @@ TEST_CASE("a run that was taken back continues from what it wrote since, and kee
   CHECK(*newest_good_checkpoint(folder.path) == folder / "step-000075");
   retain(folder.path, 2, 0, "");
   CHECK(listed(folder.path) == Names{"step-000075", "step-000150"});
+}
+
+TEST_CASE("the order of publication holds when the clock is set back") {
+  Folder folder;
+  auto ahead = publish_small(folder.path, 50);
+  auto manifest = nlohmann::json::parse(read_file(ahead / manifest_name));
+  manifest["created"] = wall_seconds() + 1e6;
+  seal_manifest(manifest);
+  write_text(ahead / manifest_name, manifest.dump());
+  for (int64_t step : {100, 75}) {
+    auto path = publish_small(folder.path, step);
+    CHECK(*newest_good_checkpoint(folder.path) == path);
+  }
+  retain(folder.path, 2, 0, "");
+  CHECK(listed(folder.path) == Names{"step-000075", "step-000100"});
 }
 
 TEST_CASE("the last ones and the best ones are kept") {

@@ -17,6 +17,23 @@ struct Folder : TemporaryFolder {
   fs::path operator/(const std::string& name) const { return path / name; }
 };
 
+/// A tensor to write; `data` must stay alive until write_safetensors returns.
+struct TensorToWrite {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;
+};
+
+inline WrittenFile write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& tensors,
+                                     const std::map<std::string, std::string>& metadata = {}) {
+  std::vector<TensorInfo> infos;
+  for (const auto& tensor : tensors) infos.push_back({tensor.name, tensor.dtype, tensor.shape});
+  SafetensorsWriter writer(path, std::move(infos), metadata);
+  for (const auto& tensor : tensors) writer.write(tensor.data);
+  return writer.finish();
+}
+
 template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values.data(), values.size()));

@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "runner/base/files.hpp"
-#include "runner/ledger/content_hash.hpp"
 #include "runner/ledger/facts.hpp"
 #include "support.hpp"
 
@@ -25,11 +24,6 @@ struct Repository {
 };
 
 }  // namespace
-
-TEST_CASE("the hash of a text is XXH3-128") {
-  CHECK(content_hash("") == "99aa06d3014798d86001c324468d497f");
-  CHECK(content_hash("a") != content_hash("b"));
-}
 
 TEST_CASE("a folder outside any repository has no git state") {
   LedgerFolder folder;

@@ -1,9 +1,10 @@
-// XXH3-128 as a stream: the checksum of checkpoint files, the same number that `xxh128sum` prints.
+// XXH3-128: the checksum of files and the address of texts, the same number that `xxh128sum` prints.
 #pragma once
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 struct XXH3_state_s;
 
@@ -23,5 +24,6 @@ class Xxh3 {
 };
 
 std::string xxh3_hex(std::span<const std::byte> bytes);
+std::string xxh3_hex(std::string_view text);
 
 }  // namespace runner

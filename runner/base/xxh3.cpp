@@ -1,4 +1,4 @@
-#include "runner/checkpoint/xxh3.hpp"
+#include "runner/base/xxh3.hpp"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -27,5 +27,7 @@ std::string xxh3_hex(std::span<const std::byte> bytes) {
   hash.update(bytes);
   return hash.hex();
 }
+
+std::string xxh3_hex(std::string_view text) { return xxh3_hex(std::as_bytes(std::span(text.data(), text.size()))); }
 
 }  // namespace runner
