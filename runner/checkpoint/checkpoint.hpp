@@ -47,7 +47,8 @@ class CheckpointWriter {
   nlohmann::json write_rank(const std::vector<Piece>& pieces);
   /// Rank 0, once every rank's entry is here: checks that pieces cover every tensor exactly once (replicas are written
   /// by one rank only), writes the manifest, renames. A checkpoint of the same step is exchanged for the new one in one
-  /// move. Returns the final path. After a failure the temporary folder is gone.
+  /// move. Returns the final path. After a failure the temporary folder is gone. The entry of a rank that could not
+  /// write is {"rank", "failed": why}; it throws Error(environment).
   fs::path publish(const std::vector<nlohmann::json>& rank_entries, const TrainerState& state);
   /// Removes the temporary folder.
   void abandon();

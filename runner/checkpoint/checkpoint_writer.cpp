@@ -148,6 +148,11 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
 }
 
 Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const {
+  // First of all, because a rank that fails takes everybody's files away.
+  for (const auto& entry : rank_entries)
+    if (auto failed = entry.find("failed"); failed != entry.end())
+      throw environment_error("cannot write {}: rank {}: {}", final_.string(), entry.at("rank").get<int>(),
+                              failed->get<std::string>());
   Manifest manifest;
   manifest.step = step_;
   manifest.world_size = world_size_;

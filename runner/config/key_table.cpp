@@ -345,7 +345,8 @@ void add_train(std::vector<Key>& keys) {
   checkpoint({"checkpoint", "every_n_steps", T::integer, "Steps between checkpoints.", {}, 1}, &C::every_n_steps);
   checkpoint({"checkpoint", "every", T::duration, "Time between checkpoints."}, &C::every);
   checkpoint({"checkpoint", "keep_last", T::integer, "Newest checkpoints to keep; 0 = all.", {}, 0}, &C::keep_last);
-  checkpoint({"checkpoint", "save_top_k", T::integer, "Best checkpoints to keep besides.", {}, 0}, &C::save_top_k);
+  checkpoint({"checkpoint", "save_top_k", T::integer, "Best ones to keep besides; each val_loss makes one.", {}, 0},
+             &C::save_top_k);
   checkpoint({"checkpoint", "monitor", T::choice, "What best means (lower is better).", {"val_loss", "loss"}},
              &C::monitor);
   checkpoint({"checkpoint", "save_at_end", T::boolean, "A checkpoint when training ends."}, &C::save_at_end);

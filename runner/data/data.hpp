@@ -115,8 +115,6 @@ class Loader {
   bool next(StepBatch& out);
   /// Seconds that next() has waited for data so far.
   double waited_seconds() const;
-  /// Of a whole epoch.
-  int64_t steps_per_epoch(int64_t epoch = 0) const;
   /// Takes the place of Options::global_batch_size: called at the beginning of each epoch (accumulation schedules
   /// change it by epoch). To be set before the first next().
   void set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch);

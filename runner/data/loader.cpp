@@ -175,11 +175,6 @@ double Loader::waited_seconds() const {
   return impl_->waited;
 }
 
-int64_t Loader::steps_per_epoch(int64_t epoch) const {
-  int64_t size = impl_->batch_size(epoch);
-  return (impl_->dataset.size() + size - 1) / size;
-}
-
 void Loader::set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch) {
   RUNNER_CHECK(!impl_->thread.joinable(), "the batch sizes are set before the first next()");
   impl_->batch_size_of_epoch = std::move(batch_size_of_epoch);

@@ -1,7 +1,8 @@
 // The event protocol, worker -> supervisor: one JSON object a line on the pipe whose descriptor is in RUNNER_EVENT_FD.
 //
 // Every event has {"event": kind, "rank": r, "time": unix seconds}. Kinds and their further fields:
-//   ready       {pid, device, threads}                                   every rank, once its model is built
+//   ready       {pid, device, threads, steps}                            every rank, once its model is built
+//   resumed     {step, bytes_read}                                       every rank, once its state is loaded
 //   step        {step, epoch, loss, lr, grad_norm, tokens, seconds, data_wait_s, memory_bytes, skipped}   global rank 0
 //   validation  {step, loss, tokens, seconds}                            global rank 0
 //   checkpoint  {step, path, seconds, bytes}                             global rank 0, once published
@@ -12,7 +13,8 @@
 //   finished    {step, final_loss, tokens, train_seconds, time_to_first_step_s}      global rank 0
 //
 // failed.kind is error, usage, environment, nonfinite, oom, collective (noticed that a peer has gone) or crash.
-// time_to_first_step_s counts from the worker's start.
+// ready.steps is how many the recipe asks for in all, absent where only time ends the run. resumed.bytes_read are those
+// of the checkpoint's files. time_to_first_step_s counts from the worker's start.
 //
 // How numbers that are not finite and text that is not UTF-8 travel: lines.hpp.
 #pragma once

@@ -73,6 +73,10 @@ void Checkpointer::wait() {
   if (running_.valid()) running_.get();
 }
 
+void Checkpointer::rethrow_failure() {
+  if (running_.valid() && running_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) running_.get();
+}
+
 void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state) {
   wait();
   auto snapshot = std::make_shared<Snapshot>();
@@ -102,23 +106,43 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
 
 void Checkpointer::write(const Snapshot& snapshot) {
   CheckpointWriter writer(options_.folder, snapshot.step, world_.rank, world_.size);
-  auto entry = writer.write_rank(snapshot.pieces);
-  // Ranks meet in the store, not in a collective: the training thread owns those.
-  auto key = [&](int rank) { return fmt::format("checkpoint/{}/{}", snapshot.step, rank); };
-  auto text = entry.dump();
-  if (world_.size > 1) world_.store->set(key(world_.rank), std::vector<uint8_t>(text.begin(), text.end()));
-  if (world_.rank != 0) return;
+  auto entry = write_rank(writer, snapshot);
+  if (world_.rank != 0) return tell_rank_0(snapshot.step, entry);
   std::vector<nlohmann::json> entries{entry};
-  for (int rank = 1; rank < world_.size; ++rank) {
-    auto bytes = world_.store->get(key(rank));
-    entries.push_back(nlohmann::json::parse(bytes.begin(), bytes.end()));
-    world_.store->deleteKey(key(rank));
-  }
+  for (int rank = 1; rank < world_.size && !entries.back().contains("failed"); ++rank)
+    entries.push_back(entry_of(rank, snapshot.step));
   auto path = writer.publish(entries, snapshot.state);
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();
   retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
   published_({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
+}
+
+nlohmann::json Checkpointer::write_rank(CheckpointWriter& writer, const Snapshot& snapshot) {
+  try {
+    return writer.write_rank(snapshot.pieces);
+  } catch (const std::exception& error) {
+    if (world_.rank != 0) tell_rank_0(snapshot.step, {{"rank", world_.rank}, {"failed", error.what()}});
+    throw;
+  }
+}
+
+namespace {
+
+// Ranks meet in the store, not in a collective: the training thread owns those.
+std::string entry_key(int64_t step, int rank) { return fmt::format("checkpoint/{}/{}", step, rank); }
+
+}  // namespace
+
+void Checkpointer::tell_rank_0(int64_t step, const nlohmann::json& entry) {
+  auto text = entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  world_.store->set(entry_key(step, world_.rank), std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+nlohmann::json Checkpointer::entry_of(int rank, int64_t step) {
+  auto bytes = world_.store->get(entry_key(step, rank));
+  world_.store->deleteKey(entry_key(step, rank));
+  return nlohmann::json::parse(bytes.begin(), bytes.end());
 }
 
 namespace {

@@ -31,10 +31,15 @@ class Checkpointer {
   void save(Strategy& strategy, int64_t step, const TrainerState& state);
   /// Until the last save is published. Rethrows what went wrong in it.
   void wait();
+  /// Rethrows what went wrong in the last save, if that is known by now.
+  void rethrow_failure();
 
  private:
   struct Snapshot;
   void write(const Snapshot& snapshot);
+  nlohmann::json write_rank(CheckpointWriter& writer, const Snapshot& snapshot);
+  void tell_rank_0(int64_t step, const nlohmann::json& entry);
+  nlohmann::json entry_of(int rank, int64_t step);
 
   World& world_;
   Options options_;

@@ -4,8 +4,10 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/selection/plan.hpp"
+#include "runner/train/planned_steps.hpp"
 #include "runner/train/schedule.hpp"
 #include "strategies/contract/initialize.hpp"
+#include "strategies/contract/nonfinite.hpp"
 
 namespace runner {
 
@@ -15,6 +17,9 @@ Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& r
   const auto& settings = recipe.checkpoint;
   return {run_dir / "checkpoints", settings.async, settings.keep_last, settings.save_top_k, settings.monitor};
 }
+
+/// A number of the state: JSON writes NaN as null.
+double state_number(const nlohmann::json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
 }  // namespace
 
@@ -37,9 +42,12 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   tokens_ = state.at("tokens");
   trained_before_ = state.at("train_seconds");
   position_ = {state.at("data").at("epoch"), state.at("data").at("sample")};
-  loss_ = state.at("loss");
+  loss_ = state_number(state.at("loss"));
   saved_step_ = step_;
-  if (auto found = state.find("val_loss"); found != state.end()) val_loss_ = found->get<double>();
+  if (auto found = state.find("val_loss"); found != state.end()) {
+    val_loss_ = state_number(*found);
+    validated_step_ = step_;
+  }
 }
 
 TrainerState Trainer::trainer_state() const {
@@ -52,7 +60,7 @@ TrainerState Trainer::trainer_state() const {
                         {"strategy_name", recipe_.strategy.name},
                         {"world_size", setup_.world.size},
                         {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
-  if (val_loss_) state["val_loss"] = *val_loss_;
+  if (validated_step_ == step_) state["val_loss"] = val_loss_;
   return state;
 }
 
@@ -107,11 +115,17 @@ void Trainer::report(const StepResult& result, double seconds, double waited, in
                               {"skipped", result.skipped}});
 }
 
-double Trainer::validate() {
+bool Trainer::stop_agreed() const {
+  std::vector<at::Tensor> words{torch::tensor({setup_.stop && setup_.stop->load() ? int64_t{1} : int64_t{0}})};
+  if (setup_.world.size > 1) setup_.world.control->allreduce(words, {c10d::ReduceOp::MAX})->wait();
+  return words[0].item<int64_t>() != 0;
+}
+
+bool Trainer::validate() {
   double begun = steady_seconds();
   Loader::Options options;
   options.micro_batch_size = *recipe_.train.micro_batch_size;
-  options.global_batch_size = options.micro_batch_size * setup_.world.size;
+  options.global_batch_size = global_batch_size(recipe_, setup_.world.size, 0);
   options.rank = setup_.world.rank;
   options.world_size = setup_.world.size;
   options.shuffle = false;
@@ -123,6 +137,7 @@ double Trainer::validate() {
   int64_t sequences = 0;
   StepBatch batch;
   for (int64_t n = 0; n < limit && loader.next(batch); ++n) {
+    if (stop_agreed()) return false;
     for (const auto& micro : batch.micro_batches) sum += setup_.strategy.evaluate(to_device(micro));
     sequences += batch.global_sequences;
   }
@@ -136,7 +151,8 @@ double Trainer::validate() {
                        {{"step", step_}, {"loss", loss}, {"tokens", tokens}, {"seconds", steady_seconds() - begun}});
   val_loss_ = loss;
   validated_step_ = step_;
-  return loss;
+  saved_step_ = -1;  // a checkpoint of this step would lack the value
+  return true;
 }
 
 void Trainer::save() {
@@ -146,25 +162,33 @@ void Trainer::save() {
   last_save_ = steady_seconds();
 }
 
-int64_t Trainer::planned_steps() const {
-  if (recipe_.run.fast_dev_run > 0) return recipe_.run.fast_dev_run;
-  int64_t steps = recipe_.train.max_steps.value_or(INT64_MAX);
-  if (!recipe_.train.max_epochs) return steps;
-  int64_t by_epochs = 0;
-  int64_t samples = setup_.train.size();
-  for (int64_t epoch = 0; epoch < *recipe_.train.max_epochs; ++epoch) {
-    int64_t size = global_batch_size(recipe_, setup_.world.size, epoch);
-    by_epochs += (samples + size - 1) / size;
-  }
-  return std::min(steps, by_epochs);
+bool Trainer::end_step(uint32_t votes, bool epoch_end, bool last) {
+  bool stop = votes & vote_stop;
+  bool validation_due = last || (recipe_.train.val_check_interval ? due(recipe_.train.val_check_interval) : epoch_end);
+  if (setup_.validation && validation_due && validated_step_ != step_ && !stop) stop = !validate();
+  const auto& settings = recipe_.checkpoint;
+  bool ranked = settings.save_top_k > 0 && settings.monitor == "val_loss" && validated_step_ == step_;
+  bool save_due =
+      due(settings.every_n_steps) || (votes & vote_checkpoint) || stop || ranked || (last && settings.save_at_end);
+  if (save_due) save();
+  return stop;
 }
 
-void Trainer::validate_and_save(const StepResult& result, bool epoch_end, bool last) {
-  bool validation_due = recipe_.train.val_check_interval ? due(recipe_.train.val_check_interval) : epoch_end;
-  if (setup_.validation && (validation_due || last) && validated_step_ != step_) validate();
-  bool save_due = due(recipe_.checkpoint.every_n_steps) || (result.votes & (vote_checkpoint | vote_stop)) ||
-                  (last && recipe_.checkpoint.save_at_end);
-  if (save_due) save();
+StepResult Trainer::train_step(const StepInput& input) {
+  try {
+    StepResult result = setup_.strategy.step(input);
+    if (!result.finite)
+      throw NonFiniteError(
+          fmt::format("the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite "
+                      "= \"skip\" would leave such steps out",
+                      step_ + 1, result.loss, result.grad_norm));
+    return result;
+  } catch (const NonFiniteError&) {
+    // Every rank is here, so a checkpoint on its way can arrive; whoever left first would have rank 0 stopped in it.
+    checkpointer_.wait();
+    setup_.strategy.barrier();
+    throw;
+  }
 }
 
 TrainerResult Trainer::run() {
@@ -180,40 +204,36 @@ TrainerResult Trainer::run() {
   Loader loader(setup_.train, options);
   loader.set_batch_size_of_epoch(
       [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
-  max_steps_ = planned_steps();
+  max_steps_ = planned_steps(recipe_, setup_.world.size, setup_.train.size());
   loop_started_ = last_save_ = steady_seconds();
 
   TrainerResult outcome;
   double first_step_s = 0, waited_before = 0;
-  bool over = step_ >= max_steps_;
-  while (!over) {
+  bool last = step_ >= max_steps_;
+  // A run that was stopped in its last validation has that left to do.
+  bool stop = last && end_step(/*votes=*/0, /*epoch_end=*/false, last);
+  while (!last && !stop) {
     double begun = steady_seconds();
     StepBatch batch;
     loader.next(batch);
     double waited = loader.waited_seconds() - waited_before;
     waited_before = loader.waited_seconds();
     StepInput input = to_device(batch);
-    StepResult result = setup_.strategy.step(input);
+    StepResult result = train_step(input);
     ++step_;
     position_ = batch.after;
     tokens_ += input.global_tokens;
     loss_ = result.loss;
-    if (!result.finite)
-      throw run_error(
-          "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite = \"skip\" "
-          "would "
-          "leave such steps out",
-          step_, result.loss, result.grad_norm);
+    checkpointer_.rethrow_failure();
     double now = steady_seconds();
     if (first_step_s == 0) first_step_s = now - setup_.started;
     report(result, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
-    bool stop = result.votes & vote_stop;
-    over = step_ >= max_steps_ || stop || (result.votes & vote_time_over);
-    validate_and_save(result, batch.epoch_end, over && !stop);
-    if (stop) {
-      outcome.stopped = step_ < max_steps_;
-      if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
-    }
+    last = step_ >= max_steps_ || (result.votes & vote_time_over);
+    stop = end_step(result.votes, batch.epoch_end, last);
+  }
+  if (stop) {
+    outcome.stopped = !last || (setup_.validation && validated_step_ != step_);
+    if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
   }
   checkpointer_.wait();
   outcome.steps = step_;

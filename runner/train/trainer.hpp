@@ -29,40 +29,43 @@ struct TrainerSetup {
 struct TrainerResult {
   int64_t steps = 0;
   double final_loss = 0;
-  bool stopped = false;  ///< asked to stop before the end; a checkpoint was published (unless fast_dev_run)
+  /// Asked to stop before the end, which includes the last validation; a checkpoint was published (unless
+  /// fast_dev_run).
+  bool stopped = false;
 };
 
 class Trainer {
  public:
   explicit Trainer(TrainerSetup setup);
-  /// Continues from a checkpoint: parameters, optimizer, scaler, data position.
+  /// Continues from a checkpoint: parameters, optimizer, scaler, data position. Reads what this rank needs, no more.
   void resume(const Checkpoint& checkpoint);
-  /// To the end, or until a rank is asked to stop. Throws Error(run_failed) when the loss is not finite and the recipe
-  /// says stop.
+  /// To the end, or until a rank is asked to stop. Throws NonFiniteError when the loss is not finite and the recipe
+  /// says stop; a checkpoint that was on its way is published then.
   TrainerResult run();
 
  private:
   enum Vote : uint32_t { vote_stop = 1, vote_checkpoint = 2, vote_time_over = 4 };
 
-  bool train_step(StepBatch& batch);
+  StepResult train_step(const StepInput& input);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
   void report(const StepResult& result, double seconds, double waited, int64_t tokens, double lr);
-  double validate();
+  /// False where a stop ended it: there is no value then.
+  bool validate();
+  bool stop_agreed() const;
   void save();
   uint32_t votes() const;
   bool due(const std::optional<int64_t>& every) const { return every && step_ % *every == 0; }
-  int64_t planned_steps() const;
   TrainerState trainer_state() const;
-  void validate_and_save(const StepResult& result, bool epoch_end, bool last);
+  /// Validation and checkpoint where they are due. True when the run must stop here, complete or not.
+  bool end_step(uint32_t votes, bool epoch_end, bool last);
 
   TrainerSetup setup_;
   const Recipe& recipe_;
   Checkpointer checkpointer_;
   int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
   DataPosition position_;
-  double loss_ = 0;
-  std::optional<double> val_loss_;
+  double loss_ = 0, val_loss_ = 0;  ///< val_loss_ is that of validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;
   double last_save_ = 0, loop_started_ = 0, trained_before_ = 0;
 };

@@ -11,10 +11,10 @@
 #include "runner/models/module.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/plan.hpp"
+#include "runner/train/failure_report.hpp"
+#include "runner/train/planned_steps.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
-#include "strategies/collective/divergence_watch.hpp"
-#include "strategies/collective/gloo.hpp"
 #include "strategies/contract/initialize.hpp"
 
 namespace runner {
@@ -107,8 +107,15 @@ struct OutOfMemory {
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 };
 
+/// The supervisor has verified the checkpoint once for all ranks: each reads its own bytes only.
+void resume(Trainer& trainer, const std::string& folder, EventSink& events) {
+  Checkpoint checkpoint(folder, /*verify=*/false);
+  trainer.resume(checkpoint);
+  events.emit("resumed", {{"step", checkpoint.step()}, {"bytes_read", checkpoint.bytes_read()}});
+}
+
 ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events,
-               const PeakMemory& peak_memory, double started) {
+               const FailureReport& failures, const PeakMemory& peak_memory, double started) {
   int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
   auto training = open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
@@ -125,17 +132,22 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                                  by_norm ? std::nullopt : clip.gradient_clip_val, clip.on_nonfinite == "skip"});
   OutOfMemory out_of_memory{job, entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
-  events.emit("ready", {{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}});
+  nlohmann::json ready{{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}};
+  int64_t steps = planned_steps(recipe, world.size, training->size());
+  if (steps != INT64_MAX) ready["steps"] = steps;
+  events.emit("ready", ready);
 
   Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started,
                    &stop_requested, peak_memory});
-  if (!options.resume_from.empty()) trainer.resume(Checkpoint(options.resume_from));
-  TrainerResult result;
-  out_of_memory.during([&] { result = trainer.run(); });
-  events.emit("memory", {{"peak_bytes", peak_memory()}, {"rss_peak_bytes", peak_resident_bytes()}});
-  strategy->barrier();
-  strategy->teardown();
-  return result.stopped ? ExitCode::preempted : ExitCode::done;
+  return failures.during([&] {
+    if (!options.resume_from.empty()) resume(trainer, options.resume_from, events);
+    TrainerResult result;
+    out_of_memory.during([&] { result = trainer.run(); });
+    events.emit("memory", {{"peak_bytes", peak_memory()}, {"rss_peak_bytes", peak_resident_bytes()}});
+    strategy->barrier();
+    strategy->teardown();
+    return result.stopped ? ExitCode::preempted : ExitCode::done;
+  });
 }
 
 }  // namespace
@@ -145,13 +157,9 @@ ExitCode run_worker(const WorkerOptions& options) {
   install_signals();
   WorldOptions place = world_options_from_environment();
   EventSink events(place.rank);
-  auto failed = [&](const std::string& kind, const std::string& message, ExitCode code) {
-    events.emit("failed", {{"kind", kind}, {"message", message}});
-    events.flush();
-    return code;
-  };
   World world;
-  try {
+  FailureReport failures(events, world);
+  return failures.during([&] {
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     WorldOptions options_of_world = world_options(recipe);
     PeakMemory peak_memory = prepare_device(recipe, options_of_world);
@@ -159,27 +167,11 @@ ExitCode run_worker(const WorkerOptions& options) {
     at::globalContext().setDeterministicAlgorithms(recipe.run.deterministic, /*warn_only=*/false);
     at::globalContext().setBenchmarkCuDNN(recipe.run.benchmark);
     options_of_world.on_diverged = [&](const std::string& verdict) {
-      std::_Exit(static_cast<int>(failed("error", verdict, ExitCode::run_failed)));
+      std::_Exit(static_cast<int>(failures.failed("error", verdict, ExitCode::run_failed)));
     };
     world = make_world(options_of_world);
-    return train(options, recipe, world, events, peak_memory, started);
-  } catch (const Error& error) {
-    const char* kind = error.code() == ExitCode::usage         ? "usage"
-                       : error.code() == ExitCode::environment ? "environment"
-                                                               : "error";
-    return failed(kind, error.what(), error.code());
-  } catch (const c10::OutOfMemoryError& error) {
-    return failed("oom", error.what_without_backtrace(), ExitCode::run_failed);
-  } catch (const c10::DistError& error) {
-    if (world.watch) world.watch->ask();
-    return failed("collective", error.what_without_backtrace(), ExitCode::run_failed);
-  } catch (const c10::Error& error) {
-    return failed("error", error.what_without_backtrace(), ExitCode::run_failed);
-  } catch (const std::exception& error) {
-    bool gloo = is_gloo_error(error);
-    if (gloo && world.watch) world.watch->ask();
-    return failed(gloo ? "collective" : "error", error.what(), ExitCode::run_failed);
-  }
+    return train(options, recipe, world, events, failures, peak_memory, started);
+  });
 }
 
 }  // namespace runner

@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
+#include "strategies/contract/nonfinite.hpp"
 #include "strategies/contract/recompute.hpp"
 
 namespace runner {
@@ -193,12 +194,12 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
   if (world_.size > 1) world_.control->_allgather_base(all, mine)->wait();
   first = all.min().item<int64_t>();
   bool known = first < static_cast<int64_t>(parameters.size());
-  throw run_error(
+  throw NonFiniteError(fmt::format(
       "gradients overflow although the loss scale is at its minimum of {}: {}. That is no matter of scale: lower the "
       "learning rate, clip gradients (train.gradient_clip_val), look at the data of this step, or take bf16-mixed",
       scaler_.scale(),
       known ? fmt::format("the first that is not finite is that of {}", parameters[static_cast<size_t>(first)]->name)
-            : "the loss itself is not finite");
+            : "the loss itself is not finite"));
 }
 
 StepResult Strategy::step(const StepInput& input) {

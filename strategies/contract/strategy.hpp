@@ -92,7 +92,8 @@ class Strategy {
 
   /// Places parameters on their devices and fills them. Collective.
   virtual void module_to_device() = 0;
-  /// One optimizer step. Collective. Throws what a rank's forward or a collective throws.
+  /// One optimizer step. Collective. Throws what a rank's forward or a collective throws, and NonFiniteError where
+  /// gradients overflow at the smallest loss scale.
   virtual StepResult step(const StepInput& input);
   /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls
   /// it equally often; an undefined micro-batch gives 0.
@@ -184,7 +185,7 @@ class Strategy {
     bool finite = true;
   };
   Control exchange(double loss, double squared_norm, uint32_t votes);
-  /// Collective. Throws Error(run_failed) naming the first parameter whose gradient is not finite.
+  /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);
 
   std::optional<double> clip_norm_, clip_value_;

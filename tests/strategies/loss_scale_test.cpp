@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "runner/base/error.hpp"
+#include "strategies/contract/nonfinite.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -54,7 +54,7 @@ TEST_CASE("an overflow at the smallest scale names the first parameter, on every
     with_strategy(run, world, [&](Strategy& strategy) {
       try {
         for (int64_t step = 0; step < 4; ++step) strategy.step(tiny_input(run, world.rank, step));
-      } catch (const Error& error) {
+      } catch (const NonFiniteError& error) {
         texts[static_cast<size_t>(world.rank)] = error.what();
       }
     });

@@ -5,7 +5,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <thread>
 
+#include "runner/base/error.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -145,7 +147,7 @@ TEST_CASE("a sharded rank reads only its own bytes") {
   uint64_t whole = 0;
   run_ranks(4, [&](World& world) {
     with_strategy(sharded, world, [&](Strategy& strategy) {
-      Checkpoint checkpoint(path);
+      Checkpoint checkpoint(path, /*verify=*/false);
       load_state(strategy, checkpoint);
       read[static_cast<size_t>(world.rank)] = checkpoint.bytes_read();
       if (world.rank == 0)
@@ -157,6 +159,31 @@ TEST_CASE("a sharded rank reads only its own bytes") {
     });
   });
   CHECK(read[0] + read[1] + read[2] + read[3] == whole);
+}
+
+TEST_CASE("a rank that cannot write is named by rank 0 at once, and nothing is left") {
+  at::set_num_threads(1);
+  Folder folder;
+  auto temporary = folder.path / ".step-000003.tmp";
+  fs::create_directories(temporary / "rank-00001.safetensors");
+  TinyRun run = tiny({"ddp", {}, 2});
+  std::string said[2];
+  run_ranks(2, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      Checkpointer checkpointer(world, options(folder.path, true), [](const Checkpointer::Published&) {});
+      while (world.rank == 1 && !fs::exists(temporary / "rank-00000.safetensors")) std::this_thread::yield();
+      checkpointer.save(strategy, 3, {});
+      try {
+        checkpointer.wait();
+      } catch (const Error& error) {
+        said[world.rank] = error.what();
+      }
+    });
+  });
+  std::string cause = "cannot write " + (temporary / "rank-00001.safetensors").string() + ": File exists";
+  CHECK(said[1] == cause);
+  CHECK(said[0] == "cannot write " + (folder.path / "step-000003").string() + ": rank 1: " + cause);
+  CHECK(fs::is_empty(folder.path));
 }
 
 TEST_CASE("a checkpoint of another model is refused with names and shapes") {

@@ -1,0 +1,76 @@
+// The number of steps, against a loader that counts them.
+#include "runner/train/planned_steps.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/data/data.hpp"
+#include "runner/selection/plan.hpp"
+
+using namespace runner;
+
+namespace {
+
+struct Nothing : Dataset {
+  int64_t samples;
+  explicit Nothing(int64_t samples) : samples(samples) {}
+  int64_t size() const override { return samples; }
+  int64_t seq_len() const override { return 1; }
+  void read(int64_t, std::span<int64_t>, std::span<int64_t>) const override {}
+};
+
+Recipe recipe() {
+  Recipe recipe;
+  recipe.train.micro_batch_size = 2;
+  recipe.train.accumulate_grad_batches = AccumulationSchedule{{0, 1}};
+  return recipe;
+}
+
+int64_t counted(const Recipe& recipe, int64_t samples) {
+  Nothing data(samples);
+  Loader loader(data, {.micro_batch_size = *recipe.train.micro_batch_size});
+  loader.set_batch_size_of_epoch([&](int64_t epoch) { return global_batch_size(recipe, 1, epoch); });
+  int64_t steps = 0;
+  StepBatch batch;
+  do {
+    loader.next(batch);
+    ++steps;
+  } while (batch.after.epoch < *recipe.train.max_epochs);
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("the steps of max_epochs are those that the loader makes, also where the batch size changes by epoch") {
+  for (const auto& schedule : {AccumulationSchedule{{0, 1}}, AccumulationSchedule{{0, 4}, {2, 1}},
+                               AccumulationSchedule{{1, 3}, {2, 2}, {9, 1}}})
+    for (int64_t samples : {1, 8, 23})
+      for (int64_t epochs : {1, 2, 3, 5}) {
+        auto asked = recipe();
+        asked.train.accumulate_grad_batches = schedule;
+        asked.train.max_epochs = epochs;
+        CHECK(planned_steps(asked, 1, samples) == counted(asked, samples));
+      }
+  auto asked = recipe();
+  asked.train.accumulate_grad_batches.reset();
+  asked.train.global_batch_size = 12;
+  asked.train.max_epochs = 3;
+  CHECK(planned_steps(asked, 3, 25) == 9);
+}
+
+TEST_CASE("the nearest end counts") {
+  auto asked = recipe();
+  CHECK(planned_steps(asked, 1, 8) == INT64_MAX);
+  asked.train.max_epochs = 3;
+  CHECK(planned_steps(asked, 1, 8) == 12);
+  asked.train.max_steps = 7;
+  CHECK(planned_steps(asked, 1, 8) == 7);
+  asked.run.fast_dev_run = 2;
+  CHECK(planned_steps(asked, 1, 8) == 2);
+}
+
+TEST_CASE("any number of epochs is counted at once") {
+  auto asked = recipe();
+  asked.train.max_epochs = 1'000'000'000'000;
+  CHECK(planned_steps(asked, 1, 8) == 4'000'000'000'000);
+  CHECK(planned_steps(asked, 1, INT64_MAX / 4) == INT64_MAX);
+}

@@ -1,0 +1,312 @@
+// The training loop on ranks that are threads: stops, validation, and what goes into checkpoints.
+#include "runner/train/trainer.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <cmath>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "strategies/contract/nonfinite.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using nlohmann::json;
+
+namespace {
+
+using Steps = std::vector<int64_t>;
+/// Told which sample is about to be read, and for which rank.
+using OnRead = std::function<void(int rank, int64_t sample)>;
+
+struct Rows : Dataset {
+  const TinyRun& run;
+  int rank;
+  int64_t rows;
+  const OnRead& on_read;
+  Rows(const TinyRun& run, int rank, int64_t rows, const OnRead& on_read)
+      : run(run), rank(rank), rows(rows), on_read(on_read) {}
+  int64_t size() const override { return rows; }
+  int64_t seq_len() const override { return run.seq_len; }
+  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
+    if (on_read) on_read(rank, sample);
+    tiny_row(run, sample, inputs.data(), targets.data());
+  }
+};
+
+/// A tiny run under the trainer. Batches of 12 rows, 48 rows an epoch.
+struct Training {
+  TemporaryFolder folder;
+  TinyRun tiny;
+  Recipe recipe;
+  int64_t validation_rows = 0;
+  OnRead on_training_read, on_validation_read;
+  std::atomic<bool> stop[2] = {false, false};  ///< by rank
+  std::vector<json> events;                    ///< rank 0's of the last go()
+
+  explicit Training(int world_size = 1) {
+    tiny.world_size = world_size;
+    tiny.strategy = world_size == 1 ? "single" : "ddp";
+    recipe.train.global_batch_size = tiny.global_batch;
+    recipe.train.micro_batch_size = 3;
+    tiny.accumulation = tiny.global_batch / 3 / world_size;
+    recipe.data.prefetch = 0;
+    recipe.optimizer.lr = 1e-2;
+    recipe.checkpoint.keep_last = 0;
+  }
+
+  fs::path checkpoints() const { return folder.path / "checkpoints"; }
+
+  /// `during` takes the place of Trainer::run().
+  TrainerResult go(const fs::path& resume_from = {}, const std::function<void(Trainer&)>& during = {}) {
+    at::set_num_threads(1);
+    auto log = folder.path / "events";
+    int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    TrainerResult result;
+    run_ranks(tiny.world_size, [&](World& world) {
+      Rows train(tiny, world.rank, 48, on_training_read),
+          validation(tiny, world.rank, validation_rows, on_validation_read);
+      with_strategy(tiny, world, [&](Strategy& strategy) {
+        EventSink sink(world.rank, world.rank == 0 ? fd : -1);
+        Trainer trainer({recipe,
+                         world,
+                         strategy,
+                         train,
+                         validation_rows > 0 ? &validation : nullptr,
+                         sink,
+                         folder.path,
+                         tiny.vocab,
+                         steady_seconds(),
+                         &stop[world.rank],
+                         {}});
+        if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
+        if (during) return during(trainer);
+        auto mine = trainer.run();
+        if (world.rank == 0) result = mine;
+      });
+    });
+    ::close(fd);
+    events = EventReader(0).feed(read_file(log));
+    return result;
+  }
+
+  std::vector<json> events_of(const std::string& kind) const {
+    std::vector<json> some;
+    for (const auto& event : events)
+      if (event.at("event") == kind) some.push_back(event);
+    return some;
+  }
+  Steps steps_of(const std::string& kind) const {
+    Steps steps;
+    for (const auto& event : events_of(kind)) steps.push_back(event.at("step"));
+    return steps;
+  }
+  Steps published() const {
+    Steps steps;
+    for (const auto& path : list_checkpoints(checkpoints())) steps.push_back(Checkpoint(path).step());
+    return steps;
+  }
+  json state(int64_t step) const { return Checkpoint(checkpoints() / checkpoint_name(step)).state(); }
+};
+
+/// Weights that are NaN from the start: every step is.
+void make_nan(TinyRun& run, bool skip) {
+  run.make = [name = run.strategy, skip](StrategySetup setup) {
+    setup.source = [](size_t, int64_t, std::span<float> out) { std::fill(out.begin(), out.end(), NAN); };
+    setup.skip_nonfinite = skip;
+    return make_strategy(name, std::move(setup));
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint of a step that was skipped as not finite is resumed from") {
+  Training training;
+  make_nan(training.tiny, /*skip=*/true);
+  training.validation_rows = 12;
+  training.recipe.train.max_steps = 2;
+  CHECK(training.go().steps == 2);
+  CHECK(training.state(2).at("loss").is_null());
+  CHECK(training.state(2).at("val_loss").is_null());
+  training.recipe.train.max_steps = 3;
+  auto result = training.go(training.checkpoints() / checkpoint_name(2));
+  CHECK(result.steps == 3);
+  CHECK(std::isnan(result.final_loss));
+}
+
+TEST_CASE("a stop saves at once, without the validation that was due") {
+  Training training;
+  training.validation_rows = 24;
+  training.recipe.train.max_steps = 10;
+  training.recipe.train.val_check_interval = 1;
+  int64_t validated = 0;
+  training.on_validation_read = [&](int, int64_t) { ++validated; };
+  training.stop[0] = true;
+  auto result = training.go();
+  CHECK(validated == 0);
+  CHECK(result.stopped);
+  CHECK(result.steps == 1);
+  CHECK(training.published() == Steps{1});
+  CHECK_FALSE(training.state(1).contains("val_loss"));
+  CHECK(training.steps_of("stopping") == Steps{1});
+}
+
+TEST_CASE("a stop that one rank is asked for ends a validation that has begun, and the step is saved") {
+  Training training(2);
+  training.validation_rows = 120;
+  training.recipe.train.max_steps = 10;
+  training.recipe.train.val_check_interval = 2;
+  std::atomic<int> read = 0;
+  training.on_validation_read = [&](int rank, int64_t) {
+    ++read;
+    if (rank == 1) training.stop[1] = true;
+  };
+  auto result = training.go();
+  CHECK(result.stopped);
+  CHECK(result.steps == 2);
+  CHECK(read < 120);
+  CHECK(training.events_of("validation").empty());
+  CHECK(training.published() == Steps{2});
+}
+
+TEST_CASE("a stop during the last validation leaves it to resume") {
+  Training training;
+  training.validation_rows = 60;
+  training.recipe.train.max_steps = 2;
+  int64_t reads = 0, stop_at = GENERATE(24, 25);  // in the last step, or in the validation after it
+  training.on_training_read = training.on_validation_read = [&](int, int64_t) {
+    if (++reads == stop_at) training.stop[0] = true;
+  };
+  auto result = training.go();
+  CHECK(result.stopped);
+  CHECK(result.steps == 2);
+  CHECK(training.events_of("validation").empty());
+  CHECK(training.published() == Steps{2});
+
+  training.stop[0] = false;
+  training.on_validation_read = nullptr;
+  result = training.go(training.checkpoints() / checkpoint_name(2));
+  CHECK_FALSE(result.stopped);
+  CHECK(training.steps_of("step").empty());
+  CHECK(training.steps_of("validation") == Steps{2});
+  CHECK(training.state(2).at("val_loss") == training.events_of("validation")[0].at("loss"));
+
+  result = training.go(training.checkpoints() / checkpoint_name(2));
+  CHECK(training.steps_of("validation").empty());
+}
+
+TEST_CASE("a stop in the last step of a run without validation changes nothing") {
+  Training training;
+  training.recipe.train.max_steps = 1;
+  training.stop[0] = true;
+  auto result = training.go();
+  CHECK_FALSE(result.stopped);
+  CHECK(result.steps == 1);
+  CHECK(training.published() == Steps{1});
+}
+
+TEST_CASE("limit_val_batches means the same rows on any number of ranks") {
+  std::vector<json> validations;
+  for (int ranks : {1, 2}) {
+    Training training(ranks);
+    training.validation_rows = 60;
+    training.recipe.train.max_steps = 1;
+    training.recipe.train.limit_val_batches = 2;
+    training.go();
+    REQUIRE(training.steps_of("validation") == Steps{1});
+    validations.push_back(training.events_of("validation")[0]);
+  }
+  CHECK(validations[0].at("tokens") == 24 * 16);
+  CHECK(validations[1].at("tokens") == 24 * 16);
+  CHECK_THAT(validations[1].at("loss").get<double>(),
+             Catch::Matchers::WithinRel(validations[0].at("loss").get<double>(), 1e-6));
+}
+
+TEST_CASE("a checkpoint holds the validation loss of its own step only") {
+  Training training;
+  training.validation_rows = 12;
+  training.recipe.train.max_steps = 5;
+  training.recipe.train.val_check_interval = 2;
+  training.recipe.checkpoint.every_n_steps = 1;
+  training.go();
+  REQUIRE(training.steps_of("validation") == Steps{2, 4, 5});
+  REQUIRE(training.published() == Steps{1, 2, 3, 4, 5});
+  for (int64_t step : {1, 3}) CHECK_FALSE(training.state(step).contains("val_loss"));
+  for (const auto& event : training.events_of("validation"))
+    CHECK(training.state(event.at("step")).at("val_loss") == event.at("loss"));
+}
+
+TEST_CASE("save_top_k saves where it validates, and keeps the best of these") {
+  Training training;
+  training.validation_rows = 12;
+  training.recipe.train.max_steps = 7;
+  training.recipe.train.val_check_interval = 2;
+  training.recipe.checkpoint.every_n_steps = 3;
+  training.recipe.checkpoint.keep_last = 1;
+  training.recipe.checkpoint.save_top_k = 1;
+  training.go();
+  CHECK(training.steps_of("checkpoint") == Steps{2, 3, 4, 6, 7});
+  auto validations = training.events_of("validation");
+  auto best = std::min_element(validations.begin(), validations.end(),
+                               [](const auto& a, const auto& b) { return a.at("loss") < b.at("loss"); });
+  Steps kept{best->at("step").get<int64_t>(), 7};
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  CHECK(training.published() == kept);
+}
+
+TEST_CASE("a save that fails in the background ends the run at the next step") {
+  Training training;
+  training.recipe.train.max_steps = 100;
+  training.recipe.checkpoint.every_n_steps = 2;
+  auto temporary = training.checkpoints() / ".step-000002.tmp";
+  auto occupied = temporary / "rank-00000.safetensors";
+  fs::create_directories(occupied);
+  int64_t reads = 0;
+  training.on_training_read = [&](int, int64_t) {
+    if (++reads != 3 * training.tiny.global_batch) return;
+    while (fs::exists(temporary)) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  };
+  std::string said;
+  try {
+    training.go();
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  CHECK(said == "cannot write " + occupied.string() + ": File exists");
+  CHECK(reads == 3 * training.tiny.global_batch);
+}
+
+TEST_CASE("numbers that are not finite end a run after the checkpoint on its way has arrived") {
+  Training training(2);
+  training.recipe.train.max_steps = 10;
+  training.recipe.optimizer.lr = 1e30;
+  training.recipe.checkpoint.every_n_steps = 1;
+  // Publishing looks at the checkpoints beside: it waits for what comes out of this pipe.
+  auto pipe = training.checkpoints() / "step-999999" / "manifest.json";
+  fs::create_directories(pipe.parent_path());
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::jthread release([&](const std::stop_token& over) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    for (; !over.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      if (int end = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC); end >= 0) ::close(end);
+  });
+  std::atomic<int> failed = 0, arrived = 0;
+  training.go({}, [&](Trainer& trainer) {
+    try {
+      trainer.run();
+    } catch (const NonFiniteError& error) {
+      failed += std::string(error.what()).starts_with("the loss or a gradient is not finite at step 2 (loss ");
+      arrived += fs::exists(training.checkpoints() / checkpoint_name(1));
+    }
+  });
+  CHECK(failed == 2);
+  CHECK(arrived == 2);
+}
