@@ -131,6 +131,7 @@ torch::Tensor Strategy::run_block(size_t index, const torch::Tensor& x, const Fo
 
 torch::Tensor Strategy::forward(const MicroBatch& batch, const ForwardContext& context) {
   (void)batch;
+  int64_t first_sequence = input.first_sequence;
   Autocast autocast(job_.precision.autocast(), world_.device.type(), scalar_type(job_.precision.compute));
   torch::Tensor x;
   for (size_t index = 0; index < model_.blocks.size(); ++index) x = run_block(index, x, context);
@@ -148,7 +149,8 @@ double Strategy::backward_all(const StepInput& input) {
   for (size_t m = 0; m < input.micro_batches.size(); ++m) {
     bool last = m + 1 == input.micro_batches.size();
     const MicroBatch batch = input.micro_batches[m].inputs.defined() ? input.micro_batches[m] : empty_batch();
-    ForwardContext context{&batch, true, input.dropout_key + m};
+    ForwardContext context{&batch, true, input.dropout_key, first_sequence};
+    first_sequence += batch.inputs.size(0);
     begin_micro_batch(last);
     auto loss = forward(batch, context);
     auto value = loss.detach().to(torch::kFloat64);

@@ -45,8 +45,9 @@ struct StepInput {
   std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
   int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
   double lr = 0;
-  uint64_t dropout_key = 0;  ///< of (seed, step, rank)
-  uint32_t votes = 0;        ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+  int64_t first_sequence = 0;  ///< of this rank's, which lie side by side, in the global batch
+  uint64_t dropout_key = 0;    ///< of (seed, step); equal on all ranks
+  uint32_t votes = 0;          ///< what this rank wants after this step, a bit each; the trainer knows their meaning
 };
 
 struct StepResult {

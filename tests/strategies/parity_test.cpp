@@ -192,6 +192,27 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
 }
 
 TEST_CASE("zero's options change how things travel, not what they are", "[parity]") {
+TEST_CASE("dropout is the same on any number of ranks and micro-batches", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.dropout = 0.1;
+  run.global_batch = 18;
+  run.short_last = 7;  // shared unevenly
+  auto single = train_tiny(run);
+  for (std::string strategy : {"single", "ddp", "fsdp"})
+    for (int world_size : {1, 2, 3})
+      for (int accumulation : {1, 3}) {
+        if ((strategy == "single") != (world_size == 1)) continue;
+        INFO(strategy << ", " << run.family << ", " << world_size << " ranks, accumulation " << accumulation);
+        TinyRun other = run;
+        other.strategy = strategy;
+        other.world_size = world_size;
+        other.accumulation = accumulation;
+        check_close(train_tiny(other).losses, single.losses, 1e-5);
+      }
+}
+
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");
