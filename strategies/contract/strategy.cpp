@@ -200,7 +200,7 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
       "learning rate, clip gradients (train.gradient_clip_val), look at the data of this step, or take bf16-mixed",
       scaler_.scale(),
       known ? fmt::format("the first that is not finite is that of {}", parameters[static_cast<size_t>(first)]->name)
-            : "the loss itself is not finite");
+            : "each of them is finite, but not their norm");
 }
 
 StepResult Strategy::step(const StepInput& input) {
@@ -234,12 +234,11 @@ StepResult Strategy::step(const StepInput& input) {
     if (clip_value_)
       for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
     optimizer_.step(gradients, input.lr, divisor);
-  } else if (scaler_.at_floor()) {
-    fail_at_floor(gradients);
-  } else if (scaler_.enabled() || skip_nonfinite_) {
+  } else if (scaler_.enabled() && std::isfinite(control.loss)) {
+    if (scaler_.at_floor()) fail_at_floor(gradients);
     result.finite = true;  // a skipped step is dealt with, not a failure
   }
-  scaler_.update(control.finite);
+  if (std::isfinite(control.loss)) scaler_.update(control.finite);
   gradients.clear();
   after_update();
   return result;

@@ -53,7 +53,7 @@ struct StepInput {
 struct StepResult {
   double loss = 0;       ///< mean over all tokens of the global batch; equal on all ranks
   double grad_norm = 0;  ///< L2 over all parameters, before clipping; equal on all ranks
-  bool finite = true;    ///< loss and norm are finite
+  bool finite = true;    ///< loss and norm are finite, or the step was skipped as it is to be
   bool skipped = false;  ///< no update was made (loss scaler, or skip_nonfinite)
   uint32_t votes = 0;    ///< every bit that some rank has set; equal on all ranks
   double loss_scale = 1.0;
