@@ -24,6 +24,7 @@ struct OptionSpec {
   std::string help = "";
   std::string note = "";  ///< said when a recipe sets the option (e.g. why nothing is to do)
 };
+  std::optional<double> maximum = {};
 
 /// Everything that needs and costs are computed from.
 struct Job {
