@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
+#include "strategies/contract/dtype.hpp"
 #include "strategies/contract/recompute.hpp"
 
 namespace runner {
@@ -63,20 +64,6 @@ Strategy::Strategy(StrategySetup setup)
       skip_nonfinite_(setup.skip_nonfinite),
       scaler_(job_.precision.loss_scaling, setup.loss_scale) {}
 
-torch::ScalarType Strategy::scalar_type(DType dtype) const {
-  switch (dtype) {
-    case DType::float64:
-      return torch::kFloat64;
-    case DType::float32:
-      return torch::kFloat32;
-    case DType::bfloat16:
-      return torch::kBFloat16;
-    case DType::float16:
-      return torch::kFloat16;
-  }
-  return torch::kFloat32;
-}
-
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value.numel(), value});
   optimizer_.add(value, group_of(*model_.spec.parameters()[slot], optimizer_.config()), copy);
@@ -131,7 +118,6 @@ torch::Tensor Strategy::run_block(size_t index, const torch::Tensor& x, const Fo
 
 torch::Tensor Strategy::forward(const MicroBatch& batch, const ForwardContext& context) {
   (void)batch;
-  int64_t first_sequence = input.first_sequence;
   Autocast autocast(job_.precision.autocast(), world_.device.type(), scalar_type(job_.precision.compute));
   torch::Tensor x;
   for (size_t index = 0; index < model_.blocks.size(); ++index) x = run_block(index, x, context);
@@ -145,6 +131,7 @@ MicroBatch Strategy::empty_batch() const {
 
 double Strategy::backward_all(const StepInput& input) {
   torch::Tensor total;
+  int64_t first_sequence = input.first_sequence;
   double factor = scaler_.scale() / static_cast<double>(input.global_tokens);
   for (size_t m = 0; m < input.micro_batches.size(); ++m) {
     bool last = m + 1 == input.micro_batches.size();
@@ -237,10 +224,12 @@ StepResult Strategy::step(const StepInput& input) {
   } else if (scaler_.enabled() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
     result.finite = true;  // a skipped step is dealt with, not a failure
+  } else {
+    result.finite = skip_nonfinite_;  // the loss comes before the scale: no other scale would make it finite
   }
   if (std::isfinite(control.loss)) scaler_.update(control.finite);
   gradients.clear();
-  after_update();
+  after_update(control.finite);
   return result;
 }
 

@@ -139,8 +139,9 @@ class Strategy {
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether this rank's gradients count in the norm's sum over ranks (replicas count once).
   virtual bool counts_in_norm() const = 0;
-  /// Gradients may be dropped now.
-  virtual void after_update() = 0;
+  /// Gradients may be dropped now. `updated`: the optimizer has made new values, on every rank; else the step was
+  /// skipped.
+  virtual void after_update(bool updated) = 0;
   /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
     return {0, parameter.numel};
@@ -163,7 +164,6 @@ class Strategy {
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.
   torch::Tensor forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
-  torch::ScalarType scalar_type(DType dtype) const;
 
   World& world_;
   Model& model_;
