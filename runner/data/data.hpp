@@ -82,6 +82,7 @@ struct HostBatch {
 };
 struct StepBatch {
   std::vector<HostBatch> micro_batches;  ///< of this rank, always `accumulation` many
+  int64_t first_sequence = 0;            ///< of this rank's, in the global batch
   int64_t global_sequences = 0;          ///< over all ranks and micro-batches: what the loss is divided by (x T)
   DataPosition after;                    ///< position once this step is done
   int64_t epoch = 0;

@@ -54,6 +54,7 @@ struct Loader::Impl {
     step.epoch = position.epoch;
     step.global_sequences = std::min(global_batch_size, dataset.size() - position.sample);
     const Slice mine = even_slice(step.global_sequences, options.world_size, options.rank);
+    step.first_sequence = mine.begin;
     const int64_t micro_batches = global_batch_size / options.world_size / options.micro_batch_size;
     for (int64_t m = 0; m < micro_batches; ++m) {
       const Slice rows = even_slice(mine.count, micro_batches, m);

@@ -25,12 +25,12 @@ Tensor causal_probabilities(const Tensor& q, const Tensor& k) {
 class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, double p,
-                        uint64_t key) {
+                        MaskPlace place) {
     context->save_for_backward({q, k, v});
     context->saved_data["p"] = p;
-    context->saved_data["key"] = static_cast<int64_t>(key);
+    save_place(context, place);
     auto probabilities = causal_probabilities(q, k);
-    auto kept = probabilities.mul_(keep_mask(probabilities.sizes(), q.device(), p, key));
+    auto kept = probabilities.mul_(keep_mask(probabilities.sizes(), q.device(), p, place));
     return at::matmul(kept, v).mul_(1 / (1 - p));
   }
 
@@ -38,10 +38,9 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     auto saved = context->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     double p = context->saved_data["p"].toDouble();
-    auto key = static_cast<uint64_t>(context->saved_data["key"].toInt());
     auto gradient = at::mul(gradients[0], 1 / (1 - p));
     auto probabilities = causal_probabilities(q, k);
-    auto mask = keep_mask(probabilities.sizes(), q.device(), p, key);
+    auto mask = keep_mask(probabilities.sizes(), q.device(), p, saved_place(context));
     auto v_gradient = at::matmul(at::mul(probabilities, mask).transpose(-2, -1), gradient);
     auto probability_gradient = at::matmul(gradient, v.transpose(-2, -1)).mul_(mask);
     auto score_gradient =
@@ -67,7 +66,7 @@ Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   }
   Tensor out;
   if (dropout.active(context))
-    out = DropoutAttention::apply(queries, keys, values, dropout.p(), dropout.key(context, DropoutSite::attention));
+    out = DropoutAttention::apply(queries, keys, values, dropout.p(), dropout.place(context, DropoutSite::attention));
   else
     out =
         at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,

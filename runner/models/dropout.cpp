@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "runner/base/error.hpp"
 #include "strategies/contract/initialize.hpp"
 
 namespace runner {
@@ -12,56 +13,83 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, uint64_t key) {
-  auto mask = at::empty(sizes, torch::TensorOptions().dtype(torch::kBool).device(device));
-  if (!device.is_cpu()) {
-    auto generator = at::globalContext().defaultGenerator(device).clone();
-    generator.set_current_seed(key);
-    return mask.bernoulli_(1 - p, generator);
-  }
-  // Two elements a draw, 32 bits each.
+namespace {
+
+/// Elements [first, first + count) of the key's: two a draw, 32 bits each.
+void draw(bool* out, int64_t first, int64_t count, double p, uint64_t key) {
   auto threshold = static_cast<uint64_t>(std::llround((1 - p) * 0x1p32));
-  bool* out = mask.data_ptr<bool>();
-  int64_t count = mask.numel();
-  at::parallel_for(0, (count + 1) / 2, 16384, [&](int64_t begin, int64_t end) {
+  at::parallel_for(first / 2, (first + count + 1) / 2, 16384, [&](int64_t begin, int64_t end) {
     for (int64_t pair = begin; pair < end; ++pair) {
       uint64_t bits = mix64(key + static_cast<uint64_t>(pair));
-      out[2 * pair] = (bits & 0xffffffff) < threshold;
-      if (2 * pair + 1 < count) out[2 * pair + 1] = (bits >> 32) < threshold;
+      int64_t i = 2 * pair - first;
+      if (i >= 0) out[i] = (bits & 0xffffffff) < threshold;
+      if (i + 1 < count) out[i + 1] = (bits >> 32) < threshold;
     }
   });
+}
+
+void draw_on_device(const Tensor& mask, double p, const MaskPlace& place) {
+  auto generator = at::globalContext().defaultGenerator(mask.device()).clone();
+  auto sequences = mask.view({place.sequences, -1});
+  for (int64_t s = 0; s < place.sequences; ++s) {
+    generator.set_current_seed(mix64(place.key + static_cast<uint64_t>(place.first_sequence + s)));
+    sequences[s].bernoulli_(1 - p, generator);
+  }
+}
+
+}  // namespace
+
+Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
+  auto mask = at::empty(sizes, torch::TensorOptions().dtype(torch::kBool).device(device));
+  RUNNER_CHECK(mask.numel() % place.sequences == 0, "{} elements for {} sequences", mask.numel(), place.sequences);
+  if (device.is_cpu())
+    draw(mask.data_ptr<bool>(), place.first_sequence * (mask.numel() / place.sequences), mask.numel(), p, place.key);
+  else
+    draw_on_device(mask, p, place);
   return mask;
+}
+
+void save_place(AutogradContext* context, const MaskPlace& place) {
+  context->saved_data["key"] = static_cast<int64_t>(place.key);
+  context->saved_data["first_sequence"] = place.first_sequence;
+  context->saved_data["sequences"] = place.sequences;
+}
+
+MaskPlace saved_place(AutogradContext* context) {
+  auto& saved = context->saved_data;
+  return {static_cast<uint64_t>(saved["key"].toInt()), saved["first_sequence"].toInt(), saved["sequences"].toInt()};
 }
 
 namespace {
 
 class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
  public:
-  static Tensor forward(AutogradContext* context, Tensor x, double p, uint64_t key) {
+  static Tensor forward(AutogradContext* context, Tensor x, double p, MaskPlace place) {
     context->saved_data["p"] = p;
-    context->saved_data["key"] = static_cast<int64_t>(key);
+    save_place(context, place);
     context->mark_dirty({x});
-    x.mul_(keep_mask(x.sizes(), x.device(), p, key)).mul_(1 / (1 - p));
+    x.mul_(keep_mask(x.sizes(), x.device(), p, place)).mul_(1 / (1 - p));
     return x;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     double p = context->saved_data["p"].toDouble();
-    auto key = static_cast<uint64_t>(context->saved_data["key"].toInt());
     const Tensor& gradient = gradients[0];
-    auto x_gradient = at::mul(gradient, keep_mask(gradient.sizes(), gradient.device(), p, key)).mul_(1 / (1 - p));
+    auto mask = keep_mask(gradient.sizes(), gradient.device(), p, saved_place(context));
+    auto x_gradient = at::mul(gradient, mask).mul_(1 / (1 - p));
     return {x_gradient, Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-uint64_t Dropout::key(const ForwardContext& context, DropoutSite site) const {
-  return mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site));
+MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const {
+  return {mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)), context.first_sequence,
+          context.batch->inputs.size(0)};
 }
 
 Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite site) const {
-  return active(context) ? DropoutFunction::apply(x, p_, key(context, site)) : x;
+  return active(context) ? DropoutFunction::apply(x, p_, place(context, site)) : x;
 }
 
 }  // namespace runner

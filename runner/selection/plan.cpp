@@ -140,7 +140,10 @@ Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& top
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
   job.micro_batch_size = *resolved.train.micro_batch_size;
-  job.accumulation = accumulation(resolved, job.world_size, epoch);
+  job.accumulation = job.accumulation_most = accumulation(resolved, job.world_size, epoch);
+  if (!resolved.train.global_batch_size)
+    for (const auto& [from, factor] : *resolved.train.accumulate_grad_batches)
+      job.accumulation_most = std::max(job.accumulation_most, factor);
   const auto& optimizer = resolved.optimizer;
   job.optimizer_states = optimizer.name == "sgd" ? (optimizer.momentum != 0.0 ? 1 : 0) : 2;
   job.recompute = recomputed_blocks(resolved.activation_checkpointing, model);

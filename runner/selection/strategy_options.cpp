@@ -87,6 +87,9 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   } else if (option.minimum && value.is_number() && value.get<double>() < *option.minimum) {
     diagnostic.code = "out-of-bounds";
     diagnostic.message = fmt::format("`{}` must be at least {}, not {}", option.name, *option.minimum, value.dump());
+  } else if (option.maximum && value.is_number() && value.get<double>() > *option.maximum) {
+    diagnostic.code = "out-of-bounds";
+    diagnostic.message = fmt::format("`{}` must be at most {}, not {}", option.name, *option.maximum, value.dump());
   } else {
     return;
   }

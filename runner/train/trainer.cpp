@@ -79,9 +79,8 @@ StepInput Trainer::to_device(const StepBatch& batch) const {
   for (const auto& micro : batch.micro_batches) input.micro_batches.push_back(to_device(micro));
   input.global_tokens = batch.global_sequences * setup_.train.seq_len();
   input.lr_factor = learning_rate(recipe_.lr_scheduler, 1.0, step_ + 1, max_steps_);
-  // Masks differ between ranks and steps; micro-batches and blocks add their own index.
-  input.dropout_key = mix64(name_key(recipe_.run.seed, "dropout") + mix64(static_cast<uint64_t>(step_) * 1'000'003ull +
-                                                                          static_cast<uint64_t>(setup_.world.rank)));
+  input.first_sequence = batch.first_sequence;
+  input.dropout_key = mix64(name_key(recipe_.run.seed, "dropout") + mix64(static_cast<uint64_t>(step_)));
   input.votes = votes();
   return input;
 }

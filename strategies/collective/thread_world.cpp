@@ -58,8 +58,8 @@ class ThreadGroups {
 
 World make_thread_world(Meeting& meeting, int rank, int size, ShmBackends& backends) {
   World world;
-  world.rank = world.local_rank = rank;
-  world.size = world.local_size = size;
+  world.rank = rank;
+  world.size = size;
   world.store = meeting.store;
   world.trace = std::make_shared<CollectiveTrace>(rank);
   auto groups = std::make_shared<ThreadGroups>(meeting, rank, world.trace, backends);

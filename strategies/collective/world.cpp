@@ -190,15 +190,13 @@ WorldOptions world_options_from_environment() {
   WorldOptions options;
   options.rank = variable("RANK", 0);
   options.size = variable("WORLD_SIZE", 1);
-  options.local_rank = variable("LOCAL_RANK", 0);
   options.local_size = variable("LOCAL_WORLD_SIZE", options.size);
-  options.node_rank = variable("NODE_RANK", 0);
   options.num_nodes = std::max(1, options.size / std::max(1, options.local_size));
   if (const char* address = std::getenv("MASTER_ADDR")) options.master_addr = address;
   options.master_port = variable("MASTER_PORT", 0);
   options.listen_fd = variable("RUNNER_LISTEN_FD", -1);
   options.shm_fd = variable("RUNNER_SHM_FD", -1);
-  options.cuda_index = variable("RUNNER_CUDA_INDEX", options.local_rank);
+  options.cuda_index = variable("RUNNER_CUDA_INDEX", variable("LOCAL_RANK", 0));
   if (const char* address = std::getenv("RUNNER_NODE_ADDRESS")) options.node_address = address;
   return options;
 }
@@ -207,10 +205,6 @@ World make_world(const WorldOptions& options) {
   World world;
   world.rank = options.rank;
   world.size = options.size;
-  world.local_rank = options.local_rank;
-  world.local_size = options.local_size;
-  world.node_rank = options.node_rank;
-  world.num_nodes = options.num_nodes;
   world.device = options.accelerator == "cuda"
                      ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_index))
                      : torch::Device(torch::kCPU);

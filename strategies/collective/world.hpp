@@ -20,8 +20,6 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 /// Everything a strategy knows of the other ranks. Made by make_world (real processes) or ThreadWorld (tests).
 struct World {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;
-  int node_rank = 0, num_nodes = 1;
   torch::Device device{torch::kCPU};
   /// All ranks; the group for parameters and gradients on `device`. Defined also when size is 1.
   ProcessGroup group;
@@ -41,7 +39,7 @@ struct World {
 
 /// What make_world is told.
 struct WorldOptions {
-  int rank = 0, size = 1, local_rank = 0, local_size = 1, node_rank = 0, num_nodes = 1;
+  int rank = 0, size = 1, local_size = 1, num_nodes = 1;
   std::string backend;  ///< shm | gloo | nccl; empty: nccl on CUDA, shm when all ranks share one host, else gloo
   std::string accelerator = "cpu";
   int cuda_index = 0;
@@ -56,7 +54,7 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{1800'000};
   std::chrono::milliseconds rendezvous_timeout{300'000};
 };
-/// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD,
+/// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD,
 /// RUNNER_SHM_FD, RUNNER_NODE_ADDRESS, RUNNER_CUDA_INDEX (else the local rank).
 WorldOptions world_options_from_environment();
 

@@ -1,6 +1,7 @@
 // What a strategy is, torch-free: its names, its options, what it needs, and what it costs in bytes and traffic.
 // The planner predicts with these claims and the parity suite checks them: a wrong claim is a failing test.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@ struct OptionSpec {
   std::optional<double> minimum = {};
   std::string help = "";
   std::string note = "";  ///< said when a recipe sets the option (e.g. why nothing is to do)
+  std::optional<double> maximum = {};
 };
 
 /// Everything that needs and costs are computed from.
@@ -32,19 +34,23 @@ struct Job {
   bool cuda = false;
   int world_size = 1, local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
-  int optimizer_states = 2;     ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
-  std::vector<bool> recompute;  ///< one per block: activation checkpointing
-  bool decay_norms_and_biases = false;                ///< changes the order inside flat buffers, not their size
+  int64_t accumulation_most = 1;  ///< where a schedule changes the factor by epoch: its largest
+  int optimizer_states = 2;       ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
+  std::vector<bool> recompute;    ///< one per block: activation checkpointing
   nlohmann::json options = nlohmann::json::object();  ///< the strategy's, complete (defaults filled in)
+
+  /// Micro-batches of a step, in the epoch that has the most: what must fit, and what sums must be wide enough for.
+  int64_t most_micro_batches() const { return std::max(accumulation, accumulation_most); }
 };
 
 /// Bytes of tensors that one rank (the one with the most) holds at the peak of a step, by what they are for.
 struct MemoryParts {
   int64_t parameters = 0, gradients = 0, optimizer = 0;  ///< the strategy's own: whole, or this rank's shards
   int64_t gathered = 0;                                  ///< parameters gathered for use
-  int64_t communication = 0;  ///< gradients on their way: buckets beside them, casts, unsharded gradients
-  int64_t activations = 0;    ///< batches, what blocks keep for backward, and the working set of the block at the peak
-  int64_t between_steps = 0;  ///< not a part: what stays when a step is over
+  int64_t communication = 0;   ///< gradients on their way: buckets beside them, casts, unsharded gradients
+  int64_t activations = 0;     ///< batches, what blocks keep for backward, and the working set of the block at the peak
+  int64_t between_steps = 0;   ///< not a part: what stays when a step is over
+  int64_t host = 0;            ///< not a part: bytes in host memory beside the device
   bool state_on_disk = false;  ///< not a part: checkpoints read it there instead of copying it in memory first
   int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations; }
 };

@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "runner/base/error.hpp"
+
 namespace runner {
 
 namespace {
@@ -36,6 +38,8 @@ std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy,
     for (size_t i = 0; i < count; ++i)
       for (const auto& pattern : names)
         if (::fnmatch(pattern.c_str(), model.blocks[i].name.c_str(), 0) == 0) keys[i] = i + 1;
+  } else {
+    RUNNER_CHECK(policy == "none", "units by `{}`", policy);
   }
   return keys;
 }

@@ -33,9 +33,9 @@ struct Unit {
   size_t first_needed_in_backward = 0;
 };
 
-/// `policy`: "block" = each block a unit; "size" = consecutive blocks until min_num_params; "none" = one unit;
-/// otherwise `names` are globs over block names: each match is a unit and the rest is one. Blocks that share parameters
-/// are always one unit.
+/// `policy`: "block" = each block a unit; "size" = consecutive blocks until min_num_params; "none" = one unit; "names":
+/// `names` are globs over block names, each match is a unit and the rest is one. Blocks that share parameters are
+/// always one unit.
 std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
                              const std::vector<std::string>& names);
 

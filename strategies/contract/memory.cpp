@@ -10,7 +10,7 @@ namespace {
 int64_t whole(double bytes) { return static_cast<int64_t>(bytes); }
 
 /// Micro-batches between the second and the last repeat the second.
-constexpr int64_t most_micro_batches = 3;
+constexpr int64_t played_micro_batches = 3;
 
 }  // namespace
 
@@ -191,8 +191,8 @@ MemoryParts StepMemory::play() {
   now_.activations += job_.model->buffer_elements * compute_;
   now_.between_steps = now_.total();
   // Token ids and targets, 8 bytes each, of all micro-batches.
-  now_.activations += 2 * 8 * tokens_ * job_.accumulation;
-  int64_t micro_batches = std::min(job_.accumulation, most_micro_batches);
+  now_.activations += 2 * 8 * tokens_ * job_.most_micro_batches();
+  int64_t micro_batches = std::min(job_.most_micro_batches(), played_micro_batches);
   for (int64_t m = 0; m < micro_batches; ++m) {
     state_.assign(job_.model->parameters().size(), Gradient::none);
     micro_batch_begins(m == 0, m + 1 == micro_batches);

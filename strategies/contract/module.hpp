@@ -24,8 +24,10 @@ struct MicroBatch {
 struct ForwardContext {
   const MicroBatch* batch = nullptr;
   bool training = true;
-  /// Key of this (seed, step, rank, micro-batch); a block adds its own index, so that recomputation repeats the masks.
+  /// Of (seed, step). A block adds its own index, and a mask goes on from sequence to sequence of the global batch: it
+  /// is the same however many ranks and micro-batches share them, and recomputation repeats it.
   uint64_t dropout_key = 0;
+  int64_t first_sequence = 0;  ///< of the micro-batch, in the step's global batch
 };
 
 class Block {

@@ -10,6 +10,9 @@ enum class DType { float64, float32, bfloat16, float16 };
 
 inline int64_t bytes_of(DType dtype) { return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2; }
 
+/// The one of more bytes; `a` of equals.
+inline DType wider(DType a, DType b) { return bytes_of(b) > bytes_of(a) ? b : a; }
+
 struct PrecisionPolicy {
   DType parameter = DType::float32;  ///< parameters, gradients and optimizer state
   DType compute = DType::float32;    ///< matrix products inside blocks (autocast where it differs from `parameter`)

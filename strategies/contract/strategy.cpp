@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
+#include "strategies/contract/dtype.hpp"
 #include "strategies/contract/nonfinite.hpp"
 #include "strategies/contract/recompute.hpp"
 
@@ -63,20 +64,6 @@ Strategy::Strategy(StrategySetup setup)
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
       scaler_(job_.precision.loss_scaling, setup.loss_scale) {}
-
-torch::ScalarType Strategy::scalar_type(DType dtype) const {
-  switch (dtype) {
-    case DType::float64:
-      return torch::kFloat64;
-    case DType::float32:
-      return torch::kFloat32;
-    case DType::bfloat16:
-      return torch::kBFloat16;
-    case DType::float16:
-      return torch::kFloat16;
-  }
-  return torch::kFloat32;
-}
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value.numel(), value});
@@ -145,11 +132,13 @@ MicroBatch Strategy::empty_batch() const {
 
 double Strategy::backward_all(const StepInput& input) {
   torch::Tensor total;
+  int64_t first_sequence = input.first_sequence;
   double factor = scaler_.scale() / static_cast<double>(input.global_tokens);
   for (size_t m = 0; m < input.micro_batches.size(); ++m) {
     bool last = m + 1 == input.micro_batches.size();
     const MicroBatch batch = input.micro_batches[m].inputs.defined() ? input.micro_batches[m] : empty_batch();
-    ForwardContext context{&batch, true, input.dropout_key + m};
+    ForwardContext context{&batch, true, input.dropout_key, first_sequence};
+    first_sequence += batch.inputs.size(0);
     begin_micro_batch(last);
     auto loss = forward(batch, context);
     auto value = loss.detach().to(torch::kFloat64);
@@ -199,7 +188,7 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
       "learning rate, clip gradients (train.gradient_clip_val), look at the data of this step, or take bf16-mixed",
       scaler_.scale(),
       known ? fmt::format("the first that is not finite is that of {}", parameters[static_cast<size_t>(first)]->name)
-            : "the loss itself is not finite"));
+            : "each of them is finite, but not their norm"));
 }
 
 StepResult Strategy::step(const StepInput& input) {
@@ -233,14 +222,15 @@ StepResult Strategy::step(const StepInput& input) {
     if (clip_value_)
       for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
     optimizer_.step(gradients, input.lr_factor, divisor);
-  } else if (scaler_.at_floor()) {
-    fail_at_floor(gradients);
-  } else if (scaler_.enabled() || skip_nonfinite_) {
+  } else if (scaler_.enabled() && std::isfinite(control.loss)) {
+    if (scaler_.at_floor()) fail_at_floor(gradients);
     result.finite = true;  // a skipped step is dealt with, not a failure
+  } else {
+    result.finite = skip_nonfinite_;  // the loss comes before the scale: no other scale would make it finite
   }
-  scaler_.update(control.finite);
+  if (std::isfinite(control.loss)) scaler_.update(control.finite);
   gradients.clear();
-  after_update();
+  after_update(control.finite);
   return result;
 }
 

@@ -44,15 +44,16 @@ struct StrategySetup {
 struct StepInput {
   std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
   int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
-  double lr_factor = 1;                   ///< the schedule's, on every group's rate
-  uint64_t dropout_key = 0;               ///< of (seed, step, rank)
-  uint32_t votes = 0;  ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+  double lr_factor = 1;        ///< the schedule's, on every group's rate
+  int64_t first_sequence = 0;  ///< of this rank's, which lie side by side, in the global batch
+  uint64_t dropout_key = 0;    ///< of (seed, step); equal on all ranks
+  uint32_t votes = 0;          ///< what this rank wants after this step, a bit each; the trainer knows their meaning
 };
 
 struct StepResult {
   double loss = 0;       ///< mean over all tokens of the global batch; equal on all ranks
   double grad_norm = 0;  ///< L2 over all parameters, before clipping; equal on all ranks
-  bool finite = true;    ///< loss and norm are finite
+  bool finite = true;    ///< loss and norm are finite, or the step was skipped as it is to be
   bool skipped = false;  ///< no update was made (loss scaler, or skip_nonfinite)
   uint32_t votes = 0;    ///< every bit that some rank has set; equal on all ranks
   double loss_scale = 1.0;
@@ -139,8 +140,9 @@ class Strategy {
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether this rank's gradients count in the norm's sum over ranks (replicas count once).
   virtual bool counts_in_norm() const = 0;
-  /// Gradients may be dropped now.
-  virtual void after_update() = 0;
+  /// Gradients may be dropped now. `updated`: the optimizer has made new values, on every rank; else the step was
+  /// skipped.
+  virtual void after_update(bool updated) = 0;
   /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
     return {0, parameter.numel};
@@ -163,7 +165,6 @@ class Strategy {
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.
   torch::Tensor forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
-  torch::ScalarType scalar_type(DType dtype) const;
 
   World& world_;
   Model& model_;

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "runner/base/error.hpp"
+#include "strategies/contract/dtype.hpp"
 #include "strategies/contract/strategy.hpp"
 #include "strategies/ddp/entry.hpp"
 #include "strategies/ddp/strategy.hpp"
@@ -101,9 +102,9 @@ class Ddp : public Strategy {
 
   /// Gradients are dropped: the Reducer then copies what autograd hands over into its buckets, which costs less than
   /// zeroing and adding. Views into buckets that several micro-batches add to must stay, so those are zeroed.
-  void after_update() override {
+  void after_update(bool) override {
     torch::NoGradGuard no_grad;
-    bool keep = reducer_ && job_.accumulation > 1 && plan_.gradient_as_bucket_view;
+    bool keep = reducer_ && job_.most_micro_batches() > 1 && plan_.gradient_as_bucket_view;
     for (auto& slot : model_.slots) {
       if (keep)
         slot.mutable_grad().zero_();

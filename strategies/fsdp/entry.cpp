@@ -1,23 +1,33 @@
 #include "strategies/fsdp/entry.hpp"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "runner/base/text.hpp"
 
 namespace runner {
 
 namespace {
 
-DType dtype_named(const std::string& name, DType otherwise) {
-  if (name == "float32" || name == "fp32" || name == "32") return DType::float32;
-  if (name == "bfloat16" || name == "bf16") return DType::bfloat16;
-  if (name == "float16" || name == "fp16" || name == "16") return DType::float16;
-  return otherwise;
+constexpr std::pair<const char*, DType> dtypes[] = {
+    {"float32", DType::float32}, {"fp32", DType::float32},    {"32", DType::float32},   {"bfloat16", DType::bfloat16},
+    {"bf16", DType::bfloat16},   {"float16", DType::float16}, {"fp16", DType::float16}, {"16", DType::float16}};
+
+/// The dtype that `part` of mixed_precision names: of a table its value, of one dtype for all that.
+std::optional<DType> mixed_dtype(const Job& job, const char* part) {
+  auto mixed = job.options.value("mixed_precision", nlohmann::json());
+  auto value = mixed.is_object() ? mixed.value(part, nlohmann::json()) : mixed;
+  for (const auto& [name, dtype] : dtypes)
+    if (value == name) return dtype;
+  return std::nullopt;
 }
 
-int hybrid_group(const Job& job) {
+int64_t hybrid_group(const Job& job) {
   auto group = job.options.value("hybrid_group_size", nlohmann::json());
-  return group.is_number_integer() ? group.get<int>() : job.local_size;
+  return group.is_number() ? group.get<int64_t>() : job.local_size;
 }
 
 const char* no_wrapping_needed =
@@ -105,8 +115,66 @@ std::vector<std::string> fsdp_notes(const Job& job) {
         fmt::format("gradients are reduced after each of {} micro-batches instead of once a step, because "
                     "reduce_every_micro_batch asks to keep them sharded",
                     job.accumulation));
+  auto mixed = job.options.value("mixed_precision", nlohmann::json());
+  if (mixed.is_object() && mixed.contains("buffer_dtype"))
+    notes.push_back(
+        "`mixed_precision.buffer_dtype`: nothing to do: a model's buffers are tables in the dtype that blocks compute "
+        "in");
   if (job.world_size == 1) notes.push_back("fsdp on one rank has nobody to share with: `single` does the same");
   return notes;
+}
+
+std::string in_quotes(const std::string& word) { return "\"" + word + "\""; }
+
+/// " (did you mean `x`?)", or nothing.
+std::string suggestion(const nlohmann::json& given, const std::vector<std::string>& allowed) {
+  auto near = given.is_string() ? nearest(given.get<std::string>(), allowed) : std::nullopt;
+  return near ? fmt::format(" (did you mean {}?)", in_quotes(*near)) : "";
+}
+
+std::optional<std::string> refuse_mixed_precision(const Job& job) {
+  auto mixed = job.options.value("mixed_precision", nlohmann::json());
+  if (mixed.is_null()) return std::nullopt;
+  std::vector<std::string> names, parts{"param_dtype", "reduce_dtype", "buffer_dtype"};
+  for (const auto& [name, dtype] : dtypes) names.push_back(name);
+  auto wrong = [&](const std::string& where, const nlohmann::json& value) -> std::optional<std::string> {
+    if (value.is_string() && std::find(names.begin(), names.end(), value) != names.end()) return std::nullopt;
+    return fmt::format("{} cannot be {}{}; a dtype is \"float32\", \"bfloat16\" or \"float16\"", where, value.dump(),
+                       suggestion(value, names));
+  };
+  if (!mixed.is_object()) return wrong("mixed_precision", mixed);
+  for (const auto& [part, value] : mixed.items()) {
+    if (std::find(parts.begin(), parts.end(), part) == parts.end())
+      return fmt::format("mixed_precision has no {}{}; it has param_dtype, reduce_dtype and buffer_dtype",
+                         in_quotes(part), suggestion(part, parts));
+    if (auto why = wrong("mixed_precision." + part, value)) return why;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> refuse_wrap_policy(const Job& job) {
+  auto policy = job.options.value("auto_wrap_policy", nlohmann::json("block"));
+  const std::vector<std::string> words{"block", "size", "none"};
+  const auto& blocks = job.model->blocks;
+  std::string names = fmt::format("blocks are {} to {}", in_quotes(blocks.front().name), in_quotes(blocks.back().name));
+  if (policy.is_string()) {
+    if (std::find(words.begin(), words.end(), policy) != words.end()) return std::nullopt;
+    return fmt::format(
+        "auto_wrap_policy cannot be {}{}; it is \"block\", \"size\", \"none\" or a list of block names: {}",
+        policy.dump(), suggestion(policy, words), names);
+  }
+  for (const auto& pattern : policy.get<std::vector<std::string>>())
+    if (std::none_of(blocks.begin(), blocks.end(),
+                     [&](const auto& block) { return ::fnmatch(pattern.c_str(), block.name.c_str(), 0) == 0; }))
+      return fmt::format("auto_wrap_policy: no block is called {}; {}", in_quotes(pattern), names);
+  return std::nullopt;
+}
+
+std::optional<std::string> refuse_fsdp(const Job& job) {
+  if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD")
+    if (auto why = refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job))) return why;
+  if (auto why = refuse_mixed_precision(job)) return why;
+  return refuse_wrap_policy(job);
 }
 
 }  // namespace
@@ -115,17 +183,17 @@ ShardPlan fsdp_plan(const Job& job) {
   const auto& options = job.options;
   ShardPlan plan;
   std::string sharding = options.value("sharding_strategy", "FULL_SHARD");
-  plan.shards = sharding == "NO_SHARD" ? 1 : sharding == "HYBRID_SHARD" ? hybrid_group(job) : job.world_size;
+  plan.shards = sharding == "NO_SHARD"       ? 1
+                : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job))
+                                             : job.world_size;
   plan.replicas = job.world_size / plan.shards;
   plan.reduce_every_micro_batch = options.value("reduce_every_micro_batch", false);
-  plan.parameter = job.precision.compute;
-  plan.reduce = plan.gradient = job.precision.parameter;
-  auto mixed = options.value("mixed_precision", nlohmann::json());
-  if (mixed.is_string()) mixed = {{"param_dtype", mixed}, {"reduce_dtype", mixed}};
-  if (mixed.is_object()) {
-    plan.parameter = dtype_named(mixed.value("param_dtype", ""), plan.parameter);
-    plan.reduce = dtype_named(mixed.value("reduce_dtype", ""), plan.reduce);
-  }
+  plan.parameter = mixed_dtype(job, "param_dtype").value_or(job.precision.compute);
+  plan.reduce = mixed_dtype(job, "reduce_dtype").value_or(job.precision.parameter);
+  plan.gradient = job.precision.parameter;
+  bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
+  plan.accumulate = several ? wider(plan.reduce, job.precision.parameter) : plan.reduce;
+  plan.overlap = job.cuda;
   std::string prefetch = options.value("backward_prefetch", "BACKWARD_PRE");
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
                            : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
@@ -159,11 +227,7 @@ Entry fsdp_entry() {
                    {"fsdp_native", nlohmann::json::object(), native},
                    {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native}};
   entry.options = fsdp_options();
-  entry.refuse = [](const Job& job) -> std::optional<std::string> {
-    if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD")
-      return refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job));
-    return std::nullopt;
-  };
+  entry.refuse = refuse_fsdp;
   entry.notes = fsdp_notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, fsdp_plan(job)); };
   entry.traffic = [](const Job& job) { return sharded_traffic(job, fsdp_plan(job)); };

@@ -127,8 +127,8 @@ void SwappedArrays::write_bytes(int64_t first, int64_t last, const std::byte* in
   for (auto& requests : bounce.in_flight) requests.wait();
 }
 
-std::span<std::byte> SwappedArrays::whole_units(size_t array, int64_t begin, int64_t count,
-                                                const AlignedBuffer& buffer) const {
+std::span<std::byte> SwappedArrays::span_of_units(size_t array, int64_t begin, int64_t count,
+                                                  const AlignedBuffer& buffer) const {
   auto whole = round_up(count, tile_unit);
   RUNNER_CHECK(begin >= 0 && begin % tile_unit == 0 && count > 0 && begin + count <= elements_,
                "[{}, +{}) of {} elements", begin, count, elements_);
@@ -140,13 +140,13 @@ std::span<std::byte> SwappedArrays::whole_units(size_t array, int64_t begin, int
 
 SwapFile::Ticket SwappedArrays::start_read(size_t array, int64_t begin, int64_t count, AlignedBuffer& buffer,
                                            SwapFile::Ticket after) {
-  auto bytes = whole_units(array, begin, count, buffer);
+  auto bytes = span_of_units(array, begin, count, buffer);
   return file_.read(file_offset(array, begin), bytes, after);
 }
 
 SwapFile::Ticket SwappedArrays::start_write(size_t array, int64_t begin, int64_t count, const AlignedBuffer& buffer,
                                             SwapFile::Ticket after) {
-  auto bytes = whole_units(array, begin, count, buffer);
+  auto bytes = span_of_units(array, begin, count, buffer);
   return file_.write(file_offset(array, begin), bytes, after);
 }
 

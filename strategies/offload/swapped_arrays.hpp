@@ -18,6 +18,8 @@ class SwappedArrays {
  public:
   /// Ranges that begin and end at multiples of this lie on whole pages of the file, whatever the element.
   static constexpr int64_t tile_unit = 2048;
+  /// Elements of the ranges that hold so many.
+  static int64_t whole_units(int64_t elements) { return (elements + tile_unit - 1) / tile_unit * tile_unit; }
 
   struct Array {
     std::string name;
@@ -55,7 +57,7 @@ class SwappedArrays {
 
  private:
   int64_t file_offset(size_t array, int64_t begin) const;
-  std::span<std::byte> whole_units(size_t array, int64_t begin, int64_t count, const AlignedBuffer& buffer) const;
+  std::span<std::byte> span_of_units(size_t array, int64_t begin, int64_t count, const AlignedBuffer& buffer) const;
   /// Bytes [first, last) of the file.
   void read_bytes(int64_t first, int64_t last, std::byte* out);
   void write_bytes(int64_t first, int64_t last, const std::byte* in);

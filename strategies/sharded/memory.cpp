@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/sharded/plan.hpp"
 
 namespace runner {
@@ -12,11 +13,13 @@ namespace {
 /// One unit on this rank.
 struct UnitBytes {
   int64_t gathered = 0;   ///< of the whole unit in the dtype of use
-  int64_t unsharded = 0;  ///< of its gradients before they are reduced
+  int64_t unsharded = 0;  ///< of its gradients as they are added up
+  int64_t sent = 0;       ///< of its gradients as they are reduced
   int64_t shard = 0;      ///< elements of this rank's part
   size_t missing = 0;     ///< parameters whose gradient has not come in this micro-batch
   bool cast = false;      ///< what it sends is made for the gather
   bool in_use = false, arriving = false, reduced = false;
+  bool adds = false;  ///< gradients of earlier micro-batches are there to be added to
 };
 
 class ShardedMemory : public StepMemory {
@@ -29,32 +32,50 @@ class ShardedMemory : public StepMemory {
         unit_of_block_(units_of_blocks(plan, job.model->blocks.size())) {
     DType master = job.precision.parameter;
     int64_t element = bytes_of(master);
+    int read_units = 0;
     unit_of_slot_.resize(job.model->parameters().size());
     for (size_t u = 0; u < plan.units.size(); ++u) {
       const auto& unit = plan.units[u];
       auto places = plan.places(unit, master);
       FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
-      units_.push_back({layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.reduce), layout.shard});
+      units_.push_back({layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
+                        layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
       if (unit.resident && own_copy_) now_.parameters += units_[u].gathered;
-      if (on_device_ && (places.master == ShardPlaces::Master::memory || !own_copy_))
-        now_.parameters += layout.shard * element;
-      if (places.sent == ShardPlaces::Sent::memory && unit.shards == Tier::device)
-        now_.parameters += layout.shard * bytes_of(plan.parameter);
+      int64_t sent = layout.shard * bytes_of(plan.parameter);
+      if (places.master == ShardPlaces::Master::memory || !own_copy_)
+        (on_device_ ? now_.parameters : host_) += layout.shard * element;
+      if (places.sent == ShardPlaces::Sent::memory) (unit.shards == Tier::device ? now_.parameters : host_) += sent;
+      if (plan.separate_host && is_written_apart(unit, places)) host_ += sent;
       units_[u].cast = plan.shards > 1 && is_cast(unit, places);
-      if (places.sent == ShardPlaces::Sent::file)
-        read_ahead_ = std::max(read_ahead_, layout.shard * bytes_of(plan.parameter) * plan.swap.parameter_buffers);
+      if (places.sent == ShardPlaces::Sent::file) {
+        read_ahead_ = std::max(read_ahead_, sent);
+        ++read_units;
+      }
+      if (!on_device_) waiting_on_host_ += layout.shard * bytes_of(plan.gradient);
       count_held(layout);
     }
+    read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
     held_most_ = *std::max_element(held_.begin(), held_.end());
-    if (plan.optimizer == Tier::device) now_.optimizer = held_most_ * element * job.optimizer_states;
+    int64_t state = held_most_ * element * job.optimizer_states;
+    if (plan.optimizer == Tier::device) now_.optimizer = state;
+    if (plan.optimizer == Tier::host) host_ += state;
+  }
+
+  /// At the end of backward and in the update: what stays, gradients that wait, and buffers.
+  int64_t host_bytes() const {
+    if (!plan_.separate_host) return 0;
+    return host_ + waiting_on_host_ + std::max(read_ahead_, on_device_ ? 0 : update_copies());
   }
 
  protected:
   void micro_batch_begins(bool first, bool last) override {
-    if (first) now_.gathered += read_ahead_;
+    if (first && !plan_.separate_host) now_.gathered += read_ahead_;
     reduce_now_ = last || plan_.reduce_every_micro_batch;
-    for (size_t u = 0; u < units_.size(); ++u) units_[u].missing = plan_.units[u].slots.size();
+    for (size_t u = 0; u < units_.size(); ++u) {
+      units_[u].missing = plan_.units[u].slots.size();
+      units_[u].adds = units_[u].arriving && in_flight_ != u;
+    }
   }
 
   void block_begins(size_t block, bool backward) override {
@@ -76,15 +97,17 @@ class ShardedMemory : public StepMemory {
   }
 
   void gradient_arrives(size_t slot) override {
-    UnitBytes& unit = units_[unit_of_slot_[slot]];
-    if (unit.arriving) return;
-    unit.arriving = true;
-    now_.communication += unit.unsharded;
+    size_t u = unit_of_slot_[slot];
+    if (in_flight_ == u) finish_reduction();
+    if (!units_[u].arriving) now_.communication += units_[u].unsharded;
+    units_[u].arriving = true;
+    now_.communication += widened(slot);
   }
 
   void gradient_taken(size_t slot) override {
-    UnitBytes& unit = units_[unit_of_slot_[slot]];
-    if (--unit.missing == 0 && reduce_now_) reduce(unit);
+    size_t u = unit_of_slot_[slot];
+    now_.communication -= widened(slot);
+    if (--units_[u].missing == 0 && reduce_now_) reduce(u);
   }
 
   void block_ends(size_t block, bool backward) override {
@@ -97,18 +120,10 @@ class ShardedMemory : public StepMemory {
     if (u < units_.size() && plan_.units[u].blocks.front() == block) release(u);
   }
 
-  /// Gradients that wait in another dtype than the optimizer's are copied, a piece at a time, unless its kernel reads
-  /// them as they are (adam.hpp).
   void update() override {
-    DType master = job_.precision.parameter;
-    bool on_host = !job_.cuda || plan_.optimizer != Tier::device,
-         reads_any = master == DType::float32 && job_.optimizer_states == 2;
-    int64_t copied = 0;
-    if (on_device_ && plan_.gradient != master && !(on_host && reads_any))
-      copied =
-          (plan_.update_elements > 0 ? std::min(held_most_, plan_.update_elements) : held_most_) * bytes_of(master);
-    copied += update_buffers();
-    now_.gathered -= read_ahead_;
+    finish_reduction();
+    int64_t copied = on_device_ ? update_copies() : 0;
+    if (!plan_.separate_host) now_.gathered -= read_ahead_;
     now_.communication += copied;
     note();
     now_.communication -= copied;
@@ -125,15 +140,41 @@ class ShardedMemory : public StepMemory {
       }
   }
 
-  /// Tiles of the file's arrays, where they are in the same memory.
-  int64_t update_buffers() const {
+  /// What the update holds besides: tiles of the file's arrays, and copies of gradients that wait in another dtype than
+  /// the optimizer's, a piece at a time, unless its kernel reads them as they are (adam.hpp).
+  int64_t update_copies() const {
+    DType master = job_.precision.parameter;
+    bool on_host = !job_.cuda || plan_.optimizer != Tier::device,
+         reads_any = master == DType::float32 && job_.optimizer_states == 2;
+    if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
+    int64_t elements = plan_.update_elements > 0 ? std::min(held_most_, plan_.update_elements) : held_most_;
+    return update_tiles() + elements * bytes_of(master);
+  }
+
+  int64_t update_tiles() const {
     auto use = plan_.swap_use(job_.precision.parameter);
-    if (!use.state || plan_.separate_host) return 0;
+    if (!use.state) return 0;
+    auto array = [](const char* name, DType dtype) {
+      return SwappedArrays::Array{name, static_cast<int>(bytes_of(dtype))};
+    };
+    std::vector<SwappedArrays::Array> arrays{array("exp_avg", DType::float32), array("exp_avg_sq", DType::float32)};
+    if (use.master) arrays.push_back(array("parameter", DType::float32));
+    if (use.sent) arrays.push_back(array("sent", plan_.parameter));
     int64_t elements = 0;
-    for (const auto& unit : units_) elements += unit.shard;
-    int64_t bytes = 2 * bytes_of(DType::float32) + (use.master ? bytes_of(DType::float32) : 0) +
-                    (use.sent ? bytes_of(plan_.parameter) : 0);
-    return std::min(elements, plan_.swap.tile * plan_.swap.update_buffers) * bytes;
+    for (const auto& unit : units_) elements += SwappedArrays::whole_units(unit.shard);
+    return stream_buffer_bytes(plan_.swap.tile, arrays, plan_.swap.update_buffers, elements);
+  }
+
+  /// Whether the update, in host memory, cannot write to what is sent from the device.
+  bool is_written_apart(const ShardUnit& unit, const ShardPlaces& places) const {
+    bool on_device = places.sent == ShardPlaces::Sent::whole || unit.shards == Tier::device;
+    return places.master == ShardPlaces::Master::file && places.sent != ShardPlaces::Sent::file && on_device;
+  }
+
+  /// CPUs widen a gradient before they add it to a wider one.
+  int64_t widened(size_t slot) const {
+    if (!units_[unit_of_slot_[slot]].adds || job_.cuda || plan_.accumulate == plan_.parameter) return 0;
+    return job_.model->parameters()[slot]->numel() * bytes_of(plan_.accumulate);
   }
 
   bool is_cast(const ShardUnit& unit, const ShardPlaces& places) const {
@@ -157,15 +198,32 @@ class ShardedMemory : public StepMemory {
     now_.gathered -= units_[u].gathered;
   }
 
-  /// The unsharded gradients, their sum's shard in the reduce dtype, and that cast to the dtype they wait in exist side
-  /// by side.
-  void reduce(UnitBytes& unit) {
-    int64_t waiting = unit.shard * bytes_of(plan_.gradient);
-    int64_t on_the_way = plan_.shards > 1 ? unit.unsharded / plan_.shards : 0;
-    int64_t cast = plan_.reduce != plan_.gradient ? waiting : 0;
-    now_.communication += on_the_way + cast;
+  /// The unsharded gradients, as they were added up and then as they are sent; beside these their sum's shard.
+  void reduce(size_t u) {
+    finish_reduction();
+    const UnitBytes& unit = units_[u];
+    if (plan_.accumulate != plan_.reduce) {
+      now_.communication += unit.sent;
+      note();
+      now_.communication -= unit.unsharded;
+    }
+    now_.communication += on_the_way(unit);
     note();
-    now_.communication -= on_the_way + cast + (unit.arriving ? unit.unsharded : 0);
+    in_flight_ = u;
+    if (!plan_.overlap) finish_reduction();
+  }
+
+  int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards > 1 ? unit.sent / plan_.shards : 0; }
+
+  /// All of that, and the sum cast to the dtype that it waits in, exist side by side.
+  void finish_reduction() {
+    if (!in_flight_) return;
+    UnitBytes& unit = units_[*in_flight_];
+    in_flight_.reset();
+    int64_t waiting = unit.shard * bytes_of(plan_.gradient), cast = plan_.reduce != plan_.gradient ? waiting : 0;
+    now_.communication += cast;
+    note();
+    now_.communication -= cast + on_the_way(unit) + unit.sent;
     unit.arriving = false;
     if (!unit.reduced && on_device_) now_.gradients += waiting;
     unit.reduced = true;
@@ -175,8 +233,10 @@ class ShardedMemory : public StepMemory {
   bool own_copy_;
   bool on_device_;  ///< masters in memory, and gradients that wait, are in the device's memory
   int64_t read_ahead_ = 0;
+  int64_t host_ = 0, waiting_on_host_ = 0;  ///< beside the device: what stays between steps, gradients
   bool reduce_now_ = true;
   std::vector<UnitBytes> units_;
+  std::optional<size_t> in_flight_;
   std::vector<size_t> unit_of_slot_, unit_of_block_;
   std::vector<int64_t> held_;  ///< parameter elements of each rank of a copy, without padding
   int64_t held_most_ = 0;
@@ -185,7 +245,9 @@ class ShardedMemory : public StepMemory {
 }  // namespace
 
 MemoryParts sharded_memory(const Job& job, const ShardPlan& plan) {
-  auto parts = ShardedMemory(job, plan).play();
+  ShardedMemory memory(job, plan);
+  auto parts = memory.play();
+  parts.host = memory.host_bytes();
   auto use = plan.swap_use(job.precision.parameter);
   parts.state_on_disk = use.state || use.master;
   return parts;

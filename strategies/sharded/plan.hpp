@@ -43,11 +43,12 @@ struct ShardPlaces {
 };
 
 struct ShardPlan {
-  int shards = 1;                    ///< ranks that share one copy
-  int replicas = 1;                  ///< copies
-  DType parameter = DType::float32;  ///< dtype of gathered parameters
-  DType reduce = DType::float32;     ///< dtype gradients are reduced in
-  DType gradient = DType::float32;   ///< dtype reduced gradients wait in for the update
+  int shards = 1;                     ///< ranks that share one copy
+  int replicas = 1;                   ///< copies
+  DType parameter = DType::float32;   ///< dtype of gathered parameters
+  DType accumulate = DType::float32;  ///< dtype micro-batches are added up in before they are reduced
+  DType reduce = DType::float32;      ///< dtype gradients are reduced in
+  DType gradient = DType::float32;    ///< dtype reduced gradients wait in for the update
   bool reduce_every_micro_batch = false;
   bool reduce_by_all_reduce = false;  ///< instead of reduce-scatter: every rank gets all sums and keeps its shard
   bool gather_by_broadcast = false;   ///< resident units: each rank's shard is broadcast, instead of an all-gather
@@ -61,7 +62,7 @@ struct ShardPlan {
   enum class Prefetch { none, before, after };
   Prefetch backward_prefetch = Prefetch::none;  ///< of the next unit: before or after this one's gradients are there
   bool forward_prefetch = false;
-  bool overlap = true;            ///< on CUDA, reductions run beside backward
+  bool overlap = false;           ///< reductions run beside backward: a unit's ends when the next one's begins
   int64_t prefetch_elements = 0;  ///< units beyond the next one are fetched while all of them stay below
   int64_t update_elements = 0;    ///< > 0: the update works on so many elements at a time where it needs copies
   std::vector<ShardUnit> units;   ///< in order of their first block

@@ -1,19 +1,20 @@
-// Gathers, releases and reductions over flat storages.
+// Gathers and releases of flat storages, and where their shards wait.
 //
 // A unit's parameters are views of one flat buffer whose storage is empty except while the unit is used: gathering
 // fills it and hands its memory to the same StorageImpl, so the leaf tensors, and whatever autograd saved of them,
-// become valid again. Each rank keeps 1/shards of the flat buffer, its gradients and its optimizer state. Gradients are
-// copied into a flat buffer as autograd delivers them; when a unit's last one is there, the buffer is reduce-scattered
-// and dropped. Between copies (replicas) the shard is all-reduced besides. A resident unit's buffer is never emptied:
-// its shards are gathered after each update. With offload the optimizer works in host memory, its state and masters may
-// be in a file on NVMe, and so may the shards that gathers send. Source: Zhao et al., PyTorch FSDP (VLDB 2023);
-// Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren et al., ZeRO-Offload (ATC 2021).
+// become valid again. Each rank keeps 1/shards of the flat buffer, its gradients (reduction.hpp) and its optimizer
+// state. A resident unit's buffer is never emptied: its shards are gathered after each update. With offload the
+// optimizer works in host memory, its state and masters may be in a file on NVMe, and so may the shards that gathers
+// send. Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren
+// et al., ZeRO-Offload (ATC 2021).
 #include "strategies/sharded/strategy.hpp"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include "runner/base/error.hpp"
-#include "strategies/offload/swapped_arrays.hpp"
+#include "strategies/contract/dtype.hpp"
+#include "strategies/offload/swapped_read.hpp"
+#include "strategies/sharded/reduction.hpp"
 
 namespace runner {
 
@@ -30,18 +31,11 @@ struct Shard {
   torch::Tensor sent;   ///< [layout.shard], gathered dtype, if gathers send something of its own from memory
   torch::Tensor written;  ///< [layout.shard], gathered dtype, host memory: where the update writes its new values too
   int64_t begin = 0;      ///< of its elements in the file's arrays
-  std::unique_ptr<AlignedBuffer> arriving;  ///< a read of it from the file, and that read
-  std::optional<SwapFile::Ticket> reading;
-  torch::Tensor full;  ///< [layout.total], gathered dtype; storage empty unless gathered
+  std::unique_ptr<SwappedRead> reading;  ///< of it from the file, ahead of its use
+  torch::Tensor full;                    ///< [layout.total], gathered dtype; storage empty unless gathered
   bool gathered = false;
   torch::Tensor incoming;  ///< buffer of a gather in flight
   Work gather;
-  torch::Tensor full_gradient;  ///< [layout.total], reduce dtype, while gradients arrive
-  std::vector<bool> arrived;    ///< per layout item, since the last reduction
-  size_t missing = 0;           ///< items whose gradient has not come in this micro-batch
-  torch::Tensor reduced;        ///< [layout.shard], reduce dtype: result of a reduction in flight
-  Work reduction;
-  torch::Tensor gradient;  ///< [layout.shard], plan's gradient dtype, for the optimizer
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
 };
 
@@ -60,12 +54,6 @@ void hand_over(const torch::Tensor& from, const torch::Tensor& to) {
   source->set_nbytes(0);
 }
 
-/// Elements of a file's array that a shard takes: each begins where a read may begin.
-int64_t whole_units(int64_t elements) {
-  constexpr int64_t unit = SwappedArrays::tile_unit;
-  return (elements + unit - 1) / unit * unit;
-}
-
 class Sharded : public Strategy {
  public:
   Sharded(StrategySetup setup, ShardPlan plan) : Strategy(std::move(setup)), plan_(std::move(plan)) {
@@ -76,7 +64,7 @@ class Sharded : public Strategy {
   }
 
   void module_to_device() override {
-    make_groups();
+    groups_ = make_shard_groups(world_, plan_);
     size_t blocks = model_.blocks.size();
     unit_of_block_ = units_of_blocks(plan_, blocks);
     for (size_t block = 0; block < blocks; ++block) {
@@ -86,17 +74,20 @@ class Sharded : public Strategy {
     shards_.resize(plan_.units.size());
     make_file();
     for (size_t u = 0; u < plan_.units.size(); ++u) make_shard(u);
+    std::vector<FlatLayout> layouts;
+    for (const auto& shard : shards_) layouts.push_back(shard.layout);
+    reduction_.emplace(plan_, groups_, layouts, world_.device, host_);
     spread(false);
   }
 
   void state_loaded() override { spread(false); }
-  void teardown() override { shards_.clear(); }
+  void teardown() override {
+    reduction_.reset();
+    shards_.clear();
+  }
 
  protected:
-  void begin_micro_batch(bool last) override {
-    reduce_now_ = last || plan_.reduce_every_micro_batch;
-    for (auto& shard : shards_) shard.missing = shard.layout.items.size();
-  }
+  void begin_micro_batch(bool last) override { reduction_->begin_micro_batch(last || plan_.reduce_every_micro_batch); }
 
   torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) override {
     size_t u = unit_of_block_[index];
@@ -113,29 +104,24 @@ class Sharded : public Strategy {
   }
 
   void end_micro_batch(bool) override {
-    for (size_t u = shards_.size(); u-- > 0;) {
-      if (shards_[u].missing > 0 && reduce_now_) reduce_unit(u);  // some parameter got no gradient
-      release(u);
-    }
+    reduction_->end_micro_batch();
+    for (size_t u = 0; u < shards_.size(); ++u) release(u);
   }
 
   std::vector<torch::Tensor> finish_gradients() override {
-    for (size_t u = 0; u < shards_.size(); ++u) finish_reduction(u);
+    reduction_->finish();
     std::vector<torch::Tensor> gradients;
     for (const auto& place : places_)
-      gradients.push_back(shards_[place.unit].gradient.narrow(0, place.begin, place.length));
+      gradients.push_back(reduction_->sum(place.unit).narrow(0, place.begin, place.length));
     return gradients;
   }
 
-  bool counts_in_norm() const override { return replica_ == 0; }
+  bool counts_in_norm() const override { return groups_.replica == 0; }
 
-  void after_update() override {
-    for (auto& shard : shards_) {
-      shard.gradient.reset();
-      shard.full_gradient.reset();
-      shard.arrived.assign(shard.layout.items.size(), false);
-    }
-    spread(true);
+  /// A step that was skipped has written nothing that could be spread.
+  void after_update(bool updated) override {
+    reduction_->drop();
+    if (updated) spread(true);
   }
 
   bool saves_whole() const override { return plan_.saves_whole; }
@@ -143,7 +129,7 @@ class Sharded : public Strategy {
   /// Replicas share the writing of what they hold in common.
   std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
     int64_t n = parameter.numel;
-    return {n * replica_ / plan_.replicas, n * (replica_ + 1) / plan_.replicas};
+    return {n * groups_.replica / plan_.replicas, n * (groups_.replica + 1) / plan_.replicas};
   }
 
  private:
@@ -152,31 +138,6 @@ class Sharded : public Strategy {
     size_t unit;
     int64_t begin, length;
   };
-
-  void make_groups() {
-    replica_ = world_.rank / plan_.shards;
-    position_ = world_.rank % plan_.shards;
-    if (plan_.shards == world_.size) {
-      shard_group_ = world_.group;
-      return;
-    }
-    if (plan_.shards == 1) {
-      replica_group_ = world_.group;
-      return;
-    }
-    for (int r = 0; r < plan_.replicas; ++r) {
-      std::vector<int> ranks;
-      for (int s = 0; s < plan_.shards; ++s) ranks.push_back(r * plan_.shards + s);
-      auto group = world_.make_subgroup(ranks, "shard_" + std::to_string(r));
-      if (r == replica_) shard_group_ = group;
-    }
-    for (int s = 0; s < plan_.shards; ++s) {
-      std::vector<int> ranks;
-      for (int r = 0; r < plan_.replicas; ++r) ranks.push_back(r * plan_.shards + s);
-      auto group = world_.make_subgroup(ranks, "replica_" + std::to_string(s));
-      if (s == position_) replica_group_ = group;
-    }
-  }
 
   /// Lays the units' shards out in the arrays of this rank's file, if some tier is NVMe.
   void make_file() {
@@ -190,7 +151,7 @@ class Sharded : public Strategy {
     int64_t elements = 0;
     for (auto& shard : shards_) {
       shard.begin = elements;
-      elements += whole_units(shard.layout.shard);
+      elements += SwappedArrays::whole_units(shard.layout.shard);  // each begins where a read may begin
     }
     std::vector<SwappedArrays::Array> arrays;
     auto add = [&](const char* name, int64_t bytes) {
@@ -216,9 +177,8 @@ class Sharded : public Strategy {
 
   void make_shard(size_t u) {
     Shard& shard = shards_[u];
-    shard.arrived.assign(shard.layout.items.size(), false);
     place_storage(shard, plan_.units[u].resident);
-    int64_t begin = position_ * shard.layout.shard, end = begin + shard.layout.shard;
+    int64_t begin = groups_.position * shard.layout.shard, end = begin + shard.layout.shard;
     for (const auto& item : shard.layout.items) {
       int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
       if (from < to) make_local(u, item, from - begin, to - from);
@@ -236,7 +196,7 @@ class Sharded : public Strategy {
   /// Elements [begin, begin + count) of the shard are some of `item`'s: given their first values, and to the optimizer.
   void make_local(size_t u, const FlatLayout::Item& item, int64_t begin, int64_t count) {
     Shard& shard = shards_[u];
-    int64_t offset = position_ * shard.layout.shard + begin - item.offset;
+    int64_t offset = groups_.position * shard.layout.shard + begin - item.offset;
     auto part = [&](const torch::Tensor& tensor) { return tensor.defined() ? tensor.narrow(0, begin, count) : tensor; };
     auto value = part(shard.local), copy = part(shard.written);
     if (value.defined()) {
@@ -276,9 +236,9 @@ class Sharded : public Strategy {
     if (shard.places.master == Master::whole || shard.places.sent == Sent::master || shard.places.sent == Sent::file)
       return;
     // The update casts its new values on the way, into what is sent where it can reach that.
-    auto target = shard.places.sent == Sent::whole ? own_part(shard, shard.full) : shard.sent;
-    if (target.device() == host_)
-      shard.written = target;
+    bool on_device = shard.places.sent == Sent::whole || unit_tier(shard) == Tier::device;
+    if (!plan_.separate_host || on_device == (plan_.optimizer == Tier::device))
+      shard.written = shard.places.sent == Sent::whole ? own_part(shard, shard.full) : shard.sent;
     else if (shard.places.master == Master::file)
       shard.written = torch::zeros({shard.layout.shard}, beside);
   }
@@ -286,7 +246,7 @@ class Sharded : public Strategy {
   Tier unit_tier(const Shard& shard) const { return plan_.units[static_cast<size_t>(&shard - shards_.data())].shards; }
 
   torch::Tensor own_part(const Shard& shard, const torch::Tensor& full) const {
-    return full.narrow(0, position_ * shard.layout.shard, shard.layout.shard);
+    return full.narrow(0, groups_.position * shard.layout.shard, shard.layout.shard);
   }
 
   /// Calls gradient_arrived when autograd has accumulated into `parameter`.
@@ -323,12 +283,12 @@ class Sharded : public Strategy {
   void gather_resident(Shard& shard, std::vector<Work>& gathers) {
     if (!plan_.gather_by_broadcast) {
       auto mine = own_part(shard, shard.full);
-      gathers.push_back(shard_group_->_allgather_base(shard.full, mine));
+      gathers.push_back(groups_.shards->_allgather_base(shard.full, mine));
       return;
     }
     for (int owner = 0; owner < plan_.shards; ++owner) {
       std::vector<at::Tensor> part{shard.full.narrow(0, owner * shard.layout.shard, shard.layout.shard)};
-      gathers.push_back(shard_group_->broadcast(part, {.rootRank = owner}));
+      gathers.push_back(groups_.shards->broadcast(part, {.rootRank = owner}));
     }
   }
 
@@ -381,9 +341,7 @@ class Sharded : public Strategy {
     Shard& shard = shards_[u];
     if (shard.places.sent != ShardPlaces::Sent::file || shard.gathered || shard.incoming.defined() || shard.reading)
       return;
-    int64_t elements = whole_units(shard.layout.shard);
-    shard.arriving = std::make_unique<AlignedBuffer>(elements * bytes_of(plan_.parameter));
-    shard.reading = file_->start_read(*sent_array_, shard.begin, shard.layout.shard, *shard.arriving);
+    shard.reading = std::make_unique<SwappedRead>(file_, *sent_array_, shard.begin, shard.layout.shard);
   }
 
   /// This rank's shard as it is sent.
@@ -392,12 +350,10 @@ class Sharded : public Strategy {
     if (shard.places.sent == ShardPlaces::Sent::master) return shard.local.to(shard.full.options());
     if (shard.places.sent == ShardPlaces::Sent::memory) return shard.sent.to(shard.full.options());
     start_read(u);
-    file_->wait(*shard.reading);
-    shard.reading.reset();
     auto read =
-        torch::from_blob(shard.arriving->data(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
+        torch::from_blob(shard.reading->wait(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
     auto mine = read.to(shard.full.options(), /*non_blocking=*/false, /*copy=*/true);
-    shard.arriving.reset();
+    shard.reading.reset();
     return mine;
   }
 
@@ -412,7 +368,7 @@ class Sharded : public Strategy {
       return;
     }
     shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
-    shard.gather = shard_group_->_allgather_base(shard.incoming, mine);
+    shard.gather = groups_.shards->_allgather_base(shard.incoming, mine);
   }
 
   void gather(size_t u) {
@@ -453,97 +409,13 @@ class Sharded : public Strategy {
 
   // ---- gradients
   void gradient_arrived(size_t u, size_t item) {
-    Shard& shard = shards_[u];
     torch::NoGradGuard no_grad;
-    auto& slot = model_.slots[shard.layout.items[item].slot];
+    auto& slot = model_.slots[shards_[u].layout.items[item].slot];
     if (!slot.grad().defined()) return;
-    store_gradient(shard, item, slot.grad());
+    bool last = reduction_->arrived(u, item, slot.grad());
     slot.mutable_grad().reset();
-    if (--shard.missing > 0) return;
-    if (reduce_now_) reduce_unit(u);
-    if (plan_.backward_prefetch == ShardPlan::Prefetch::after && !plan_.units[u].blocks.empty())
+    if (last && plan_.backward_prefetch == ShardPlan::Prefetch::after && !plan_.units[u].blocks.empty())
       prefetch_in_backward(plan_.units[u].blocks.front());
-  }
-
-  void store_gradient(Shard& shard, size_t item, const torch::Tensor& gradient) {
-    if (!shard.full_gradient.defined()) {
-      shard.full_gradient =
-          torch::empty({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
-      zero_gaps(shard);
-    }
-    const auto& place = shard.layout.items[item];
-    auto target = shard.full_gradient.narrow(0, place.offset, place.numel);
-    if (shard.arrived[item])
-      target.add_(gradient.reshape({-1}));
-    else
-      target.copy_(gradient.reshape({-1}));
-    shard.arrived[item] = true;
-  }
-
-  /// Only what no gradient will fill needs zeroing.
-  void zero_gaps(Shard& shard) {
-    for (size_t i = 0; i < shard.layout.items.size(); ++i) {
-      int64_t end = shard.layout.items[i].offset + shard.layout.items[i].numel;
-      int64_t next = i + 1 < shard.layout.items.size() ? shard.layout.items[i + 1].offset : shard.layout.total;
-      if (next > end) shard.full_gradient.narrow(0, end, next - end).zero_();
-    }
-  }
-
-  /// Sums the unit's gradients over ranks into shards. At most one reduction is in flight, which bounds memory.
-  void reduce_unit(size_t u) {
-    Shard& shard = shards_[u];
-    if (in_flight_) finish_reduction(*in_flight_);
-    torch::NoGradGuard no_grad;
-    if (!shard.full_gradient.defined()) {
-      shard.full_gradient =
-          torch::zeros({shard.layout.total}, torch::dtype(scalar_type(plan_.reduce)).device(world_.device));
-    } else {
-      for (size_t i = 0; i < shard.layout.items.size(); ++i)
-        if (!shard.arrived[i])
-          shard.full_gradient.narrow(0, shard.layout.items[i].offset, shard.layout.items[i].numel).zero_();
-    }
-    shard.missing = 0;
-    if (plan_.predivide != 1.0) shard.full_gradient.div_(plan_.predivide);
-    if (plan_.shards > 1 && plan_.reduce_by_all_reduce) {
-      std::vector<at::Tensor> tensors{shard.full_gradient};
-      shard.reduction = shard_group_->allreduce(tensors, {c10d::ReduceOp::SUM});
-    } else if (plan_.shards > 1) {
-      shard.reduced = torch::empty({shard.layout.shard}, shard.full_gradient.options());
-      shard.reduction = shard_group_->_reduce_scatter_base(shard.reduced, shard.full_gradient, {c10d::ReduceOp::SUM});
-    } else {
-      shard.reduced = shard.full_gradient;
-    }
-    if (plan_.replicas > 1) {
-      take_sums(shard);
-      std::vector<at::Tensor> tensors{shard.reduced};
-      shard.reduction = replica_group_->allreduce(tensors, {c10d::ReduceOp::SUM});
-    }
-    in_flight_ = u;
-    if (!world_.device.is_cuda() || !plan_.overlap) finish_reduction(u);  // already done: drop the buffers now
-  }
-
-  /// Waits for the reduction that is in flight.
-  void take_sums(Shard& shard) {
-    if (shard.reduction) shard.reduction->wait();
-    shard.reduction.reset();
-    if (!shard.reduced.defined()) shard.reduced = own_part(shard, shard.full_gradient).clone();
-  }
-
-  void finish_reduction(size_t u) {
-    Shard& shard = shards_[u];
-    if (in_flight_ != u) return;
-    in_flight_.reset();
-    torch::NoGradGuard no_grad;
-    take_sums(shard);
-    auto sum = shard.reduced.to(torch::dtype(scalar_type(plan_.gradient)).device(host_));
-    shard.reduced.reset();
-    shard.full_gradient.reset();
-    shard.arrived.assign(shard.layout.items.size(), false);
-    if (plan_.predivide != 1.0) sum.mul_(plan_.predivide);
-    if (shard.gradient.defined())
-      shard.gradient.add_(sum);
-    else
-      shard.gradient = sum;
   }
 
   static constexpr int64_t piece_ = 1 << 20;  ///< elements of a master that pass through memory at once
@@ -554,14 +426,12 @@ class Sharded : public Strategy {
   bool own_copy_ = true;
   torch::Device host_{torch::kCPU};
   bool prefetches_ = false;
-  ProcessGroup shard_group_, replica_group_;
-  int replica_ = 0, position_ = 0;
+  ShardGroups groups_;
   std::vector<Shard> shards_;
+  std::optional<GradientReduction> reduction_;
   std::vector<size_t> unit_of_block_;
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_;
   std::vector<Place> places_;
-  bool reduce_now_ = true;
-  std::optional<size_t> in_flight_;
 };
 
 }  // namespace

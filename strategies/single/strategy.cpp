@@ -23,7 +23,7 @@ class Single : public Strategy {
 
   bool counts_in_norm() const override { return true; }
 
-  void after_update() override {
+  void after_update(bool) override {
     for (auto& slot : model_.slots) slot.mutable_grad().reset();
   }
 };

@@ -12,6 +12,8 @@ namespace {
 using Type = OptionSpec::Type;
 
 constexpr double largest_scale = 0x1p126;
+constexpr int in_flight_most = 256;  ///< blocks that may be on their way to or from NVMe
+constexpr int most_buffers = 65'536;
 
 std::vector<OptionSpec> stage_options() {
   return {
@@ -131,8 +133,9 @@ std::vector<OptionSpec> gradient_options() {
        {},
        1,
        "Elements that the update works on at a time, where it streams state from NVMe (default 2^20) or casts "
-       "gradients "
-       "(default 10^9)."},
+       "gradients (default 10^9).",
+       "",
+       1e12},
       {"communication_data_type",
        Type::choice,
        nullptr,
@@ -190,13 +193,17 @@ std::vector<OptionSpec> offload_options() {
        4,
        {},
        2,
-       "Tiles of sub_group_size elements through which state on NVMe passes: read ahead, at work, written behind."},
+       "Tiles of sub_group_size elements through which state on NVMe passes: read ahead, at work, written behind.",
+       "",
+       most_buffers},
       {"params_buffer_count",
        Type::integer,
        5,
        {},
        1,
-       "Blocks whose shards may be in memory when they are on NVMe: the one in use and those read ahead."},
+       "Blocks whose shards may be in memory when they are on NVMe: the one in use and those read ahead.",
+       "",
+       most_buffers},
       {"params_buffer_size",
        Type::integer,
        100'000'000,
@@ -210,9 +217,30 @@ std::vector<OptionSpec> offload_options() {
        0,
        "Elements of each rank's shards that stay in host memory when parameters are on NVMe: those of the first "
        "blocks."},
-      {"block_size", Type::integer, 1 << 20, {}, 4096, "Bytes of one read or write on NVMe, a multiple of 4096."},
-      {"queue_depth", Type::integer, 8, {}, 1, "Reads or writes in flight for each of thread_count."},
-      {"thread_count", Type::integer, 1, {}, 1, "Submitters: thread_count x queue_depth blocks are in flight."},
+      {"block_size",
+       Type::integer,
+       1 << 20,
+       {},
+       4096,
+       "Bytes of one read or write on NVMe, a multiple of 4096.",
+       "",
+       1 << 30},
+      {"queue_depth",
+       Type::integer,
+       8,
+       {},
+       1,
+       "Reads or writes in flight for each of thread_count.",
+       "",
+       in_flight_most},
+      {"thread_count",
+       Type::integer,
+       1,
+       {},
+       1,
+       "Submitters: thread_count x queue_depth blocks are in flight.",
+       "",
+       in_flight_most},
       {"single_submit",
        Type::boolean,
        false,
@@ -315,8 +343,9 @@ std::optional<std::string> refuse_nvme(const Job& job) {
     return fmt::format("block_size = {}: direct I/O takes multiples of 4096, such as {}", block,
                        (block + 4095) / 4096 * 4096);
   auto in_flight = job.options.value("queue_depth", int64_t{8}) * job.options.value("thread_count", int64_t{1});
-  if (in_flight > 256)
-    return fmt::format("thread_count x queue_depth = {}: at most 256 blocks can be in flight", in_flight);
+  if (in_flight > in_flight_most)
+    return fmt::format("thread_count x queue_depth = {}: at most {} blocks can be in flight", in_flight,
+                       in_flight_most);
   if (!parameters) return std::nullopt;
   ShardPlan plan = zero_plan(job);
   auto room = job.options.value("params_buffer_size", int64_t{100'000'000});

@@ -164,12 +164,15 @@ ShardPlan zero_plan(const Job& job) {
   plan.parameter = job.precision.compute;
   plan.reduce = wire_dtype(job, plan.parameter);
   plan.reduce_every_micro_batch = stage >= 2;
-  // Sums of several micro-batches are kept as wide as the masters.
-  plan.gradient = plan.reduce_every_micro_batch && job.accumulation > 1 ? job.precision.parameter : plan.reduce;
+  plan.predivide = options.value("gradient_predivide_factor", 1.0);
+  // Sums of several micro-batches, and sums that are multiplied, are kept as wide as the masters.
+  DType wide = wider(plan.reduce, job.precision.parameter);
+  bool several = job.most_micro_batches() > 1;
+  plan.accumulate = several && !plan.reduce_every_micro_batch ? wide : plan.reduce;
+  plan.gradient = (several && plan.reduce_every_micro_batch) || plan.predivide != 1.0 ? wide : plan.reduce;
   plan.reduce_by_all_reduce = !options.value("reduce_scatter", true);
   plan.gather_by_broadcast = !options.value("allgather_partitions", true);
-  plan.predivide = options.value("gradient_predivide_factor", 1.0);
-  plan.overlap = options.value("overlap_comm", true);
+  plan.overlap = job.cuda && options.value("overlap_comm", true);
   plan.update_elements = integer_or(job, "sub_group_size", 1'000'000'000);
   if (stage == 3)
     shard_parameters(job, plan);

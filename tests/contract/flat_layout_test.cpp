@@ -56,6 +56,7 @@ TEST_CASE("units: a block each, tied blocks together, by size, by name") {
   CHECK(blocks_of(make_units(model(false), "none", 0, {})) == Blocks{{0, 1, 2, 3, 4}});
   CHECK(blocks_of(make_units(model(false), "size", 68, {})) == Blocks{{0}, {1, 2}, {3, 4}});
   CHECK(blocks_of(make_units(model(false), "names", 0, {"blocks.[12]"})) == Blocks{{0, 1, 4}, {2}, {3}});
+  CHECK_THROWS_AS(make_units(model(false), "blocks", 0, {}), std::logic_error);
 }
 
 TEST_CASE("an embedding's backward reads no parameters") {

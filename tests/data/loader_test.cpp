@@ -96,6 +96,7 @@ TEST_CASE("the ranks' rows together are the same global batches for every world 
               REQUIRE(rank->next(step));
               REQUIRE(step.epoch == epoch);
               REQUIRE(step.global_sequences == std::ssize(expected));
+              REQUIRE(step.first_sequence == std::ssize(found));
               REQUIRE(step.epoch_end == (first + global >= size));
               REQUIRE(std::ssize(step.micro_batches) == global / world / micro);
               for (const auto& batch : step.micro_batches) REQUIRE(batch.sequences <= micro);

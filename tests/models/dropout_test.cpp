@@ -14,10 +14,12 @@ namespace {
 
 ForwardContext with_key(const MicroBatch& batch, uint64_t key) { return {&batch, true, key}; }
 
+MicroBatch sequences(int64_t count) { return {torch::zeros({count, 4}, torch::kInt64), {}}; }
+
 }  // namespace
 
 TEST_CASE("a mask is a function of its key, and keeps the asked share") {
-  auto mask = [](uint64_t key) { return keep_mask({1000, 101}, torch::kCPU, 0.2, key); };
+  auto mask = [](uint64_t key) { return keep_mask({1000, 101}, torch::kCPU, 0.2, {key}); };
   CHECK(torch::equal(mask(1), mask(1)));
   CHECK_FALSE(torch::equal(mask(1), mask(2)));
   // 101,000 draws: five standard deviations are 0.0063.
@@ -26,22 +28,34 @@ TEST_CASE("a mask is a function of its key, and keeps the asked share") {
   CHECK(std::abs(both - 0.64) < 0.0076);
 }
 
-TEST_CASE("keys differ between blocks, sites and micro-batches") {
-  MicroBatch batch;
+TEST_CASE("a mask is the same however its sequences are cut into parts") {
+  for (int64_t length : {7, 8}) {
+    auto whole = keep_mask({6, length}, torch::kCPU, 0.4, {5, 10, 6});
+    for (int64_t cut = 1; cut < 6; ++cut) {
+      auto head = keep_mask({cut, length}, torch::kCPU, 0.4, {5, 10, cut});
+      auto tail = keep_mask({(6 - cut) * length}, torch::kCPU, 0.4, {5, 10 + cut, 6 - cut});
+      CHECK(torch::equal(torch::cat({head.view({-1}), tail}), whole.view({-1})));
+    }
+    CHECK_FALSE(torch::equal(whole, keep_mask({6, length}, torch::kCPU, 0.4, {5, 11, 6})));
+  }
+}
+
+TEST_CASE("keys differ between blocks, sites and steps") {
+  MicroBatch batch = sequences(1);
   std::set<uint64_t> keys;
   for (uint64_t block : {0, 1, 2})
     for (auto site : {DropoutSite::embedding, DropoutSite::attention, DropoutSite::attention_out, DropoutSite::mlp_out})
-      for (uint64_t key : {1, 2}) keys.insert(Dropout(0.1, block).key(with_key(batch, key), site));
+      for (uint64_t key : {1, 2}) keys.insert(Dropout(0.1, block).place(with_key(batch, key), site).key);
   CHECK(keys.size() == 3 * 4 * 2);
 }
 
 TEST_CASE("dropout scales what it keeps, and its gradient passes the same mask") {
-  MicroBatch batch;
+  MicroBatch batch = sequences(8);
   Dropout dropout(0.25, 3);
   auto context = with_key(batch, 9);
   auto x = torch::rand({40, 7}, torch::kFloat64).add_(0.5).requires_grad_(true);
   auto y = dropout(x * 1, context, DropoutSite::mlp_out);
-  auto kept = keep_mask({40, 7}, torch::kCPU, 0.25, dropout.key(context, DropoutSite::mlp_out));
+  auto kept = keep_mask({40, 7}, torch::kCPU, 0.25, dropout.place(context, DropoutSite::mlp_out));
   auto expected = x.detach() * kept / 0.75;
   CHECK(relative_error(y, expected) < 1e-15);
   auto gradient = torch::autograd::grad({y.sum()}, {x})[0];
@@ -49,14 +63,14 @@ TEST_CASE("dropout scales what it keeps, and its gradient passes the same mask")
 }
 
 TEST_CASE("attention with dropout is the composed form with the same mask, gradients included") {
-  MicroBatch batch;
+  MicroBatch batch = sequences(2);
   Dropout dropout(0.3, 2);
   auto context = with_key(batch, 4);
   for (int64_t key_heads : {4, 2}) {
     auto draw = [](int64_t heads) { return torch::randn({2, 9, heads, 8}, torch::kFloat64).requires_grad_(true); };
     auto q = draw(4), k = draw(key_heads), v = draw(key_heads);
     auto per_head = [](const torch::Tensor& x) { return x.repeat_interleave(4 / x.size(2), 2).transpose(1, 2); };
-    auto mask = keep_mask({2, 4, 9, 9}, torch::kCPU, 0.3, dropout.key(context, DropoutSite::attention));
+    auto mask = keep_mask({2, 4, 9, 9}, torch::kCPU, 0.3, dropout.place(context, DropoutSite::attention));
     auto scores = torch::matmul(per_head(q), per_head(k).transpose(-2, -1)) / std::sqrt(8.0);
     auto future = torch::ones({9, 9}, torch::kBool).triu(1);
     auto probabilities = scores.masked_fill(future, -INFINITY).softmax(-1) * mask / 0.7;

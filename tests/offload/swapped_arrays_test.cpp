@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "runner/base/error.hpp"
+#include "strategies/offload/swapped_read.hpp"
 #include "tests/offload/swap_folder.hpp"
 
 using namespace runner;
@@ -172,4 +174,32 @@ TEST_CASE("requests of arrays that are not whole units are our bugs") {
   CHECK_THROWS_AS(swapped.read(0, -1, 2, unit.data()), std::logic_error);
   CHECK_THROWS_AS(SwappedArrays({.folder = folder.path}, {{"odd", 3}}, 10, 2048), std::logic_error);
   swapped.wait(swapped.start_read(0, 4096, 904, unit));
+}
+
+TEST_CASE("a read that nobody waits for ends before its memory goes, and before the file") {
+  SwapFolder folder;
+  constexpr int64_t elements = 4 << 20;
+  for (int times = 0; times < 10; ++times) {
+    auto swapped =
+        std::make_shared<SwappedArrays>(SwapOptions{.folder = folder.path, .block_size = 4096}, adam, elements, 2048);
+    const SwapFile& file = swapped->file();
+    { SwappedRead read(swapped, 0, 0, elements); }
+    CHECK(file.bytes_read() == elements * adam[0].element_bytes);
+    auto last = std::make_unique<SwappedRead>(std::move(swapped), 1, 2048, 2048);
+    last.reset();
+  }
+}
+
+TEST_CASE("a read gives what was written, and its error once") {
+  SwapFolder folder;
+  auto swapped = std::make_shared<SwappedArrays>(SwapOptions{.folder = folder.path}, adam, 5000, 2048);
+  std::vector<float> values(900, 1.5f);
+  swapped->write(1, 4096, 900, values.data());
+  SwappedRead read(swapped, 1, 4096, 904);
+  CHECK(std::memcmp(read.wait(), values.data(), 3600) == 0);
+  folder.truncate_file(0);
+  SwappedRead gone(swapped, 1, 0, 5000);
+  CHECK_THROWS_AS(gone.wait(), Error);
+  CHECK_NOTHROW(gone.wait());
+  SwappedRead unread(swapped, 1, 0, 5000);
 }

@@ -272,3 +272,17 @@ TEST_CASE("what reading a recipe left worth saying is among the plan's notes") {
   r.notes = {"`wall_clock_breakdown` is ignored"};
   CHECK(make_plan(r, cpus(1), 256).notes.at(0) == r.notes[0]);
 }
+
+TEST_CASE("a job knows the largest factor of its accumulation schedule") {
+  auto r = recipe();
+  r.train.micro_batch_size = 2;
+  r.train.accumulate_grad_batches = AccumulationSchedule{{0, 1}, {2, 6}, {5, 4}};
+  auto job = make_plan(r, cpus(2), 256).job;
+  CHECK(job.accumulation == 1);
+  CHECK(job.accumulation_most == 6);
+  r.train.accumulate_grad_batches.reset();
+  r.train.global_batch_size = 12;
+  job = make_plan(r, cpus(2), 256).job;
+  CHECK(job.accumulation == 3);
+  CHECK(job.accumulation_most == 3);
+}

@@ -113,3 +113,14 @@ TEST_CASE("an option that a configuration gives is refused at its place there") 
   CHECK(diagnostics[0].place.line == 3);
   CHECK(diagnostics[0].place.column == 34);
 }
+
+TEST_CASE("numbers beyond what can be are refused, not cut off") {
+  CHECK(only_message("zero", {{"optimizer_buffer_count", int64_t{1} << 32}}) ==
+        "`optimizer_buffer_count` must be at most 65536, not 4294967296");
+  CHECK(only_message("zero", {{"params_buffer_count", int64_t{1} << 32}}) ==
+        "`params_buffer_count` must be at most 65536, not 4294967296");
+  CHECK(only_message("zero", {{"queue_depth", int64_t{1} << 62}}) ==
+        "`queue_depth` must be at most 256, not 4611686018427387904");
+  CHECK(only_message("zero", {{"thread_count", 257}}) == "`thread_count` must be at most 256, not 257");
+  CHECK(problems("zero", {{"thread_count", 256}}).empty());
+}

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "strategies/contract/nonfinite.hpp"
@@ -43,6 +44,32 @@ TEST_CASE("an overflow is skipped, and the second one halves the scale", "[loss 
     }
     CHECK(scales == std::vector<double>{0x1p30, 0x1p30, 0x1p29, 0x1p28});
   }
+}
+
+TEST_CASE("a loss that is not a number is a failure, or skipped where asked, and no matter of the scale",
+          "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.precision = "16-mixed";
+  run.skip_nonfinite = GENERATE(false, true);
+  run.strategy = GENERATE(as<std::string>(), "single", "ddp", "zero");
+  run.world_size = run.strategy == "single" ? 1 : 2;
+  std::vector<StepResult> results(2);
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      for (const auto& tensor : strategy.state())
+        if (tensor.name == "param/head.norm.weight" && tensor.numel() > 0)
+          tensor.write(0, torch::full({tensor.numel()}, NAN));
+      strategy.state_loaded();
+      strategy.step(tiny_input(run, world.rank, 0));
+      auto result = strategy.step(tiny_input(run, world.rank, 1));
+      if (world.rank == 0) results = {result};
+    });
+  });
+  CHECK(std::isnan(results[0].loss));
+  CHECK(results[0].skipped);
+  CHECK(results[0].finite == run.skip_nonfinite);
+  CHECK(results[0].loss_scale == 65536);
 }
 
 TEST_CASE("an overflow at the smallest scale names the first parameter, on every rank alike", "[loss scale]") {

@@ -49,9 +49,9 @@ nlohmann::json options_of(const Form& form, const std::string& folder) {
 }
 
 /// zero on a device that has memory of its own: what a CUDA device makes of "cpu", on threads.
-std::unique_ptr<Strategy> make_apart(StrategySetup setup) {
-  ShardPlan plan = zero_plan(setup.job);
-  const auto& options = setup.job.options;
+ShardPlan plan_apart(const Job& job) {
+  ShardPlan plan = zero_plan(job);
+  const auto& options = job.options;
   auto in_host_memory = [&](const char* option, const char* device) {
     return options.value(option, false) && options.value(device, "") == "cpu";
   };
@@ -59,6 +59,11 @@ std::unique_ptr<Strategy> make_apart(StrategySetup setup) {
   if (in_host_memory("offload_optimizer", "offload_optimizer_device")) plan.optimizer = Tier::host;
   for (auto& unit : plan.units)
     if (!unit.resident && in_host_memory("offload_parameters", "offload_params_device")) unit.shards = Tier::host;
+  return plan;
+}
+
+std::unique_ptr<Strategy> make_apart(StrategySetup setup) {
+  ShardPlan plan = plan_apart(setup.job);
   setup.loss_scale = zero_loss_scale(setup.job);
   return make_sharded(std::move(setup), std::move(plan));
 }
@@ -126,24 +131,63 @@ TEST_CASE("offload keeps bits where steps are skipped, ranks lack data and Adam 
   run.steps = 8;
   run.short_last = 2;  // of 12: the last rank has nothing
   run.precision = GENERATE(as<std::string>(), "32-true", "16-mixed");
+  bool apart = GENERATE(false, true);
   run.optimizer.kind = OptimizerConfig::Kind::adam;
   run.optimizer.groups = {{"*norm*", 0.5, 0.2}};
   for (int stage : {1, 2, 3}) {
     run.options = options_of({stage, "", ""}, folder.path.string());
     run.options["initial_scale_power"] = 18;  // overflows on the way
     run.options["hysteresis"] = 1;
+    run.make = nullptr;
     auto plain = train_tiny(run);
     CAPTURE(plain.norms);
     CHECK(std::isfinite(plain.norms.back()));
     auto skipped =
         std::count_if(plain.norms.begin(), plain.norms.end(), [](double norm) { return !std::isfinite(norm); });
     CHECK((skipped > 0) == (run.precision == "16-mixed"));
-    for (std::string parameters : {"", "nvme"}) {
-      if (stage < 3 && !parameters.empty()) continue;
-      run.options.update(options_of({stage, "nvme", parameters}, folder.path.string()));
-      INFO("stage " << stage << ", parameters " << parameters << ", " << run.precision);
+    if (apart) run.make = make_apart;
+    for (const auto& form : forms()) {
+      if (form.stage != stage || form.optimizer.empty() || (!apart && form.optimizer == "cpu")) continue;
+      auto options = options_of(form, folder.path.string());
+      options.update({{"initial_scale_power", 18}, {"hysteresis", 1}});
+      run.options = options;
+      INFO("stage " << stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
+                    << run.precision << ", apart " << apart);
       check_equal(train_tiny(run), plain);
     }
+  }
+}
+
+TEST_CASE("a skipped step changes no parameter, as the first one or as the first after loading", "[offload]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  TinyRun run;
+  run.strategy = "zero";
+  run.precision = "16-mixed";
+  run.world_size = 2;
+  run.make = make_apart;
+  for (const auto& form : forms()) {
+    run.options = options_of(form, folder.path.string());
+    run.options.update({{"initial_scale_power", 40}, {"hysteresis", 1}});
+    INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters);
+    std::mutex mutex;
+    run_ranks(run.world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        auto batch = tiny_batch(run, 0, 4);
+        double before = strategy.evaluate(batch);
+        bool first_skipped = strategy.step(tiny_input(run, world.rank, 0)).skipped;
+        double after_first = strategy.evaluate(batch);
+        for (const auto& tensor : strategy.state())  // as loading does
+          if (tensor.numel() > 0) tensor.write(0, tensor.read(0, tensor.numel()));
+        strategy.state_loaded();
+        bool second_skipped = strategy.step(tiny_input(run, world.rank, 1)).skipped;
+        double after_second = strategy.evaluate(batch);
+        std::lock_guard lock(mutex);
+        CHECK((first_skipped && second_skipped));
+        CHECK(after_first == before);
+        CHECK(after_second == before);
+      });
+    });
   }
 }
 
@@ -217,5 +261,54 @@ TEST_CASE("memory of zero with offload is what its entry claims: what stays exac
     CHECK(between == claim.between_steps);
     CHECK_THAT(static_cast<double>(claim.total()),
                Catch::Matchers::WithinRel(static_cast<double>(peak + read_ahead), 0.03));
+  }
+}
+
+TEST_CASE("memory beside the device is claimed as the host's: both together are what stays between steps",
+          "[memory][offload]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.world_size = 2;
+  run.strategy = "zero";
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
+  run.make = make_apart;
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  for (const auto& form : forms()) {
+    run.options = options_of(form, folder.path.string());
+    Job job = tiny_job(run, spec);
+    ShardPlan plan = plan_apart(job);
+    auto claim = sharded_memory(job, plan);
+    // Gradients that wait, and pages for direct I/O, are in host memory at the peak only.
+    int64_t waiting = 0, shard_most = 0, elements = 0;
+    for (const auto& unit : plan.units) {
+      int64_t shard = make_flat_layout(spec, unit.slots, plan.shards).shard;
+      if (!form.optimizer.empty()) waiting += shard * bytes_of(plan.gradient);
+      if (unit.shards == Tier::nvme) shard_most = std::max(shard_most, shard * bytes_of(plan.parameter));
+      elements += SwappedArrays::whole_units(shard);
+    }
+    auto use = plan.swap_use(job.precision.parameter);
+    int64_t element = (use.state ? 8 : 0) + (use.master ? 4 : 0) + (use.sent ? bytes_of(plan.parameter) : 0);
+    int64_t tiles = use.state ? std::min<int64_t>(4 * 2048, elements) * element : 0;
+    int64_t units =
+        std::count_if(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
+    int64_t pages = std::max(tiles, shard_most * std::min<int64_t>(5, units));
+    int64_t between = 0;
+    std::mutex mutex;
+    run_ranks(run.world_size, [&](World& world) {
+      MemoryAccount account;
+      AccountScope scope(account);
+      with_strategy(run, world, [&](Strategy& strategy) {
+        for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(run, world.rank, step));
+        std::lock_guard lock(mutex);
+        between = std::max(between, account.current());
+      });
+    });
+    INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
+                  << run.family << ", " << run.precision);
+    CHECK(claim.host >= waiting + pages);
+    CHECK(claim.between_steps + claim.host - waiting - pages == between);
+    CHECK((claim.host == 0) == (form.optimizer.empty() && form.parameters.empty()));
   }
 }

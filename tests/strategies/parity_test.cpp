@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "strategies/zero/entry.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -191,6 +192,27 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
   }
 }
 
+TEST_CASE("dropout is the same on any number of ranks and micro-batches", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.dropout = 0.1;
+  run.global_batch = 18;
+  run.short_last = 7;  // shared unevenly
+  auto single = train_tiny(run);
+  for (std::string strategy : {"single", "ddp", "fsdp"})
+    for (int world_size : {1, 2, 3})
+      for (int accumulation : {1, 3}) {
+        if ((strategy == "single") != (world_size == 1)) continue;
+        INFO(strategy << ", " << run.family << ", " << world_size << " ranks, accumulation " << accumulation);
+        TinyRun other = run;
+        other.strategy = strategy;
+        other.world_size = world_size;
+        other.accumulation = accumulation;
+        check_close(train_tiny(other).losses, single.losses, 1e-5);
+      }
+}
+
 TEST_CASE("zero's options change how things travel, not what they are", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
@@ -262,10 +284,8 @@ TEST_CASE("mixed precision: fsdp keeps close to ddp in bf16 and fp16", "[parity]
   auto fsdp = train_tiny(run);
   check_close(fsdp.losses, ddp.losses, run.precision == "64-true" ? 1e-12 : 2e-2);
   // What zero puts on the wire in 16 bits, fsdp does too when asked; then they are equal.
-  run.options = {{"mixed_precision",
-                  {{"reduce_dtype", run.precision.substr(0, 2) == "bf"   ? "bfloat16"
-                                    : run.precision.substr(0, 2) == "16" ? "float16"
-                                                                         : "default"}}}};
+  if (run.precision != "64-true")
+    run.options = {{"mixed_precision", {{"reduce_dtype", run.precision == "16-mixed" ? "float16" : "bfloat16"}}}};
   auto narrow = train_tiny(run);
   run.strategy = "zero";
   for (int stage : {1, 2, 3}) {
@@ -275,4 +295,43 @@ TEST_CASE("mixed precision: fsdp keeps close to ddp in bf16 and fp16", "[parity]
     run.options = {{"stage", stage}, {"communication_data_type", "fp32"}};
     if (run.precision != "bf16-true") check_equal(train_tiny(run), fsdp);
   }
+}
+
+TEST_CASE("micro-batches are added up as wide as the masters, and rounded once, for the wire", "[parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.precision = GENERATE(as<std::string>(), "bf16-mixed", "16-mixed");
+  run.world_size = 2;
+  run.global_batch = 64;
+  run.accumulation = 32;
+  run.steps = 1;
+  run.strategy = "zero";
+  run.options = {{"stage", 1}, {"communication_data_type", "fp32"}};
+  double wide = train_tiny(run).norms.at(0);
+  run.options = {{"stage", 1}};
+  double narrow = train_tiny(run).norms.at(0);
+  CHECK_THAT(narrow, Catch::Matchers::WithinRel(wide, 2e-4));
+  run.strategy = "fsdp";
+  run.options = {{"mixed_precision", {{"reduce_dtype", run.precision == "16-mixed" ? "float16" : "bfloat16"}}}};
+  CHECK_THAT(train_tiny(run).norms.at(0), Catch::Matchers::WithinRel(narrow, 1e-6));
+}
+
+TEST_CASE("a schedule's later epochs decide how wide micro-batches are added up", "[parity]") {
+  TinyRun run;
+  run.precision = "bf16-mixed";
+  run.world_size = 2;
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  auto plan = [&](int64_t stage, int64_t most) {
+    TinyRun zero = run;
+    zero.strategy = "zero";
+    zero.options = {{"stage", stage}};
+    Job job = tiny_job(zero, spec);
+    job.accumulation_most = most;
+    return zero_plan(job);
+  };
+  CHECK(plan(1, 1).accumulate == DType::bfloat16);
+  CHECK(plan(1, 4).accumulate == DType::float32);
+  CHECK(plan(1, 4).gradient == DType::bfloat16);
+  CHECK(plan(2, 1).gradient == DType::bfloat16);
+  CHECK(plan(2, 4).gradient == DType::float32);
 }

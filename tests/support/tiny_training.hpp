@@ -28,11 +28,12 @@ struct TinyRun {
   int64_t global_batch = 12;
   int64_t steps = 5;
   std::optional<double> clip_norm, clip_value;
+  bool skip_nonfinite = false;
   bool recompute = false;
   bool tied = true;
   double dropout = 0.0;
   std::string precision = "32-true";
-  OptimizerConfig optimizer = {.lr = 1e-2};
+  OptimizerConfig optimizer = {.lr = 1e-2, .groups = {}};
   int64_t dim = 32, n_layers = 3, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy, if it is not to be made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
@@ -107,7 +108,8 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
   input.global_tokens = rows * run.seq_len;
-  input.dropout_key = mix64(static_cast<uint64_t>(step * 1000 + rank));
+  input.first_sequence = rows * rank * run.accumulation / parts;
+  input.dropout_key = mix64(static_cast<uint64_t>(step));
   return input;
 }
 
@@ -119,8 +121,8 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
   };
-  StrategySetup setup{world,          *model, tiny_job(run, model->spec), run.optimizer, source, run.clip_norm,
-                      run.clip_value, false};
+  StrategySetup setup{world,         *model,         tiny_job(run, model->spec), run.optimizer, source,
+                      run.clip_norm, run.clip_value, run.skip_nonfinite};
   auto strategy = run.make ? run.make(std::move(setup)) : make_strategy(run.strategy, std::move(setup));
   strategy->module_to_device();
   body(*strategy);

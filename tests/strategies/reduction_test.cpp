@@ -1,0 +1,73 @@
+// Sums of gradients by themselves: what they are, in which dtype, where the dtype on the wire is narrow.
+#include <torch/torch.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "strategies/sharded/reduction.hpp"
+#include "strategies/zero/entry.hpp"
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+/// Every element of every gradient is `values[m]` on each rank, in micro-batch m: the sums' largest and smallest, and
+/// their dtype.
+struct Sums {
+  double least = 0, most = 0;
+  torch::ScalarType dtype = torch::kFloat32;
+};
+
+Sums sums(TinyRun run, const std::vector<double>& values) {
+  run.accumulation = std::ssize(values);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ShardPlan plan = zero_plan(tiny_job(run, spec));
+  Sums result;
+  run_ranks(run.world_size, [&](World& world) {
+    std::vector<FlatLayout> layouts;
+    for (const auto& unit : plan.units) layouts.push_back(make_flat_layout(spec, unit.slots, plan.shards));
+    GradientReduction reduction(plan, make_shard_groups(world, plan), layouts, torch::kCPU, torch::kCPU);
+    for (int64_t m = 0; m < run.accumulation; ++m) {
+      reduction.begin_micro_batch(plan.reduce_every_micro_batch || m + 1 == run.accumulation);
+      for (size_t u = 0; u < layouts.size(); ++u)
+        for (size_t i = 0; i < layouts[u].items.size(); ++i)
+          reduction.arrived(u, i,
+                            torch::full({layouts[u].items[i].numel}, values[static_cast<size_t>(m)], torch::kFloat16));
+      reduction.end_micro_batch();
+    }
+    reduction.finish();
+    if (world.rank != 0) return;
+    auto first = reduction.sum(0).narrow(0, 0, 32);  // before any gap
+    result = {first.min().item<double>(), first.max().item<double>(), first.scalar_type()};
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("dividing gradients before their sum makes room in fp16", "[reduction]") {
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 2;
+  run.precision = "16-mixed";
+  run.options = {{"stage", GENERATE(1, 2, 3)}};
+  CHECK(std::isinf(sums(run, {40'000}).most));
+  run.options["gradient_predivide_factor"] = 8.0;
+  auto divided = sums(run, {40'000});
+  CHECK(divided.dtype == torch::kFloat32);
+  CHECK(divided.least == 80'000);
+  CHECK(divided.most == 80'000);
+}
+
+TEST_CASE("micro-batches are added up as wide as the masters", "[reduction]") {
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 2;
+  run.precision = "16-mixed";
+  run.options = {{"stage", GENERATE(1, 2, 3)}};
+  auto result = sums(run, {2048, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5});  // fp16 holds even numbers there
+  CHECK(result.least == 2 * 2052);
+  CHECK(result.most == 2 * 2052);
+}
