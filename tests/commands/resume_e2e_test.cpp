@@ -1,4 +1,6 @@
 // Nothing is lost: kill -9, Ctrl-C and SIGTERM, then resume, and the end is bit-equal to a run that was left alone.
+#include <sys/stat.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -10,6 +12,7 @@
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::EndsWith;
+using nlohmann::json;
 
 namespace {
 
@@ -53,10 +56,10 @@ const std::string on_nvme =
     "stage3_param_persistence_threshold = 200\nsub_group_size = 4096\n";
 const std::string checkpoints = "[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n";
 
-End undisturbed(const std::string& strategy = fsdp) {
+End undisturbed(const std::string& strategy = fsdp, int64_t steps = 40) {
   Workplace place;
   write_tiny_recipe(place, strategy + checkpoints);
-  auto result = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+  auto result = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=" + std::to_string(steps)});
   INFO(result.err);
   REQUIRE(result.code == 0);
   return {result.json().at("final_loss"), final_state(result.json().at("run_dir"))};
@@ -69,31 +72,53 @@ void check_end(const Workplace& place, const CommandResult& result, const End& e
   CHECK(final_state(only_run_dir(place)) == expected.state);
 }
 
+/// Whether it has ended. It stays a zombie until finish(), so that its pid is nobody else's.
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+/// Kills a run at a random moment. False when it had finished before.
+bool interrupt(const Workplace& place, std::mt19937& random) {
+  pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+  int after = 1 + static_cast<int>(random() % 12);
+  REQUIRE(wait_until([&] { return has_checkpoint(place, after) || has_ended(pid); }, 30));
+  std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));
+  ::kill(pid, SIGKILL);
+  place.finish(pid);
+  auto runs = place.run({"ls", "--json"}).json().at("runs");
+  REQUIRE(runs.size() == 1);
+  auto status = runs[0].at("status").get<std::string>();
+  INFO("killed after " << after << " checkpoints");
+  CHECK((status == "lost" || status == "finished"));
+  return status != "finished";
+}
+
+json events_of(const Workplace& place, const std::string& kind) {
+  json run = place.run({"show", "last", "--json"}).json(), events = json::array();
+  for (const auto& event : run.at("events"))
+    if (event.at("kind") == kind) events.push_back(event);
+  return events;
+}
+
 }  // namespace
 
 TEST_CASE("killed with -9 at random moments ten times, a resumed run ends bit-equal", "[e2e]") {
   auto [strategy, rounds] = GENERATE(std::pair(fsdp, 10), std::pair(on_nvme, 3));
   End expected = undisturbed(strategy);
   std::mt19937 random(5);
-  for (int round = 0; round < rounds; ++round) {
+  int interrupted = 0;
+  for (int round = 0; interrupted < rounds; ++round) {
+    REQUIRE(round < 3 * rounds);
+    INFO("round " << round);
     Workplace place;
     write_tiny_recipe(place, strategy + checkpoints);
-    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
-    int after = 1 + static_cast<int>(random() % 12);
-    wait_until([&] { return has_checkpoint(place, after) || ::waitpid(pid, nullptr, WNOHANG) != 0; }, 30);
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));
-    ::kill(pid, SIGKILL);
-    place.finish(pid);
-    auto listing = place.run({"ls", "--json"}).json();
-    REQUIRE(listing.at("runs").size() == 1);
-    auto status = listing.at("runs")[0].at("status").get<std::string>();
-    INFO("round " << round << ", killed after " << after << " checkpoints, status " << status);
+    bool was_running = interrupt(place, random);
     for (const auto& entry : fs::directory_iterator(place.path()))
       CHECK(entry.path().filename().string().rfind(".runner-swap", 0) == std::string::npos);
-    if (status != "finished") {
-      CHECK(status == "lost");
-      check_end(place, place.run({"resume", "last", "--json"}), expected);
-    }
+    if (!was_running) continue;
+    ++interrupted;
+    check_end(place, place.run({"resume", "last", "--json"}), expected);
   }
 }
 
@@ -102,7 +127,7 @@ TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; w
   End expected = undisturbed();
   for (std::string restarts : {"0", "1"}) {
     Workplace place;
-    write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
+    write_tiny_recipe(place, fsdp + checkpoints);
     pid_t pid = place.start(
         {"run", "tiny.toml", "--json", "--set", "train.max_steps=40", "--set", "train.max_restarts=" + restarts});
     REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 30));
@@ -127,24 +152,75 @@ TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; w
 }
 
 TEST_CASE("Ctrl-C and SIGTERM checkpoint at the next step and continue bit-equal", "[e2e]") {
-  End expected = undisturbed();
   struct Row {
     int signal, code;
     const char* status;
   };
   for (const auto& row : {Row{SIGINT, 130, "interrupted"}, Row{SIGTERM, 3, "preempted"}}) {
     Workplace place;
-    write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n");
-    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+    write_tiny_recipe(place, fsdp + checkpoints);
+    pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
     REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 30));
     ::kill(pid, row.signal);
     auto stopped = place.finish(pid);
     INFO(stopped.err);
-    if (stopped.code == 0) continue;  // it was faster than the signal
-    CHECK(stopped.code == row.code);
+    REQUIRE(stopped.code == row.code);
     CHECK(stopped.json().at("status") == row.status);
-    check_end(place, place.run({"resume", "--json"}), expected);
+    int64_t reached = stopped.json().at("steps");
+    CHECK(fs::path(runner::list_checkpoints(fs::path(only_run_dir(place)) / "checkpoints").back()).filename() ==
+          runner::checkpoint_name(reached));
+    auto resumed = place.run({"resume", "--json", "--set", "train.max_steps=" + std::to_string(reached + 5)});
+    check_end(place, resumed, undisturbed(fsdp, reached + 5));
   }
+}
+
+TEST_CASE("on resume the ranks together read what they need of the checkpoint once", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, fsdp + checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  uint64_t whole = 0;
+  for (const auto& [name, bytes] : final_state(only_run_dir(place))) whole += bytes.size();
+  REQUIRE(place.run({"resume", "--set", "train.max_steps=13"}).code == 0);
+  auto resumed = events_of(place, "resumed");
+  REQUIRE(resumed.size() == 2);
+  for (const auto& event : resumed) CHECK(event.at("step") == 12);
+  CHECK(resumed[0].at("bytes_read").get<uint64_t>() + resumed[1].at("bytes_read").get<uint64_t>() == whole);
+}
+
+TEST_CASE("numbers that are not finite end a run for good: nobody tries again", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto result =
+      place.run({"run", "tiny.toml", "--json", "--set", "optimizer.lr=1e30", "--set", "train.max_restarts=2"});
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK(result.err.find("the loss or a gradient is not finite at step 2 (loss nan, gradient norm nan); "
+                        "train.on_nonfinite = \"skip\" would leave such steps out") != std::string::npos);
+  CHECK(place.run({"show", "last", "--json"}).json().at("attempts").size() == 1);
+  CHECK(events_of(place, "failed").size() == 2);
+}
+
+TEST_CASE("a rank that fails says so while its last checkpoint is still on its way", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, fsdp + "[checkpoint]\nevery_n_steps = 200\n");
+  pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
+  REQUIRE(wait_until([&] { return fs::exists(place.home() / "runs") && !only_run_dir(place).empty(); }, 30));
+  // Publishing looks at the checkpoints beside: it waits for what nobody writes into this pipe.
+  auto folder = fs::path(only_run_dir(place)) / "checkpoints";
+  fs::create_directories(folder / "step-999999");
+  REQUIRE(::mkfifo((folder / "step-999999" / "manifest.json").c_str(), 0600) == 0);
+  REQUIRE(wait_until([&] { return fs::exists(folder / ".step-000200.tmp" / "rank-00000.safetensors"); }, 60));
+  auto workers = children_of(pid);
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGKILL);
+  auto result = place.finish(pid);
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK(result.err.find("rank 1 was killed by signal 9 (SIGKILL)") != std::string::npos);
+  auto failed = events_of(place, "failed");
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].at("rank") == 0);
+  CHECK(failed[0].at("message").get<std::string>().starts_with("rank 1 (pid "));
 }
 
 TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
