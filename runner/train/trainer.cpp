@@ -70,7 +70,7 @@ StepInput Trainer::to_device(const StepBatch& batch) const {
   StepInput input;
   for (const auto& micro : batch.micro_batches) input.micro_batches.push_back(to_device(micro));
   input.global_tokens = batch.global_sequences * setup_.train.seq_len();
-  input.lr = learning_rate(recipe_.lr_scheduler, recipe_.optimizer.lr, step_ + 1, max_steps_);
+  input.lr_factor = learning_rate(recipe_.lr_scheduler, 1.0, step_ + 1, max_steps_);
   // Masks differ between ranks and steps; micro-batches and blocks add their own index.
   input.dropout_key = mix64(name_key(recipe_.run.seed, "dropout") + mix64(static_cast<uint64_t>(step_) * 1'000'003ull +
                                                                           static_cast<uint64_t>(setup_.world.rank)));
@@ -206,7 +206,7 @@ TrainerResult Trainer::run() {
           step_, result.loss, result.grad_norm);
     double now = steady_seconds();
     if (first_step_s == 0) first_step_s = now - setup_.started;
-    report(result, now - begun, waited, input.global_tokens, input.lr);
+    report(result, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
     bool stop = result.votes & vote_stop;
     over = step_ >= max_steps_ || stop || (result.votes & vote_time_over);
     validate_and_save(result, batch.epoch_end, over && !stop);

@@ -68,6 +68,7 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   config.kind = optimizer.name == "sgd"    ? OptimizerConfig::Kind::sgd
                 : optimizer.name == "adam" ? OptimizerConfig::Kind::adam
                                            : OptimizerConfig::Kind::adamw;
+  config.lr = optimizer.lr;
   config.weight_decay = optimizer.weight_decay;
   config.beta1 = optimizer.betas.at(0);
   config.beta2 = optimizer.betas.at(1);
@@ -75,9 +76,7 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   config.momentum = optimizer.momentum;
   config.nesterov = optimizer.nesterov;
   config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
-  for (const auto& group : optimizer.groups)
-    config.groups.push_back(
-        {group.pattern, group.lr ? std::optional(*group.lr / optimizer.lr) : std::nullopt, group.weight_decay});
+  for (const auto& group : optimizer.groups) config.groups.push_back({group.pattern, group.lr, group.weight_decay});
   return config;
 }
 

@@ -24,10 +24,11 @@ bool glob_matches(const std::string& pattern, const std::string& text) {
 
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config) {
   GroupSettings settings;
+  settings.lr = config.lr;
   settings.weight_decay = parameter.shape.size() > 1 || config.decay_norms_and_biases ? config.weight_decay : 0.0;
   for (const auto& group : config.groups)
     if (glob_matches(group.pattern, parameter.name)) {
-      settings.lr_scale = group.lr_scale.value_or(1.0);
+      settings.lr = group.lr.value_or(config.lr);
       settings.weight_decay = group.weight_decay.value_or(settings.weight_decay);
       break;
     }
@@ -61,19 +62,19 @@ std::vector<torch::Tensor> Optimizer::state(size_t index) {
   return slots_[index].state;
 }
 
-void Optimizer::step(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor) {
+void Optimizer::step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
   RUNNER_CHECK(gradients.size() == slots_.size(), "{} gradients for {} parameters", gradients.size(), slots_.size());
   torch::NoGradGuard no_grad;
   ++steps_;
-  if (swap_) return step_swapped(gradients, lr, gradient_divisor);
+  if (swap_) return step_swapped(gradients, lr_factor, gradient_divisor);
   for (const auto& [group, members] : groups_) {
     const auto& parameter = slots_[members.front()].parameter;
     bool ours =
         config_.kind != OptimizerConfig::Kind::sgd && parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32;
     if (ours)
-      step_on_host(group, members, gradients, lr, gradient_divisor);
+      step_on_host(group, members, gradients, lr_factor, gradient_divisor);
     else
-      step_group(group, members, gradients, lr * group.lr_scale, gradient_divisor);
+      step_group(group, members, gradients, lr_factor, gradient_divisor);
   }
 }
 
@@ -92,11 +93,11 @@ DType dtype_of(const torch::Tensor& tensor) {
 }
 }  // namespace
 
-AdamSettings Optimizer::settings_of(const GroupSettings& group, double lr, double gradient_divisor) const {
-  return {lr * group.lr_scale, config_.beta1,
-          config_.beta2,       config_.eps,
-          group.weight_decay,  config_.kind == OptimizerConfig::Kind::adamw,
-          gradient_divisor,    steps_};
+AdamSettings Optimizer::settings_of(const GroupSettings& group, double lr_factor, double gradient_divisor) const {
+  return {group.lr * lr_factor, config_.beta1,
+          config_.beta2,        config_.eps,
+          group.weight_decay,   config_.kind == OptimizerConfig::Kind::adamw,
+          gradient_divisor,     steps_};
 }
 
 namespace {
@@ -139,7 +140,7 @@ AdamSpan span_of(const torch::Tensor& parameter, const torch::Tensor& copy, cons
 }  // namespace
 
 void Optimizer::step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
-                             const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor) {
+                             const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
   std::vector<Piece> pieces;
   for (size_t index : members) {
     Slot& slot = slots_[index];
@@ -148,12 +149,12 @@ void Optimizer::step_on_host(const GroupSettings& group, const std::vector<size_
     auto span = span_of(slot.parameter, slot.copy, gradients[index], slot.parameter.numel());
     span.exp_avg = slot.state[0].data_ptr<float>();
     span.exp_avg_sq = slot.state[1].data_ptr<float>();
-    pieces.push_back({settings_of(group, lr, gradient_divisor), span});
+    pieces.push_back({settings_of(group, lr_factor, gradient_divisor), span});
   }
   update_all(pieces);
 }
 
-void Optimizer::step_swapped(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor) {
+void Optimizer::step_swapped(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
   const OptimizerSwap& swap = *swap_;
   std::vector<size_t> in{swap.exp_avg, swap.exp_avg_sq};
   if (swap.parameter) in.push_back(*swap.parameter);
@@ -174,17 +175,17 @@ void Optimizer::step_swapped(const std::vector<torch::Tensor>& gradients, double
         within.copy = tile[*swap.copy] + (from - begin) * bytes_of(swap.copy_dtype);
         within.copy_dtype = swap.copy_dtype;
       }
-      pieces.push_back({settings_of(slot.group, lr, gradient_divisor), within});
+      pieces.push_back({settings_of(slot.group, lr_factor, gradient_divisor), within});
     }
     update_all(pieces);
   });
 }
 
 void Optimizer::step_group(const GroupSettings& group, const std::vector<size_t>& members,
-                           const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor) {
+                           const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
   Batch batch;
   auto run = [&] {
-    if (batch.elements > 0) step_batch(group, batch, lr, gradient_divisor);
+    if (batch.elements > 0) step_batch(group, batch, lr_factor, gradient_divisor);
     batch = {};
   };
   for (size_t index : members) {
@@ -210,7 +211,8 @@ void Optimizer::step_group(const GroupSettings& group, const std::vector<size_t>
     if (slots_[index].copy.defined()) slots_[index].copy.copy_(slots_[index].parameter);
 }
 
-void Optimizer::step_batch(const GroupSettings& group, const Batch& batch, double lr, double gradient_divisor) {
+void Optimizer::step_batch(const GroupSettings& group, const Batch& batch, double lr_factor, double gradient_divisor) {
+  double lr = group.lr * lr_factor;
   auto parameters = batch.parameters, grads = batch.gradients, first = batch.first, second = batch.second;
   auto device = parameters[0].device();
   std::optional<torch::Tensor> divisor;

@@ -18,15 +18,15 @@ namespace runner {
 struct OptimizerConfig {
   enum class Kind { adamw, adam, sgd };
   Kind kind = Kind::adamw;
+  double lr = 1e-3;  ///< where no group says otherwise; the schedule's factor multiplies this and theirs
   double weight_decay = 0.01;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double momentum = 0.0;
   bool nesterov = false;
   bool decay_norms_and_biases = false;
   struct Group {
-    std::string pattern;             ///< glob over parameter names, first match wins
-    std::optional<double> lr_scale;  ///< relative to the schedule's rate
-    std::optional<double> weight_decay;
+    std::string pattern;  ///< glob over parameter names, first match wins
+    std::optional<double> lr, weight_decay;
   };
   std::vector<Group> groups;
 
@@ -37,7 +37,7 @@ struct OptimizerConfig {
 
 /// What applies to a parameter. Comparable, so that equal ones share a fused call.
 struct GroupSettings {
-  double lr_scale = 1.0;
+  double lr = 1e-3;
   double weight_decay = 0.0;
   auto operator<=>(const GroupSettings&) const = default;
 };
@@ -72,8 +72,8 @@ class Optimizer {
                      const torch::Tensor& copy);
   /// One update. `gradients` has one tensor per added parameter, of its shape; in another dtype they are cast, at
   /// most `copied_elements` at a time if that is > 0, where no kernel of ours reads them as they are. They are divided
-  /// by `gradient_divisor` on the way (loss scale and clipping in one pass).
-  void step(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+  /// by `gradient_divisor` on the way (loss scale and clipping in one pass). `lr_factor` multiplies every group's rate.
+  void step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
 
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
@@ -102,14 +102,14 @@ class Optimizer {
     int64_t elements = 0;
   };
   void step_group(const GroupSettings& group, const std::vector<size_t>& members,
-                  const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+                  const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
   /// Adam of float32 parameters in host memory (adam.hpp).
   void step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
-                    const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
+                    const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
   /// Tile by tile through the file.
-  void step_swapped(const std::vector<torch::Tensor>& gradients, double lr, double gradient_divisor);
-  AdamSettings settings_of(const GroupSettings& group, double lr, double gradient_divisor) const;
-  void step_batch(const GroupSettings& group, const Batch& batch, double lr, double gradient_divisor);
+  void step_swapped(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
+  AdamSettings settings_of(const GroupSettings& group, double lr_factor, double gradient_divisor) const;
+  void step_batch(const GroupSettings& group, const Batch& batch, double lr_factor, double gradient_divisor);
 
   OptimizerConfig config_;
   std::optional<OptimizerSwap> swap_;

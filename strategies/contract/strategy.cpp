@@ -231,7 +231,7 @@ StepResult Strategy::step(const StepInput& input) {
     if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
     if (clip_value_)
       for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
-    optimizer_.step(gradients, input.lr, divisor);
+    optimizer_.step(gradients, input.lr_factor, divisor);
   } else if (scaler_.at_floor()) {
     fail_at_floor(gradients);
   } else if (scaler_.enabled() || skip_nonfinite_) {

@@ -44,9 +44,9 @@ struct StrategySetup {
 struct StepInput {
   std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
   int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
-  double lr = 0;
-  uint64_t dropout_key = 0;  ///< of (seed, step, rank)
-  uint32_t votes = 0;        ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+  double lr_factor = 1;                   ///< the schedule's, on every group's rate
+  uint64_t dropout_key = 0;               ///< of (seed, step, rank)
+  uint32_t votes = 0;  ///< what this rank wants after this step, a bit each; the trainer knows their meaning
 };
 
 struct StepResult {

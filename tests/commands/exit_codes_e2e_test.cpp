@@ -27,6 +27,7 @@ TEST_CASE("each kind of end has its exit code", "[e2e]") {
       {{"run", "tiny.toml", "--set", "data.train=[\"none.txt\"]"}, 2, "none.txt"},
       {{"run", "tiny.toml", "--set", "devices.accelerator=cuda"}, 4, "CUDA"},
       {{"run", "tiny.toml", "--set", "optimizer.lr=1e30"}, 1, "not finite"},
+      {{"run", "tiny.toml", "--set", "optimizer={lr=0.0, groups=[{pattern=\"*\", lr=1e-3}]}"}, 0, "finished"},
       {{"resume", "nothing"}, 2, ""},
       {{"run", "tiny.toml", "--set", "run.fast_dev_run=2"}, 0, "finished after 2 steps"},
       {{"check", "tiny.toml"}, 0, ""},

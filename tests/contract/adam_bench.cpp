@@ -39,8 +39,8 @@ int main(int argc, char** argv) {
     std::vector<double> seconds;
   };
   std::vector<Row> rows{
-      {"ours", [&] { plain.step({gradient}, 1e-3, 1.0); }, {}},
-      {"ours, bf16 gradients and copy", [&] { copying.step({narrow_gradient}, 1e-3, 1.0); }, {}},
+      {"ours", [&] { plain.step({gradient}, 1.0, 1.0); }, {}},
+      {"ours, bf16 gradients and copy", [&] { copying.step({narrow_gradient}, 1.0, 1.0); }, {}},
       {"at::_fused_adamw_",
        [&] { at::_fused_adamw_(p, g, m, v, {}, steps, 1e-3, 0.9, 0.999, 0.01, 1e-8, false, false, {}, {}); },
        {}},

@@ -32,7 +32,7 @@ struct TinyRun {
   bool tied = true;
   double dropout = 0.0;
   std::string precision = "32-true";
-  OptimizerConfig optimizer;
+  OptimizerConfig optimizer = {.lr = 1e-2, .groups = {}};
   int64_t dim = 32, n_layers = 3, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy, if it is not to be made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
@@ -107,7 +107,6 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
   input.global_tokens = rows * run.seq_len;
-  input.lr = 1e-2;
   input.dropout_key = mix64(static_cast<uint64_t>(step * 1000 + rank));
   return input;
 }

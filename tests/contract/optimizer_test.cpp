@@ -1,0 +1,30 @@
+// Groups of the optimizer: absolute rates, which the schedule's factor multiplies.
+#include "strategies/contract/optimizer.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace runner;
+
+TEST_CASE("a group's rate is absolute: with lr = 0 all but the group stays as it is") {
+  for (auto kind : {OptimizerConfig::Kind::adamw, OptimizerConfig::Kind::adam, OptimizerConfig::Kind::sgd}) {
+    OptimizerConfig config;
+    config.kind = kind;
+    config.lr = 0;
+    config.groups = {{"head.*", 0.5, 0.0}};
+    ParameterSpec head, body;
+    head.name = "head.weight";
+    body.name = "body.weight";
+    head.shape = body.shape = {2, 2};
+    Optimizer optimizer(config), scheduled(config);
+    auto frozen = torch::ones({2, 2}), moving = torch::ones({2, 2}), half = torch::ones({2, 2});
+    optimizer.add(frozen, group_of(body, config));
+    optimizer.add(moving, group_of(head, config));
+    scheduled.add(half, group_of(head, config));
+    optimizer.step({torch::ones({2, 2}), torch::ones({2, 2})}, 1.0, 1.0);
+    scheduled.step({torch::ones({2, 2})}, 0.5, 1.0);
+    CHECK(torch::equal(frozen, torch::ones({2, 2})));
+    // Of a gradient of one, each rule's first step is the rate itself.
+    CHECK(torch::allclose(moving, torch::full({2, 2}, 0.5), 1e-5));
+    CHECK(torch::allclose(half, torch::full({2, 2}, 0.75), 1e-5));
+  }
+}
