@@ -138,7 +138,7 @@ double Strategy::backward_all(const StepInput& input) {
     bool last = m + 1 == input.micro_batches.size();
     const MicroBatch batch = input.micro_batches[m].inputs.defined() ? input.micro_batches[m] : empty_batch();
     ForwardContext context{&batch, true, input.dropout_key, first_sequence};
-    first_sequence += batch.inputs.size(0);
+    if (input.micro_batches[m].inputs.defined()) first_sequence += batch.inputs.size(0);
     begin_micro_batch(last);
     auto loss = forward(batch, context);
     auto value = loss.detach().to(torch::kFloat64);
