@@ -1,8 +1,10 @@
 // `runner-worker`: one rank, started by `runner`. Links LibTorch; decides nothing.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "runner/train/calibrate.hpp"
 #include "runner/train/worker.hpp"
 
 int main(int argc, char** argv) {
@@ -13,6 +15,8 @@ int main(int argc, char** argv) {
       std::printf("runner-worker %s, LibTorch %s\n", RUNNER_VERSION, TORCH_VERSION);
       return 0;
     }
+    if (argument == "--calibrate" && i + 1 < argc)
+      return static_cast<int>(runner::run_calibration(std::atof(argv[++i])));
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];
     else if (argument == "--resume" && i + 1 < argc)

@@ -126,6 +126,19 @@ std::string scaled(double value, double base, const std::array<const char*, 6>& 
 std::string format_bytes(double bytes) { return scaled(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, " B"); }
 std::string format_count(double count) { return scaled(count, 1000, {"", "k", "M", "G", "T", "P"}, ""); }
 
+std::string format_parameters(int64_t count) {
+  std::string text = format_count(static_cast<double>(count));
+  if (text.ends_with('G')) text.back() = 'B';
+  return text;
+}
+
+std::string ordinal(int64_t number) {
+  int64_t last = number % 10;
+  bool teen = number % 100 / 10 == 1;
+  const char* ending = teen || last == 0 || last > 3 ? "th" : last == 1 ? "st" : last == 2 ? "nd" : "rd";
+  return std::to_string(number) + ending;
+}
+
 std::string format_duration(double seconds) {
   if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
   auto whole = static_cast<int64_t>(seconds + 0.5);

@@ -26,6 +26,10 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
 std::string format_bytes(double bytes);
 /// "17.0 M", "1.2 k", "999". Decimal units.
 std::string format_count(double count);
+/// The same with B for 10^9, as models are spoken of: "7.62 B", "124.4 M".
+std::string format_parameters(int64_t count);
+/// "2nd", "3rd", "11th".
+std::string ordinal(int64_t number);
 /// "1d 2h", "3m 20s", "0.42 s".
 std::string format_duration(double seconds);
 

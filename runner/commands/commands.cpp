@@ -6,6 +6,7 @@ namespace runner {
 Action setup_run(CLI::App& app);
 Action setup_resume(CLI::App& app);
 Action setup_check(CLI::App& app);
+Action setup_recommend(CLI::App& app);
 Action setup_print(CLI::App& app);
 Action setup_init(CLI::App& app);
 Action setup_import(CLI::App& app);
@@ -22,6 +23,7 @@ const std::vector<Command>& commands() {
       {"run", "Train what a recipe describes", setup_run},
       {"resume", "Continue a run from its newest checkpoint", setup_resume},
       {"check", "Read a recipe and report every mistake, without starting anything", setup_check},
+      {"recommend", "Say which strategy fits a recipe best, here or on other devices, and why", setup_recommend},
       {"print", "Print a recipe with every default filled in", setup_print},
       {"init", "Write a new recipe", setup_init},
       {"import", "Print the recipe that another tool's configuration means", setup_import},

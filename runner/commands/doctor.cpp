@@ -23,6 +23,7 @@
 #include "runner/base/exec.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/calibrate.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -256,10 +257,12 @@ void print_json(const std::vector<Finding>& findings, const Facts& facts, bool o
 }  // namespace
 
 Action setup_doctor(CLI::App& app) {
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), measure = std::make_shared<bool>(false);
   app.add_flag("--json", *json, "Print one JSON object");
-  return [json] {
+  app.add_flag("--calibrate", *measure, "Measure this machine, so that `runner recommend` can tell times");
+  return [json, measure] {
     const Facts facts = read_facts();
+    if (*measure) return calibrate(facts, *json);
     const std::vector<Finding> findings = examine(facts);
     const bool ok = std::none_of(findings.begin(), findings.end(),
                                  [](const Finding& finding) { return finding.health == Health::fail; });

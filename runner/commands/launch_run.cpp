@@ -11,6 +11,7 @@
 #include "runner/commands/place.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/run_record.hpp"
+#include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
@@ -44,12 +45,6 @@ std::string transport_note(const Place& place) {
       "{} started a supervisor for each rank of this node, so they talk over Gloo; one `runner run` that starts all "
       "ranks itself lets them share memory",
       placement.cluster);
-}
-
-std::string worker_binary() {
-  fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "runner-worker";
-  if (!fs::exists(path)) throw environment_error("{} is missing: build it, or reinstall runner", path.string());
-  return path.string();
 }
 
 WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& worker, const fs::path& run_dir,
@@ -120,7 +115,11 @@ std::string describe(const Plan& plan) {
 
 /// Every `auto` decided, and said.
 Plan plan_run(const Recipe& recipe, const Place& place, const std::string& cache_dir) {
-  Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir));
+  Facts facts = read_facts();
+  ClockSource source(place.topology, place.topology.cuda ? std::vector<Calibration>() : calibrations_here(facts));
+  int threads = static_cast<int>(
+      recipe.devices.threads_per_rank.value_or(std::max(1, place.topology.cores / place.topology.devices_per_node)));
+  Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir), source.clock(threads));
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
   for (const auto& note : plan.notes) log::info("note: {}", note);
   log::info("{}", describe(plan));
@@ -229,6 +228,12 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
 }
 
 }  // namespace
+
+std::string worker_binary() {
+  fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "runner-worker";
+  if (!fs::exists(path)) throw environment_error("{} is missing: build it, or reinstall runner", path.string());
+  return path.string();
+}
 
 ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();

@@ -44,6 +44,21 @@ int launched_device(const Placement& placement, const std::vector<int>& visible)
   return visible[static_cast<size_t>(placement.local_rank)];
 }
 
+/// What plans need to know of the devices chosen: the least that each of them has.
+void describe_devices(Topology& topology, const Facts& facts, const std::vector<int>& indices) {
+  topology.host_memory_bytes = facts.memory_bytes;
+  bool first = true;
+  for (const auto& device : facts.cuda) {
+    if (std::find(indices.begin(), indices.end(), device.index) == indices.end()) continue;
+    topology.bf16 = topology.bf16 && device.bf16();
+    const DeviceKind* kind = kind_of_device(device.name);
+    topology.kind = first || topology.kind == kind ? kind : nullptr;
+    topology.device_memory_bytes =
+        first ? device.memory_bytes : std::min(topology.device_memory_bytes, device.memory_bytes);
+    first = false;
+  }
+}
+
 DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const Placement& placement) {
   Recipe::Devices wanted = recipe.devices;
   bool count = wanted.devices.kind == DeviceRequest::Kind::count;
@@ -53,6 +68,19 @@ DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const
 }
 
 }  // namespace
+
+Topology topology_here(const Recipe& recipe, const Facts& facts) {
+  DeviceChoice choice = choose_devices(recipe.devices, facts);
+  Topology topology;
+  topology.cuda = topology.bf16 = choice.accelerator == "cuda";
+  topology.devices_per_node = choice.count;
+  topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
+  topology.cuda_indices = choice.cuda_indices;
+  topology.cores = facts.cores;
+  topology.device_reason = choice.reason;
+  describe_devices(topology, facts, choice.cuda_indices);
+  return topology;
+}
 
 Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   Place place;
@@ -72,8 +100,7 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
 
   auto& topology = place.topology;
   topology.cuda = topology.bf16 = cuda;
-  for (const auto& device : facts.cuda)
-    for (int index : choice.cuda_indices) topology.bf16 = topology.bf16 && (device.index != index || device.bf16());
+  describe_devices(topology, facts, choice.cuda_indices);
   if (choice.count == placement.local_size) topology.cuda_indices = choice.cuda_indices;
   topology.devices_per_node = placement.local_size;
   topology.num_nodes = placement.num_nodes;

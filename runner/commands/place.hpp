@@ -17,6 +17,11 @@ struct Place {
   bool several_supervisors() const { return rank_count() < placement.world_size; }
 };
 
+struct Facts;
+/// What the recipe would use of a machine with these facts, without a launcher. Throws Error(environment) where it asks
+/// for what is not there.
+Topology topology_here(const Recipe& recipe, const Facts& facts);
+
 /// From the launcher's variables or the command line, and this machine. Throws Error(usage or environment) where they
 /// contradict the recipe or one another.
 Place find_place(const Recipe& recipe, const LaunchOptions& options);

@@ -22,6 +22,9 @@ struct LaunchOptions {
 /// Declares what `run` and `resume` have in common: --set, --json and the place among several nodes.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
+/// Path of runner-worker, beside this program. Throws Error(environment).
+std::string worker_binary();
+
 /// Plans, writes the ledger row and the run folder, supervises the workers, closes the row. With several supervisors
 /// (num_nodes > 1, or one rank each under a launcher) rank 0's does so, and the others follow it.
 ExitCode launch_run(const LaunchOptions& options);

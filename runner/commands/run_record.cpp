@@ -43,6 +43,18 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
   return run;
 }
 
+nlohmann::json predicted(const Plan& plan) {
+  nlohmann::json values = {{"memory_bytes_per_rank", plan.memory_bytes()}};
+  if (plan.step_seconds) values["step_seconds"] = *plan.step_seconds;
+  return values;
+}
+
+double median(std::vector<double> values) {
+  auto middle = values.begin() + static_cast<long>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 }  // namespace
 
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
@@ -53,14 +65,15 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       max_steps_(recipe.run.fast_dev_run > 0 ? recipe.run.fast_dev_run : recipe.train.max_steps.value_or(0)),
       log_every_(recipe.train.log_every_n_steps),
       kept_(recipe.run.fast_dev_run == 0),
-      started_(started) {
+      started_(started),
+      confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
   if (run_.empty())
     run_ = ledger_.begin_run(run);
   else
     ledger_.reopen_run(run_, run);
-  ledger_.annotate(run_, "predicted", {{"memory_bytes_per_rank", plan.memory_bytes()}});
+  ledger_.annotate(run_, "predicted", predicted(plan));
   run_dir_ = ledger_.run_dir(run_);
 }
 
@@ -81,8 +94,13 @@ void RunRecord::on_step(const nlohmann::json& event) {
   if (first_step_s_) {
     timed_tokens_ += tokens;
     timed_seconds_ += seconds;
+    step_seconds_.push_back(seconds);
   } else {
     first_step_s_ = steady_seconds() - started_;
+    if (confirms_bytes_ > 0)
+      progress_->line(fmt::format("the micro-batch was chosen by prediction: {} a rank predicted, {} in the first step",
+                                  format_bytes(static_cast<double>(confirms_bytes_)),
+                                  format_bytes(event.at("memory_bytes").get<double>())));
   }
   StepReport report;
   report.step = steps_;
@@ -174,6 +192,7 @@ void RunRecord::close(const Outcome& outcome) {
   auto printed = result(outcome), measured = printed;
   for (const auto& [rank, bytes] : peak_bytes_)
     measured["memory_bytes_per_rank"] = std::max<int64_t>(bytes, measured.value("memory_bytes_per_rank", int64_t{0}));
+  if (!step_seconds_.empty()) measured["step_seconds"] = median(step_seconds_);
   ledger_.annotate(run_, "measured", measured);
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code), outcome.first_cause);
   ledger_.flush();

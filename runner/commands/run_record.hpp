@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "runner/commands/run.hpp"
 #include "runner/launch/supervisor.hpp"
@@ -47,6 +48,7 @@ class RunRecord {
   int64_t log_every_;
   bool kept_;
   double started_;
+  int64_t confirms_bytes_;  ///< > 0: a prediction of memory that the first step is to be told beside
   std::string run_, run_dir_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;
@@ -54,7 +56,8 @@ class RunRecord {
   // What the result is made of.
   int64_t steps_ = 0;
   std::optional<double> final_loss_, first_step_s_;
-  double timed_tokens_ = 0, timed_seconds_ = 0;
+  double timed_tokens_ = 0, timed_seconds_ = 0;  ///< after the first step
+  std::vector<double> step_seconds_;
   std::map<int, int64_t> peak_bytes_, peak_resident_;
 };
 

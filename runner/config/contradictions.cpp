@@ -96,7 +96,8 @@ class Finder {
       report("train.accumulate_grad_batches",
              "global_batch_size and accumulate_grad_batches are both given; one follows from the other",
              "train.global_batch_size", "global_batch_size is set here");
-    if (train.global_batch_size && train.micro_batch_size && *train.global_batch_size % *train.micro_batch_size != 0)
+    if (train.global_batch_size && train.micro_batch_size.value_or(Recipe::automatic) != Recipe::automatic &&
+        *train.global_batch_size % *train.micro_batch_size != 0)
       report("train.micro_batch_size",
              fmt::format("micro_batch_size = {} does not divide global_batch_size = {}", *train.micro_batch_size,
                          *train.global_batch_size),

@@ -33,7 +33,9 @@ void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options
   if (train.global_batch_size) put(out, "train_batch_size", *train.global_batch_size);
   // Left out, it would mean that nothing is accumulated.
   put(out, "train_micro_batch_size_per_gpu",
-      train.micro_batch_size ? nlohmann::json(*train.micro_batch_size) : nlohmann::json("auto"));
+      train.micro_batch_size.value_or(Recipe::automatic) == Recipe::automatic
+          ? nlohmann::json("auto")
+          : nlohmann::json(*train.micro_batch_size));
   if (steps)
     put(out, "gradient_accumulation_steps", steps->begin()->second);
   else

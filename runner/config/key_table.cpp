@@ -306,13 +306,21 @@ void add_train(std::vector<Key>& keys) {
   add({"train", "max_time", T::duration, "Training time, e.g. \"1d12h\"."}, &R::max_time);
   add({"train", "global_batch_size", T::integer, "Sequences of one optimizer step, over all ranks.", {}, 1},
       &R::global_batch_size);
-  add({"train",
-       "micro_batch_size",
-       T::integer,
-       "Sequences a rank holds at once; default the largest divisor up to 8.",
-       {},
-       1},
-      &R::micro_batch_size);
+  Key micro{
+      "train",
+      "micro_batch_size",
+      T::integer_or_auto,
+      "Sequences a rank holds at once; default the largest divisor up to 8 that fits, \"auto\" the largest that fits.",
+      {},
+      1};
+  micro.set = [](Recipe& recipe, const json& value) {
+    recipe.train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
+  };
+  micro.get = [](const Recipe& recipe) {
+    auto size = recipe.train.micro_batch_size;
+    return size == Recipe::automatic ? json("auto") : obtain(size);
+  };
+  keys.push_back(micro);
   Key accumulate{"train", "accumulate_grad_batches", T::accumulation,
                  "Instead of global_batch_size: micro-batches of a step, or { epoch = factor, ... }."};
   accumulate.set = [](Recipe& recipe, const json& value) {
@@ -365,6 +373,19 @@ void add_train(std::vector<Key>& keys) {
   again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": globs over block names."}, &A::blocks);
 }
 
+void add_selection(std::vector<Key>& keys) {
+  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::selection, member)); };
+  using S = Recipe::Selection;
+  add({"selection",
+       "policy",
+       T::choice,
+       "Of strategy = \"auto\": the documented rule's choice, overruled where it does not fit; the best predicted "
+       "time; the least memory.",
+       {"documented", "fastest", "smallest"}},
+      &S::policy);
+  add({"selection", "prefer", T::choice, "Between equals: FSDP, or DeepSpeed's ZeRO.", {"fsdp", "zero"}}, &S::prefer);
+}
+
 /// Keys that mean something only beside a value of another one.
 const std::map<std::string, Need>& needs() {
   static const std::map<std::string, Need> list = {
@@ -394,6 +415,7 @@ std::vector<Key> make_table() {
   add_hardware(keys);
   add_optimizer(keys);
   add_train(keys);
+  add_selection(keys);
   for (auto& key : keys)
     if (auto found = needs().find(key.dotted()); found != needs().end()) key.needs = found->second;
   return keys;
@@ -446,8 +468,7 @@ const std::vector<Section>& sections() {
       {"train", "", "How long, how much at once, what is checked.", ""},
       {"checkpoint", "", "What is kept to continue from.", ""},
       {"activation_checkpointing", "mode", "Memory for time: blocks that are computed again in backward.", ""},
-      {"selection", "", "Choosing a strategy by prediction.",
-       "strategy = \"auto\" takes single on one device and ddp on several"},
+      {"selection", "", "How strategy = \"auto\" chooses (runner recommend).", ""},
       {"hooks", "", "Lua callbacks.", "hooks are not built yet"},
       {"sweep", "", "Several trials from one recipe.", "sweeps are not built yet; use --set in a shell loop"},
   };
@@ -466,6 +487,8 @@ std::string wanted(const Key& key) {
       return "true or false";
     case T::integer:
       return "an integer";
+    case T::integer_or_auto:
+      return "an integer or \"auto\"";
     case T::number:
       return "a number";
     case T::text:

@@ -15,6 +15,7 @@ namespace runner {
 enum class KeyType {
   boolean,
   integer,
+  integer_or_auto,
   number,
   text,
   choice,

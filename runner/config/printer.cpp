@@ -78,6 +78,9 @@ json schema_of(const Key& key) {
     case T::number:
       schema["type"] = "number";
       break;
+    case T::integer_or_auto:
+      either({integer, json{{"type", "string"}, {"enum", {"auto"}}}});
+      break;
     case T::text:
     case T::path:
       schema["type"] = "string";

@@ -37,6 +37,9 @@ using AccumulationSchedule = std::map<int64_t, int64_t>;
 /// A recipe. Field names are the TOML keys; sections are structs. Optional = the key may stay unset and something else
 /// decides. The one table in key_table.cpp gives each field its type, default, bounds and help.
 struct Recipe {
+  /// Of a number that may be "auto": left to prediction.
+  static constexpr int64_t automatic = 0;
+
   struct Run {
     std::string name;  ///< default: the file's stem
     int64_t seed = 1234;
@@ -139,7 +142,7 @@ struct Recipe {
     std::optional<int64_t> max_epochs;
     std::optional<std::chrono::seconds> max_time;
     std::optional<int64_t> global_batch_size;
-    std::optional<int64_t> micro_batch_size;
+    std::optional<int64_t> micro_batch_size;  ///< or `automatic`
     std::optional<AccumulationSchedule> accumulate_grad_batches;
     std::optional<double> gradient_clip_val;
     std::string gradient_clip_algorithm = "norm";  ///< norm | value
@@ -168,8 +171,12 @@ struct Recipe {
     std::vector<std::string> blocks;  ///< named: globs over block names
   } activation_checkpointing;
 
-  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([selection], [hooks],
-  /// [sweep]).
+  struct Selection {
+    std::string policy = "documented";  ///< documented | fastest | smallest
+    std::string prefer = "fsdp";        ///< fsdp | zero: between equals
+  } selection;
+
+  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([hooks], [sweep]).
 
   // ---- where it came from
   std::string file;                       ///< the recipe file, as given

@@ -75,6 +75,8 @@ std::string type_problem(const Key& key, json& value) {
       return value.is_boolean() ? "" : not_it;
     case T::integer:
       return to_integer(value) ? "" : not_it;
+    case T::integer_or_auto:
+      return value == "auto" || to_integer(value) ? "" : not_it;
     case T::number:
       return value.is_number() ? "" : not_it;
     case T::text:

@@ -9,6 +9,8 @@ namespace runner {
 namespace {
 
 constexpr int64_t largest_default_micro_batch = 8;
+/// Where neither memory nor a global batch bounds "auto".
+constexpr int64_t largest_micro_batch = 1024;
 
 Origin decided(const std::string& why) {
   Origin origin;
@@ -27,6 +29,7 @@ std::vector<std::string> as_text(const std::vector<int64_t>& values) {
 
 void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnostics) {
   auto& train = recipe.train;
+  if (train.micro_batch_size == Recipe::automatic) train.micro_batch_size.reset();
   Diagnostic diagnostic;
   diagnostic.code = "batch";
   if (!train.global_batch_size) {
@@ -70,6 +73,31 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
     diagnostic.allowed = as_text(divisors(per_rank, 4096));
     diagnostics.push_back(diagnostic);
   }
+}
+
+std::vector<BatchChoice> batch_choices(const Recipe& recipe, int ranks) {
+  const auto& train = recipe.train;
+  bool automatic = train.micro_batch_size == Recipe::automatic;
+  std::vector<BatchChoice> choices;
+  if (train.global_batch_size) {
+    int64_t share = *train.global_batch_size / ranks;
+    if (train.micro_batch_size && !automatic) return {{*train.micro_batch_size, share / *train.micro_batch_size}};
+    auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
+    if (steps.is_number_integer()) return {{share / steps.get<int64_t>(), steps.get<int64_t>()}};
+    for (int64_t size : divisors(share, automatic ? largest_micro_batch : largest_default_micro_batch))
+      choices.insert(choices.begin(), {size, share / size});
+    return choices;
+  }
+  int64_t accumulation = train.accumulate_grad_batches ? train.accumulate_grad_batches->begin()->second : 1;
+  if (train.micro_batch_size && !automatic) return {{*train.micro_batch_size, accumulation}};
+  if (automatic || train.accumulate_grad_batches) {
+    for (int64_t size = automatic ? largest_micro_batch : largest_default_micro_batch; size >= 1; size /= 2)
+      choices.push_back({size, accumulation});
+    return choices;
+  }
+  for (int64_t size = largest_default_micro_batch; size >= 1; size /= 2)
+    choices.push_back({size, largest_default_micro_batch / size});
+  return choices;
 }
 
 }  // namespace runner

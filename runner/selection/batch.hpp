@@ -7,8 +7,19 @@
 
 namespace runner {
 
-/// Fills in micro_batch_size and, where it follows, global_batch_size. What does not divide is reported with the values
-/// that work.
+/// Fills in micro_batch_size and, where it follows, global_batch_size: the default where it is "auto", for selection to
+/// change. What does not divide is reported with the values that work.
 void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics);
+
+/// A way to cut the step into micro-batches.
+struct BatchChoice {
+  int64_t micro_batch_size = 1, accumulation = 1;
+};
+
+/// What the recipe leaves open, the largest micro-batch first: one choice where it says micro_batch_size = N; divisors
+/// of a rank's sequences where it says global_batch_size; else powers of two with so much accumulation that the
+/// default's sequences a step stay. Of what it does not say, up to the default; of "auto", up to anything.
+/// resolve_batch() has found nothing wrong.
+std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks);
 
 }  // namespace runner

@@ -9,6 +9,7 @@
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "runner/selection/what_if.hpp"
 
 namespace runner {
 
@@ -43,20 +44,62 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
     notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
 }
 
-/// `auto` until the selection engine exists (seeds/001): one device -> single, several -> ddp.
-void choose_strategy(Plan& plan, ResolvedStrategy& resolved, const Topology& topology) {
+/// The micro-batch, and what follows from it, as a candidate has them.
+void take_batch(Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
+  auto& train = recipe.train;
+  const Job& job = candidate.job;
+  if (train.micro_batch_size == job.micro_batch_size) return;
+  train.micro_batch_size = job.micro_batch_size;
+  recipe.origins["train.micro_batch_size"] =
+      decided(limit.device > 0 ? fmt::format("the largest that fits {}", limit.reason) : "the largest that is tried");
+  if (train.global_batch_size || train.accumulate_grad_batches == AccumulationSchedule{{0, job.accumulation}}) return;
+  if (recipe.origin("train.accumulate_grad_batches").kind != Origin::Kind::default_value) return;
+  train.accumulate_grad_batches = AccumulationSchedule{{0, job.accumulation}};
+  recipe.origins["train.accumulate_grad_batches"] = decided("with this micro-batch, the default's sequences a step");
+}
+
+void take_recompute(Recipe& recipe, const Candidate& candidate) {
+  if (candidate.every == 0) return;
+  auto& settings = recipe.activation_checkpointing;
+  settings.mode = candidate.every == 1 ? "all" : "every";
+  settings.every = candidate.every;
+  recipe.origins["activation_checkpointing.mode"] = decided("the step does not fit without");
+  if (candidate.every > 1) recipe.origins["activation_checkpointing.every"] = decided("the largest with which it fits");
+}
+
+/// Of a strategy that the recipe names, the micro-batch where it leaves that open; else everything.
+void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequest request, const StepClock& clock) {
+  Recipe& recipe = plan.recipe;
+  request.given = resolved.options;
+  MemoryLimit limit = memory_limit(request.topology, recipe.devices.memory_limit.value_or(0));
   if (resolved.entry) {
     plan.entry = resolved.entry;
     plan.rule = "named";
-    plan.reason = fmt::format("the recipe names `{}`", plan.recipe.strategy.name);
+    plan.reason = fmt::format("the recipe names `{}`", recipe.strategy.name);
+    recipe.strategy.options = complete_options(*plan.entry, resolved.options);
+    Candidate candidate = fit_named(request, *resolved.entry);
+    if (!candidate.refused.empty()) return;  // said where the whole job is known
+    take_batch(recipe, candidate, limit);
+    if (!candidate.fits)
+      plan.notes.push_back(
+          fmt::format("a step is predicted to need {} a rank, and the limit is {}: it may run out of memory "
+                      "(`runner recommend` shows what fits)",
+                      format_bytes(static_cast<double>(candidate.bytes)), limit.reason));
     return;
   }
-  bool one = topology.world_size() == 1;
-  plan.entry = find_strategy(one ? "single" : "ddp")->entry;
-  plan.rule = one ? "one device -> single" : "several devices and no strategy named -> ddp";
-  plan.reason =
-      one ? "there is one device" : fmt::format("there are {} devices and no strategy is named", topology.world_size());
-  plan.recipe.origins["strategy.name"] = decided(plan.reason);
+  plan.choice = choose(request, clock);
+  plan.request = request;
+  if (!plan.choice.fits())
+    throw NothingFits(explain_shortfall(request, plan.choice, clock), std::make_shared<const Plan>(plan));
+  const Candidate& candidate = plan.choice.plan();
+  plan.entry = candidate.entry;
+  plan.rule = plan.choice.rule;
+  plan.reason = plan.choice.reason;
+  recipe.strategy.options = candidate.job.options;
+  recipe.origins["strategy.name"] = decided(plan.reason);
+  take_batch(recipe, candidate, limit);
+  take_recompute(recipe, candidate);
+  for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
 }
 
 /// Options that belong to the run rather than to the strategy's algorithm move to their sections.
@@ -144,14 +187,14 @@ Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& top
   if (!resolved.train.global_batch_size)
     for (const auto& [from, factor] : *resolved.train.accumulate_grad_batches)
       job.accumulation_most = std::max(job.accumulation_most, factor);
-  const auto& optimizer = resolved.optimizer;
-  job.optimizer_states = optimizer.name == "sgd" ? (optimizer.momentum != 0.0 ? 1 : 0) : 2;
+  job.optimizer_states = optimizer_states(resolved.optimizer);
   job.recompute = recomputed_blocks(resolved.activation_checkpointing, model);
   job.options = resolved.strategy.options;
   return job;
 }
 
-Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size) {
+Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
+               const StepClock& clock) {
   Plan plan;
   plan.recipe = recipe;
   std::vector<Diagnostic> diagnostics;
@@ -161,14 +204,10 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_lengths(plan, tokenizer_vocab_size, diagnostics);
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
   resolve_devices(plan.recipe, topology);
+  SelectionRequest request{plan.recipe, nullptr, topology};
   resolve_batch(plan.recipe, topology.world_size(), diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
-  choose_strategy(plan, resolved, topology);
-  move_common_options(plan.recipe, resolved.options);
-  resolve_backend(plan.recipe, resolved.options, topology, diagnostics);
-  plan.recipe.strategy.name = plan.entry->name;
-  plan.recipe.strategy.options = complete_options(*plan.entry, resolved.options);
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"),
@@ -179,6 +218,11 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
                            {},
                            {},
                            ""});
+  request.model = plan.model;
+  select_strategy(plan, resolved, request, clock);
+  move_common_options(plan.recipe, plan.recipe.strategy.options);
+  resolve_backend(plan.recipe, plan.recipe.strategy.options, topology, diagnostics);
+  plan.recipe.strategy.name = plan.entry->name;
   plan.job = make_job(plan.recipe, *plan.model, topology);
   if (auto refusal = plan.entry->refuse(plan.job))
     diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal, {}, {}, {}, ""});
@@ -187,18 +231,15 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
   plan.memory = plan.entry->memory(plan.job);
   plan.traffic = plan.entry->traffic(plan.job);
+  Candidate planned;
+  planned.entry = plan.entry;
+  planned.job = plan.job;
+  planned.memory = plan.memory;
+  plan.step_seconds = clock.step_seconds(planned);
   return plan;
 }
 
-int64_t Plan::snapshot_bytes() const {
-  // The last step's checkpoint has no step beside it.
-  const auto& checkpoint = recipe.checkpoint;
-  bool beside_steps = checkpoint.async && checkpoint.every_n_steps.value_or(0) > 0;
-  if (job.cuda || !beside_steps || memory.state_on_disk || recipe.run.fast_dev_run > 0) return 0;
-  int64_t state = model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
-  bool whole = recipe.strategy.options.value("state_dict_type", "sharded") == "full";
-  return whole ? state : state / job.world_size;
-}
+int64_t Plan::snapshot_bytes() const { return runner::snapshot_bytes(recipe, job, memory); }
 
 nlohmann::json Plan::to_json() const {
   nlohmann::json traffic_list = nlohmann::json::array();
@@ -225,7 +266,8 @@ nlohmann::json Plan::to_json() const {
             {"activations", memory.activations},
             {"snapshot", snapshot_bytes()}}},
           {"between_steps_bytes_per_rank", memory.between_steps},
-          {"traffic", traffic_list}};
+          {"traffic", traffic_list},
+          {"step_seconds", step_seconds ? nlohmann::json(*step_seconds) : nlohmann::json()}};
 }
 
 }  // namespace runner

@@ -5,35 +5,27 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/error.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
+#include "runner/selection/choice.hpp"
 #include "strategies/catalog.hpp"
 
 namespace runner {
 
-/// The hardware a plan is made for. The device room makes it from this machine; tests and predictions make their own.
-struct Topology {
-  bool cuda = false;
-  bool bf16 = false;         ///< every CUDA device has bf16
-  int devices_per_node = 1;  ///< ranks per node
-  int num_nodes = 1;
-  bool supervisor_each_rank = false;  ///< a launcher starts them; else one for all ranks of a node
-  std::string device_reason;          ///< why this accelerator and count, one sentence
-  std::vector<int> cuda_indices;
-  int cores = 1;  ///< of this node
-  int world_size() const { return devices_per_node * num_nodes; }
-};
-
 struct Plan {
   Recipe recipe;  ///< resolved; print_recipe() of it is resolved.toml
   const Entry* entry = nullptr;
-  std::string rule;    ///< which row of the documented rules, or "named"
-  std::string reason;  ///< one sentence
+  std::string rule;          ///< which row of the documented rules, or "named"
+  std::string reason;        ///< one sentence
+  Choice choice;             ///< what else was considered; no candidates where the recipe names the strategy
+  SelectionRequest request;  ///< what `choice` answers
   std::vector<std::string> notes;
   std::shared_ptr<ModelSpec> model;
   Job job;  ///< of the first epoch; points into `model`
   MemoryParts memory;
   std::vector<Traffic> traffic;
+  std::optional<double> step_seconds;  ///< predicted, where that can be told
   int64_t vocab_size = 0, seq_len = 0;
 
   /// Tensor bytes of the device that one rank takes at most: the step's peak, and on CPU the snapshot that a checkpoint
@@ -44,8 +36,21 @@ struct Plan {
 };
 
 /// `tokenizer_vocab_size`: the tokenizer's, if the data have one. Throws RecipeError with every mistake that needs the
-/// catalog, the topology or the vocabulary to be seen.
-Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size);
+/// catalog, the topology or the vocabulary to be seen, and NothingFits where strategy = "auto" finds no way.
+Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
+               const StepClock& clock = {});
+
+/// No plan fits the memory limit: by how much, and the cheapest ways out.
+class NothingFits : public Error {
+ public:
+  NothingFits(const std::string& message, std::shared_ptr<const Plan> plan)
+      : Error(ExitCode::run_failed, message), plan_(std::move(plan)) {}
+  /// As far as it got: recipe, model, request and choice.
+  const Plan& plan() const { return *plan_; }
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+};
 
 /// The Job of a resolved recipe: what the worker builds its strategy from. `epoch` picks the accumulation factor.
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch = 0);

@@ -96,6 +96,44 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   diagnostics.push_back(diagnostic);
 }
 
+/// Options beside name = "auto" leave the choice among strategies that take all of them.
+void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
+  std::vector<std::string> known, given;
+  for (const auto& entry : catalog())
+    for (const auto& option : entry.options) known.push_back(option.name);
+  for (const auto& option : common_options()) known.push_back(option.name);
+  for (const auto& [name, item] : recipe.strategy.options.items()) {
+    nlohmann::json value = item;
+    given.push_back("`" + name + "`");
+    const OptionSpec* option = find_option(common_options(), name);
+    for (const auto& entry : catalog())
+      if (!option) option = find_option(entry.options, name);
+    if (option) {
+      check_option(recipe, *option, value, diagnostics);
+      options[name] = value;
+      continue;
+    }
+    Diagnostic diagnostic;
+    diagnostic.place = recipe.origin("strategy." + name);
+    diagnostic.code = "unknown-option";
+    diagnostic.message = fmt::format("no strategy has an option `{}`", name);
+    diagnostic.suggestion = nearest(name, known);
+    diagnostics.push_back(diagnostic);
+    return;
+  }
+  bool together = std::any_of(catalog().begin(), catalog().end(), [&](const Entry& entry) {
+    const auto& options = recipe.strategy.options.items();
+    return entry.unavailable.empty() &&
+           std::all_of(options.begin(), options.end(), [&](const auto& item) { return takes(entry, item.key()); });
+  });
+  if (together) return;
+  Diagnostic diagnostic;
+  diagnostic.place = recipe.origin("strategy." + recipe.strategy.options.begin().key());
+  diagnostic.code = "contradiction";
+  diagnostic.message = fmt::format("no strategy takes {} together", join(given, " and "));
+  diagnostics.push_back(diagnostic);
+}
+
 /// No mistake so far from which a wrong length may follow.
 bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
   return std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
@@ -105,6 +143,10 @@ bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
 }
 
 }  // namespace
+
+bool takes(const Entry& entry, const std::string& option) {
+  return find_option(entry.options, option) || (entry.distributed && find_option(common_options(), option));
+}
 
 const std::vector<OptionSpec>& common_options() {
   static const std::vector<OptionSpec> options = {
@@ -130,14 +172,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy.name");
   if (recipe.strategy.name == "auto") {
-    if (!recipe.strategy.options.empty()) {
-      const auto& first = recipe.strategy.options.begin().key();
-      diagnostic.place = recipe.origin("strategy." + first);
-      diagnostic.code = "contradiction";
-      diagnostic.message =
-          fmt::format("`{}` is an option of a named strategy, but the strategy is left to \"auto\"; name one", first);
-      diagnostics.push_back(diagnostic);
-    }
+    check_given_options(recipe, resolved.options, diagnostics);
     return resolved;
   }
   if (!named) {

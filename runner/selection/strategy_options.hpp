@@ -10,7 +10,8 @@
 namespace runner {
 
 struct ResolvedStrategy {
-  const Entry* entry = nullptr;  ///< null when the recipe leaves the choice to us ("auto")
+  const Entry* entry =
+      nullptr;  ///< null when the recipe leaves the choice to us ("auto"), among those that take `options`
   nlohmann::json options =
       nlohmann::json::object();    ///< alias preset and the recipe's, not yet completed with defaults
   std::vector<std::string> notes;  ///< what is worth saying: an alias that differs, an option with nothing to do
@@ -18,6 +19,9 @@ struct ResolvedStrategy {
 
 /// Options every distributed strategy takes: `timeout` and `process_group_backend`.
 const std::vector<OptionSpec>& common_options();
+
+/// Whether the strategy has the option, or it is one of those that all take.
+bool takes(const Entry& entry, const std::string& option);
 
 /// Appends what is wrong with [strategy] to `diagnostics`: unknown name, not built yet, unknown option (also: an option
 /// of another strategy), wrong type, value not allowed.

@@ -62,9 +62,10 @@ struct Traffic {
   int64_t calls = 0;
   int64_t payload_bytes = 0;  ///< size of the whole tensor the collective works on, summed over calls
   int64_t wire_bytes = 0;     ///< of that, what this rank sends: ring_bytes of the payload
+  int ranks = 1, stride = 1;  ///< of the group: so many ranks, so far apart
 };
-inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t payload_bytes) {
-  return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks)};
+inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t payload_bytes, int stride = 1) {
+  return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks), ranks, stride};
 }
 
 struct Alias {

@@ -46,6 +46,8 @@ std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy,
 
 /// Blocks that use each other's parameters must be gathered together.
 void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
+  if (std::all_of(model.blocks.begin(), model.blocks.end(), [](const auto& block) { return block.shared.empty(); }))
+    return;
   std::map<std::string, size_t> owner;
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     for (const auto& parameter : model.blocks[i].parameters) owner[parameter.name] = i;
@@ -59,11 +61,11 @@ void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
 }  // namespace
 
 FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards) {
-  auto specs = model.parameters();
   FlatLayout layout;
   for (size_t slot : slots) {
-    layout.items.push_back({slot, layout.total, specs[slot]->numel()});
-    layout.total += round_up(specs[slot]->numel(), alignment);
+    int64_t numel = model.numel(slot);
+    layout.items.push_back({slot, layout.total, numel});
+    layout.total += round_up(numel, alignment);
   }
   layout.total = round_up(layout.total, shards * alignment);
   layout.shard = layout.total / shards;

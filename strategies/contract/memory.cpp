@@ -25,6 +25,7 @@ StepMemory::StepMemory(const Job& job, DType leaf)
   for (const auto& block : job.model->blocks) {
     first_slot_.push_back(slot);
     slot += block.parameters.size();
+    for (const auto& parameter : block.parameters) elements_.push_back(parameter.numel());
   }
 }
 
@@ -136,10 +137,9 @@ void StepMemory::hand_on(size_t block) {
 }
 
 void StepMemory::deliver(size_t block, int64_t elements, bool taken) {
-  const auto& parameters = job_.model->blocks[block].parameters;
-  for (size_t i = parameters.size(); i-- > 0 && elements > 0;) {
-    elements -= parameters[i].numel();
+  for (size_t i = job_.model->blocks[block].parameters.size(); i-- > 0 && elements > 0;) {
     size_t slot = first_slot_[block] + i;
+    elements -= elements_[slot];
     Gradient& state = state_[slot];
     if (state != (taken ? Gradient::arriving : Gradient::none)) continue;
     state = taken ? Gradient::taken : Gradient::arriving;
@@ -194,7 +194,7 @@ MemoryParts StepMemory::play() {
   now_.activations += 2 * 8 * tokens_ * job_.most_micro_batches();
   int64_t micro_batches = std::min(job_.most_micro_batches(), played_micro_batches);
   for (int64_t m = 0; m < micro_batches; ++m) {
-    state_.assign(job_.model->parameters().size(), Gradient::none);
+    state_.assign(elements_.size(), Gradient::none);
     micro_batch_begins(m == 0, m + 1 == micro_batches);
     for (size_t block = 0; block < blocks.size(); ++block) forward(block);
     for (size_t block = blocks.size(); block-- > 0;) backward(block);
@@ -213,7 +213,7 @@ WholeCopyMemory::WholeCopyMemory(const Job& job) : StepMemory(job, job.precision
 void WholeCopyMemory::micro_batch_begins(bool first, bool) { first_ = first; }
 
 void WholeCopyMemory::gradient_arrives(size_t slot) {
-  if (first_) now_.gradients += job_.model->parameters()[slot]->numel() * bytes_of(leaf_);
+  if (first_) now_.gradients += elements_[slot] * bytes_of(leaf_);
 }
 
 }  // namespace runner

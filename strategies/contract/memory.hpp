@@ -37,6 +37,7 @@ class StepMemory {
   const Job& job_;
   DType leaf_;
   MemoryParts now_;
+  std::vector<int64_t> elements_;  ///< of each parameter
 
  private:
   void forward(size_t block);

@@ -29,6 +29,15 @@ std::vector<const ParameterSpec*> ModelSpec::parameters() const {
   return all;
 }
 
+int64_t ModelSpec::numel(size_t slot) const {
+  for (const auto& block : blocks) {
+    if (slot < block.parameters.size()) return block.parameters[slot].numel();
+    slot -= block.parameters.size();
+  }
+  RUNNER_CHECK(false, "no parameter in slot {}", slot);
+  return 0;
+}
+
 size_t ModelSpec::slot(const std::string& parameter_name) const {
   size_t index = 0;
   for (const auto* parameter : parameters()) {

@@ -86,6 +86,8 @@ struct ModelSpec {
   double training_flops_per_token() const;
   /// All parameters in block order; indices into this list are "parameter slots".
   std::vector<const ParameterSpec*> parameters() const;
+  /// Elements of the parameter in a slot, without the list.
+  int64_t numel(size_t slot) const;
   /// Throws std::logic_error when the name is not a parameter.
   size_t slot(const std::string& parameter_name) const;
 };

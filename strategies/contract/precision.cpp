@@ -2,6 +2,8 @@
 
 #include "runner/base/error.hpp"
 
+#include <stdexcept>
+
 namespace runner {
 
 PrecisionPolicy precision_policy(const std::string& mode) {
@@ -13,6 +15,12 @@ PrecisionPolicy precision_policy(const std::string& mode) {
   if (mode == "bf16-mixed") return {DType::float32, DType::bfloat16, false};
   RUNNER_CHECK(false, "precision mode `{}`", mode);
   return {};
+}
+
+std::string mode_of(const PrecisionPolicy& policy) {
+  for (const char* mode : {"32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"})
+    if (precision_policy(mode) == policy) return mode;
+  throw std::logic_error("no precision mode has this policy");
 }
 
 }  // namespace runner

@@ -25,5 +25,7 @@ struct PrecisionPolicy {
 /// "32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed". Throws std::logic_error for anything else:
 /// config has already mapped the field's other spellings and selection has resolved "auto".
 PrecisionPolicy precision_policy(const std::string& mode);
+/// The mode that the policy is of.
+std::string mode_of(const PrecisionPolicy& policy);
 
 }  // namespace runner

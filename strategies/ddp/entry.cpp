@@ -33,10 +33,9 @@ class DdpMemory : public WholeCopyMemory {
         views_(plan.gradient_as_bucket_view),
         wire_bytes_(plan.wire == leaf_ ? 0 : bytes_of(plan.wire)) {
     (views_ ? now_.gradients : now_.communication) = now_.parameters;
-    auto parameters = job.model->parameters();
     for (const auto& bucket : plan.buckets) {
       buckets_.push_back(0);
-      for (size_t slot : bucket) buckets_.back() += parameters[slot]->numel();
+      for (size_t slot : bucket) buckets_.back() += elements_[slot];
     }
   }
 
@@ -48,7 +47,7 @@ class DdpMemory : public WholeCopyMemory {
   }
   void gradient_arrives(size_t slot) override {
     if (!views_) WholeCopyMemory::gradient_arrives(slot);
-    delivered_ += job_.model->parameters()[slot]->numel();
+    delivered_ += elements_[slot];
     send();
   }
   void block_ends(size_t, bool) override { send(); }

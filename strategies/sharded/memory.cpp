@@ -55,6 +55,7 @@ class ShardedMemory : public StepMemory {
       if (!on_device_) waiting_on_host_ += layout.shard * bytes_of(plan.gradient);
       count_held(layout);
     }
+    sum_held();
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
     held_most_ = *std::max_element(held_.begin(), held_.end());
     int64_t state = held_most_ * element * job.optimizer_states;
@@ -130,14 +131,26 @@ class ShardedMemory : public StepMemory {
   }
 
  private:
+  /// Adds the elements of each rank: at the item's two ends part of a shard, between them whole ones (as differences,
+  /// summed up in sum_held()).
   void count_held(const FlatLayout& layout) {
-    held_.resize(static_cast<size_t>(plan_.shards));
-    for (size_t rank = 0; rank < held_.size(); ++rank)
-      for (const auto& item : layout.items) {
-        int64_t begin = static_cast<int64_t>(rank) * layout.shard;
-        held_[rank] += std::max<int64_t>(
-            0, std::min(begin + layout.shard, item.offset + item.numel) - std::max(begin, item.offset));
-      }
+    held_.resize(static_cast<size_t>(plan_.shards) + 1);
+    auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
+      held_[static_cast<size_t>(first)] += elements;
+      held_[static_cast<size_t>(last)] -= elements;
+    };
+    for (const auto& item : layout.items) {
+      if (item.numel == 0) continue;
+      int64_t end = item.offset + item.numel, first = item.offset / layout.shard, last = (end - 1) / layout.shard;
+      add(first, first + 1, std::min(end, (first + 1) * layout.shard) - item.offset);
+      if (last == first) continue;
+      add(first + 1, last, layout.shard);
+      add(last, last + 1, end - last * layout.shard);
+    }
+  }
+  void sum_held() {
+    for (size_t rank = 1; rank < held_.size(); ++rank) held_[rank] += held_[rank - 1];
+    held_.pop_back();
   }
 
   /// What the update holds besides: tiles of the file's arrays, and copies of gradients that wait in another dtype than
@@ -174,7 +187,7 @@ class ShardedMemory : public StepMemory {
   /// CPUs widen a gradient before they add it to a wider one.
   int64_t widened(size_t slot) const {
     if (!units_[unit_of_slot_[slot]].adds || job_.cuda || plan_.accumulate == plan_.parameter) return 0;
-    return job_.model->parameters()[slot]->numel() * bytes_of(plan_.accumulate);
+    return elements_[slot] * bytes_of(plan_.accumulate);
   }
 
   bool is_cast(const ShardUnit& unit, const ShardPlaces& places) const {

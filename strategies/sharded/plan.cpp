@@ -57,20 +57,16 @@ std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {
 }
 
 std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t block, bool backward) {
-  auto parameters = job.model->parameters();
   size_t count = job.model->blocks.size();
   auto unit_of = units_of_blocks(plan, count);
-  std::vector<size_t> order;  // blocks that come after `block`
-  for (size_t i = backward ? 0 : block + 1; i < (backward ? block : count); ++i) order.push_back(i);
-  if (backward) std::reverse(order.begin(), order.end());
   std::vector<size_t> ahead;
   int64_t elements = 0;
-  for (size_t next : order) {
-    size_t u = unit_of[next];
+  for (size_t step = 1; step <= (backward ? block : count - 1 - block); ++step) {
+    size_t next = backward ? block - step : block + step, u = unit_of[next];
     if (u == plan.units.size() || u == unit_of[block] || std::find(ahead.begin(), ahead.end(), u) != ahead.end())
       continue;
     if (backward && plan.units[u].first_needed_in_backward > next) continue;
-    for (size_t slot : plan.units[u].slots) elements += parameters[slot]->numel();
+    for (size_t slot : plan.units[u].slots) elements += job.model->numel(slot);
     if (!ahead.empty() && elements > plan.prefetch_elements) break;
     ahead.push_back(u);
   }

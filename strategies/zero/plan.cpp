@@ -71,9 +71,8 @@ std::vector<size_t> persistent_slots(const Job& job) {
 }
 
 int64_t elements_of(const Job& job, const std::vector<size_t>& slots) {
-  auto parameters = job.model->parameters();
   int64_t elements = 0;
-  for (size_t slot : slots) elements += parameters[slot]->numel();
+  for (size_t slot : slots) elements += job.model->numel(slot);
   return elements;
 }
 

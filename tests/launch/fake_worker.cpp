@@ -106,6 +106,13 @@ const std::map<std::string, Behaviour> behaviours{
        std::string line = to_line({{"event", "failed"}, {"time", 1.0}, {"kind", "error"}, {"message", "second"}});
        return ::write(number("RUNNER_EVENT_FD"), line.data(), line.size()) > 0 ? 1 : 2;
      }},
+    {"fail-among-all",  // fail-among-all:KIND:MESSAGE, once every rank is ready to be stopped
+     [](EventSink& events, const std::string& text) {
+       meet();
+       size_t colon = text.find(':');
+       events.emit("failed", {{"kind", text.substr(0, colon)}, {"message", text.substr(colon + 1)}});
+       return 1;
+     }},
     {"fail-and-hang",
      [](EventSink& events, const std::string&) -> int {
        events.emit("failed", {{"kind", "oom"}, {"message", "out of memory"}});
@@ -126,6 +133,13 @@ const std::map<std::string, Behaviour> behaviours{
     {"wait",
      [](EventSink& events, const std::string&) {
        events.emit("ready", {{"pid", ::getpid()}});
+       wait_for_stop();
+       events.emit("stopping", {{"step", 7}, {"reason", "signal"}});
+       return 3;
+     }},
+    {"wait-among-all",
+     [](EventSink& events, const std::string&) {
+       meet();
        wait_for_stop();
        events.emit("stopping", {{"step", 7}, {"reason", "signal"}});
        return 3;

@@ -88,7 +88,7 @@ TEST_CASE("the events of all ranks arrive") {
 }
 
 TEST_CASE("a failed event is the cause, with its rank") {
-  Run run(2, {"1=fail:error:data file vanished", "*=wait"});
+  Run run(2, {"1=fail-among-all:error:data file vanished", "*=wait-among-all"});
   CHECK(run.go().first_cause == "rank 1: data file vanished");
   CHECK(run.event("stopping", 0)["step"] == 7);  // the other was asked to stop, not killed
 }

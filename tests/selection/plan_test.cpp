@@ -48,10 +48,10 @@ std::string refusal(const Recipe& r, const Topology& topology, std::optional<int
 TEST_CASE("auto takes single on one device and ddp on several, and says why") {
   auto one = make_plan(recipe(), cpus(1), 256);
   CHECK(one.entry->name == "single");
-  CHECK(one.reason == "there is one device");
+  CHECK(one.reason == "118.5 k parameters are under 500M and there is one device");
   auto four = make_plan(recipe(), cpus(4), 256);
   CHECK(four.entry->name == "ddp");
-  CHECK(four.rule == "several devices and no strategy named -> ddp");
+  CHECK(four.rule == "under 500M parameters, across devices -> DDP");
   CHECK(four.recipe.strategy.options.at("bucket_cap_mb") == 25);
   CHECK(four.recipe.origin("strategy.name").kind == Origin::Kind::decided);
 }

@@ -84,8 +84,12 @@ TEST_CASE("mistakes in [strategy] are told with what would work") {
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
   CHECK(only_message("fsdp", {{"hybrid_group_size", 0}}) == "`hybrid_group_size` must be at least 1, not 0");
   CHECK(only_message("ddp", {{"timeout", "soon"}}) == "`timeout` must be a duration such as \"30m\", not \"soon\"");
-  CHECK(only_message("auto", {{"cpu_offload", true}}) ==
-        "`cpu_offload` is an option of a named strategy, but the strategy is left to \"auto\"; name one");
+  CHECK(problems("auto", {{"cpu_offload", true}}).empty());
+  CHECK(only_message("auto", {{"cpu_ofload", true}}) == "no strategy has an option `cpu_ofload`");
+  CHECK(problems("auto", {{"cpu_ofload", true}})[0].suggestion == "cpu_offload");
+  CHECK(only_message("auto", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
+  CHECK(only_message("auto", {{"cpu_offload", true}, {"stage", 2}}) ==
+        "no strategy takes `cpu_offload` and `stage` together");
   CHECK(only_message("horovod", {}) == "strategy `horovod` is not built yet; ddp does the same sum of gradients");
   CHECK(problems("fsdp", {{"min_num_params", 2e8}, {"timeout", "30m"}, {"auto_wrap_policy", {"blocks.0"}}}).empty());
 }

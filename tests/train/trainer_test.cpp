@@ -67,6 +67,7 @@ struct Training {
   /// `during` takes the place of Trainer::run().
   TrainerResult go(const fs::path& resume_from = {}, const std::function<void(Trainer&)>& during = {}) {
     at::set_num_threads(1);
+    tiny.optimizer.lr = recipe.optimizer.lr;
     auto log = folder.path / "events";
     int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     TrainerResult result;

@@ -1,0 +1,128 @@
+#include "runner/commands/calibrate.hpp"
+
+#include <cstdio>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/run.hpp"
+#include "runner/commands/step_clock.hpp"
+#include "runner/launch/supervisor.hpp"
+#include "runner/launch/variables.hpp"
+#include "runner/ledger/calibrations.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/table.hpp"
+#include "strategies/collective/shm_layout.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr double all_seconds = 50;
+
+/// Ranks that share the cores evenly, from one up to eight.
+std::vector<int> rank_counts(int cores) {
+  std::vector<int> counts;
+  for (int ranks = 1; ranks <= std::min(cores, 8); ranks *= 2) counts.push_back(ranks);
+  return counts;
+}
+
+/// Runs the ranks and returns what rank 0 said.
+Calibration measure(int ranks, int threads, int cores, double seconds, const fs::path& logs) {
+  Calibration calibration{ranks, threads, cores, wall_seconds(), {}};
+  WorkerGroup group;
+  group.worker = worker_binary();
+  group.arguments = {"--calibrate", fmt::format("{}", seconds)};
+  group.local_size = group.world_size = ranks;
+  auto text = std::to_string(threads);
+  group.environment = {{"OMP_NUM_THREADS", text}, {"MKL_NUM_THREADS", text}, {"OMP_WAIT_POLICY", "passive"}};
+  group.log_dir = logs.string();
+  if (ranks > 1) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(ranks));
+  SupervisorHooks hooks;
+  hooks.on_event = [&](const nlohmann::json& event) {
+    if (event.value("event", "") == "calibration") calibration.points.push_back(event);
+  };
+  hooks.on_tick = [] {};
+  Outcome outcome = supervise(group, hooks);
+  if (outcome.code != ExitCode::done) throw Error(outcome.code, "calibration: " + outcome.first_cause);
+  for (auto& point : calibration.points)
+    for (const char* key : {"event", "rank", "time"}) point.erase(key);
+  return calibration;
+}
+
+/// One line a family and precision: how well rates explain the steps they were fitted to.
+nlohmann::json fits_of(const Calibration& calibration) {
+  auto list = nlohmann::json::array();
+  for (const char* family : {"gpt", "llama"})
+    for (const char* precision : {"32-true", "bf16-mixed"}) {
+      std::vector<std::pair<StepWork, double>> steps;
+      for (const auto& point : calibration.points)
+        if (point.at("what") == "step" && point.at("family") == family && point.at("precision") == precision)
+          steps.emplace_back(point.at("work").get<StepWork>(), point.at("seconds").get<double>());
+      if (steps.size() < least_steps) continue;
+      Fit fit = fit_rates(steps);
+      nlohmann::json rates;
+      for (size_t kind = 0; kind < work_kinds; ++kind) rates[name_of(static_cast<Work>(kind))] = fit.seconds[kind];
+      list.push_back({{"family", family},
+                      {"precision", precision},
+                      {"seconds_for_one", rates},
+                      {"median_error", fit.median_error},
+                      {"worst_error", fit.worst_error}});
+    }
+  return list;
+}
+
+void print(const Calibration& calibration) {
+  std::printf("%d rank(s) of %d thread(s)\n", calibration.ranks, calibration.threads);
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& point : calibration.points) {
+    if (point.at("what") == "product")
+      rows.push_back({fmt::format("  matrix product, {} x {} x {}", point.at("rows").get<int64_t>(),
+                                  point.at("width").get<int64_t>(), point.at("width").get<int64_t>()),
+                      format_count(point.at("flops_per_s").get<double>()) + "FLOP/s"});
+    else if (point.at("what") == "copy")
+      rows.push_back({"  copy", format_bytes(point.at("bytes_per_s").get<double>()) + "/s"});
+    else if (point.at("what") == "collective")
+      rows.push_back(
+          {fmt::format("  {}, {}", point.at("name").get<std::string>(), format_bytes(point.at("bytes").get<double>())),
+           fmt::format("{:.3g} ms", 1000 * point.at("seconds").get<double>())});
+  }
+  auto fits = fits_of(calibration);
+  for (const auto& fit : fits)
+    rows.push_back(
+        {fmt::format("  steps of {} in {}", fit.at("family").get<std::string>(),
+                     fit.at("precision").get<std::string>()),
+         fmt::format("explained to {:.1f} % at the median, {:.1f} % at worst",
+                     100 * fit.at("median_error").get<double>(), 100 * fit.at("worst_error").get<double>())});
+  std::printf("%s", format_table({{""}, {""}}, rows).c_str());
+}
+
+}  // namespace
+
+ExitCode calibrate(const Facts& facts, bool json) {
+  auto counts = rank_counts(facts.cores);
+  fs::path home = ledger_home(), logs = home / "calibration-logs";
+  auto all = nlohmann::json::array();
+  for (int ranks : counts) {
+    int threads = facts.cores / ranks;
+    double seconds = all_seconds / static_cast<double>(counts.size());
+    log::info("measuring {} of {}, about {:.0f} s", counted(ranks, "rank"), counted(threads, "thread"), seconds);
+    Calibration calibration = measure(ranks, threads, facts.cores, seconds, logs);
+    keep_calibration(home.string(),
+                     {calibration.time, machine_of(facts), ranks, threads, RUNNER_BUILD_ID, calibration.points});
+    if (json)
+      all.push_back(
+          {{"ranks", ranks}, {"threads", threads}, {"points", calibration.points}, {"fits", fits_of(calibration)}});
+    else
+      print(calibration);
+  }
+  fs::remove_all(logs);
+  if (json)
+    std::printf("%s\n",
+                nlohmann::json{{"schema", 1}, {"machine", machine_of(facts)}, {"calibrations", all}}.dump().c_str());
+  return ExitCode::done;
+}
+
+}  // namespace runner

@@ -1,0 +1,148 @@
+// `runner recommend`: the answer of strategy = "auto", explained, for this machine or for one that is not here.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/place.hpp"
+#include "runner/commands/step_clock.hpp"
+#include "runner/config/config.hpp"
+#include "runner/data/data.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/recommendation.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+namespace {
+
+struct Options {
+  std::string recipe, device_kind;
+  std::vector<std::string> overrides;
+  int devices = 0, num_nodes = 0, world_size = 0;  ///< 0: the recipe's
+  bool json = false, toml = false, all = false;
+};
+
+constexpr int devices_of_a_full_node = 8;
+
+/// --world-size as devices and nodes: nodes of eight.
+void split_world(Options& options) {
+  if (options.world_size == 0) return;
+  if (options.devices != 0 || options.num_nodes != 0)
+    throw usage_error("--world-size stands for --devices and --num-nodes: give either");
+  int world = options.world_size;
+  if (world > devices_of_a_full_node && world % devices_of_a_full_node != 0)
+    throw usage_error(
+        "--world-size {} is not a number of full nodes of {}; {} and {} are, or give --devices and --num-nodes", world,
+        devices_of_a_full_node, world / devices_of_a_full_node * devices_of_a_full_node,
+        (world / devices_of_a_full_node + 1) * devices_of_a_full_node);
+  options.devices = std::min(world, devices_of_a_full_node);
+  options.num_nodes = world / options.devices;
+}
+
+int asked_devices(const Recipe& recipe) {
+  const auto& request = recipe.devices.devices;
+  if (request.kind == DeviceRequest::Kind::indices) return static_cast<int>(request.indices.size());
+  return request.kind == DeviceRequest::Kind::automatic ? 1 : std::max(1, request.count);
+}
+
+const DeviceKind& known_kind(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& kind : device_kinds()) names.push_back(kind.name);
+  const DeviceKind* kind = find_device_kind(lower(name));
+  if (!kind) {
+    auto longer = std::find_if(names.begin(), names.end(),
+                               [&](const std::string& known) { return known.starts_with(lower(name)); });
+    auto near = longer != names.end() ? std::optional(*longer) : nearest(lower(name), names);
+    throw usage_error("unknown device kind \"{}\"{}; known: {}", name,
+                      near ? fmt::format(", did you mean \"{}\"?", *near) : "", join(names, ", "));
+  }
+  if (!kind->supported())
+    throw usage_error("{} has compute capability {}.{}, and CUDA 13, which this runner is built for, begins at 7.5",
+                      kind->name, kind->major, kind->minor);
+  return *kind;
+}
+
+Topology imagined(const Options& options, const Recipe& recipe) {
+  return topology_of(known_kind(options.device_kind), options.devices > 0 ? options.devices : asked_devices(recipe),
+                     options.num_nodes > 0 ? options.num_nodes : static_cast<int>(recipe.devices.num_nodes));
+}
+
+Topology here(const Options& options, Recipe& recipe, const Facts& facts) {
+  if (options.devices > 0) {
+    recipe.devices.devices = {DeviceRequest::Kind::count, options.devices, {}};
+    recipe.devices.cpu_processes = options.devices;
+  }
+  if (options.num_nodes > 0) recipe.devices.num_nodes = options.num_nodes;
+  return topology_here(recipe, facts);
+}
+
+std::string describe_devices(const Topology& topology) {
+  std::string what = topology.kind ? topology.kind->name : topology.cuda ? "CUDA device" : "CPU rank";
+  return topology.num_nodes == 1
+             ? fmt::format("{} x {}", topology.devices_per_node, what)
+             : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
+}
+
+ExitCode print(const Options& options, const Recommendation& recommendation) {
+  bool fits = recommendation.shortfall.empty();
+  if (options.json)
+    std::printf("%s\n", recommendation_json(recommendation).dump().c_str());
+  else if (options.toml && fits)
+    std::printf("%s", recommendation_toml(recommendation.plan).c_str());
+  else if (!options.toml)
+    std::printf("%s", recommendation_text(recommendation, options.all).c_str());
+  if (!fits) log::error("{}", recommendation.shortfall);
+  return fits ? ExitCode::done : ExitCode::run_failed;
+}
+
+ExitCode recommend(Options options) {
+  split_world(options);
+  Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
+  // What the recipe itself names is one of the candidates; the question is which one is best.
+  if (recipe.strategy.name != "auto") recipe.strategy = {};
+  Facts facts = options.device_kind.empty() ? read_facts() : Facts();
+  Topology topology = options.device_kind.empty() ? here(options, recipe, facts) : imagined(options, recipe);
+  std::optional<int64_t> vocab;
+  if (!recipe.model.vocab_size)
+    vocab = tokenizer_vocab_size(recipe.data, (fs::absolute(ledger_home()) / "cache").string());
+  ClockSource source(topology, options.device_kind.empty() ? calibrations_here(facts) : std::vector<Calibration>());
+  int threads = static_cast<int>(
+      recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
+  StepClock clock = source.clock(threads);
+  auto answer = [&](const Plan& plan, const std::string& shortfall) {
+    const Job& job = plan.choice.candidates.front().job;
+    const Rates* rates = source.rates(job, threads);
+    return print(options, {plan, options.recipe, describe_devices(topology), rates ? rates->peak_flops : 0,
+                           rates ? rates->peak_name : "", source.describe(job, threads),
+                           what_if(plan.request, clock, shortfall.empty()), shortfall});
+  };
+  try {
+    return answer(make_plan(recipe, topology, vocab, clock), "");
+  } catch (const NothingFits& nothing) {
+    return answer(nothing.plan(), nothing.what());
+  }
+}
+
+}  // namespace
+
+Action setup_recommend(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("recipe", options->recipe, "The recipe, a TOML file")->required();
+  app.add_option("--set", options->overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
+  app.add_option("--device-kind", options->device_kind,
+                 "Answer for devices of this kind, e.g. h100-80g, instead of this machine's");
+  app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")->check(CLI::PositiveNumber);
+  app.add_option("--num-nodes", options->num_nodes, "Nodes; default the recipe's")->check(CLI::PositiveNumber);
+  app.add_option("--world-size", options->world_size, "All devices, on nodes of eight")->check(CLI::PositiveNumber);
+  app.add_flag("--json", options->json, "As JSON on stdout");
+  app.add_flag("--toml", options->toml, "Print the sections to paste into the recipe");
+  app.add_flag("--all", options->all, "Show also what cannot run, and why");
+  return [options] { return recommend(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,50 @@
+#include "runner/commands/step_clock.hpp"
+
+#include "runner/ledger/calibrations.hpp"
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+std::string machine_of(const Facts& facts) {
+  return fmt::format("{}, {}, {} cores", facts.hostname, facts.cpu, facts.cores);
+}
+
+std::vector<Calibration> calibrations_here(const Facts& facts) {
+  std::vector<Calibration> list;
+  for (const auto& row : calibrations(ledger_home(), machine_of(facts)))
+    list.push_back({row.ranks, row.threads, facts.cores, row.time, row.points.get<std::vector<nlohmann::json>>()});
+  return list;
+}
+
+const Rates* ClockSource::rates(const Job& job, int threads) const {
+  auto key =
+      fmt::format("{} {} {} {} {}", job.model->family, mode_of(job.precision), job.world_size, job.local_size, threads);
+  auto [found, fresh] = known_.try_emplace(key);
+  if (fresh && topology_.kind)
+    found->second = rates_of(*topology_.kind, job.precision.compute, job.local_size);
+  else if (fresh && !topology_.cuda && job.num_nodes == 1)
+    found->second = calibrated_rates(calibrations_, job.model->family, mode_of(job.precision), job.local_size, threads);
+  return found->second ? &*found->second : nullptr;
+}
+
+StepClock ClockSource::clock(int threads) const {
+  StepClock clock;
+  clock.step_seconds = [this, threads](const Candidate& candidate) -> std::optional<double> {
+    const Rates* known = rates(candidate.job, threads);
+    if (!known) return std::nullopt;
+    auto time = step_time(candidate, *known);
+    return time ? std::optional(time->total()) : std::nullopt;
+  };
+  clock.error = topology_.kind ? 0.25 : 0.1;
+  return clock;
+}
+
+std::string ClockSource::describe(const Job& job, int threads) const {
+  if (const Rates* known = rates(job, threads)) return known->source;
+  if (topology_.cuda && !topology_.kind) return "not known: this device is not in the table of device kinds";
+  if (topology_.cuda)
+    return fmt::format("not known: {} has no {} products", topology_.kind->name, mode_of(job.precision));
+  return "not known: `runner doctor --calibrate` measures this machine";
+}
+
+}  // namespace runner

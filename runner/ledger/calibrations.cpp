@@ -1,0 +1,43 @@
+#include "runner/ledger/calibrations.hpp"
+
+#include "runner/base/files.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner {
+
+namespace {
+fs::path file_of(const std::string& home) { return fs::path(home) / "ledger.db"; }
+}  // namespace
+
+void keep_calibration(const std::string& home, const CalibrationRow& row) {
+  Ledger ledger(home, Ledger::Mode::write);  // makes and migrates the file
+  sqlite::Database database(file_of(home), sqlite::Access::existing);
+  database.run(
+      "INSERT INTO calibration (time, machine, ranks, threads, build_id, points) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+      row.time, row.machine, int64_t{row.ranks}, int64_t{row.threads}, row.build_id, row.points.dump());
+}
+
+std::vector<CalibrationRow> calibrations(const std::string& home, const std::string& machine) {
+  if (!fs::exists(file_of(home))) return {};
+  Ledger ledger(home, Ledger::Mode::read);
+  sqlite::Database database(file_of(home), sqlite::Access::existing);
+  std::vector<CalibrationRow> rows;
+  auto query = database.query(
+      "SELECT max(time), ranks, threads, build_id, points FROM calibration WHERE machine = ?1 GROUP BY ranks, threads "
+      "ORDER BY ranks, threads",
+      machine);
+  while (query.step()) {
+    CalibrationRow row;
+    row.machine = machine;
+    row.time = query.real(0);
+    row.ranks = static_cast<int>(query.integer(1));
+    row.threads = static_cast<int>(query.integer(2));
+    row.build_id = query.text(3);
+    row.points = nlohmann::json::parse(query.text(4));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace runner

@@ -1,0 +1,240 @@
+#include "runner/report/recommendation.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+/// Ten cells, filled as far as the limit is used.
+std::string bar(int64_t bytes, int64_t limit) {
+  constexpr int cells = 10;
+  if (limit <= 0) return "";
+  int filled = static_cast<int>(std::ceil(cells * static_cast<double>(bytes) / static_cast<double>(limit)));
+  bool over = filled > cells;
+  filled = std::clamp(filled, 0, cells);
+  bool wide = utf8_locale();
+  std::string text;
+  for (int i = 0; i < cells; ++i) text += i < filled ? (wide ? "█" : "#") : (wide ? "░" : ".");
+  return over ? text + "!" : text;
+}
+
+double tokens_per_second(const Candidate& candidate) {
+  return candidate.sequences() * static_cast<double>(candidate.job.model->seq_len) / *candidate.step_seconds;
+}
+
+/// Model FLOPs utilization: FLOPs of the model (attention over the full T x T scores; recomputation does not count)
+/// over those of the peak.
+double mfu(const Candidate& candidate, double peak_flops) {
+  return tokens_per_second(candidate) * candidate.job.model->training_flops_per_token() /
+         (peak_flops * candidate.job.world_size);
+}
+
+std::string checkpointing(const Candidate& candidate) {
+  auto count = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
+  auto blocks = static_cast<long>(candidate.job.model->blocks.size()) - 2;
+  return count == 0 ? "-" : count >= blocks ? "all" : fmt::format("{} of {}", count, blocks);
+}
+
+/// Whether it fits, and what there is to say of it beside the chosen one.
+std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) {
+  const Candidate& candidate = choice.candidates[index];
+  if (!candidate.refused.empty()) return {"refused", candidate.refused};
+  if (static_cast<int>(index) == choice.chosen) return {"chosen", choice.reason};
+  if (!candidate.fits) {
+    int64_t device = candidate.bytes - choice.limit.device, host = candidate.memory.host - choice.limit.host;
+    if (choice.limit.device > 0 && device > 0) return {"does not fit", bytes_text(device) + " too much"};
+    if (choice.limit.host > 0 && host > 0) return {"does not fit", bytes_text(host) + " of host memory too much"};
+    return {"does not fit", "closer to the limit than predictions are sure"};
+  }
+  if (!choice.fits() || !candidate.step_seconds || !choice.plan().step_seconds) return {"fits", ""};
+  double ratio = tokens_per_second(candidate) / tokens_per_second(choice.plan());
+  double percent = std::round(100 * std::abs(ratio - 1));
+  if (percent < 1) return {"fits", "as fast"};
+  return {"fits", fmt::format("{:.0f} % {}", percent, ratio > 1 ? "faster" : "slower")};
+}
+
+std::vector<std::string> row(const Recommendation& r, size_t index) {
+  const Choice& choice = r.plan.choice;
+  const Candidate& candidate = choice.candidates[index];
+  auto [word, reason] = verdict(choice, index);
+  std::string name = (static_cast<int>(index) == choice.chosen ? "> " : "  ") + label(candidate);
+  if (!candidate.refused.empty()) return {name, "", "", "", "", "", "", "", "refused: " + reason};
+  bool timed = candidate.step_seconds.has_value();
+  std::string said = static_cast<int>(index) == choice.chosen ? "chosen"
+                     : word == "fits" && !reason.empty()      ? reason
+                     : reason.empty()                         ? word
+                                                              : fmt::format("{}: {}", word, reason);
+  return {name,
+          std::to_string(candidate.job.micro_batch_size),
+          checkpointing(candidate),
+          bar(candidate.bytes, choice.limit.device),
+          bytes_text(candidate.bytes),
+          timed ? format_duration(*candidate.step_seconds) : "-",
+          timed ? format_count(tokens_per_second(candidate)) : "-",
+          timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, r.peak_flops)) : "-",
+          said};
+}
+
+std::string table(const Recommendation& r, bool all) {
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < r.plan.choice.candidates.size(); ++i)
+    if (all || r.plan.choice.candidates[i].refused.empty()) rows.push_back(row(r, i));
+  return format_table({{"  STRATEGY"},
+                       {"MICRO", true},
+                       {"RECOMPUTED", true},
+                       {""},
+                       {"MEMORY", true},
+                       {"STEP", true},
+                       {"TOKENS/S", true},
+                       {"MFU", true},
+                       {"", false, true}},
+                      rows);
+}
+
+std::string headline(const Recommendation& r) {
+  const Candidate& chosen = r.plan.choice.plan();
+  const Job& job = chosen.job;
+  std::string text = fmt::format(
+      "{}: {}, micro-batch {} x {} x {} = {} sequences of {} tokens a step", r.recipe_file, label(chosen),
+      job.micro_batch_size, job.world_size == 1 ? std::string("1 rank") : fmt::format("{} ranks", job.world_size),
+      job.accumulation, job.micro_batch_size * job.world_size * job.accumulation, job.model->seq_len);
+  if (chosen.every > 0)
+    text += chosen.every == 1 ? ", all blocks recomputed" : fmt::format(", every {} block recomputed", ordinal(chosen.every));
+  return text;
+}
+
+/// What is different in the other answer, in a few words; empty: nothing worth a line.
+std::string difference(const Choice& now, const Choice& then) {
+  if (!then.fits()) return "";
+  if (!now.fits()) return fmt::format("{} fits, {} a rank", label(then.plan()), bytes_text(then.plan().bytes));
+  const Candidate &a = now.plan(), &b = then.plan();
+  std::vector<std::string> parts;
+  if (label(a) != label(b)) parts.push_back(label(b));
+  if (a.job.micro_batch_size != b.job.micro_batch_size)
+    parts.push_back(fmt::format("micro-batch {}", b.job.micro_batch_size));
+  if (checkpointing(a) != checkpointing(b))
+    parts.push_back(checkpointing(b) == "-" ? std::string("nothing recomputed")
+                                            : fmt::format("{} blocks recomputed", checkpointing(b)));
+  if (a.step_seconds && b.step_seconds) {
+    double ratio = tokens_per_second(b) / tokens_per_second(a);
+    if (std::abs(ratio - 1) > 0.02) parts.push_back(fmt::format("{:.2f} times the tokens/s", ratio));
+  }
+  return join(parts, ", ");
+}
+
+}  // namespace
+
+std::string recommendation_text(const Recommendation& r, bool all) {
+  const Choice& choice = r.plan.choice;
+  const ModelSpec& model = *r.plan.model;
+  std::string text;
+  if (choice.fits()) {
+    text += headline(r) + "\n";
+    text += fmt::format("  because {}\n  rule: {} ({})\n", choice.reason, choice.rule, choice.source);
+  } else {
+    text += fmt::format("{}: nothing fits\n  rule: {} ({})\n", r.recipe_file, choice.rule, choice.source);
+  }
+  text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
+                      format_parameters(model.parameter_count()), r.plan.recipe.precision.mode, r.devices);
+  text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
+                                      : fmt::format("; limit a rank: {}\n", choice.limit.reason);
+  text += "\n" + table(r, all) + "\n";
+  text +=
+      fmt::format("memory: a rank's peak, with {} of context; times: {}\n", bytes_text(choice.limit.context), r.times);
+  if (r.peak_flops > 0)
+    text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
+                        format_count(model.training_flops_per_token()), r.peak_name, format_count(r.peak_flops));
+  for (const auto& advice : choice.advice) text += fmt::format("advice: {}\n", advice);
+  std::string changes;
+  for (const auto& other : r.what_if)
+    if (auto words = difference(choice, other.choice); !words.empty())
+      changes += fmt::format("  {}: {}\n", other.change, words);
+  if (!changes.empty() && choice.fits()) text += "what would change the answer:\n" + changes;
+  return text;
+}
+
+nlohmann::json recommendation_json(const Recommendation& r) {
+  const Choice& choice = r.plan.choice;
+  nlohmann::json candidates = nlohmann::json::array();
+  for (size_t i = 0; i < choice.candidates.size(); ++i) {
+    const Candidate& candidate = choice.candidates[i];
+    auto [word, reason] = verdict(choice, i);
+    nlohmann::json item = {{"strategy", candidate.entry->name},
+                           {"label", label(candidate)},
+                           {"options", candidate.job.options},
+                           {"fits", candidate.fits},
+                           {"verdict", word},
+                           {"reason", reason}};
+    if (candidate.refused.empty()) {
+      const auto& memory = candidate.memory;
+      item["micro_batch_size"] = candidate.job.micro_batch_size;
+      item["accumulation"] = candidate.job.accumulation;
+      item["recomputed_blocks"] = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
+      item["memory_bytes_per_rank"] = candidate.bytes;
+      item["memory_parts"] = {{"parameters", memory.parameters},       {"gradients", memory.gradients},
+                              {"optimizer", memory.optimizer},         {"gathered", memory.gathered},
+                              {"communication", memory.communication}, {"activations", memory.activations},
+                              {"snapshot", candidate.snapshot},        {"context", choice.limit.context}};
+      item["host_bytes_per_rank"] = memory.host;
+      bool timed = candidate.step_seconds.has_value();
+      item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
+      item["tokens_per_s"] = timed ? nlohmann::json(tokens_per_second(candidate)) : nlohmann::json();
+      item["mfu"] = timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, r.peak_flops)) : nlohmann::json();
+    }
+    candidates.push_back(item);
+  }
+  nlohmann::json chosen;
+  if (choice.fits())
+    chosen = {{"strategy", choice.plan().entry->name},
+              {"label", label(choice.plan())},
+              {"options", choice.plan().job.options},
+              {"micro_batch_size", choice.plan().job.micro_batch_size},
+              {"accumulation", choice.plan().job.accumulation},
+              {"recompute_every", choice.plan().every},
+              {"rule", choice.rule},
+              {"source", choice.source},
+              {"reason", choice.reason}};
+  nlohmann::json changes = nlohmann::json::array();
+  for (const auto& other : r.what_if)
+    if (auto words = difference(choice, other.choice); !words.empty())
+      changes.push_back({{"change", other.change}, {"then", words}});
+  return {{"schema", 1},
+          {"chosen", chosen},
+          {"candidates", candidates},
+          {"limit_bytes_per_rank", choice.limit.device},
+          {"parameters", r.plan.model->parameter_count()},
+          {"precision", r.plan.recipe.precision.mode},
+          {"devices", r.devices},
+          {"advice", choice.advice},
+          {"what_if", changes},
+          {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};
+}
+
+std::string recommendation_toml(const Plan& plan) {
+  const Candidate& chosen = plan.choice.plan();
+  const Form& form = rule_book().form(chosen.form);
+  auto options = form.options;
+  options.update(plan.request.given);
+  std::string text = fmt::format("[strategy]\nname = \"{}\"\n", form.strategy);
+  for (const auto& [name, value] : options.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
+  text += fmt::format("\n[train]\nmicro_batch_size = {}\n", chosen.job.micro_batch_size);
+  if (plan.recipe.train.accumulate_grad_batches && chosen.job.accumulation > 1)
+    text += fmt::format("accumulate_grad_batches = {}\n", chosen.job.accumulation);
+  if (chosen.every > 0)
+    text += chosen.every == 1
+                ? "\n[activation_checkpointing]\nmode = \"all\"\n"
+                : fmt::format("\n[activation_checkpointing]\nmode = \"every\"\nevery = {}\n", chosen.every);
+  return text;
+}
+
+}  // namespace runner

@@ -1,0 +1,27 @@
+// What `runner recommend` says: the choice, its reason, what else was considered, what would change it.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runner/selection/plan.hpp"
+#include "runner/selection/what_if.hpp"
+
+namespace runner {
+
+struct Recommendation {
+  const Plan& plan;                  ///< where nothing fits, only recipe, model, request and choice are there
+  std::string recipe_file, devices;  ///< "8 x h100-80g"
+  double peak_flops = 0;             ///< of one rank's device, for MFU; 0: not known
+  std::string peak_name, times;      ///< whose peak; where predicted times come from, or why there are none
+  std::vector<WhatIf> what_if;
+  std::string shortfall;  ///< where nothing fits
+};
+
+/// One screen. `all`: also what cannot run, and why.
+std::string recommendation_text(const Recommendation& recommendation, bool all);
+/// House: {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null where nothing fits.
+nlohmann::json recommendation_json(const Recommendation& recommendation);
+/// The sections to paste into the recipe.
+std::string recommendation_toml(const Plan& plan);
+
+}  // namespace runner

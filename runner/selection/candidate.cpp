@@ -1,0 +1,146 @@
+#include "runner/selection/candidate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runner/selection/recompute.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+namespace {
+
+/// What predictions of memory may be short by (scripts/bench/planner): a plan fits when it does with so much more.
+constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
+
+std::string zero_label(const nlohmann::json& options) {
+  std::string text = fmt::format("stage {}", options.value("stage", 2));
+  bool optimizer = options.value("offload_optimizer", false), parameters = options.value("offload_parameters", false);
+  if (!optimizer && !parameters) return text;
+  bool disk = (optimizer && options.value("offload_optimizer_device", "cpu") == "nvme") ||
+              (parameters && options.value("offload_params_device", "cpu") == "nvme");
+  return fmt::format("{}, {} on {}", text,
+                     optimizer && parameters ? "all"
+                     : optimizer             ? "optimizer"
+                                             : "parameters",
+                     disk ? "NVMe" : "CPU");
+}
+
+}  // namespace
+
+std::string label(const Candidate& candidate) {
+  const auto& options = candidate.job.options;
+  if (candidate.entry->name == "fsdp") return "fsdp " + options.value("sharding_strategy", "FULL_SHARD");
+  if (candidate.entry->name == "zero") return "zero " + zero_label(options);
+  return candidate.entry->name;
+}
+
+int optimizer_states(const Recipe::Optimizer& optimizer) {
+  return optimizer.name == "sgd" ? (optimizer.momentum != 0.0 ? 1 : 0) : 2;
+}
+
+int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory) {
+  // The last step's checkpoint has no step beside it.
+  const auto& checkpoint = recipe.checkpoint;
+  bool beside_steps = checkpoint.async && (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every);
+  if (job.cuda || !beside_steps || memory.state_on_disk || recipe.run.fast_dev_run > 0) return 0;
+  int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
+  bool whole = job.options.value("state_dict_type", "sharded") == "full";
+  return whole ? state : state / job.world_size;
+}
+
+CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology,
+                                 nlohmann::json given)
+    : recipe_(recipe),
+      model_(model),
+      given_(std::move(given)),
+      limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
+      batches_(batch_choices(recipe, topology.world_size())) {
+  job_.model = &model_;
+  job_.precision = precision_policy(recipe.precision.mode);
+  job_.cuda = topology.cuda;
+  job_.world_size = topology.world_size();
+  job_.local_size = topology.devices_per_node;
+  job_.num_nodes = topology.num_nodes;
+  job_.optimizer_states = optimizer_states(recipe.optimizer);
+  if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
+    for (const auto& [epoch, factor] : *schedule) job_.accumulation_most = std::max(job_.accumulation_most, factor);
+}
+
+bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {
+  double margin = job_.world_size == 1 ? margin_one_rank : margin_several_ranks;
+  auto below = [&](int64_t used, int64_t most) {
+    return most == 0 || static_cast<double>(used) * margin <= static_cast<double>(most);
+  };
+  return below(bytes, limit_.device) && below(host_bytes, limit_.host);
+}
+
+Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_t every) const {
+  Candidate candidate;
+  candidate.form = form.name;
+  candidate.entry = find_strategy(form.strategy)->entry;
+  candidate.every = every;
+  Job& job = candidate.job;
+  job = job_;
+  job.micro_batch_size = batch.micro_batch_size;
+  job.accumulation = batch.accumulation;
+  job.accumulation_most = std::max(job.accumulation_most, batch.accumulation);
+  auto options = form.options;
+  options.update(given_);
+  job.options = complete_options(*candidate.entry, options);
+  Recipe::ActivationCheckpointing added;
+  added.mode = "every";
+  added.every = every;
+  job.recompute = recomputed_blocks(every > 0 ? added : recipe_.activation_checkpointing, model_);
+  if (auto refusal = candidate.entry->refuse(job)) {
+    candidate.refused = *refusal;
+    return candidate;
+  }
+  candidate.memory = candidate.entry->memory(job);
+  candidate.snapshot = snapshot_bytes(recipe_, job, candidate.memory);
+  candidate.bytes = candidate.memory.total() + candidate.snapshot + limit_.context;
+  candidate.fits = fits(candidate.bytes, candidate.memory.host);
+  return candidate;
+}
+
+Candidate CandidateSearch::largest(const Form& form, int64_t every) const {
+  // Memory grows with the micro-batch: the first that fits, by halving; the smallest if none does.
+  size_t low = 0, high = batches_.size() - 1;
+  std::optional<Candidate> fitting;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    Candidate candidate = at(form, batches_[middle], every);
+    if (!candidate.fits) {
+      low = middle + 1;
+      continue;
+    }
+    high = middle;
+    fitting = std::move(candidate);
+  }
+  return fitting ? *fitting : at(form, batches_[high], every);
+}
+
+Candidate CandidateSearch::best(const Form& form) const {
+  Candidate plain = largest(form, 0);
+  if (plain.fits || !plain.refused.empty() || recipe_.activation_checkpointing.mode != "none") return plain;
+  // Checkpointing each k-th block: the largest k with which the smallest micro-batch fits.
+  auto blocks = static_cast<int64_t>(std::count_if(model_.blocks.begin(), model_.blocks.end(),
+                                                   [](const auto& b) { return b.kind == BlockKind::transformer; }));
+  if (Candidate least = smallest(form); !least.fits) return least;
+  int64_t least = 1, most = blocks;  // `least` fits
+  while (least < most) {
+    int64_t middle = (least + most + 1) / 2;
+    if (at(form, batches_.back(), middle).fits)
+      least = middle;
+    else
+      most = middle - 1;
+  }
+  return largest(form, least);
+}
+
+Candidate CandidateSearch::smallest(const Form& form) const {
+  return at(form, batches_.back(), recipe_.activation_checkpointing.mode == "none" ? 1 : 0);
+}
+
+}  // namespace runner

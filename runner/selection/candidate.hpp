@@ -1,0 +1,68 @@
+// One plan that selection considers: a form of a strategy with its micro-batch and checkpointing, what it takes, and
+// whether it fits. The search inside a form is the upper half of the ladder: micro-batch first, then checkpointing.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/selection/batch.hpp"
+#include "runner/selection/rules.hpp"
+#include "runner/selection/topology.hpp"
+#include "strategies/catalog.hpp"
+
+namespace runner {
+
+struct Candidate {
+  std::string form;  ///< name in the rule book, or that of the strategy which the recipe names
+  const Entry* entry = nullptr;
+  Job job;            ///< points into the model given to the search
+  int64_t every = 0;  ///< activation checkpointing beyond the recipe's own: each k-th block; 0: none
+  MemoryParts memory;
+  int64_t snapshot = 0;  ///< of a checkpoint being written while steps go on, on CPU
+  int64_t bytes = 0;     ///< of the device, with the context and the snapshot
+  bool fits = false;
+  std::string refused;  ///< why it cannot run at all; then nothing above is filled in but form and entry
+  std::optional<double> step_seconds;
+  double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.world_size); }
+};
+
+/// "fsdp FULL_SHARD", "zero stage 3, all offloaded".
+std::string label(const Candidate& candidate);
+
+/// Tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, plain SGD 0.
+int optimizer_states(const Recipe::Optimizer& optimizer);
+
+/// Bytes of the copy that a checkpoint is written from while steps go on; 0 where there is none.
+int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
+
+class CandidateSearch {
+ public:
+  /// `recipe`: everything but strategy, micro-batch and accumulation is resolved. `given`: options of [strategy], which
+  /// every form takes over. `model` must outlive the candidates.
+  CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology, nlohmann::json given);
+
+  /// At this micro-batch, recomputing each `every`-th block (0: as the recipe says).
+  Candidate at(const Form& form, const BatchChoice& batch, int64_t every) const;
+  /// The largest micro-batch that fits; if none does, the least checkpointing with which one does, and then the largest
+  /// micro-batch. What does not fit at all comes as small as it gets.
+  Candidate best(const Form& form) const;
+  /// As small as it gets.
+  Candidate smallest(const Form& form) const;
+
+  const std::vector<BatchChoice>& batches() const { return batches_; }
+  const MemoryLimit& limit() const { return limit_; }
+  bool fits(int64_t bytes, int64_t host_bytes) const;
+
+ private:
+  Candidate largest(const Form& form, int64_t every) const;
+
+  const Recipe& recipe_;
+  const ModelSpec& model_;
+  nlohmann::json given_;
+  Job job_;
+  MemoryLimit limit_;
+  std::vector<BatchChoice> batches_;  ///< the largest micro-batch first
+};
+
+}  // namespace runner

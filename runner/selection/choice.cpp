@@ -1,0 +1,218 @@
+#include "runner/selection/choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+class Chooser {
+ public:
+  Chooser(const SelectionRequest& request, const StepClock& clock)
+      : request_(request),
+        clock_(clock),
+        book_(rule_book()),
+        search_(request.recipe, *request.model, request.topology, request.given) {
+    choice_.limit = search_.limit();
+    choice_.model = request.model;
+  }
+
+  Choice choose() {
+    const std::string& policy = request_.recipe.selection.policy;
+    situation_ = {request_.model->parameter_count(), request_.topology.world_size(), request_.topology.num_nodes,
+                  ddp_fits()};
+    const SelectionRule& rule = book_.match(situation_);
+    choice_.rule = rule.rule;
+    choice_.source = rule.source;
+    for (const auto& name : book_.considered)
+      if (makes_sense(name)) consider(name, policy == "smallest");
+    if (policy == "smallest")
+      take_smallest();
+    else
+      take_documented(rule);
+    if (choice_.fits() && policy == "fastest") take_fastest();
+    if (choice_.fits()) advise();
+    return std::move(choice_);
+  }
+
+ private:
+  bool ddp_fits() {
+    return request_.topology.world_size() == 1 || search_.at(book_.form("ddp"), search_.batches().back(), 0).fits;
+  }
+
+  /// Whether the form means something on these devices, and has every option that the recipe gives.
+  bool makes_sense(const std::string& name) const {
+    const Form& form = book_.form(name);
+    const auto& topology = request_.topology;
+    bool several = topology.world_size() > 1;
+    if (form.strategy == "single" ? several : (form.strategy != "zero" && !several)) return false;
+    if (name == "hybrid_shard" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
+    if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all")) return false;  // it is there already
+    const Entry& entry = *find_strategy(form.strategy)->entry;
+    for (const auto& [option, value] : request_.given.items())
+      if (!takes(entry, option) || (form.options.contains(option) && form.options[option] != value)) return false;
+    return several || form.strategy == "single" || is_offload(name) || request_.given.size() > 0;
+  }
+
+  bool is_offload(const std::string& name) const {
+    return std::find(book_.offload.begin(), book_.offload.end(), name) != book_.offload.end();
+  }
+
+  void consider(const std::string& name, bool smallest) {
+    const Form& form = book_.form(name);
+    Candidate candidate = smallest ? search_.smallest(form) : search_.best(form);
+    if (candidate.refused.empty()) candidate.step_seconds = clock_.step_seconds(candidate);
+    choice_.candidates.push_back(std::move(candidate));
+  }
+
+  /// -1 when the form is not among the candidates.
+  int index(const std::string& form) const {
+    for (size_t i = 0; i < choice_.candidates.size(); ++i)
+      if (choice_.candidates[i].form == form) return static_cast<int>(i);
+    return -1;
+  }
+
+  /// The candidate in this form's place: zero's where the recipe prefers it, or where nothing else takes its options.
+  int in_place_of(const std::string& name) const {
+    const Form& form = book_.form(name);
+    bool prefers = form.strategy == "fsdp" && request_.recipe.selection.prefer == "zero";
+    if (int found = index(name); found >= 0 && !prefers) return found;
+    return form.zero.empty() ? -1 : index(form.zero);
+  }
+
+  /// Of FSDP and ZeRO the other one: not asked for, but as good where the first does not fit.
+  int twin_of(const std::string& name) const {
+    const Form& form = book_.form(name);
+    if (form.strategy != "fsdp") return -1;
+    int first = in_place_of(name), other = index(name);
+    return other != first ? other : index(form.zero);
+  }
+
+  /// The first of `forms`, or else of their twins, that fits, with checkpointing beyond the recipe's own only if `recompute`.
+  bool take_first(const std::vector<std::string>& forms, bool recompute) {
+    std::vector<int> places;
+    for (const auto& name : forms) places.push_back(in_place_of(name));
+    for (const auto& name : forms) places.push_back(twin_of(name));
+    for (int place : places) {
+      if (place < 0) continue;
+      const Candidate& candidate = choice_.candidates[static_cast<size_t>(place)];
+      if (!candidate.fits || (candidate.every > 0 && !recompute)) continue;
+      choice_.chosen = place;
+      return true;
+    }
+    return false;
+  }
+
+  void take_documented(const SelectionRule& rule) {
+    std::vector<std::string> forms = rule.choose;
+    if (situation_.devices > 1) {  // the ladder from where the rule ends
+      auto last = std::find(book_.sharding.begin(), book_.sharding.end(), forms.back());
+      forms.insert(forms.end(), last == book_.sharding.end() ? book_.sharding.begin() : last + 1, book_.sharding.end());
+    }
+    std::vector<std::string> strongest(forms.rbegin(), forms.rend());
+    if (take_first(forms, false) || take_first(strongest, true) || take_first(book_.offload, true))
+      choice_.reason = reason(rule);
+  }
+
+  std::string reason(const SelectionRule& rule) const {
+    std::string text = rule.sentence(situation_);
+    const Candidate& plan = choice_.plan();
+    int first = in_place_of(rule.choose.front());
+    if (first >= 0 && first != choice_.chosen) {
+      Candidate least =
+          search_.at(book_.form(choice_.candidates[static_cast<size_t>(first)].form), search_.batches().back(), 0);
+      text += fmt::format("; {} would take {} a rank at micro-batch {}, and the limit is {}", label(least),
+                          bytes_text(least.bytes), least.job.micro_batch_size, choice_.limit.reason);
+    }
+    if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
+      text += fmt::format("; micro-batch {} is the largest that fits", plan.job.micro_batch_size);
+    if (plan.every > 0)
+      text += plan.every == 1 ? "; every block is recomputed in backward"
+                              : fmt::format("; every {} block is recomputed in backward", ordinal(plan.every));
+    if (is_offload(plan.form)) text += "; nothing fits without offload";
+    return text;
+  }
+
+  /// Steps of different batches are compared by their sequences.
+  static double pace(const Candidate& candidate) { return *candidate.step_seconds / candidate.sequences(); }
+
+  /// -1: no candidate has a time.
+  int fastest() const {
+    int best = -1;
+    for (size_t i = 0; i < choice_.candidates.size(); ++i) {
+      const Candidate& candidate = choice_.candidates[i];
+      if (!candidate.fits || !candidate.step_seconds) continue;
+      if (best < 0 || pace(candidate) < pace(choice_.candidates[static_cast<size_t>(best)])) best = static_cast<int>(i);
+    }
+    return best;
+  }
+
+  void take_fastest() {
+    int best = fastest();
+    if (best < 0 || !choice_.plan().step_seconds)
+      throw usage_error(
+          "selection.policy = \"fastest\" needs the speed of these devices, which is not known: `runner doctor "
+          "--calibrate` measures this machine");
+    const Candidate &now = choice_.plan(), &other = choice_.candidates[static_cast<size_t>(best)];
+    double gain = pace(now) / pace(other) - 1;
+    if (best == choice_.chosen || gain <= clock_.error) return;
+    choice_.reason = fmt::format(
+        "policy \"fastest\": {} is predicted to be {:.0f} % faster than {}, which the documented rule chooses ({})",
+        label(other), 100 * gain, label(now), choice_.reason);
+    choice_.chosen = best;
+  }
+
+  void take_smallest() {
+    for (size_t i = 0; i < choice_.candidates.size(); ++i) {
+      const Candidate& candidate = choice_.candidates[i];
+      if (!candidate.fits) continue;
+      if (!choice_.fits() || candidate.bytes < choice_.plan().bytes) choice_.chosen = static_cast<int>(i);
+    }
+    if (!choice_.fits()) return;
+    choice_.rule = "any size, maximum memory efficiency -> DeepSpeed with offload";
+    choice_.source = "Strategy Selection Guide, row 5";
+    choice_.reason = fmt::format("policy \"smallest\": {} takes least, {} a rank", label(choice_.plan()),
+                                 bytes_text(choice_.plan().bytes));
+  }
+
+  void advise() {
+    int best = fastest();
+    if (best < 0 || best == choice_.chosen || !choice_.plan().step_seconds) return;
+    const Candidate& other = choice_.candidates[static_cast<size_t>(best)];
+    double gain = pace(choice_.plan()) / pace(other) - 1;
+    if (gain <= clock_.error || request_.recipe.selection.policy == "fastest") return;
+    choice_.advice.push_back(
+        fmt::format("{} is predicted to be {:.0f} % faster and takes {} a rank; selection.policy = \"fastest\" would "
+                    "take it",
+                    label(other), 100 * gain, bytes_text(other.bytes)));
+  }
+
+  const SelectionRequest& request_;
+  const StepClock& clock_;
+  const RuleBook& book_;
+  CandidateSearch search_;
+  Situation situation_;
+  Choice choice_;
+};
+
+}  // namespace
+
+Choice choose(const SelectionRequest& request, const StepClock& clock) { return Chooser(request, clock).choose(); }
+
+Candidate fit_named(const SelectionRequest& request, const Entry& entry) {
+  CandidateSearch search(request.recipe, *request.model, request.topology, request.given);
+  Form form{entry.name, entry.name};
+  Candidate found = search.best(form);
+  // Checkpointing that nobody asked for is for "auto" to add: of a named strategy only the micro-batch is ours.
+  return found.every > 0 ? search.at(form, search.batches().back(), 0) : found;
+}
+
+}  // namespace runner

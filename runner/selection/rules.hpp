@@ -1,0 +1,52 @@
+// The documented rules of `strategy = "auto"`, as schemas/selection_rules.toml states them.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+/// What the rules look at.
+struct Situation {
+  int64_t parameters = 0;  ///< unique ones
+  int devices = 1;         ///< ranks of the job
+  int nodes = 1;
+  bool ddp_fits = true;  ///< at micro-batch 1
+};
+
+struct SelectionRule {
+  std::string id, rule, source;
+  std::string because;  ///< {parameters}, {devices}, {nodes} stand for numbers
+  std::optional<bool> several_devices, several_nodes, ddp_fits;
+  int64_t parameters_from = 0, parameters_below = std::numeric_limits<int64_t>::max();
+  std::vector<std::string> choose;  ///< forms, the first that fits
+
+  bool holds(const Situation& situation) const;
+  std::string sentence(const Situation& situation) const;
+};
+
+/// A strategy with the options that make it what a rule names.
+struct Form {
+  std::string name, strategy;
+  nlohmann::json options = nlohmann::json::object();
+  std::string zero = "";  ///< the form of `zero` in its place; empty: none
+};
+
+struct RuleBook {
+  std::vector<SelectionRule> rules;
+  std::vector<std::string> considered;         ///< forms, in the order of listings
+  std::vector<std::string> sharding, offload;  ///< forms of the ladder, the cheapest first
+  std::map<std::string, Form> forms;
+
+  const Form& form(const std::string& name) const { return forms.at(name); }
+  /// The first rule that holds; the rules cover every situation.
+  const SelectionRule& match(const Situation& situation) const;
+};
+
+const RuleBook& rule_book();
+
+}  // namespace runner

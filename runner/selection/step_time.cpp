@@ -1,0 +1,167 @@
+#include "runner/selection/step_time.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace runner {
+
+namespace {
+
+double& at(StepWork& work, Work kind) { return work[static_cast<size_t>(kind)]; }
+
+/// Matrix products and element-wise work of one pass forward through a block.
+StepWork forward_work(const Job& job, const BlockSpec& block) {
+  StepWork work = {};
+  auto tokens = static_cast<double>(job.micro_batch_size * job.model->seq_len);
+  double products = 0;
+  auto multiply = [&](double out, double in) {
+    double flops = 2 * tokens * out * in;
+    products += 2 * out * in;
+    at(work, Work::product_flops) += flops;
+    at(work, Work::thin_product_flops) += flops / std::min(out, in);
+  };
+  if (block.kind != BlockKind::embedding)
+    for (const auto& parameter : block.parameters)
+      if (parameter.shape.size() == 2)
+        multiply(static_cast<double>(parameter.shape[0]), static_cast<double>(parameter.shape[1]));
+  if (block.kind == BlockKind::head) {
+    if (!block.shared.empty())
+      multiply(static_cast<double>(job.model->vocab_size), static_cast<double>(job.model->dim));
+    at(work, Work::logits) = tokens * static_cast<double>(job.model->vocab_size);
+  }
+  if (block.kind == BlockKind::transformer)
+    at(work, Work::attention_flops) = tokens * std::max(0.0, block.forward_flops_per_token - products);
+  at(work, Work::activation_bytes) = tokens *
+                                     (block.saved.compute_elements_per_token + block.output_elements_per_token) *
+                                     static_cast<double>(bytes_of(job.precision.compute));
+  at(work, Work::block_passes) = 1;
+  return work;
+}
+
+/// Elements of the parameters that this rank's optimizer updates.
+double updated_elements(const Job& job, const MemoryParts& memory) {
+  auto all = static_cast<double>(job.model->parameter_count());
+  int64_t element = bytes_of(job.precision.parameter) * job.optimizer_states;
+  if (memory.optimizer > 0 && element > 0) return static_cast<double>(memory.optimizer / element);
+  return job.options.contains("stage") || job.options.contains("sharding_strategy") ? all / job.world_size : all;
+}
+
+}  // namespace
+
+const char* name_of(Work kind) {
+  static const char* names[] = {"product FLOPs", "thin product FLOPs", "attention FLOPs", "activation bytes",
+                                "logits",        "block passes",       "updates",         "copied bytes",
+                                "steps"};
+  return names[static_cast<size_t>(kind)];
+}
+
+StepWork step_work(const Job& job, const MemoryParts& memory) {
+  StepWork work = {};
+  auto micro_batches = static_cast<double>(job.accumulation);
+  for (size_t i = 0; i < job.model->blocks.size(); ++i) {
+    const auto& block = job.model->blocks[i];
+    bool again = i > 0 && i < job.recompute.size() && job.recompute[i];
+    StepWork once = forward_work(job, block);
+    for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] += micro_batches * (again ? 4 : 3) * once[kind];
+    if (job.precision.autocast() && block.kind == BlockKind::transformer)
+      at(work, Work::copied_bytes) +=
+          micro_batches * (again ? 3 : 2) * static_cast<double>(block.parameter_count()) *
+          static_cast<double>(bytes_of(job.precision.parameter) + bytes_of(job.precision.compute));
+  }
+  at(work, Work::updates) = updated_elements(job, memory);
+  at(work, Work::steps) = 1;
+  return work;
+}
+
+double CollectiveCurve::seconds(double bytes) const {
+  if (points.empty()) return 0;
+  // Below the first point the latency holds, beyond the last one the bandwidth.
+  if (bytes <= points.front().first) return points.front().second;
+  if (bytes >= points.back().first) return points.back().second * bytes / points.back().first;
+  auto above = std::find_if(points.begin(), points.end(), [&](const auto& point) { return point.first >= bytes; });
+  auto below = std::prev(above);
+  double part = (bytes - below->first) / (above->first - below->first);
+  return below->second + part * (above->second - below->second);
+}
+
+std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_per_node) {
+  Rates rates;
+  rates.peak_flops = kind.peak_flops(compute);
+  if (rates.peak_flops <= 0) return std::nullopt;
+  rates.source = fmt::format("peaks of {} ({})", kind.name, kind.source);
+  rates.peak_name = fmt::format("{}'s dense peak", kind.name);
+  // The best product reaches 80 % of an H100's peak (ml-engineering, accelerator benchmarks); those of a model less,
+  // and those of narrow layers still less.
+  constexpr double best_products = 0.72, half_width = 300, attention = 0.7, achieved_bandwidth = 0.75;
+  constexpr double launch_seconds = 60e-6;  // of the operators of a block's pass
+  double byte = 1 / (achieved_bandwidth * kind.memory_bandwidth);
+  auto& seconds = rates.seconds;
+  auto set = [&](Work work, double value) { seconds[static_cast<size_t>(work)] = value; };
+  set(Work::product_flops, 1 / (best_products * rates.peak_flops));
+  set(Work::thin_product_flops, half_width / (best_products * rates.peak_flops));
+  set(Work::attention_flops, 1 / (attention * rates.peak_flops));
+  set(Work::activation_bytes, 2 * byte);
+  set(Work::logits, 5 * byte);
+  set(Work::block_passes, launch_seconds / 3);
+  set(Work::updates, 30 * byte);
+  set(Work::copied_bytes, byte);
+  set(Work::steps, 1e-3);
+  rates.overlaps = true;
+  rates.latency = 15e-6;
+  rates.link_bandwidth = 0.8 * kind.link_bandwidth;
+  rates.network_bandwidth = 0.8 * kind.network_bandwidth;
+  rates.host_link_bandwidth = 20e9;
+  // 4 to 4.5 G parameters a second and host (ZeRO-Offload, Ren et al. 2021, arXiv 2101.06840, table 4).
+  rates.host_update_rate = 4e9 / ranks_per_node;
+  rates.error = 0.25;
+  return rates;
+}
+
+namespace {
+
+/// Groups whose ranks are further apart than a node is wide use the network.
+double collective_seconds(const Traffic& part, const Job& job, const Rates& rates) {
+  auto calls = static_cast<double>(part.calls);
+  if (auto curve = rates.curves.find({part.collective, part.ranks}); curve != rates.curves.end())
+    return calls * curve->second.seconds(static_cast<double>(part.payload_bytes) / calls);
+  bool across = (part.ranks - 1) * part.stride >= job.local_size;
+  double bandwidth = across ? rates.network_bandwidth : rates.link_bandwidth;
+  return calls * rates.latency * std::ceil(std::log2(part.ranks)) + static_cast<double>(part.wire_bytes) / bandwidth;
+}
+
+/// Gradients go to the host and parameters come back; the update runs there.
+double offload_seconds(const Candidate& candidate, const Rates& rates) {
+  const auto& options = candidate.job.options;
+  if (!candidate.job.cuda || !options.value("offload_optimizer", false)) return 0;
+  auto elements = static_cast<double>(candidate.job.model->parameter_count()) / candidate.job.world_size;
+  double bytes = elements * 2 * static_cast<double>(bytes_of(candidate.job.precision.compute));
+  return bytes / rates.host_link_bandwidth + elements / rates.host_update_rate;
+}
+
+}  // namespace
+
+std::optional<StepTime> step_time(const Candidate& candidate, const Rates& rates) {
+  if (candidate.memory.state_on_disk) return std::nullopt;
+  StepTime time;
+  StepWork work = step_work(candidate.job, candidate.memory);
+  for (size_t kind = 0; kind < work_kinds; ++kind) time.compute += work[kind] * rates.seconds[kind];
+  for (const auto& part : candidate.entry->traffic(candidate.job)) {
+    bool known = rates.link_bandwidth > 0 || rates.curves.contains({part.collective, part.ranks});
+    if (!known) return std::nullopt;
+    time.communication += collective_seconds(part, candidate.job, rates);
+  }
+  time.exposed = time.communication;
+  if (rates.overlaps) {
+    // While both run, computation is a tenth slower (Galvatron, Miao et al. 2022, models overlap so), and a tenth of
+    // it has nothing to run beside: the first gather, the last reduction.
+    constexpr double slowdown = 0.1, alone = 0.1;
+    double beside = std::min(time.communication, (1 - alone) * time.compute);
+    time.exposed = time.communication - beside + slowdown * beside;
+  }
+  time.offload = offload_seconds(candidate, rates);
+  return time;
+}
+
+}  // namespace runner

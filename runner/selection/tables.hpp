@@ -1,0 +1,10 @@
+// The tables of schemas/ that selection reads, as they were when this binary was built.
+#pragma once
+#include <string_view>
+
+namespace runner {
+
+extern const std::string_view selection_rules_text;  ///< schemas/selection_rules.toml
+extern const std::string_view devices_text;          ///< schemas/devices.toml
+
+}  // namespace runner

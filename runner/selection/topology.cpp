@@ -1,0 +1,57 @@
+#include "runner/selection/topology.hpp"
+
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int64_t mebibyte = 1 << 20;
+/// CUDA's context takes 300 to 500 MB and each NCCL communicator about 500 MB (Fujii et al. 2024, arXiv 2411.06465).
+constexpr int64_t cuda_context = 500 * mebibyte, nccl_communicator = 500 * mebibyte;
+/// LibTorch, code and threads of a CPU rank: peak resident bytes less tensor bytes (scripts/bench/train, 2026).
+constexpr int64_t cpu_context = 200 * mebibyte;
+
+}  // namespace
+
+Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes) {
+  Topology topology;
+  topology.cuda = true;
+  topology.bf16 = kind.bf16();
+  topology.kind = &kind;
+  topology.device_memory_bytes = kind.memory_bytes;
+  topology.devices_per_node = topology.cores = devices_per_node;
+  topology.num_nodes = num_nodes;
+  topology.device_reason = fmt::format("devices of kind {} are asked for", kind.name);
+  return topology;
+}
+
+MemoryLimit memory_limit(const Topology& topology, int64_t asked) {
+  MemoryLimit limit;
+  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  int64_t host_share = topology.host_memory_bytes / topology.devices_per_node;
+  if (topology.cuda) {
+    limit.device = topology.device_memory_bytes;
+    limit.host = host_share;
+    limit.context = cuda_context + (topology.world_size() > 1 ? nccl_communicator : 0);
+    if (limit.device > 0)
+      limit.reason = fmt::format("{} of {}", bytes(limit.device), topology.kind ? topology.kind->name : "this device");
+  } else {
+    limit.device = host_share;
+    limit.context = cpu_context;
+    if (limit.device > 0)
+      limit.reason = topology.devices_per_node == 1
+                         ? fmt::format("{} of host memory", bytes(limit.device))
+                         : fmt::format("{}, an equal share of {} of host memory", bytes(limit.device),
+                                       bytes(topology.host_memory_bytes));
+  }
+  if (asked > 0 && (limit.device == 0 || asked < limit.device)) {
+    limit.device = asked;
+    limit.reason = fmt::format("devices.memory_limit = {}", bytes(asked));
+  }
+  return limit;
+}
+
+}  // namespace runner

@@ -1,0 +1,145 @@
+#include "runner/selection/what_if.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+#include "runner/models/models.hpp"
+#include "runner/selection/recompute.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+struct Changed {
+  std::string change;
+  SelectionRequest request;
+};
+
+void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& list) {
+  auto size = request.recipe.train.micro_batch_size.value_or(Recipe::automatic);
+  if (size < 2) return;
+  Changed changed{"train.micro_batch_size = 1", request};
+  changed.request.recipe.train.micro_batch_size = 1;
+  list.push_back(std::move(changed));
+}
+
+void higher_limit(const SelectionRequest& request, std::vector<Changed>& list) {
+  const auto& asked = request.recipe.devices.memory_limit;
+  int64_t own = memory_limit(request.topology, 0).device;
+  if (!asked || own <= *asked) return;
+  Changed changed{fmt::format("devices.memory_limit = \"{}GiB\", all there is", own >> 30), request};
+  changed.request.recipe.devices.memory_limit.reset();
+  list.push_back(std::move(changed));
+}
+
+void disk(const SelectionRequest& request, std::vector<Changed>& list) {
+  if (request.given.contains("nvme_path")) return;
+  Changed changed{"strategy.nvme_path = \"FOLDER\" on a fast disk", request};
+  changed.request.given["nvme_path"] = "/";
+  list.push_back(std::move(changed));
+}
+
+void smaller_precision(const SelectionRequest& request, std::vector<Changed>& list) {
+  const std::string& mode = request.recipe.precision.mode;
+  std::string other = mode == "64-true"                             ? "32-true"
+                      : mode == "32-true" && request.topology.bf16  ? "bf16-mixed"
+                      : mode == "32-true" && !request.topology.cuda ? "bf16-mixed"
+                      : mode == "bf16-mixed"                        ? "bf16-true"
+                      : mode == "32-true" || mode == "16-mixed"     ? "16-true"
+                                                                    : "";
+  if (other.empty()) return;
+  Changed changed{fmt::format("precision = \"{}\"", other), request};
+  changed.request.recipe.precision.mode = other;
+  list.push_back(std::move(changed));
+}
+
+void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& list) {
+  int64_t length = request.model->seq_len / 2;
+  if (length < 128) return;
+  Changed changed{fmt::format("data.seq_len = {}", length), request};
+  changed.request.model =
+      std::make_shared<ModelSpec>(make_spec(request.recipe.model, request.model->vocab_size, length));
+  list.push_back(std::move(changed));
+}
+
+/// Twice the devices, or as many times as it takes: nodes where a node is full.
+void more_devices(const SelectionRequest& request, int factor, std::vector<Changed>& list) {
+  Changed changed{"", request};
+  auto& topology = changed.request.topology;
+  auto& train = changed.request.recipe.train;
+  constexpr int usual_node = 8;
+  int ranks = topology.world_size() * factor;
+  if (train.global_batch_size && *train.global_batch_size % ranks != 0) return;
+  if (train.global_batch_size && train.micro_batch_size.value_or(Recipe::automatic) != Recipe::automatic &&
+      *train.global_batch_size / ranks % *train.micro_batch_size != 0)
+    return;
+  if (!topology.cuda) return;  // the ranks of a CPU share its memory, and its cores
+  if (topology.devices_per_node * factor <= usual_node && topology.num_nodes == 1) {
+    topology.devices_per_node *= factor;
+    changed.change = fmt::format("devices = {}", topology.devices_per_node);
+  } else {
+    topology.num_nodes *= factor;
+    changed.change = fmt::format("num_nodes = {}", topology.num_nodes);
+  }
+  list.push_back(std::move(changed));
+}
+
+}  // namespace
+
+std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits) {
+  std::vector<Changed> list;
+  smaller_micro_batch(request, list);
+  if (!fits) higher_limit(request, list);
+  if (!fits) disk(request, list);
+  smaller_precision(request, list);
+  shorter_sequences(request, list);
+  more_devices(request, 2, list);
+  std::vector<WhatIf> answers;
+  for (auto& changed : list) answers.push_back({changed.change, choose(changed.request, clock)});
+  return answers;
+}
+
+std::string explain_shortfall(const SelectionRequest& request, const Choice& choice, const StepClock& clock) {
+  const Candidate* least = nullptr;
+  for (const auto& candidate : choice.candidates)
+    if (candidate.refused.empty() && (!least || candidate.bytes < least->bytes)) least = &candidate;
+  if (!least) {
+    std::string text = "no strategy can run this recipe here:";
+    for (const auto& candidate : choice.candidates)
+      text += fmt::format("\n  {}: {}", label(candidate), candidate.refused);
+    return text;
+  }
+  bool on_host = choice.limit.device == 0 || least->bytes <= choice.limit.device;
+  int64_t needed = on_host ? least->memory.host : least->bytes;
+  int64_t most = on_host ? choice.limit.host : choice.limit.device;
+  std::string limit = on_host ? fmt::format("{} of host memory", bytes_text(most)) : choice.limit.reason;
+  std::string over = needed > most ? fmt::format("{} more than {}", bytes_text(needed - most), limit)
+                                   : fmt::format("closer to {} than predictions are sure", limit);
+  std::string text = fmt::format("nothing fits: the least is {} at micro-batch {}{}, which needs {} a rank, {}",
+                                 label(*least), least->job.micro_batch_size,
+                                 least->every == 1 ? " with every block recomputed" : "", bytes_text(needed), over);
+  std::vector<std::string> ways;
+  auto add = [&](const std::string& change, const Choice& then) {
+    if (ways.size() < 3 && then.fits())
+      ways.push_back(fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), bytes_text(then.plan().bytes)));
+  };
+  for (const auto& answer : what_if(request, clock, false)) add(answer.change, answer.choice);
+  for (int factor = 4; factor <= 4096 && ways.size() < 3; factor *= 2) {
+    std::vector<Changed> more;
+    more_devices(request, factor, more);
+    for (const auto& changed : more) {
+      Choice then = choose(changed.request, clock);
+      if (!then.fits()) continue;
+      add(changed.change, then);
+      factor = 4096;  // one is enough
+    }
+  }
+  return ways.empty() ? text + "; no single change would make it fit"
+                      : text + "\nways out, cheapest first:" + join(ways, "");
+}
+
+}  // namespace runner

@@ -1,0 +1,15 @@
+// One rank of `runner doctor --calibrate`: real steps of small models, memory copies, matrix products and collectives,
+// timed while all ranks work. What was measured goes to the supervisor as events; fitting rates to it is selection's.
+#pragma once
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+/// Reads the world from the environment, as run_worker does. `seconds`: about how long it may take. Events of rank 0:
+///   calibration  {what: "step", family, precision, work: [...], seconds}      work: step_work of one step
+///   calibration  {what: "collective", name, ranks, bytes, seconds}
+///   calibration  {what: "product", rows, width, flops_per_s}
+///   calibration  {what: "copy", bytes, bytes_per_s}
+ExitCode run_calibration(double seconds);
+
+}  // namespace runner

@@ -1,0 +1,11 @@
+-- What `runner doctor --calibrate` measured. The newest row of a machine, ranks and threads holds.
+CREATE TABLE calibration (
+  calibration INTEGER PRIMARY KEY,
+  time REAL NOT NULL,
+  machine TEXT NOT NULL,  -- host name, CPU, cores
+  ranks INTEGER NOT NULL,
+  threads INTEGER NOT NULL,
+  build_id TEXT NOT NULL,
+  points TEXT NOT NULL    -- JSON array of measurements
+) STRICT;
+CREATE INDEX calibration_by_machine ON calibration (machine, ranks, threads, time);

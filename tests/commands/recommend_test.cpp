@@ -1,0 +1,93 @@
+// `runner recommend` as a person and a program see it: text, JSON, TOML to paste, errors, exit codes.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <nlohmann/json.hpp>
+
+#include "runner/base/files.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const fs::path cases = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/selection";
+
+CommandResult recommend(const std::string& model, std::vector<std::string> options) {
+  std::vector<std::string> arguments = {"recommend", (cases / model).string()};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return Workplace().run(arguments);
+}
+
+}  // namespace
+
+TEST_CASE("recommend says what it takes, why, what else there is and what would change it") {
+  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("fsdp FULL_SHARD, micro-batch"));
+  CHECK_THAT(result.out,
+             ContainsSubstring("because 6.74 B parameters are 3B or more, and memory is limited: DDP does not fit"));
+  CHECK_THAT(result.out, ContainsSubstring("rule: 3B parameters and up, very limited memory -> FSDP or DeepSpeed stage "
+                                           "3 (Strategy Selection Guide, row 4)"));
+  CHECK_THAT(result.out, ContainsSubstring("limit a rank: 79.6 GiB of h100-80g"));
+  CHECK_THAT(result.out, ContainsSubstring("> fsdp FULL_SHARD"));
+  CHECK_THAT(result.out, ContainsSubstring("what would change the answer:\n"));
+  CHECK_THAT(result.out, ContainsSubstring("num_nodes = 2: "));
+}
+
+TEST_CASE("recommend --json has the shape that scripts may rely on") {
+  auto result = recommend("llama-7b.toml", {"--device-kind", "a100-80g", "--world-size", "16", "--json"});
+  REQUIRE(result.code == 0);
+  auto json = nlohmann::json::parse(result.out);
+  CHECK(json["schema"] == 1);
+  CHECK(json["chosen"]["strategy"] == "fsdp");
+  for (const char* key : {"options", "rule", "reason"}) CHECK(json["chosen"].contains(key));
+  CHECK(json["devices"] == "2 nodes of 8 x a100-80g");
+  int chosen = 0;
+  for (const auto& candidate : json["candidates"]) {
+    INFO(candidate.dump());
+    for (const char* key : {"strategy", "options", "fits", "verdict", "reason"}) CHECK(candidate.contains(key));
+    chosen += candidate["verdict"] == "chosen";
+    if (candidate["verdict"] == "refused") continue;
+    int64_t sum = 0;
+    for (const auto& [part, bytes] : candidate["memory_parts"].items()) sum += bytes.get<int64_t>();
+    CHECK(sum == candidate["memory_bytes_per_rank"]);
+  }
+  CHECK(chosen == 1);
+}
+
+TEST_CASE("recommend --toml prints sections that make the recipe what was recommended") {
+  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--toml"});
+  REQUIRE(result.code == 0);
+  CHECK(result.out.starts_with(
+      "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\nmicro_batch_size = "));
+}
+
+TEST_CASE("where nothing fits, recommend ends with 1, the shortfall and ways out") {
+  auto result = recommend("gpt-1558m.toml", {"--device-kind", "t4", "--set", "devices.memory_limit=3GiB"});
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("nothing fits: the least is "));
+  CHECK_THAT(result.err, ContainsSubstring(" more than devices.memory_limit = 3.00 GiB\nways out, cheapest first:\n  "
+                                           "devices.memory_limit = \"14GiB\", all there is  ("));
+  CHECK_THAT(result.err, ContainsSubstring("\n  precision = \"16-true\"  ("));
+  CHECK_THAT(result.out, ContainsSubstring("does not fit: "));
+}
+
+TEST_CASE("recommend refuses what it cannot answer for") {
+  auto wrong = [](std::vector<std::string> options) {
+    auto result = recommend("gpt-124m.toml", std::move(options));
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  CHECK_THAT(wrong({"--device-kind", "h100"}),
+             ContainsSubstring("unknown device kind \"h100\", did you mean \"h100-80g\"?; known: "));
+  CHECK_THAT(
+      wrong({"--device-kind", "v100"}),
+      ContainsSubstring("v100 has compute capability 7.0, and CUDA 13, which this runner is built for, begins at 7.5"));
+  CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "12"}),
+             ContainsSubstring("--world-size 12 is not a number of full nodes of 8; 8 and 16 are"));
+  CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "16", "--devices", "4"}), ContainsSubstring("give either"));
+  CHECK_THAT(wrong({"--device-kind", "t4", "--set", "precision=bf16-mixed"}),
+             ContainsSubstring("this CUDA device has no bf16"));
+}

@@ -1,0 +1,94 @@
+// Rates: found again from steps that were made with them, and predictions that are sums of what they are made of.
+#include "runner/selection/calibration.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+#include "runner/models/models.hpp"
+
+using namespace runner;
+using Catch::Approx;
+
+namespace {
+
+constexpr std::array<double, work_kinds> true_rates = {1e-11, 2e-9, 3e-11, 1e-9, 2e-9, 1e-4, 1e-9, 0, 1e-3};
+
+std::vector<std::pair<StepWork, double>> made_steps() {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> log_scale(-1, 1);
+  std::vector<std::pair<StepWork, double>> steps;
+  for (int i = 0; i < 30; ++i) {
+    StepWork work = {};
+    double seconds = 0;
+    for (size_t k = 0; k < work_kinds; ++k) {
+      if (true_rates[k] == 0) continue;
+      work[k] = k + 1 == work_kinds ? 1 : 1e-2 / true_rates[k] * std::pow(10.0, log_scale(random));
+      seconds += work[k] * true_rates[k];
+    }
+    steps.emplace_back(work, seconds);
+  }
+  return steps;
+}
+
+Recipe::Model tiny() {
+  Recipe::Model model;
+  model.name = "gpt";
+  model.n_layers = 2;
+  model.dim = 64;
+  model.n_heads = 4;
+  model.max_seq_len = 32;
+  model.tie_embeddings = false;
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("rates are found again from the steps they made") {
+  Fit fit = fit_rates(made_steps());
+  for (size_t k = 0; k < work_kinds; ++k) {
+    INFO(name_of(static_cast<Work>(k)));
+    CHECK(fit.seconds[k] == Approx(true_rates[k]).epsilon(0.01));
+  }
+  CHECK(fit.worst_error < 1e-3);
+}
+
+TEST_CASE("no kind of work costs less than nothing, whatever was measured") {
+  auto steps = made_steps();
+  for (size_t i = 0; i < steps.size(); i += 2) steps[i].second *= 0.5;
+  for (double seconds : fit_rates(steps).seconds) CHECK(seconds >= 0);
+}
+
+TEST_CASE("a step's work: products three times forward, four times where it is recomputed") {
+  auto model = make_spec(tiny(), 100, 32);
+  Job job;
+  job.model = &model;
+  job.micro_batch_size = 2;
+  job.accumulation = 3;
+  auto flops = [&] { return step_work(job, {})[static_cast<size_t>(Work::product_flops)]; };
+  const double tokens = 2 * 32, block = 2.0 * 12 * 64 * 64, head = 2.0 * 64 * 100;
+  CHECK(flops() == Approx(3 * 3 * tokens * (2 * block + head)));
+  job.recompute = {false, true, false, false};
+  CHECK(flops() == Approx(3 * tokens * (4 * block + 3 * block + 3 * head)));
+}
+
+TEST_CASE("a collective's time lies between its measured points, and grows with its bytes beyond them") {
+  CollectiveCurve curve{{{1000, 1e-5}, {10'000, 4e-5}}};
+  CHECK(curve.seconds(10) == 1e-5);
+  CHECK(curve.seconds(5500) == Approx(2.5e-5));
+  CHECK(curve.seconds(100'000) == Approx(4e-4));
+}
+
+TEST_CASE("threads beyond the cores share them") {
+  Calibration calibration{2, 1, 2, 0, {}};
+  for (const auto& [work, seconds] : made_steps())
+    calibration.points.push_back(
+        {{"what", "step"}, {"family", "gpt"}, {"precision", "32-true"}, {"work", work}, {"seconds", seconds}});
+  auto two = calibrated_rates({calibration}, "gpt", "32-true", 2, 1);
+  auto four = calibrated_rates({calibration}, "gpt", "32-true", 4, 1);
+  REQUIRE((two && four));
+  CHECK(four->seconds[0] == Approx(2 * two->seconds[0]));
+  CHECK_FALSE(calibrated_rates({calibration}, "gpt", "32-true", 2, 2));
+  CHECK_FALSE(calibrated_rates({calibration}, "gpt", "bf16-mixed", 2, 1));
+  CHECK_FALSE(calibrated_rates({calibration}, "gpt", "32-true", 1, 1));
+}

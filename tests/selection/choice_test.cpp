@@ -1,0 +1,201 @@
+// Choices as data: tests/cases/selection/plans.txt has a line "> RECIPE on DEVICES [x NODES] [with KEY=VALUE ...]" for
+// each case, and the answer below it. RUNNER_UPDATE_CASES=1 writes the answers anew.
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/models/models.hpp"
+#include "runner/selection/plan.hpp"
+#include "runner/selection/step_time.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+using namespace runner;
+
+namespace {
+
+const fs::path folder = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/selection";
+
+Topology topology_of_words(const std::string& words) {
+  std::istringstream in(words);
+  std::string kind, cross;
+  int devices = 1, nodes = 1;
+  in >> kind >> devices >> cross >> nodes;
+  if (kind != "cpu") return topology_of(*find_device_kind(kind), devices, cross.empty() ? 1 : nodes);
+  Topology topology;
+  topology.devices_per_node = devices;
+  topology.cores = 8;
+  topology.host_memory_bytes = int64_t{16} << 30;
+  return topology;
+}
+
+StepClock clock_of(const Topology& topology) {
+  StepClock clock;
+  clock.error = 0.25;
+  if (topology.kind)
+    clock.step_seconds = [kind = topology.kind](const Candidate& candidate) -> std::optional<double> {
+      auto rates = rates_of(*kind, candidate.job.precision.compute, candidate.job.local_size);
+      auto time = rates ? step_time(candidate, *rates) : std::nullopt;
+      return time ? std::optional(time->total()) : std::nullopt;
+    };
+  return clock;
+}
+
+std::string answer(const std::string& question) {
+  size_t on = question.find(" on "), with = question.find(" with ");
+  std::string file = question.substr(0, on) + ".toml";
+  std::vector<std::string> overrides;
+  if (with != std::string::npos) overrides = split(question.substr(with + 6), ' ');
+  Topology topology = topology_of_words(question.substr(on + 4, with == std::string::npos ? with : with - on - 4));
+  try {
+    Recipe recipe = load_whole_recipe((folder / file).string(), overrides);
+    Plan plan = make_plan(recipe, topology, std::nullopt, clock_of(topology));
+    const Candidate& chosen = plan.choice.plan();
+    std::string text =
+        fmt::format("{}, micro-batch {} x {} x {}, {} of {} blocks recomputed, {} a rank\n", label(chosen),
+                    chosen.job.micro_batch_size, chosen.job.world_size, chosen.job.accumulation,
+                    std::count(chosen.job.recompute.begin(), chosen.job.recompute.end(), true), recipe.model.n_layers,
+                    format_bytes(static_cast<double>(chosen.bytes)));
+    text += "because " + plan.reason + "\nrule: " + plan.rule + "\n";
+    for (const auto& advice : plan.choice.advice) text += "advice: " + advice + "\n";
+    return text;
+  } catch (const RecipeError& error) {
+    return std::string(error.what()) + "\n";
+  } catch (const Error& error) {
+    return std::string(error.what()) + "\n";
+  }
+}
+
+struct Case {
+  std::string question, answer;
+};
+
+std::vector<Case> read_cases() {
+  std::vector<Case> cases;
+  std::istringstream in(read_file(folder / "plans.txt"));
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("> "))
+      cases.push_back({line.substr(2), ""});
+    else if (!line.empty())
+      cases.back().answer += line + "\n";
+  }
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE("the plans of plans.txt are as written") {
+  auto cases = read_cases();
+  REQUIRE(cases.size() >= 80);
+  std::string written;
+  for (const auto& one : cases) {
+    INFO(one.question);
+    std::string now = answer(one.question);
+    if (std::getenv("RUNNER_UPDATE_CASES"))
+      written += "> " + one.question + "\n" + now + "\n";
+    else
+      CHECK(now == one.answer);
+  }
+  if (!written.empty()) std::ofstream(folder / "plans.txt") << written;
+}
+
+TEST_CASE("the documented rules, both sides of every boundary") {
+  auto rule = [](int64_t parameters, int devices, int nodes, bool ddp_fits) {
+    return rule_book().match({parameters, devices, nodes, ddp_fits}).id;
+  };
+  struct Row {
+    int64_t parameters;
+    int devices, nodes;
+    bool ddp_fits;
+    const char* rule;
+  };
+  const int64_t small = 499'999'999, medium = 500'000'000, below_large = 2'999'999'999, large = 3'000'000'000;
+  const Row rows[] = {
+      {small, 1, 1, true, "small-single"},       {medium, 1, 1, true, "large-single"},
+      {large, 1, 1, false, "large-single"},      {small, 2, 1, true, "small-ddp"},
+      {small, 2, 1, false, "small-ddp"},         {small, 2, 2, true, "small-nodes"},
+      {medium, 2, 2, true, "large-nodes"},       {large, 16, 2, false, "large-nodes"},
+      {medium, 2, 1, true, "medium-roomy"},      {medium, 2, 1, false, "medium-limited"},
+      {below_large, 8, 1, true, "medium-roomy"}, {below_large, 8, 1, false, "medium-limited"},
+      {large, 8, 1, true, "large-roomy"},        {large, 8, 1, false, "large-limited"},
+      {0, 1, 1, true, "small-single"},           {int64_t{1} << 50, 8, 1, false, "large-limited"},
+  };
+  for (const auto& row : rows) {
+    INFO(row.parameters << " parameters, " << row.devices << " devices, " << row.nodes << " nodes");
+    CHECK(rule(row.parameters, row.devices, row.nodes, row.ddp_fits) == row.rule);
+  }
+}
+
+TEST_CASE("every rule has a source and forms that exist, and every form a strategy that takes its options") {
+  for (const auto& rule : rule_book().rules) {
+    INFO(rule.id);
+    CHECK(!rule.source.empty());
+    CHECK(!rule.sentence({1'000'000, 2, 1, true}).empty());
+    for (const auto& form : rule.choose) CHECK(rule_book().forms.contains(form));
+  }
+  for (const auto& [name, form] : rule_book().forms) {
+    INFO(name);
+    auto strategy = find_strategy(form.strategy);
+    REQUIRE(strategy);
+    for (const auto& [option, value] : form.options.items()) CHECK(takes(*strategy->entry, option));
+    if (!form.zero.empty()) CHECK(rule_book().form(form.zero).strategy == "zero");
+  }
+}
+
+TEST_CASE("device kinds are told by whole words of the driver's name") {
+  CHECK(kind_of_device("NVIDIA A100-SXM4-80GB")->name == "a100-80g");
+  CHECK(kind_of_device("NVIDIA A10")->name == "a10");
+  CHECK(kind_of_device("NVIDIA L4")->name == "l4");
+  CHECK(kind_of_device("NVIDIA L40S")->name == "l40s");
+  CHECK(kind_of_device("NVIDIA H100 80GB HBM3")->name == "h100-80g");
+  CHECK(kind_of_device("NVIDIA H200")->name == "h200");
+  CHECK(kind_of_device("NVIDIA GeForce RTX 5090") == nullptr);
+  CHECK_FALSE(find_device_kind("v100")->supported());
+  CHECK_FALSE(find_device_kind("t4")->bf16());
+}
+
+namespace {
+
+/// GPT of 7.5 billion parameters on 64 devices, as the ZeRO paper counts it (Rajbhandari et al. 2020, arXiv 1910.02054,
+/// figure 1).
+MemoryParts zero_paper(const std::string& strategy, const nlohmann::json& options) {
+  Recipe::Model recipe;
+  recipe.name = "gpt";
+  recipe.n_layers = 37;
+  recipe.dim = 4096;
+  recipe.n_heads = 32;
+  recipe.max_seq_len = 1024;
+  ModelSpec model = make_spec(recipe, 8192, 1024);
+  Job job;
+  job.model = &model;
+  job.precision = precision_policy("bf16-mixed");
+  job.cuda = true;
+  job.world_size = 64;
+  job.local_size = 8;
+  job.num_nodes = 8;
+  const Entry& entry = *find_strategy(strategy)->entry;
+  job.options = complete_options(entry, options);
+  REQUIRE(model.parameter_count() == Catch::Approx(7.5e9).epsilon(0.01));
+  return entry.memory(job);
+}
+
+double state_gigabytes(const MemoryParts& parts) {
+  return static_cast<double>(parts.parameters + parts.gradients + parts.optimizer) / 1e9;
+}
+
+}  // namespace
+
+TEST_CASE("7.5B parameters on 64 devices take no more than the ZeRO paper says of each stage") {
+  auto gigabytes = [](const std::string& strategy, const nlohmann::json& options) {
+    return state_gigabytes(zero_paper(strategy, options));
+  };
+  // 120 GB: parameters, gradients, two moments in fp32, 16 bytes each.
+  CHECK(gigabytes("ddp", nlohmann::json::object()) == Catch::Approx(120).epsilon(0.01));
+  CHECK(gigabytes("zero", {{"stage", 1}}) <= 31.4);
+  CHECK(gigabytes("zero", {{"stage", 2}}) <= 16.6 * 1.01);
+  CHECK(gigabytes("zero", {{"stage", 3}}) <= 1.9 * 1.01);
+}
