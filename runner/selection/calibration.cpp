@@ -25,14 +25,16 @@ std::vector<std::pair<StepWork, double>> steps_of(const Calibration& calibration
   return steps;
 }
 
-/// The calibration that ranks of so many threads are most like.
+/// The calibration that ranks of so many threads are most like: the most ranks up to theirs, or else the fewest beyond
+/// (which have less of caches and memory to themselves).
 const Calibration* nearest_calibration(const std::vector<Calibration>& calibrations, int ranks, int threads) {
-  const Calibration* best = nullptr;
+  const Calibration *below = nullptr, *beyond = nullptr;
   for (const auto& one : calibrations) {
-    if (one.threads != threads || one.ranks > ranks) continue;
-    if (!best || one.ranks > best->ranks) best = &one;
+    if (one.threads != threads) continue;
+    if (one.ranks <= ranks && (!below || one.ranks > below->ranks)) below = &one;
+    if (one.ranks > ranks && (!beyond || one.ranks < beyond->ranks)) beyond = &one;
   }
-  return best;
+  return below ? below : beyond;
 }
 
 void add_measured(Rates& rates, const Calibration& calibration) {

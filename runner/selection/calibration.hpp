@@ -28,9 +28,8 @@ struct Fit {
 /// Throws std::logic_error without points. Kinds of work that no point has cost nothing.
 Fit fit_rates(const std::vector<std::pair<StepWork, double>>& steps);
 
-/// For ranks of a family and precision. The calibration with the same ranks and threads, or else the one with the most
-/// ranks below, as long as no core has more than one thread; more threads than cores share them. nullopt where nothing
-/// of the kind was measured.
+/// For ranks of a family and precision: from the calibration with the same threads and ranks, or else the most ranks
+/// below, or the fewest beyond. More threads than cores share them. nullopt where nothing of the kind was measured.
 std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibrations, const std::string& family,
                                       const std::string& precision, int ranks, int threads);
 
