@@ -97,10 +97,12 @@ void RunRecord::on_step(const nlohmann::json& event) {
     step_seconds_.push_back(seconds);
   } else {
     first_step_s_ = steady_seconds() - started_;
-    if (confirms_bytes_ > 0)
-      progress_->line(fmt::format("the micro-batch was chosen by prediction: {} a rank predicted, {} in the first step",
-                                  format_bytes(static_cast<double>(confirms_bytes_)),
-                                  format_bytes(event.at("memory_bytes").get<double>())));
+  }
+  if (confirms_bytes_ > 0 && steps_ >= 2) {  // from the second on, the optimizer's state is there
+    progress_->line(fmt::format("the micro-batch was chosen by prediction: {} a rank predicted, {} measured",
+                                format_bytes(static_cast<double>(confirms_bytes_)),
+                                format_bytes(event.at("memory_bytes").get<double>())));
+    confirms_bytes_ = 0;
   }
   StepReport report;
   report.step = steps_;

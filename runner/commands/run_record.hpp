@@ -48,7 +48,7 @@ class RunRecord {
   int64_t log_every_;
   bool kept_;
   double started_;
-  int64_t confirms_bytes_;  ///< > 0: a prediction of memory that the first step is to be told beside
+  int64_t confirms_bytes_;  ///< > 0: a prediction of memory that is still to be told beside what a step takes
   std::string run_, run_dir_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;

@@ -13,7 +13,7 @@ namespace runner {
 
 /// What measurements hold for: host name, CPU, cores.
 std::string machine_of(const Facts& facts);
-/// What `runner doctor --calibrate` measured here.
+/// What `runner doctor --calibrate` measured here; none, with a warning, where the ledger cannot be read.
 std::vector<Calibration> calibrations_here(const Facts& facts);
 
 class ClockSource {

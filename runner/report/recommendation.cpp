@@ -109,7 +109,8 @@ std::string headline(const Recommendation& r) {
       job.micro_batch_size, job.world_size == 1 ? std::string("1 rank") : fmt::format("{} ranks", job.world_size),
       job.accumulation, job.micro_batch_size * job.world_size * job.accumulation, job.model->seq_len);
   if (chosen.every > 0)
-    text += chosen.every == 1 ? ", all blocks recomputed" : fmt::format(", every {} block recomputed", ordinal(chosen.every));
+    text += chosen.every == 1 ? ", all blocks recomputed"
+                              : fmt::format(", every {} block recomputed", ordinal(chosen.every));
   return text;
 }
 
@@ -222,10 +223,10 @@ nlohmann::json recommendation_json(const Recommendation& r) {
 
 std::string recommendation_toml(const Plan& plan) {
   const Candidate& chosen = plan.choice.plan();
-  const Form& form = rule_book().form(chosen.form);
-  auto options = form.options;
+  auto form = rule_book().forms.find(chosen.form);
+  auto options = form == rule_book().forms.end() ? nlohmann::json::object() : form->second.options;
   options.update(plan.request.given);
-  std::string text = fmt::format("[strategy]\nname = \"{}\"\n", form.strategy);
+  std::string text = fmt::format("[strategy]\nname = \"{}\"\n", chosen.entry->name);
   for (const auto& [name, value] : options.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
   text += fmt::format("\n[train]\nmicro_batch_size = {}\n", chosen.job.micro_batch_size);
   if (plan.recipe.train.accumulate_grad_batches && chosen.job.accumulation > 1)

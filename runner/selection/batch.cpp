@@ -12,13 +12,6 @@ constexpr int64_t largest_default_micro_batch = 8;
 /// Where neither memory nor a global batch bounds "auto".
 constexpr int64_t largest_micro_batch = 1024;
 
-Origin decided(const std::string& why) {
-  Origin origin;
-  origin.kind = Origin::Kind::decided;
-  origin.note = why;
-  return origin;
-}
-
 std::vector<std::string> as_text(const std::vector<int64_t>& values) {
   std::vector<std::string> text;
   for (int64_t value : values) text.push_back(std::to_string(value));
@@ -26,6 +19,13 @@ std::vector<std::string> as_text(const std::vector<int64_t>& values) {
 }
 
 }  // namespace
+
+Origin decided(const std::string& why) {
+  Origin origin;
+  origin.kind = Origin::Kind::decided;
+  origin.note = why;
+  return origin;
+}
 
 void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnostics) {
   auto& train = recipe.train;

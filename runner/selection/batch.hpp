@@ -7,6 +7,9 @@
 
 namespace runner {
 
+/// The origin of a value that planning decided, and why.
+Origin decided(const std::string& why);
+
 /// Fills in micro_batch_size and, where it follows, global_batch_size: the default where it is "auto", for selection to
 /// change. What does not divide is reported with the values that work.
 void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics);

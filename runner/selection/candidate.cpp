@@ -40,6 +40,20 @@ int optimizer_states(const Recipe::Optimizer& optimizer) {
   return optimizer.name == "sgd" ? (optimizer.momentum != 0.0 ? 1 : 0) : 2;
 }
 
+Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology) {
+  Job job;
+  job.model = &model;
+  job.precision = precision_policy(recipe.precision.mode);
+  job.cuda = topology.cuda;
+  job.world_size = topology.world_size();
+  job.local_size = topology.devices_per_node;
+  job.num_nodes = topology.num_nodes;
+  job.optimizer_states = optimizer_states(recipe.optimizer);
+  if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
+    for (const auto& [epoch, factor] : *schedule) job.accumulation_most = std::max(job.accumulation_most, factor);
+  return job;
+}
+
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory) {
   // The last step's checkpoint has no step beside it.
   const auto& checkpoint = recipe.checkpoint;
@@ -55,18 +69,9 @@ CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, c
     : recipe_(recipe),
       model_(model),
       given_(std::move(given)),
+      job_(base_job(recipe, model, topology)),
       limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
-      batches_(batch_choices(recipe, topology.world_size())) {
-  job_.model = &model_;
-  job_.precision = precision_policy(recipe.precision.mode);
-  job_.cuda = topology.cuda;
-  job_.world_size = topology.world_size();
-  job_.local_size = topology.devices_per_node;
-  job_.num_nodes = topology.num_nodes;
-  job_.optimizer_states = optimizer_states(recipe.optimizer);
-  if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
-    for (const auto& [epoch, factor] : *schedule) job_.accumulation_most = std::max(job_.accumulation_most, factor);
-}
+      batches_(batch_choices(recipe, topology.world_size())) {}
 
 bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {
   double margin = job_.world_size == 1 ? margin_one_rank : margin_several_ranks;

@@ -33,6 +33,9 @@ std::string label(const Candidate& candidate);
 /// Tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, plain SGD 0.
 int optimizer_states(const Recipe::Optimizer& optimizer);
 
+/// What of a job depends on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
+Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology);
+
 /// Bytes of the copy that a checkpoint is written from while steps go on; 0 where there is none.
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
 

@@ -20,9 +20,11 @@ class Chooser {
       : request_(request),
         clock_(clock),
         book_(rule_book()),
-        search_(request.recipe, *request.model, request.topology, request.given) {
+        search_(request.recipe, *request.model, request.topology, request.given),
+        own_options_(request.given) {
     choice_.limit = search_.limit();
     choice_.model = request.model;
+    for (const auto& option : common_options()) own_options_.erase(option.name);
   }
 
   Choice choose() {
@@ -33,7 +35,8 @@ class Chooser {
     choice_.rule = rule.rule;
     choice_.source = rule.source;
     for (const auto& name : book_.considered)
-      if (makes_sense(name)) consider(name, policy == "smallest");
+      if (makes_sense(name)) consider(book_.form(name), policy == "smallest");
+    if (choice_.candidates.empty()) consider_plain(policy == "smallest");
     if (policy == "smallest")
       take_smallest();
     else
@@ -53,21 +56,30 @@ class Chooser {
     const Form& form = book_.form(name);
     const auto& topology = request_.topology;
     bool several = topology.world_size() > 1;
-    if (form.strategy == "single" ? several : (form.strategy != "zero" && !several)) return false;
+    if (form.strategy == "single" && several) return false;
     if (name == "hybrid_shard" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
     if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all")) return false;  // it is there already
     const Entry& entry = *find_strategy(form.strategy)->entry;
-    for (const auto& [option, value] : request_.given.items())
+    for (const auto& [option, value] : own_options_.items())
       if (!takes(entry, option) || (form.options.contains(option) && form.options[option] != value)) return false;
-    return several || form.strategy == "single" || is_offload(name) || request_.given.size() > 0;
+    return several || form.strategy == "single" || is_offload(name) || !own_options_.empty();
   }
 
   bool is_offload(const std::string& name) const {
     return std::find(book_.offload.begin(), book_.offload.end(), name) != book_.offload.end();
   }
 
-  void consider(const std::string& name, bool smallest) {
-    const Form& form = book_.form(name);
+  /// The recipe's options are of no form in the book (sharding_strategy = "NO_SHARD"): each strategy that takes them.
+  void consider_plain(bool smallest) {
+    for (const auto& entry : catalog()) {
+      const auto& options = own_options_.items();
+      if (entry.unavailable.empty() &&
+          std::all_of(options.begin(), options.end(), [&](const auto& item) { return takes(entry, item.key()); }))
+        consider({entry.name, entry.name}, smallest);
+    }
+  }
+
+  void consider(const Form& form, bool smallest) {
     Candidate candidate = smallest ? search_.smallest(form) : search_.best(form);
     if (candidate.refused.empty()) candidate.step_seconds = clock_.step_seconds(candidate);
     choice_.candidates.push_back(std::move(candidate));
@@ -96,7 +108,8 @@ class Chooser {
     return other != first ? other : index(form.zero);
   }
 
-  /// The first of `forms`, or else of their twins, that fits, with checkpointing beyond the recipe's own only if `recompute`.
+  /// The first of `forms`, or else of their twins, that fits, with checkpointing beyond the recipe's own only if
+  /// `recompute`.
   bool take_first(const std::vector<std::string>& forms, bool recompute) {
     std::vector<int> places;
     for (const auto& name : forms) places.push_back(in_place_of(name));
@@ -118,8 +131,15 @@ class Chooser {
       forms.insert(forms.end(), last == book_.sharding.end() ? book_.sharding.begin() : last + 1, book_.sharding.end());
     }
     std::vector<std::string> strongest(forms.rbegin(), forms.rend());
-    if (take_first(forms, false) || take_first(strongest, true) || take_first(book_.offload, true))
+    if (take_first(forms, false) || take_first(strongest, true) || take_first(book_.offload, true) || take_any())
       choice_.reason = reason(rule);
+  }
+
+  /// What only the recipe's options have brought in.
+  bool take_any() {
+    for (size_t i = 0; i < choice_.candidates.size() && !choice_.fits(); ++i)
+      if (choice_.candidates[i].fits) choice_.chosen = static_cast<int>(i);
+    return choice_.fits();
   }
 
   std::string reason(const SelectionRule& rule) const {
@@ -199,6 +219,7 @@ class Chooser {
   const StepClock& clock_;
   const RuleBook& book_;
   CandidateSearch search_;
+  nlohmann::json own_options_;  ///< given ones that not every strategy takes
   Situation situation_;
   Choice choice_;
 };

@@ -15,13 +15,6 @@ namespace runner {
 
 namespace {
 
-Origin decided(const std::string& why) {
-  Origin origin;
-  origin.kind = Origin::Kind::decided;
-  origin.note = why;
-  return origin;
-}
-
 void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Diagnostic>& diagnostics,
                        std::vector<std::string>& notes) {
   auto& mode = recipe.precision.mode;
@@ -79,7 +72,11 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     recipe.strategy.options = complete_options(*plan.entry, resolved.options);
     Candidate candidate = fit_named(request, *resolved.entry);
     if (!candidate.refused.empty()) return;  // said where the whole job is known
+    auto before = recipe.train.micro_batch_size;
     take_batch(recipe, candidate, limit);
+    if (candidate.fits && recipe.train.micro_batch_size < before)
+      plan.notes.push_back(fmt::format("micro-batch {} instead of the default {}: the largest that fits {}",
+                                       *recipe.train.micro_batch_size, *before, limit.reason));
     if (!candidate.fits)
       plan.notes.push_back(
           fmt::format("a step is predicted to need {} a rank, and the limit is {}: it may run out of memory "
@@ -175,19 +172,10 @@ int64_t global_batch_size(const Recipe& resolved, int world_size, int64_t epoch)
 }
 
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch) {
-  Job job;
-  job.model = &model;
-  job.precision = precision_policy(resolved.precision.mode);
-  job.cuda = topology.cuda;
-  job.world_size = topology.world_size();
-  job.local_size = topology.devices_per_node;
-  job.num_nodes = topology.num_nodes;
+  Job job = base_job(resolved, model, topology);
   job.micro_batch_size = *resolved.train.micro_batch_size;
-  job.accumulation = job.accumulation_most = accumulation(resolved, job.world_size, epoch);
-  if (!resolved.train.global_batch_size)
-    for (const auto& [from, factor] : *resolved.train.accumulate_grad_batches)
-      job.accumulation_most = std::max(job.accumulation_most, factor);
-  job.optimizer_states = optimizer_states(resolved.optimizer);
+  job.accumulation = accumulation(resolved, job.world_size, epoch);
+  job.accumulation_most = std::max(job.accumulation_most, job.accumulation);
   job.recompute = recomputed_blocks(resolved.activation_checkpointing, model);
   job.options = resolved.strategy.options;
   return job;

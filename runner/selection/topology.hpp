@@ -15,7 +15,7 @@ struct Topology {
   int devices_per_node = 1;  ///< ranks per node
   int num_nodes = 1;
   bool supervisor_each_rank = false;  ///< a launcher starts them; else one for all ranks of a node
-  std::string device_reason;  ///< why this accelerator and count, one sentence
+  std::string device_reason;          ///< why this accelerator and count, one sentence
   std::vector<int> cuda_indices;
   int cores = 1;                     ///< of this node
   int64_t device_memory_bytes = 0;   ///< total of the smallest CUDA device; 0: not known
