@@ -104,9 +104,12 @@ void UnnamedFile::read(int64_t offset, std::byte* into, int64_t size) const {
 
 void UnnamedFile::write(int64_t offset, const std::byte* from, int64_t size) const {
   // A write past the end of a file that has become shorter would succeed, and leave zeros where data was.
-  if (auto present = present_bytes(); present != size_)
-    throw run_error("did not write {} bytes at offset {} of {}: the file has {} bytes and should have {}", size, offset,
-                    name_, present, size_);
+  auto refuse_shortened = [&] {
+    if (auto present = present_bytes(); present != size_)
+      throw run_error("did not write {} bytes at offset {} of {}: the file has {} bytes and should have {}", size,
+                      offset, name_, present, size_);
+  };
+  refuse_shortened();
   int64_t done = 0;
   while (done < size) {
     auto n = ::pwrite(fd_, from + done, static_cast<size_t>(size - done), offset + done);
@@ -117,6 +120,7 @@ void UnnamedFile::write(int64_t offset, const std::byte* from, int64_t size) con
     if (n == 0 || n % 4096 != 0) break;
   }
   if (done != size) throw run_error("wrote {} of {} bytes at offset {} of {}", done, size, offset, name_);
+  refuse_shortened();
 }
 
 }  // namespace runner
