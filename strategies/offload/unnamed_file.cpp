@@ -75,15 +75,28 @@ UnnamedFile::UnnamedFile(std::filesystem::path folder, int64_t bytes, std::strin
     ::close(fd_);
     throw;
   }
+  reserved_blocks_ = state().blocks;
   // Only now: where the file system cannot reserve, the C library does it by small writes, which O_DIRECT refuses.
   direct_ = direct && ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_DIRECT) == 0;
 }
 
 UnnamedFile::~UnnamedFile() { ::close(fd_); }
 
-int64_t UnnamedFile::present_bytes() const {
+UnnamedFile::State UnnamedFile::state() const {
   struct stat info {};
-  return ::fstat(fd_, &info) == 0 ? static_cast<int64_t>(info.st_size) : -1;
+  if (::fstat(fd_, &info) != 0) return {};
+  return {static_cast<int64_t>(info.st_size), static_cast<int64_t>(info.st_blocks)};
+}
+
+void UnnamedFile::refuse_cut(const char* what, int64_t offset, int64_t size) const {
+  State now = state();
+  if (now.bytes != size_)
+    throw run_error("{} {} bytes at offset {} of {}: the file has {} bytes and should have {}", what, size, offset,
+                    name_, now.bytes, size_);
+  // A write that was under way when the file was cut may have given it its length back, but not what it held.
+  if (now.blocks < reserved_blocks_)
+    throw run_error("{} {} bytes at offset {} of {}: the file has holes, of {} bytes {} are there", what, size, offset,
+                    name_, size_, now.blocks * 512);
 }
 
 void UnnamedFile::read(int64_t offset, std::byte* into, int64_t size) const {
@@ -99,17 +112,12 @@ void UnnamedFile::read(int64_t offset, std::byte* into, int64_t size) const {
   }
   if (done != size)
     throw run_error("read {} of {} bytes at offset {} of {}: the file has {} bytes and should have {}", done, size,
-                    offset, name_, present_bytes(), size_);
+                    offset, name_, state().bytes, size_);
 }
 
 void UnnamedFile::write(int64_t offset, const std::byte* from, int64_t size) const {
   // A write past the end of a file that has become shorter would succeed, and leave zeros where data was.
-  auto refuse_shortened = [&] {
-    if (auto present = present_bytes(); present != size_)
-      throw run_error("did not write {} bytes at offset {} of {}: the file has {} bytes and should have {}", size,
-                      offset, name_, present, size_);
-  };
-  refuse_shortened();
+  refuse_cut("did not write", offset, size);
   int64_t done = 0;
   while (done < size) {
     auto n = ::pwrite(fd_, from + done, static_cast<size_t>(size - done), offset + done);
@@ -120,7 +128,7 @@ void UnnamedFile::write(int64_t offset, const std::byte* from, int64_t size) con
     if (n == 0 || n % 4096 != 0) break;
   }
   if (done != size) throw run_error("wrote {} of {} bytes at offset {} of {}", done, size, offset, name_);
-  refuse_shortened();
+  refuse_cut("wrote", offset, size);
 }
 
 }  // namespace runner

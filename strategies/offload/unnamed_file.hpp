@@ -31,12 +31,18 @@ class UnnamedFile {
   void write(int64_t offset, const std::byte* from, int64_t size) const;
 
  private:
-  int64_t present_bytes() const;
+  struct State {
+    int64_t bytes = -1, blocks = -1;  ///< blocks of 512 bytes that are on the disk
+  };
+  State state() const;
+  /// Throws if somebody made the file shorter. `what` begins the message: "wrote".
+  void refuse_cut(const char* what, int64_t offset, int64_t size) const;
 
   std::filesystem::path folder_;
   int64_t size_;
   std::string name_;
   int fd_ = -1;
+  int64_t reserved_blocks_ = 0;
   bool direct_ = false;
 };
 

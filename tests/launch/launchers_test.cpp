@@ -70,7 +70,7 @@ TEST_CASE("two ranks under Open MPI's mpirun") {
 }
 
 TEST_CASE("two ranks under MPICH's mpirun, also through a wrapper shell") {
-  if (!works("mpirun.mpich -n 2 true")) SKIP("mpirun.mpich is not here or does not start (Debian: mpich)");
+  if (!works("mpirun.mpich -n 2 sleep 0.3")) SKIP("mpirun.mpich is not here or does not start (Debian: mpich)");
   check_two_ranks("mpich", "mpirun.mpich -n 2");
   check_two_ranks("mpich", "mpirun.mpich -n 2 sh -c '\"$0\" \"$@\"; exit $?'");
 }

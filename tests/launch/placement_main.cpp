@@ -1,7 +1,9 @@
 // Started by the real launchers in tests: prints the placement that it detects as one JSON line.
 #include <unistd.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "runner/base/error.hpp"
 #include "runner/launch/cluster.hpp"
@@ -15,7 +17,10 @@ int main(int argc, char** argv) {
                         {"node_rank", p.node_rank},    {"num_nodes", p.num_nodes},   {"master_addr", p.master_addr},
                         {"master_port", p.master_port}};
     std::string text = "placement " + line.dump() + "\n";
-    return ::write(1, text.data(), text.size()) > 0 ? 0 : 1;  // one write: the ranks share the pipe
+    bool written = ::write(1, text.data(), text.size()) > 0;  // one write: the ranks share the pipe
+    // Under load MPICH's mpiexec dies of SIGPIPE, now and then, when what it started is gone before it has settled.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return written ? 0 : 1;
   } catch (const runner::Error& error) {
     std::string text = std::string("refused ") + error.what() + "\n";
     return ::write(1, text.data(), text.size()) > 0 ? static_cast<int>(error.code()) : 1;

@@ -167,7 +167,7 @@ TEST_CASE("an error of the disk ends the pass, and the next one works again") {
       Message("read 0 of 8192 bytes at offset 90112 of the swap file of rank 1 in " + folder.path.string() +
               ": the file has 0 bytes and should have " + std::to_string(whole)));
   CHECK(seen == 3 * 2048);
-  folder.truncate_file(whole);
+  folder.reserve_file(whole);
   pass(false);
   CHECK(seen == 8 * 2048);
 }

@@ -135,6 +135,10 @@ TEST_CASE("a file that became shorter is an error of the requests, and the proce
   file.wait(file.read(0, back.bytes()));
   CHECK(same(back, buffer));
   folder.truncate_file(8 * page);
+  CHECK_THROWS_MATCHES(file.wait(file.write(6 * page, buffer.bytes())), Error,
+                       Message("did not write 8192 bytes at offset 24576 of " + name +
+                               ": the file has holes, of 32768 bytes 20480 are there"));
+  folder.reserve_file(8 * page);
   file.wait(file.write(6 * page, buffer.bytes()));
   file.wait(file.read(6 * page, back.bytes()));
   CHECK(same(back, buffer));

@@ -21,16 +21,25 @@ struct SwapFolder {
 
   /// What a stranger could do to the file, through /proc.
   void truncate_file(int64_t bytes) const {
+    change_file([&](int fd) { return ::ftruncate(fd, bytes) == 0; });
+  }
+  /// Makes it that long again, every block on the disk.
+  void reserve_file(int64_t bytes) const {
+    change_file([&](int fd) { return ::posix_fallocate(fd, 0, bytes) == 0; });
+  }
+
+  template <typename Change>
+  void change_file(Change&& change) const {
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
       std::error_code gone;
       auto target = std::filesystem::read_symlink(entry.path(), gone);
       if (gone || !target.string().starts_with(path.string() + "/")) continue;
       int fd = ::open(entry.path().c_str(), O_WRONLY | O_CLOEXEC);
-      bool done = fd >= 0 && ::ftruncate(fd, bytes) == 0;
+      bool done = fd >= 0 && change(fd);
       ::close(fd);
       if (done) return;
     }
-    throw std::logic_error("no file to truncate in " + path.string());
+    throw std::logic_error("no file to change in " + path.string());
   }
 
   std::filesystem::path path;
