@@ -57,10 +57,7 @@ nlohmann::json fits_of(const Calibration& calibration) {
   auto list = nlohmann::json::array();
   for (const char* family : {"gpt", "llama"})
     for (const char* precision : {"32-true", "bf16-mixed"}) {
-      std::vector<std::pair<StepWork, double>> steps;
-      for (const auto& point : calibration.points)
-        if (point.at("what") == "step" && point.at("family") == family && point.at("precision") == precision)
-          steps.emplace_back(point.at("work").get<StepWork>(), point.at("seconds").get<double>());
+      auto steps = steps_of(calibration, family, precision);
       if (steps.size() < least_steps) continue;
       Fit fit = fit_rates(steps);
       nlohmann::json rates;

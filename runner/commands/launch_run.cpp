@@ -19,6 +19,7 @@
 #include "runner/launch/members.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/launch/variables.hpp"
+#include "runner/selection/batch.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/collective/shm_layout.hpp"
@@ -159,6 +160,16 @@ Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members*
   return supervise(group, hooks, members);
 }
 
+/// micro_batch_size = "auto" is a prediction, and its first step confirms it: where that runs out of memory, the next
+/// smaller size is to be tried. nullopt where it does not, or there is none.
+std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& plan, const Outcome& outcome,
+                                           const RunRecord& record) {
+  if (outcome.kind != "oom" || record.steps() > 0 || recipe.train.micro_batch_size != Recipe::automatic) return {};
+  for (const auto& choice : batch_choices(recipe, plan.job.world_size))
+    if (choice.micro_batch_size < plan.job.micro_batch_size) return choice.micro_batch_size;
+  return {};
+}
+
 Outcome failure_of(const std::exception& error) {
   auto* known = dynamic_cast<const Error*>(&error);
   return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
@@ -190,6 +201,18 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir, start.checkpoint);
     record.begin(start);
     Outcome outcome = supervise_recorded(group, record, members, start, start_was_asked);
+    while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
+      log::warning("the first step with micro-batches of {} ran out of memory: the next smaller, {}, is tried",
+                   plan.job.micro_batch_size, *size);
+      Recipe smaller = recipe;
+      smaller.train.micro_batch_size = *size;
+      smaller.origins["train.micro_batch_size"] = decided("larger ones ran out of memory in their first step");
+      plan = plan_run(smaller, place, cache_dir);
+      write_run_folder(run_dir, recipe, plan);
+      record.replan(recipe, plan, outcome);
+      record.begin(start);
+      outcome = supervise_recorded(group, record, members, start, start_was_asked);
+    }
     record.finish(outcome);
     return outcome;
   } catch (const std::exception& error) {
@@ -235,9 +258,20 @@ std::string worker_binary() {
   return path.string();
 }
 
+/// A step of a resumed run has the sequences it began with, also where they follow from a micro-batch that was chosen.
+void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
+  if (options.resume_run.empty() || recipe.train.micro_batch_size != Recipe::automatic ||
+      recipe.train.global_batch_size)
+    return;
+  auto plan = nlohmann::json::parse(read_file(fs::path(options.recipe_file).parent_path() / "plan.json"));
+  recipe.train.micro_batch_size = plan.at("micro_batch_size").get<int64_t>();
+  recipe.origins["train.micro_batch_size"] = decided("what the run began with: its steps' sequences follow from it");
+}
+
 ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();
   Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
+  keep_micro_batch(recipe, options);
   Place place = find_place(recipe, options);
   if (place.placement.rank != 0) return follow_run(options, recipe, place);
   if (auto warning = explicit_indices_warning(place.placement, recipe.devices.devices.indices); !warning.empty())

@@ -60,6 +60,7 @@ double median(std::vector<double> values) {
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
                      double started)
     : ledger_(home, Ledger::Mode::write),
+      home_(home),
       options_(options),
       world_size_(plan.job.world_size),
       max_steps_(recipe.run.fast_dev_run > 0 ? recipe.run.fast_dev_run : recipe.train.max_steps.value_or(0)),
@@ -75,6 +76,15 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     ledger_.reopen_run(run_, run);
   ledger_.annotate(run_, "predicted", predicted(plan));
   run_dir_ = ledger_.run_dir(run_);
+}
+
+void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& ended) {
+  progress_.reset();
+  ready_ = 0;
+  ledger_.finish_run(run_, ended.status, static_cast<int>(ended.code), ended.first_cause);
+  ledger_.reopen_run(run_, new_run(home_, recipe, plan, options_));
+  ledger_.annotate(run_, "predicted", predicted(plan));
+  confirms_bytes_ = plan.memory.total();
 }
 
 void RunRecord::begin(const StartPoint& start) {

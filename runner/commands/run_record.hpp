@@ -29,6 +29,9 @@ class RunRecord {
   void begin(const StartPoint& start);
   void on_event(const nlohmann::json& event);
   void on_tick();
+  /// Another plan takes over after an attempt that ended so: the row describes it from now on. begin() follows.
+  void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
+  int64_t steps() const { return steps_; }
   void on_restart(int attempt, const std::string& why, const StartPoint& start);
   /// Closes the row and prints the result: JSON on stdout if asked for, and a summary on stderr.
   void finish(const Outcome& outcome);
@@ -43,6 +46,7 @@ class RunRecord {
   void summarize(const Outcome& outcome) const;
 
   Ledger ledger_;
+  std::string home_;
   const LaunchOptions& options_;
   int64_t world_size_, max_steps_;
   int64_t log_every_;

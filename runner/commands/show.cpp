@@ -151,8 +151,8 @@ void print_events(const json& run, double now) {
   Rows rows;
   for (size_t i = events.size() > events_shown ? events.size() - events_shown : 0; i < events.size(); ++i) {
     json rest = events[i];
-    for (const char* told : {"time", "kind", "event"}) rest.erase(told);
-    rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["kind"]),
+    for (const char* told : {"time", "event"}) rest.erase(told);
+    rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["event"]),
                     rest.contains("message") ? plain(rest["message"]) : rest.dump()});
   }
   const std::string title =

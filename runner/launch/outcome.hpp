@@ -11,6 +11,7 @@ struct Outcome {
   std::string status;  ///< finished | failed | interrupted | preempted
   /// One message: the rank and what happened to it first (its `failed` event, its signal, its exit code).
   std::string first_cause;
+  std::string kind = "";  ///< of a failure: as in its `failed` event (events.hpp)
   int restarts = 0;
 };
 

@@ -235,6 +235,7 @@ Outcome Attempt::outcome() const {
     result.code = cause->code();
     result.status = "failed";
     result.first_cause = cause->message;
+    result.kind = cause->kind;
   } else if (all_finished_) {
     result.status = "finished";
   } else {

@@ -89,7 +89,7 @@ json read_events(sqlite::Database& database, int64_t run) {
     json event = json::parse(rows.text(2));
     if (!event.is_object()) event = {{"fields", std::move(event)}};
     event["time"] = rows.real(0);
-    event["kind"] = rows.text(1);
+    event["event"] = rows.text(1);
     events.push_back(std::move(event));
   }
   return events;

@@ -15,17 +15,6 @@ double part_at(std::vector<double> values, double part) {
   return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
 }
 
-/// Steps of one family and precision.
-std::vector<std::pair<StepWork, double>> steps_of(const Calibration& calibration, const std::string& family,
-                                                  const std::string& precision) {
-  std::vector<std::pair<StepWork, double>> steps;
-  for (const auto& point : calibration.points)
-    if (point.at("what") == "step" && point.at("family") == family && point.at("precision") == precision &&
-        point.at("work").size() == work_kinds)  // another build may have told others apart
-      steps.emplace_back(point.at("work").get<StepWork>(), point.at("seconds").get<double>());
-  return steps;
-}
-
 /// The calibration that ranks of so many threads are most like: the most ranks up to theirs, or else the fewest beyond
 /// (which have less of caches and memory to themselves).
 const Calibration* nearest_calibration(const std::vector<Calibration>& calibrations, int ranks, int threads) {
@@ -53,40 +42,88 @@ void add_measured(Rates& rates, const Calibration& calibration) {
 
 }  // namespace
 
-Fit fit_rates(const std::vector<std::pair<StepWork, double>>& steps) {
-  if (steps.empty()) throw std::logic_error("nothing to fit rates to");
+namespace {
+
+/// Non-negative rates with the least weighted squares of relative errors.
+/// They are sought from `rates` on.
+std::array<double, work_kinds> least_squares(const std::vector<MeasuredStep>& steps, const std::vector<double>& weights,
+                                             const std::array<double, work_kinds>& rates) {
   // Columns are scaled to a mean square of one, and each row to a time of one.
   std::array<double, work_kinds> scale = {};
-  for (const auto& [work, seconds] : steps)
-    for (size_t k = 0; k < work_kinds; ++k) scale[k] += work[k] / seconds * work[k] / seconds;
+  for (const auto& step : steps)
+    for (size_t k = 0; k < work_kinds; ++k) scale[k] += step.work[k] / step.seconds * step.work[k] / step.seconds;
   std::array<std::array<double, work_kinds>, work_kinds> gram = {};
   std::array<double, work_kinds> target = {}, solution = {};
-  for (auto& value : scale) value = value > 0 ? 1 / std::sqrt(value) : 0;
-  for (const auto& [work, seconds] : steps)
+  for (size_t k = 0; k < work_kinds; ++k) {
+    if (scale[k] == 0) continue;
+    scale[k] = 1 / std::sqrt(scale[k]);
+    solution[k] = rates[k] / scale[k];
+  }
+  for (size_t row = 0; row < steps.size(); ++row) {
+    const auto& [work, seconds, elsewhere] = steps[row];
     for (size_t i = 0; i < work_kinds; ++i) {
-      target[i] += work[i] / seconds * scale[i];
-      for (size_t j = 0; j < work_kinds; ++j)
-        gram[i][j] += work[i] / seconds * scale[i] * (work[j] / seconds * scale[j]);
+      double scaled = weights[row] * work[i] / seconds * scale[i];
+      target[i] += scaled * (1 - elsewhere / seconds);
+      for (size_t j = 0; j < work_kinds; ++j) gram[i][j] += scaled * (work[j] / seconds * scale[j]);
     }
-  constexpr int sweeps = 20'000;
+  }
+  constexpr int sweeps = 2'000;
   for (int sweep = 0; sweep < sweeps; ++sweep)
     for (size_t k = 0; k < work_kinds; ++k) {
-      if (scale[k] == 0) continue;
+      if (gram[k][k] == 0) continue;
       double gradient = target[k];
       for (size_t j = 0; j < work_kinds; ++j) gradient -= gram[k][j] * solution[j];
       solution[k] = std::max(0.0, solution[k] + gradient / gram[k][k]);
     }
-  Fit fit;
-  for (size_t k = 0; k < work_kinds; ++k) fit.seconds[k] = solution[k] * scale[k];
+  for (size_t k = 0; k < work_kinds; ++k) solution[k] *= scale[k];
+  return solution;
+}
+
+std::vector<double> relative_errors(const std::vector<MeasuredStep>& steps, const Fit& fit) {
   std::vector<double> errors;
-  for (const auto& [work, seconds] : steps) {
-    double predicted = 0;
+  for (const auto& [work, seconds, elsewhere] : steps) {
+    double predicted = elsewhere;
     for (size_t k = 0; k < work_kinds; ++k) predicted += work[k] * fit.seconds[k];
     errors.push_back(std::abs(predicted / seconds - 1));
+  }
+  return errors;
+}
+
+}  // namespace
+
+Fit fit_rates(const std::vector<MeasuredStep>& steps) {
+  if (steps.empty()) throw std::logic_error("nothing to fit rates to");
+  constexpr double trusted = 0.02;  // an error below it is the model's; beyond, rather something else's
+  constexpr int rounds = 8;
+  std::vector<double> weights(steps.size(), 1), errors;
+  Fit fit;
+  for (int round = 0; round < rounds; ++round) {
+    fit.seconds = least_squares(steps, weights, fit.seconds);
+    errors = relative_errors(steps, fit);
+    for (size_t i = 0; i < errors.size(); ++i) weights[i] = trusted / std::max(trusted, errors[i]);
   }
   fit.median_error = part_at(errors, 0.5);
   fit.worst_error = part_at(errors, 1);
   return fit;
+}
+
+std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::string& family,
+                                   const std::string& precision) {
+  Rates measured;
+  add_measured(measured, calibration);
+  Job job;
+  job.local_size = calibration.ranks;
+  std::vector<MeasuredStep> steps;
+  for (const auto& point : calibration.points) {
+    if (point.at("what") != "step" || point.at("family") != family || point.at("precision") != precision) continue;
+    if (point.at("work").size() != work_kinds) continue;  // another build may have told others apart
+    std::vector<Traffic> traffic;
+    for (const auto& part : point.value("traffic", nlohmann::json::array()))
+      traffic.push_back({part.at("collective"), part.at("calls"), part.at("bytes"), 0, calibration.ranks});
+    if (auto elsewhere = communication_seconds(traffic, job, measured))
+      steps.push_back({point.at("work").get<StepWork>(), point.at("seconds"), *elsewhere});
+  }
+  return steps;
 }
 
 std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibrations, const std::string& family,

@@ -1,5 +1,6 @@
 // Rates fitted to what `runner doctor --calibrate` measured: non-negative least squares over the kinds of work, in
-// relative error, so that small steps count as much as large ones (Lawson and Hanson 1974, by coordinate descent).
+// relative error, so that small steps count as much as large ones (Lawson and Hanson 1974, by coordinate descent), and
+// steps that something else disturbed count less (Huber 1964, by reweighting).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,8 +26,16 @@ struct Fit {
   std::array<double, work_kinds> seconds = {};
   double median_error = 0, worst_error = 0;  ///< relative, over the steps it was fitted to
 };
+struct MeasuredStep {
+  StepWork work = {};
+  double seconds = 0;
+  double elsewhere = 0;  ///< of these seconds, those that no kind of work is to explain: collectives by themselves
+};
 /// Throws std::logic_error without points. Kinds of work that no point has cost nothing.
-Fit fit_rates(const std::vector<std::pair<StepWork, double>>& steps);
+Fit fit_rates(const std::vector<MeasuredStep>& steps);
+/// Steps of one family and precision.
+std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::string& family,
+                                   const std::string& precision);
 
 /// For ranks of a family and precision: from the calibration with the same threads and ranks, or else the most ranks
 /// below, or the fewest beyond. More threads than cores share them. nullopt where nothing of the kind was measured.

@@ -100,8 +100,17 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
 }
 
 /// Options that belong to the run rather than to the strategy's algorithm move to their sections.
-void move_common_options(Recipe& recipe, nlohmann::json& options) {
+void move_common_options(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
   if (auto found = options.find("timeout"); found != options.end()) {
+    if (recipe.origin("train.timeout").kind != Origin::Kind::default_value &&
+        recipe.train.timeout != *parse_duration(found->get<std::string>()))
+      diagnostics.push_back({recipe.origin("train.timeout"),
+                             "contradiction",
+                             "train.timeout and strategy.timeout are the same timeout, and they differ",
+                             {},
+                             {},
+                             recipe.origin("strategy.timeout"),
+                             "the strategy's is here"});
     recipe.train.timeout = *parse_duration(found->get<std::string>());
     options.erase("timeout");
   }
@@ -208,7 +217,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
                            ""});
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
-  move_common_options(plan.recipe, plan.recipe.strategy.options);
+  move_common_options(plan.recipe, plan.recipe.strategy.options, diagnostics);
   resolve_backend(plan.recipe, plan.recipe.strategy.options, topology, diagnostics);
   plan.recipe.strategy.name = plan.entry->name;
   plan.job = make_job(plan.recipe, *plan.model, topology);

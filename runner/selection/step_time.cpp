@@ -51,13 +51,13 @@ double updated_elements(const Job& job, const MemoryParts& memory) {
 }  // namespace
 
 const char* name_of(Work kind) {
-  static const char* names[] = {"product FLOPs", "thin product FLOPs", "attention FLOPs", "activation bytes",
-                                "logits",        "block passes",       "updates",         "copied bytes",
-                                "steps"};
+  static const char* names[] = {"product FLOPs", "thin product FLOPs", "attention FLOPs",  "activation bytes",
+                                "logits",        "block passes",       "recomputations",   "updates",
+                                "copied bytes",  "collective calls",   "collective bytes", "steps"};
   return names[static_cast<size_t>(kind)];
 }
 
-StepWork step_work(const Job& job, const MemoryParts& memory) {
+StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<Traffic>& traffic) {
   StepWork work = {};
   auto micro_batches = static_cast<double>(job.accumulation);
   for (size_t i = 0; i < job.model->blocks.size(); ++i) {
@@ -65,12 +65,17 @@ StepWork step_work(const Job& job, const MemoryParts& memory) {
     bool again = i > 0 && i < job.recompute.size() && job.recompute[i];
     StepWork once = forward_work(job, block);
     for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] += micro_batches * (again ? 4 : 3) * once[kind];
+    if (again) at(work, Work::recomputations) += micro_batches;
     if (job.precision.autocast() && block.kind == BlockKind::transformer)
       at(work, Work::copied_bytes) +=
           micro_batches * (again ? 3 : 2) * static_cast<double>(block.parameter_count()) *
           static_cast<double>(bytes_of(job.precision.parameter) + bytes_of(job.precision.compute));
   }
   at(work, Work::updates) = updated_elements(job, memory);
+  for (const auto& part : traffic) {
+    at(work, Work::collective_calls) += static_cast<double>(part.calls);
+    at(work, Work::collective_bytes) += static_cast<double>(part.payload_bytes);
+  }
   at(work, Work::steps) = 1;
   return work;
 }
@@ -121,14 +126,16 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
 
 namespace {
 
-/// Groups whose ranks are further apart than a node is wide use the network.
+/// What a group's ranks send crosses between nodes on the adapters of all its ranks of a node at once: each carries its
+/// share of a ring (NCCL lays one ring along each adapter), while all of it passes every device's own link.
 double collective_seconds(const Traffic& part, const Job& job, const Rates& rates) {
-  auto calls = static_cast<double>(part.calls);
+  auto calls = static_cast<double>(part.calls), bytes = static_cast<double>(part.wire_bytes);
   if (auto curve = rates.curves.find({part.collective, part.ranks}); curve != rates.curves.end())
     return calls * curve->second.seconds(static_cast<double>(part.payload_bytes) / calls);
-  bool across = (part.ranks - 1) * part.stride >= job.local_size;
-  double bandwidth = across ? rates.network_bandwidth : rates.link_bandwidth;
-  return calls * rates.latency * std::ceil(std::log2(part.ranks)) + static_cast<double>(part.wire_bytes) / bandwidth;
+  double seconds = bytes / rates.link_bandwidth;
+  if ((part.ranks - 1) * part.stride >= job.local_size)
+    seconds = std::max(seconds, bytes / (std::max(1, job.local_size / part.stride) * rates.network_bandwidth));
+  return calls * rates.latency * std::ceil(std::log2(part.ranks)) + seconds;
 }
 
 /// Gradients go to the host and parameters come back; the update runs there.
@@ -142,16 +149,25 @@ double offload_seconds(const Candidate& candidate, const Rates& rates) {
 
 }  // namespace
 
-std::optional<StepTime> step_time(const Candidate& candidate, const Rates& rates) {
-  if (candidate.memory.state_on_disk) return std::nullopt;
-  StepTime time;
-  StepWork work = step_work(candidate.job, candidate.memory);
-  for (size_t kind = 0; kind < work_kinds; ++kind) time.compute += work[kind] * rates.seconds[kind];
-  for (const auto& part : candidate.entry->traffic(candidate.job)) {
+std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, const Job& job, const Rates& rates) {
+  double seconds = 0;
+  for (const auto& part : traffic) {
     bool known = rates.link_bandwidth > 0 || rates.curves.contains({part.collective, part.ranks});
     if (!known) return std::nullopt;
-    time.communication += collective_seconds(part, candidate.job, rates);
+    seconds += collective_seconds(part, job, rates);
   }
+  return seconds;
+}
+
+std::optional<StepTime> step_time(const Candidate& candidate, const Rates& rates) {
+  if (candidate.memory.state_on_disk) return std::nullopt;
+  auto traffic = candidate.entry->traffic(candidate.job);
+  auto communication = communication_seconds(traffic, candidate.job, rates);
+  if (!communication) return std::nullopt;
+  StepTime time;
+  time.communication = *communication;
+  StepWork work = step_work(candidate.job, candidate.memory, traffic);
+  for (size_t kind = 0; kind < work_kinds; ++kind) time.compute += work[kind] * rates.seconds[kind];
   time.exposed = time.communication;
   if (rates.overlaps) {
     // While both run, computation is a tenth slower (Galvatron, Miao et al. 2022, models overlap so), and a tenth of

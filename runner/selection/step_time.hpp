@@ -22,8 +22,11 @@ enum class Work {
   activation_bytes,    ///< that blocks keep, for element-wise operations
   logits,              ///< tokens x vocabulary
   block_passes,        ///< blocks x micro-batches: what operations cost however small
+  recomputations,      ///< blocks x micro-batches that are run again in backward: what that costs beyond the passes
   updates,             ///< parameters this rank's optimizer updates
-  copied_bytes,        ///< parameters and gradients cast, or copied to and from flat buffers
+  copied_bytes,        ///< parameters and gradients cast
+  collective_calls,    ///< what they cost beyond the time of the collective alone: ranks wait for one another,
+  collective_bytes,    ///< and copy to and from flat buffers
   steps,
   count
 };
@@ -32,7 +35,7 @@ const char* name_of(Work kind);
 
 /// What one rank does in a step.
 using StepWork = std::array<double, work_kinds>;
-StepWork step_work(const Job& job, const MemoryParts& memory);
+StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<Traffic>& traffic);
 
 /// Time of one collective by the bytes of its whole tensor: measured points, between which it is interpolated.
 struct CollectiveCurve {
@@ -55,6 +58,9 @@ struct Rates {
 
 /// Of a device in the table; nullopt when it has no products in the job's dtype.
 std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_per_node);
+
+/// Of all calls together, each without anything beside it; nullopt where a bandwidth is not known.
+std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, const Job& job, const Rates& rates);
 
 struct StepTime {
   double compute = 0, communication = 0, exposed = 0;  ///< `exposed`: communication beyond what computation hides

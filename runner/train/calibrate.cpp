@@ -8,6 +8,7 @@
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/step_time.hpp"
+#include "runner/selection/strategy_options.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/initialize.hpp"
@@ -21,13 +22,23 @@ namespace {
 /// and short sequences, small and large vocabularies.
 struct Shape {
   int64_t vocab, dim, layers, heads, seq_len, batch;
+  bool recompute = false;
+  double tokens() const { return static_cast<double>(seq_len * batch); }
 };
 constexpr Shape shapes[] = {
-    {256, 64, 8, 2, 32, 2},   {256, 64, 2, 4, 64, 8},    {256, 128, 2, 4, 128, 2},  {256, 128, 4, 4, 128, 8},
-    {256, 128, 2, 4, 512, 2}, {8192, 128, 1, 4, 128, 4}, {256, 256, 2, 4, 128, 4},  {256, 256, 2, 8, 256, 4},
-    {2048, 256, 1, 4, 64, 8}, {256, 384, 3, 6, 256, 2},  {8192, 384, 1, 6, 256, 2}, {256, 512, 1, 8, 128, 4},
-    {256, 512, 2, 8, 512, 1}, {256, 768, 1, 12, 128, 4}, {256, 1024, 1, 8, 64, 2},
+    {256, 64, 8, 2, 32, 2},       {256, 64, 2, 4, 64, 8},         {256, 128, 2, 4, 128, 2},
+    {256, 128, 4, 4, 128, 4},     {256, 128, 2, 4, 512, 1},       {8192, 128, 1, 4, 128, 2},
+    {256, 256, 2, 4, 128, 2},     {256, 256, 2, 8, 256, 4},       {2048, 256, 1, 4, 64, 4},
+    {256, 384, 2, 6, 256, 4},     {8192, 384, 1, 6, 64, 2},       {256, 512, 1, 8, 128, 2},
+    {256, 512, 1, 8, 512, 1},     {256, 768, 1, 12, 128, 1},      {256, 1024, 1, 8, 64, 1},
+    {256, 64, 8, 2, 32, 2, true}, {256, 128, 4, 4, 128, 2, true}, {256, 384, 2, 6, 256, 2, true},
 };
+/// Those that several ranks train together too.
+constexpr Shape shared_shapes[] = {
+    {256, 64, 4, 2, 32, 2}, {256, 128, 4, 4, 128, 2}, {4096, 256, 2, 4, 64, 2}, {256, 384, 2, 6, 128, 2}};
+/// How, and its options.
+const std::pair<const char*, nlohmann::json> shared_strategies[] = {
+    {"ddp", nlohmann::json::object()}, {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}}, {"zero", {{"stage", 1}}}};
 
 Recipe::Model model_of(const std::string& family, const Shape& shape) {
   Recipe::Model model;
@@ -40,9 +51,11 @@ Recipe::Model model_of(const std::string& family, const Shape& shape) {
   return model;
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+/// The lower quartile: what something takes that the rest of the machine leaves alone. Other work only ever adds time,
+/// so the median moves with it by tens of percent where the quartile moves by a few.
+double undisturbed(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[(seconds.size() - 1) / 4];
 }
 
 class Calibration {
@@ -56,40 +69,76 @@ class Calibration {
     products();
     copies();
     collectives();
-    const std::vector<std::pair<std::string, std::string>> kinds = {
-        {"gpt", "32-true"}, {"llama", "32-true"}, {"gpt", "bf16-mixed"}, {"llama", "bf16-mixed"}};
-    double share = 0.8 * seconds_ / static_cast<double>(kinds.size() * std::size(shapes));
-    for (const auto& [family, precision] : kinds) {
-      flops_per_second_ = 0;
-      for (const auto& shape : shapes) step(family, precision, shape, share);
-    }
+    steps("32-true");
+    if (has_bf16_products()) steps("bf16-mixed");
   }
 
  private:
+  static constexpr int turns = 3, least_runs = 2;
+
+  /// One shape under one strategy.
+  struct Case {
+    std::string family, precision;
+    Shape shape;
+    std::string strategy = "single";
+    nlohmann::json options = nlohmann::json::object();
+    StepWork work = {};
+    std::vector<Traffic> traffic = {};
+    std::vector<double> seconds = {};  ///< of all turns
+  };
+
+  std::vector<Case> cases_of(const std::string& precision) const {
+    std::vector<Case> cases;
+    for (const char* family : {"gpt", "llama"}) {
+      for (const auto& shape : shapes) cases.push_back({family, precision, shape});
+      if (world_.size == 1) continue;
+      for (const auto& shape : shared_shapes)
+        for (const auto& [strategy, options] : shared_strategies)
+          cases.push_back({family, precision, shape, strategy, options});
+    }
+    return cases;
+  }
+
+  /// All cases in turns, so that what else the machine does for a while touches all of them a little and none much.
+  void steps(const std::string& precision) {
+    auto cases = cases_of(precision);
+    double left = seconds_ - (steady_seconds() - begun_);
+    double share = 0.9 * left / static_cast<double>(turns * cases.size());
+    for (int turn = 0; turn < turns; ++turn)
+      for (auto& one : cases) measure(one, share);
+    for (const auto& one : cases) tell(one);
+  }
+
+  static ModelSpec spec_of(const Case& one) {
+    return make_spec(model_of(one.family, one.shape), one.shape.vocab, one.shape.seq_len);
+  }
+
   void emit(nlohmann::json fields) {
     if (world_.rank == 0) events_.emit("calibration", std::move(fields));
   }
 
-  /// Median seconds of `work`, run on all ranks at once: as often as fits `budget`, at least three times after the
-  /// first two, at most 200. All ranks repeat it equally often.
-  double time(double budget, const std::function<void()>& work) {
+  /// Seconds of `work`, run on all ranks at once: as often as fits `budget`, at least once after the first, at
+  /// most 200 times. All ranks repeat it equally often.
+  std::vector<double> times(double budget, const std::function<void()>& work) {
     work();
     double begun = steady_seconds();
     work();
-    auto count = torch::tensor({(steady_seconds() - begun)}, torch::kFloat64);
+    double mine = steady_seconds() - begun;
+    auto count = torch::tensor({mine}, torch::kFloat64);
     std::vector<torch::Tensor> slowest = {count};
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MAX;
     world_.control->allreduce(slowest, options)->wait();
-    auto repeats = std::clamp<int64_t>(static_cast<int64_t>(budget / (count.item<double>() + 1e-9)), 3, 200);
-    std::vector<double> seconds;
+    auto repeats =
+        std::clamp<int64_t>(static_cast<int64_t>(budget / (count.item<double>() + 1e-9)) - 1, least_runs - 2, 200);
+    std::vector<double> seconds{mine};
     for (int64_t i = 0; i < repeats; ++i) {
       begun = steady_seconds();
       work();
       seconds.push_back(steady_seconds() - begun);
     }
     world_.control->barrier()->wait();
-    return median(seconds);
+    return seconds;
   }
 
   bool all_agree(bool mine) {
@@ -101,22 +150,32 @@ class Calibration {
     return word.item<int>() == 1;
   }
 
+  double product_seconds(int64_t rows, int64_t width, at::ScalarType dtype) {
+    auto a = torch::randn({rows, width}).to(dtype), b = torch::randn({width, width}).to(dtype);
+    auto c = torch::empty({rows, width}, dtype);
+    return undisturbed(times(0.01 * seconds_, [&] { at::mm_out(c, a, b); }));
+  }
+
   void products() {
     constexpr int64_t rows = 512;
-    for (int64_t width : {64, 128, 256, 512, 1024, 2048}) {
-      auto a = torch::randn({rows, width}), b = torch::randn({width, width}), c = torch::empty({rows, width});
-      double seconds = time(0.01 * seconds_, [&] { at::mm_out(c, a, b); });
+    for (int64_t width : {64, 128, 256, 512, 1024, 2048})
       emit({{"what", "product"},
             {"rows", rows},
             {"width", width},
-            {"flops_per_s", 2.0 * static_cast<double>(rows * width * width) / seconds}});
-    }
+            {"flops_per_s",
+             2.0 * static_cast<double>(rows * width * width) / product_seconds(rows, width, torch::kFloat32)}});
+  }
+
+  /// CPUs without them are a hundred times slower in bf16: nobody trains so, and measuring it would take an hour.
+  bool has_bf16_products() {
+    double slower = product_seconds(64, 128, torch::kBFloat16) / product_seconds(64, 128, torch::kFloat32);
+    return all_agree(slower < 8);
   }
 
   void copies() {
     constexpr int64_t bytes = 64 << 20;
     auto from = torch::zeros({bytes}, torch::kUInt8), to = torch::zeros({bytes}, torch::kUInt8);
-    double seconds = time(0.01 * seconds_, [&] { to.copy_(from); });
+    double seconds = undisturbed(times(0.01 * seconds_, [&] { to.copy_(from); }));
     emit({{"what", "copy"}, {"bytes", bytes}, {"bytes_per_s", static_cast<double>(bytes) / seconds}});
   }
 
@@ -127,7 +186,7 @@ class Calibration {
       auto whole = torch::ones({elements}), part = torch::ones({elements / world_.size});
       std::vector<torch::Tensor> tensors = {whole};
       auto measure = [&](const char* name, const std::function<void()>& work) {
-        double seconds = time(0.005 * seconds_, work);
+        double seconds = undisturbed(times(0.005 * seconds_, work));
         emit({{"what", "collective"},
               {"name", name},
               {"ranks", world_.size},
@@ -142,42 +201,61 @@ class Calibration {
     }
   }
 
-  /// Leaves the shape out where its five runs, at the pace of the one before, would take more than the time that is
-  /// left: CPUs without bf16 products are a hundred times slower in bf16.
-  void step(const std::string& family, const std::string& precision, const Shape& shape, double budget) {
-    Recipe::Model recipe = model_of(family, shape);
-    ModelSpec spec = make_spec(recipe, shape.vocab, shape.seq_len);
-    double flops = spec.training_flops_per_token() * static_cast<double>(shape.seq_len * shape.batch);
-    double left = seconds_ - (steady_seconds() - begun_);
-    if (flops_per_second_ > 0 && !all_agree(5 * flops / flops_per_second_ < std::max(left, 10 * budget))) return;
-    auto model = build_model(recipe, std::move(spec));
-    Job job;
-    job.model = &model->spec;
-    job.precision = precision_policy(precision);
-    job.micro_batch_size = shape.batch;
+  void measure(Case& one, double budget) {
+    const Shape& shape = one.shape;
+    auto model = build_model(model_of(one.family, shape), spec_of(one));
+    Job job = job_of(one, model->spec);
     ParameterSource source = [specs = model->spec.parameters()](size_t slot, int64_t offset, std::span<float> out) {
       initialize_slice(*specs[slot], 1, offset, out);
     };
     OptimizerConfig optimizer;
     optimizer.lr = 1e-4;
-    auto strategy = make_strategy("single", {alone_, *model, job, optimizer, source, std::nullopt, std::nullopt});
+    bool alone = one.strategy == "single";
+    auto strategy = make_strategy(
+        one.strategy, {alone ? alone_ : world_, *model, job, optimizer, source, std::nullopt, std::nullopt});
     strategy->module_to_device();
     StepInput input;
     auto tokens = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);
     input.micro_batches = {{tokens, tokens}};
-    input.global_tokens = tokens.numel();
-    double seconds = time(budget, [&] { strategy->step(input); });
-    flops_per_second_ = flops / seconds;
-    StepWork work = step_work(job, find_strategy("single")->entry->memory(job));
-    emit({{"what", "step"}, {"family", family}, {"precision", precision}, {"work", work}, {"seconds", seconds}});
+    input.global_tokens = tokens.numel() * job.world_size;
+    for (double seconds : times(budget, [&] { strategy->step(input); })) one.seconds.push_back(seconds);
+    const Entry& entry = *find_strategy(one.strategy)->entry;
+    one.traffic = entry.traffic(job);
+    one.work = step_work(job, entry.memory(job), one.traffic);
     strategy->teardown();
+  }
+
+  Job job_of(const Case& one, const ModelSpec& spec) const {
+    Job job;
+    job.model = &spec;
+    job.precision = precision_policy(one.precision);
+    job.micro_batch_size = one.shape.batch;
+    if (one.shape.recompute)
+      for (const auto& block : spec.blocks) job.recompute.push_back(block.kind == BlockKind::transformer);
+    if (one.strategy == "single") return job;
+    job.world_size = job.local_size = world_.size;
+    job.options = complete_options(*find_strategy(one.strategy)->entry, one.options);
+    return job;
+  }
+
+  void tell(const Case& one) {
+    if (one.seconds.empty()) return;
+    auto traffic = nlohmann::json::array();
+    for (const auto& part : one.traffic)
+      traffic.push_back({{"collective", part.collective}, {"calls", part.calls}, {"bytes", part.payload_bytes}});
+    emit({{"what", "step"},
+          {"family", one.family},
+          {"precision", one.precision},
+          {"strategy", one.strategy},
+          {"work", one.work},
+          {"traffic", traffic},
+          {"seconds", undisturbed(one.seconds)}});
   }
 
   World& world_;
   World alone_;
   EventSink& events_;
   double seconds_, begun_ = steady_seconds();
-  double flops_per_second_ = 0;  ///< of the last step; 0: none yet
 };
 
 }  // namespace

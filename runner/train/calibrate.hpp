@@ -6,7 +6,8 @@
 namespace runner {
 
 /// Reads the world from the environment, as run_worker does. `seconds`: about how long it may take. Events of rank 0:
-///   calibration  {what: "step", family, precision, work: [...], seconds}      work: step_work of one step
+///   calibration  {what: "step", family, precision, strategy, work: [...], traffic: [...], seconds}
+///                work: step_work of one step; traffic: {collective, calls, bytes}
 ///   calibration  {what: "collective", name, ranks, bytes, seconds}
 ///   calibration  {what: "product", rows, width, flops_per_s}
 ///   calibration  {what: "copy", bytes, bytes_per_s}

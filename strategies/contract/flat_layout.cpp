@@ -60,12 +60,28 @@ void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
 
 }  // namespace
 
+std::vector<int64_t> numels_of(const ModelSpec& model, const std::vector<size_t>& slots) {
+  std::vector<int64_t> numels;
+  size_t block = 0, first = 0;  // the block that is looked at, and the slot of its first parameter
+  for (size_t slot : slots) {
+    if (slot < first) block = first = 0;
+    while (slot - first >= model.blocks.at(block).parameters.size()) first += model.blocks[block++].parameters.size();
+    numels.push_back(model.blocks[block].parameters[slot - first].numel());
+  }
+  return numels;
+}
+
+int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots) {
+  auto numels = numels_of(model, slots);
+  return std::accumulate(numels.begin(), numels.end(), int64_t{0});
+}
+
 FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards) {
   FlatLayout layout;
-  for (size_t slot : slots) {
-    int64_t numel = model.numel(slot);
-    layout.items.push_back({slot, layout.total, numel});
-    layout.total += round_up(numel, alignment);
+  auto numels = numels_of(model, slots);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    layout.items.push_back({slots[i], layout.total, numels[i]});
+    layout.total += round_up(numels[i], alignment);
   }
   layout.total = round_up(layout.total, shards * alignment);
   layout.shard = layout.total / shards;

@@ -66,7 +66,7 @@ std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t bl
     if (u == plan.units.size() || u == unit_of[block] || std::find(ahead.begin(), ahead.end(), u) != ahead.end())
       continue;
     if (backward && plan.units[u].first_needed_in_backward > next) continue;
-    for (size_t slot : plan.units[u].slots) elements += job.model->numel(slot);
+    elements += elements_of(*job.model, plan.units[u].slots);
     if (!ahead.empty() && elements > plan.prefetch_elements) break;
     ahead.push_back(u);
   }

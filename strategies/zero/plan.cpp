@@ -70,19 +70,13 @@ std::vector<size_t> persistent_slots(const Job& job) {
   return slots;
 }
 
-int64_t elements_of(const Job& job, const std::vector<size_t>& slots) {
-  int64_t elements = 0;
-  for (size_t slot : slots) elements += job.model->numel(slot);
-  return elements;
-}
-
 /// Blocks from the last: between forward and backward of one lie all later ones, twice.
 void keep_what_is_reused_soon(const Job& job, std::vector<ShardUnit>& units) {
   int64_t distance_max = integer_or(job, "stage3_max_reuse_distance", 1'000'000'000);
   int64_t live_max = integer_or(job, "stage3_max_live_parameters", 1'000'000'000);
   int64_t distance = 0, live = 0;
   for (size_t u = units.size(); u-- > 0;) {
-    int64_t elements = elements_of(job, units[u].slots);
+    int64_t elements = elements_of(*job.model, units[u].slots);
     bool used_at_once = units[u].blocks.back() + 1 == job.model->blocks.size();
     units[u].keep_after_forward = used_at_once || (distance <= distance_max && live + elements <= live_max);
     if (units[u].keep_after_forward) live += elements;

@@ -217,7 +217,7 @@ TEST_CASE("a run's end, events, artifacts and annotations are shown as scripts e
   REQUIRE(all["artifacts"].size() == 1);
   CHECK(all["artifacts"][0]["kind"] == "export");
   REQUIRE(all["events"].size() == 1);
-  CHECK(all["events"][0]["kind"] == "nonfinite");
+  CHECK(all["events"][0]["event"] == "nonfinite");
   CHECK(all["events"][0]["message"] == "loss is \xef\xbf\xbd NaN");
   CHECK(all["events"][0]["time"].is_number());
 }

@@ -12,12 +12,13 @@ using Catch::Approx;
 
 namespace {
 
-constexpr std::array<double, work_kinds> true_rates = {1e-11, 2e-9, 3e-11, 1e-9, 2e-9, 1e-4, 1e-9, 0, 1e-3};
+constexpr std::array<double, work_kinds> true_rates = {1e-11, 2e-9, 3e-11, 1e-9, 2e-9, 1e-4,
+                                                       2e-4,  1e-9, 0,     1e-5, 1e-9, 1e-3};
 
-std::vector<std::pair<StepWork, double>> made_steps() {
+std::vector<MeasuredStep> made_steps() {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> log_scale(-1, 1);
-  std::vector<std::pair<StepWork, double>> steps;
+  std::vector<MeasuredStep> steps;
   for (int i = 0; i < 30; ++i) {
     StepWork work = {};
     double seconds = 0;
@@ -26,7 +27,7 @@ std::vector<std::pair<StepWork, double>> made_steps() {
       work[k] = k + 1 == work_kinds ? 1 : 1e-2 / true_rates[k] * std::pow(10.0, log_scale(random));
       seconds += work[k] * true_rates[k];
     }
-    steps.emplace_back(work, seconds);
+    steps.push_back({work, seconds + 5e-3, 5e-3});
   }
   return steps;
 }
@@ -53,9 +54,20 @@ TEST_CASE("rates are found again from the steps they made") {
   CHECK(fit.worst_error < 1e-3);
 }
 
+TEST_CASE("steps that something else disturbed move rates little") {
+  auto steps = made_steps();
+  for (size_t i = 0; i < steps.size(); i += 6) steps[i].seconds *= 1.5;
+  Fit fit = fit_rates(steps);
+  for (const auto& [work, seconds, elsewhere] : made_steps()) {
+    double predicted = elsewhere;
+    for (size_t k = 0; k < work_kinds; ++k) predicted += work[k] * fit.seconds[k];
+    CHECK(predicted == Approx(seconds).epsilon(0.1));
+  }
+}
+
 TEST_CASE("no kind of work costs less than nothing, whatever was measured") {
   auto steps = made_steps();
-  for (size_t i = 0; i < steps.size(); i += 2) steps[i].second *= 0.5;
+  for (size_t i = 0; i < steps.size(); i += 2) steps[i].seconds *= 0.5;
   for (double seconds : fit_rates(steps).seconds) CHECK(seconds >= 0);
 }
 
@@ -65,11 +77,12 @@ TEST_CASE("a step's work: products three times forward, four times where it is r
   job.model = &model;
   job.micro_batch_size = 2;
   job.accumulation = 3;
-  auto flops = [&] { return step_work(job, {})[static_cast<size_t>(Work::product_flops)]; };
+  auto flops = [&] { return step_work(job, {}, {})[static_cast<size_t>(Work::product_flops)]; };
   const double tokens = 2 * 32, block = 2.0 * 12 * 64 * 64, head = 2.0 * 64 * 100;
   CHECK(flops() == Approx(3 * 3 * tokens * (2 * block + head)));
   job.recompute = {false, true, false, false};
   CHECK(flops() == Approx(3 * tokens * (4 * block + 3 * block + 3 * head)));
+  CHECK(step_work(job, {}, {})[static_cast<size_t>(Work::recomputations)] == 3);
 }
 
 TEST_CASE("a collective's time lies between its measured points, and grows with its bytes beyond them") {
@@ -79,11 +92,34 @@ TEST_CASE("a collective's time lies between its measured points, and grows with 
   CHECK(curve.seconds(100'000) == Approx(4e-4));
 }
 
+TEST_CASE("what collectives take by themselves is not put down to other work") {
+  Calibration calibration{2, 1, 2, 0, {}};
+  calibration.points.push_back(
+      {{"what", "collective"}, {"name", "all_reduce"}, {"ranks", 2}, {"bytes", 1000}, {"seconds", 2e-3}});
+  auto traffic = nlohmann::json::array({{{"collective", "all_reduce"}, {"calls", 2}, {"bytes", 2000}}});
+  for (const auto& [work, seconds, elsewhere] : made_steps())
+    calibration.points.push_back({{"what", "step"},
+                                  {"family", "gpt"},
+                                  {"precision", "32-true"},
+                                  {"work", work},
+                                  {"traffic", traffic},
+                                  {"seconds", seconds - elsewhere + 4e-3}});
+  auto steps = steps_of(calibration, "gpt", "32-true");
+  REQUIRE(steps.size() == 30);
+  CHECK(steps[0].elsewhere == Approx(4e-3));
+  CHECK(fit_rates(steps).worst_error < 1e-3);
+  calibration.points.back()["traffic"][0]["collective"] = "all_gather";  // nobody has measured it
+  CHECK(steps_of(calibration, "gpt", "32-true").size() == 29);
+}
+
 TEST_CASE("threads beyond the cores share them") {
   Calibration calibration{2, 1, 2, 0, {}};
-  for (const auto& [work, seconds] : made_steps())
-    calibration.points.push_back(
-        {{"what", "step"}, {"family", "gpt"}, {"precision", "32-true"}, {"work", work}, {"seconds", seconds}});
+  for (const auto& [work, seconds, elsewhere] : made_steps())
+    calibration.points.push_back({{"what", "step"},
+                                  {"family", "gpt"},
+                                  {"precision", "32-true"},
+                                  {"work", work},
+                                  {"seconds", seconds - elsewhere}});
   auto two = calibrated_rates({calibration}, "gpt", "32-true", 2, 1);
   auto four = calibrated_rates({calibration}, "gpt", "32-true", 4, 1);
   REQUIRE((two && four));

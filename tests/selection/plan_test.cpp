@@ -162,6 +162,18 @@ TEST_CASE("timeout and backend given to a strategy move to the run") {
   CHECK_FALSE(plan.recipe.strategy.options.contains("timeout"));
 }
 
+TEST_CASE("two timeouts that differ are a contradiction") {
+  Recipe r = recipe();
+  r.strategy.name = "ddp";
+  r.strategy.options = {{"timeout", "5m"}};
+  r.train.timeout = std::chrono::minutes(10);
+  r.origins["train.timeout"] = {Origin::Kind::file, "r.toml", 7, 1, "", "timeout = \"10m\"", 7};
+  r.origins["strategy.timeout"] = {Origin::Kind::file, "r.toml", 3, 1, "", "timeout = \"5m\"", 7};
+  CHECK(refusal(r, cpus(2)) == "train.timeout and strategy.timeout are the same timeout, and they differ");
+  r.train.timeout = std::chrono::minutes(5);
+  CHECK(make_plan(r, cpus(2), 256).recipe.train.timeout == std::chrono::minutes(5));
+}
+
 TEST_CASE("a backend that cannot join the ranks is refused, wherever it is given") {
   auto gpus = cpus(2), launched = cpus(2);
   gpus.cuda = gpus.bf16 = true;

@@ -37,8 +37,9 @@ void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) 
   auto attention =
       model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
   attention.arrived = down + up + middle;
+  double masked = model.dropout > 0 ? d : 0;  // the output's gradient behind its mask, beside that of the residual
   block.backward_moments = {
-      {.compute_elements_per_token = saved + d + h, .arriving = down, .released_per_token = h},
+      {.compute_elements_per_token = saved + d + masked + h, .arriving = down, .released_per_token = h + masked},
       {.compute_elements_per_token = saved + d + h, .arrived = down},
       {.compute_elements_per_token = saved - h + 2 * d, .arrived = down, .arriving = up, .released_per_token = d + h},
       attention,

@@ -45,12 +45,14 @@ void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) 
   auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len)
                                      : MemoryMoment{.compute_elements_per_token = 7 * d + 4 * kv};
   attention.arrived = middle;
-  block.backward_moments = {{.compute_elements_per_token = saved + d + h, .arriving = w2, .released_per_token = h},
-                            {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
-                            {.compute_elements_per_token = saved - h + 2 * d, .arrived = w2, .arriving = w1},
-                            attention,
-                            {.compute_elements_per_token = 6 * d, .arrived = all - first_norm - wq, .arriving = wq},
-                            {.compute_elements_per_token = 6 * d, .arrived = all}};
+  double masked = model.dropout > 0 ? d : 0;  // the output's gradient behind its mask, beside that of the residual
+  block.backward_moments = {
+      {.compute_elements_per_token = saved + d + masked + h, .arriving = w2, .released_per_token = h + masked},
+      {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
+      {.compute_elements_per_token = saved - h + 2 * d, .arrived = w2, .arriving = w1},
+      attention,
+      {.compute_elements_per_token = 6 * d, .arrived = all - first_norm - wq, .arriving = wq},
+      {.compute_elements_per_token = 6 * d, .arrived = all}};
 }
 
 BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
