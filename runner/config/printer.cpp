@@ -212,11 +212,11 @@ std::string recipe_schema() {
       keys[key.name] = schema_of(key);
       if (key.name == section.main_key) main = schema_of(key);
     }
-    json table = {{"type", "object"},
-                  {"description", section.help},
-                  {"properties", keys},
-                  {"additionalProperties",
-                   section.name == "strategy" || section.name == "hooks" || !section.unavailable.empty()}};
+    json others = section.name == "strategy" || !section.unavailable.empty();
+    if (section.name == "hooks")
+      others = {{"type", "object"}, {"description", "The options of the hook of this name."}};
+    json table = {
+        {"type", "object"}, {"description", section.help}, {"properties", keys}, {"additionalProperties", others}};
     properties[section.name] = main.is_null() ? table : json{{"anyOf", {table, main}}, {"description", section.help}};
   }
   json schema = {{"$schema", "http://json-schema.org/draft-04/schema#"},
