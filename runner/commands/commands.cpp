@@ -11,6 +11,7 @@ Action setup_print(CLI::App& app);
 Action setup_init(CLI::App& app);
 Action setup_import(CLI::App& app);
 Action setup_help(CLI::App& app);
+Action setup_lua(CLI::App& app);
 Action setup_strategies(CLI::App& app);
 Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
@@ -28,6 +29,7 @@ const std::vector<Command>& commands() {
       {"init", "Write a new recipe", setup_init},
       {"import", "Print the recipe that another tool's configuration means", setup_import},
       {"help", "Explain recipe keys: runner help recipe [SECTION | KEY]", setup_help},
+      {"lua", "Try a hook file without training: runner lua check FILE", setup_lua},
       {"strategies", "List strategies with their options and whether they work here", setup_strategies},
       {"ls", "List runs", setup_ls},
       {"show", "Show everything that is known of a run", setup_show},

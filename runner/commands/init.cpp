@@ -5,6 +5,7 @@
 #include "runner/base/log.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/lua/shipped.hpp"
 #include "runner/models/models.hpp"
 
 namespace runner {
@@ -59,6 +60,18 @@ std::string model_section(const fs::path& folder) {
   return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
 }
 
+/// .luarc.json and the definitions that it names, for the Lua language server.
+void write_lua_support() {
+  const char *settings = ".luarc.json", *folder = ".luals";
+  if (fs::exists(settings))
+    throw usage_error("{} exists already; add \"workspace.library\": [\"{}\"] to it, or remove it", settings, folder);
+  fs::create_directories(folder);
+  write_file_atomic(fs::path(folder) / "runner.lua", lua::stubs_text);
+  nlohmann::json rc = {{"runtime.version", "Lua 5.4"}, {"workspace.library", {folder}}};
+  write_file_atomic(settings, rc.dump(2) + "\n");
+  log::info("wrote {} and {}/runner.lua; editors with the Lua language server read them", settings, folder);
+}
+
 }  // namespace
 
 Action setup_init(CLI::App& app) {
@@ -66,7 +79,13 @@ Action setup_init(CLI::App& app) {
   app.add_option("file", *file, "The recipe to write")->capture_default_str();
   app.add_option("--from-hf", *folder,
                  "A Hugging Face folder: its config.json gives [model], its weights are the start");
+  auto lua = std::make_shared<bool>(false);
+  app.add_flag("--lua", *lua, "Instead of a recipe: what editors need for hooks and recipes in Lua");
   return [=] {
+    if (*lua) {
+      write_lua_support();
+      return ExitCode::done;
+    }
     if (fs::exists(*file)) throw usage_error("{} exists already; name another file", *file);
     write_file_atomic(
         *file, fmt::format(fmt::runtime(starter), *file, folder->empty() ? starter_model : model_section(*folder)));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/config/computed_recipe.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
 
@@ -13,10 +14,11 @@ namespace runner {
 /// Reads `file`, follows `extends`, applies `overrides` ("train.max_steps=10", in order), expands ${env:NAME}, checks
 /// every key against the table and the contradictions that need no knowledge of strategies or devices. Relative data
 /// paths become relative to the file that names them. Throws RecipeError with all mistakes in one pass.
-/// `check` adds the mistakes that it knows of to the same pass (the catalog's of [strategy]).
+/// `check` adds the mistakes that it knows of to the same pass (the catalog's of [strategy]). `evaluate` reads what
+/// ends in ".lua", here and in `extends`; without it such a file is refused.
 using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
-                   const RecipeCheck& check = {});
+                   const RecipeCheck& check = {}, const RecipeEvaluator& evaluate = {});
 
 /// The same from text, for tests and for `resolved.toml`; `name` stands in for the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
@@ -26,8 +28,9 @@ enum class PrintOrigins { no, yes };
 /// comments.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
 
-/// A JSON value as TOML; tables inline.
+/// A JSON value as TOML; tables inline. And a key, quoted where it must be.
 std::string toml_value(const nlohmann::json& value);
+std::string toml_key(const std::string& name);
 
 /// {section: {key: value}} and {dotted key: "file:line:col" | "--set" | "default" | "decided: why"}, for the ledger and
 /// --json.

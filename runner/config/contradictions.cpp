@@ -123,6 +123,8 @@ class Finder {
     if (recipe_.checkpoint.save_top_k > 0 && recipe_.checkpoint.monitor == "val_loss" && !validates && sound("data"))
       report("checkpoint.save_top_k", "save_top_k watches val_loss, but there are no validation data",
              "checkpoint.monitor", "monitor is set here");
+    if (train.early_stopping && train.early_stopping->monitor == "val_loss" && !validates && sound("data"))
+      report("train.early_stopping", "early_stopping watches val_loss, but there are no validation data");
     const auto& again = recipe_.activation_checkpointing;
     if (again.mode == "named" && again.blocks.empty())
       report("activation_checkpointing.mode", "mode = \"named\" needs blocks");

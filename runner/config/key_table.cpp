@@ -298,6 +298,29 @@ json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
   return table;
 }
 
+void add_early_stopping(std::vector<Key>& keys) {
+  Key stopping{
+      "train", "early_stopping", T::stopping,
+      "{ monitor, patience, min_delta, mode }: stop when a metric of validation has not improved for so long."};
+  stopping.set = [](Recipe& recipe, const json& value) {
+    Recipe::Train::EarlyStopping rule;
+    rule.monitor = value.value("monitor", rule.monitor);
+    rule.patience = value.value("patience", rule.patience);
+    rule.min_delta = value.value("min_delta", rule.min_delta);
+    rule.mode = value.value("mode", rule.mode);
+    recipe.train.early_stopping = rule;
+  };
+  stopping.get = [](const Recipe& recipe) {
+    const auto& rule = recipe.train.early_stopping;
+    return rule ? json{{"monitor", rule->monitor},
+                       {"patience", rule->patience},
+                       {"min_delta", rule->min_delta},
+                       {"mode", rule->mode}}
+                : json();
+  };
+  keys.push_back(stopping);
+}
+
 void add_train(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::train, member)); };
   using R = Recipe::Train;
@@ -344,6 +367,7 @@ void add_train(std::vector<Key>& keys) {
       &R::limit_val_batches);
   add({"train", "on_nonfinite", T::choice, "What a loss or gradient that is NaN or infinite does.", {"stop", "skip"}},
       &R::on_nonfinite);
+  add_early_stopping(keys);
   add({"train", "max_restarts", T::integer, "Restarts from the last checkpoint after a failure.", {}, 0},
       &R::max_restarts);
   add({"train", "grace_time", T::duration, "From Ctrl-C or SIGTERM to the kill."}, &R::grace_time);
@@ -386,6 +410,35 @@ void add_selection(std::vector<Key>& keys) {
   add({"selection", "prefer", T::choice, "Between equals: FSDP, or DeepSpeed's ZeRO.", {"fsdp", "zero"}}, &S::prefer);
 }
 
+void add_hooks(std::vector<Key>& keys) {
+  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::hooks, member)); };
+  using H = Recipe::Hooks;
+  add({"hooks", "files", T::paths,
+       "Lua files, called in this order; relative to the recipe. A bare name is a shipped hook. The options of each go "
+       "into [hooks.NAME]."},
+      &H::files);
+  add({"hooks", "trusted", T::boolean, "Give hooks all of Lua's libraries (files, processes) instead of the sandbox."},
+      &H::trusted);
+  add({"hooks",
+       "on_error",
+       T::choice,
+       "What a hook that fails does: stop the run, or be left out from then on.",
+       {"stop", "disable"}},
+      &H::on_error);
+  add({"hooks", "memory_limit", T::bytes, "Memory of all hooks of a rank together.", {}, 1 << 20}, &H::memory_limit);
+  add({"hooks", "instruction_limit", T::integer, "Lua instructions that one call of a hook may take.", {}, 1000},
+      &H::instruction_limit);
+  add({"hooks",
+       "time_limit",
+       T::number,
+       "Seconds that one call of a hook may take, without what the trainer does for it.",
+       {},
+       0,
+       {},
+       true},
+      &H::time_limit);
+}
+
 /// Keys that mean something only beside a value of another one.
 const std::map<std::string, Need>& needs() {
   static const std::map<std::string, Need> list = {
@@ -416,6 +469,7 @@ std::vector<Key> make_table() {
   add_optimizer(keys);
   add_train(keys);
   add_selection(keys);
+  add_hooks(keys);
   for (auto& key : keys)
     if (auto found = needs().find(key.dotted()); found != needs().end()) key.needs = found->second;
   return keys;
@@ -469,7 +523,7 @@ const std::vector<Section>& sections() {
       {"checkpoint", "", "What is kept to continue from.", ""},
       {"activation_checkpointing", "mode", "Memory for time: blocks that are computed again in backward.", ""},
       {"selection", "", "How strategy = \"auto\" chooses (runner recommend).", ""},
-      {"hooks", "", "Lua callbacks.", "hooks are not built yet"},
+      {"hooks", "", "Lua callbacks; [hooks.NAME] has the options of one.", ""},
       {"sweep", "", "Several trials from one recipe.", "sweeps are not built yet; use --set in a shell loop"},
   };
   return list;
@@ -515,6 +569,8 @@ std::string wanted(const Key& key) {
              "integer)";
     case T::groups:
       return "a list of tables with a pattern";
+    case T::stopping:
+      return "a table of monitor, patience, min_delta and mode";
   }
   return "";
 }

@@ -29,7 +29,8 @@ enum class KeyType {
   precision,
   accumulation,
   table,
-  groups
+  groups,
+  stopping
 };
 
 /// What makes a key mean something: another key of its section.

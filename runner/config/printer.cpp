@@ -1,4 +1,6 @@
 // Recipe -> TOML, JSON, schema and help: everything that walks the key table outwards.
+#include <cmath>
+
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
@@ -11,7 +13,7 @@ std::string toml_value(const json& value) {
   if (value.is_object()) {
     std::vector<std::string> parts;
     for (const auto& [name, item] : value.items())
-      if (!item.is_null()) parts.push_back(name + " = " + toml_value(item));
+      if (!item.is_null()) parts.push_back(toml_key(name) + " = " + toml_value(item));
     return parts.empty() ? "{}" : "{ " + join(parts, ", ") + " }";
   }
   if (value.is_array()) {
@@ -20,10 +22,20 @@ std::string toml_value(const json& value) {
     return "[" + join(parts, ", ") + "]";
   }
   if (value.is_number_float()) {
+    double number = value.get<double>();
+    if (std::isnan(number)) return "nan";
+    if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
     auto text = value.dump();  // shortest text that reads back to the same double
     return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
   }
   return value.dump();
+}
+
+std::string toml_key(const std::string& name) {
+  bool bare =
+      !name.empty() &&
+      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
+  return bare ? name : json(name).dump();
 }
 
 namespace {
@@ -55,6 +67,8 @@ bool applies(const Key& key, const Recipe& recipe) {
 bool shown(const Key& key, const Recipe& recipe, const json& value) {
   if (value.is_null() || !applies(key, recipe)) return false;
   if (value.is_array() && value.empty()) return false;
+  if (key.section == "hooks" && recipe.hooks.files.empty() && !recipe.train.early_stopping)
+    return recipe.origins.contains(key.dotted());
   bool given = recipe.origins.contains(key.dotted());
   if (key.name == "tokenizer") return recipe.data.format != "bin" || given;
   if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
@@ -119,6 +133,14 @@ json schema_of(const Key& key) {
     case T::table:
       schema["type"] = "object";
       break;
+    case T::stopping:
+      schema["type"] = "object";
+      schema["properties"] = {{"monitor", text},
+                              {"patience", {{"type", "integer"}, {"minimum", 1}}},
+                              {"min_delta", {{"type", "number"}, {"minimum", 0}}},
+                              {"mode", {{"type", "string"}, {"enum", {"min", "max"}}}}};
+      schema["additionalProperties"] = false;
+      break;
     case T::groups:
       schema["type"] = "array";
       schema["items"] = table;
@@ -147,6 +169,9 @@ std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
     if (section.name == "strategy")
       for (const auto& [name, value] : recipe.strategy.options.items())
         if (!value.is_null()) line(name, value);
+    if (section.name == "hooks")
+      for (const auto& [hook, options] : recipe.hooks.options.items())
+        for (const auto& [name, value] : options.items()) line(toml_key(hook) + "." + toml_key(name), value);
     if (!body.empty()) text += (text.empty() ? "" : "\n") + fmt::format("[{}]\n{}", section.name, body);
   }
   return text;
@@ -157,6 +182,7 @@ json recipe_to_json(const Recipe& recipe) {
   for (const auto& key : key_table())
     if (auto value = key.get(recipe); shown(key, recipe, value)) object[key.section][key.name] = value;
   for (const auto& [name, value] : recipe.strategy.options.items()) object["strategy"][name] = value;
+  for (const auto& [hook, options] : recipe.hooks.options.items()) object["hooks"][hook] = options;
   return object;
 }
 
@@ -167,6 +193,11 @@ json origins_to_json(const Recipe& recipe) {
       object[key.dotted()] = origin_text(recipe.origin(key.dotted()));
   for (const auto& [name, value] : recipe.strategy.options.items())
     object["strategy." + name] = origin_text(recipe.origin("strategy." + name));
+  for (const auto& [hook, options] : recipe.hooks.options.items())
+    for (const auto& [name, value] : options.items()) {
+      auto key = "hooks." + hook + "." + name;
+      object[key] = origin_text(recipe.origin(key));
+    }
   return object;
 }
 
@@ -181,10 +212,11 @@ std::string recipe_schema() {
       keys[key.name] = schema_of(key);
       if (key.name == section.main_key) main = schema_of(key);
     }
-    json table = {{"type", "object"},
-                  {"description", section.help},
-                  {"properties", keys},
-                  {"additionalProperties", section.name == "strategy" || !section.unavailable.empty()}};
+    json others = section.name == "strategy" || !section.unavailable.empty();
+    if (section.name == "hooks")
+      others = {{"type", "object"}, {"description", "The options of the hook of this name."}};
+    json table = {
+        {"type", "object"}, {"description", section.help}, {"properties", keys}, {"additionalProperties", others}};
     properties[section.name] = main.is_null() ? table : json{{"anyOf", {table, main}}, {"description", section.help}};
   }
   json schema = {{"$schema", "http://json-schema.org/draft-04/schema#"},

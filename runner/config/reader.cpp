@@ -27,8 +27,11 @@ struct Source {
   std::string name;
   std::vector<std::string> lines;
   Origin::Kind kind = Origin::Kind::file;
+  std::vector<Origin> places = {};  ///< of the lines, when the text was computed from another
 
   Origin at(const toml::source_region& region, int span = 0) const {
+    if (!places.empty() && region.begin.line >= 1 && region.begin.line <= places.size())
+      return places[region.begin.line - 1];
     Origin origin;
     origin.kind = kind;
     origin.file = name;
@@ -95,7 +98,8 @@ LocatedJson to_tree(const toml::node& node, const json& expanded, const Origin& 
 
 class Reader {
  public:
-  explicit Reader(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics), configurations_(diagnostics) {}
+  explicit Reader(std::vector<Diagnostic>& diagnostics, const RecipeEvaluator& evaluate = {})
+      : diagnostics_(diagnostics), evaluate_(evaluate), configurations_(diagnostics) {}
 
   /// A file and, below it, what it extends. `chain`: files being read, outermost first.
   Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
@@ -111,7 +115,8 @@ class Reader {
       std::vector<std::string> beside;
       std::error_code ignored;
       for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, ignored))
-        if (entry.path().extension() == ".toml") beside.push_back((folder / entry.path().filename()).string());
+        if (auto kind = entry.path().extension(); kind == ".toml" || (kind == ".lua" && evaluate_))
+          beside.push_back((folder / entry.path().filename()).string());
       Diagnostic diagnostic{asked_at, "missing-file", "", {}, nearest(file, beside), {}, ""};
       diagnostic.message = asked_at.line > 0 ? fmt::format("{} extends {}, which does not exist", asked_at.file, file)
                                              : fmt::format("the recipe {} {}", file,
@@ -120,13 +125,38 @@ class Reader {
       return {};
     }
     chain.push_back(canonical);
-    return read_text(runner::read_file(file), file, fs::absolute(fs::path(file)).lexically_normal().parent_path(),
-                     chain);
+    auto folder = fs::absolute(fs::path(file)).lexically_normal().parent_path();
+    if (fs::path(file).extension() != ".lua") return read_text(runner::read_file(file), file, folder, chain);
+    if (!evaluate_) {
+      problem(asked_at, "unavailable",
+              fmt::format("{} is computed: write it out with `runner print {}` first", file, file));
+      return {};
+    }
+    auto computed = evaluate_(
+        file, [&](const std::string& base, const Origin& place) { return read_base(file, base, place, chain); });
+    return read_text(computed.toml, file, folder, chain, std::move(computed.places));
+  }
+
+  /// What a computed recipe that extends `base` builds on.
+  json read_base(const std::string& file, const std::string& base, const Origin& asked_at,
+                 const std::vector<std::string>& chain) {
+    std::vector<Diagnostic> diagnostics;
+    Reader reader(diagnostics, evaluate_);
+    auto layer =
+        reader.read_file_layers((fs::path(file).parent_path() / base).lexically_normal().string(), asked_at, chain);
+    if (!diagnostics.empty()) throw RecipeError(diagnostics);
+    json sections = json::object();
+    for (const auto& [dotted, located] : layer) {
+      json* at = &sections;
+      for (const auto& part : split(dotted, '.')) at = &(*at)[part];
+      *at = located.value;
+    }
+    return sections;
   }
 
   Layer read_text(const std::string& text, const std::string& name, const fs::path& folder,
-                  const std::vector<std::string>& chain) {
-    Source source{name, split(text, '\n')};
+                  const std::vector<std::string>& chain, std::vector<Origin> places = {}) {
+    Source source{name, split(text, '\n'), Origin::Kind::file, std::move(places)};
     toml::table table;
     try {
       table = toml::parse(std::string_view(text), std::string_view(name));
@@ -272,6 +302,14 @@ class Reader {
       Origin at_key = source.at(key_name.source(), static_cast<int>(name.size()));
       std::string dotted = section.name + "." + name;
       const Key* key = find_key(section.name, name);
+      if (!key && section.name == "hooks" && node.is_table()) {
+        for (const auto& [option_key, value] : *node.as_table()) {
+          std::string option(option_key.str());
+          layer[dotted + "." + option] = {expand(to_json(value), source.at(value.source()), "hooks"),
+                                          source.at(option_key.source(), static_cast<int>(option.size())), folder};
+        }
+        continue;
+      }
       if (!key && section.name != "strategy") {
         unknown_key(section.name, name, at_key);
         continue;
@@ -352,6 +390,11 @@ class Reader {
     std::string section = dotted.substr(0, dot), name = dotted.substr(dot + 1);
     const Key* key = find_key(section, name);
     recipe.origins[dotted] = located.origin;
+    if (!key && section == "hooks") {  // an option of a hook
+      auto inner = name.find('.');
+      recipe.hooks.options[name.substr(0, inner)][name.substr(inner + 1)] = located.value;
+      return;
+    }
     if (!key) {  // an option of a strategy
       recipe.strategy.options[name] = located.value;
       return;
@@ -371,13 +414,15 @@ class Reader {
       return false;
     }
     if (key.type == KeyType::paths)
-      for (auto& path : value) path = absolute(path.get<std::string>(), located.folder);
+      for (auto& path : value)
+        if (!plain_word(key, path.get<std::string>())) path = absolute(path.get<std::string>(), located.folder);
     if (key.type == KeyType::path && !value.get<std::string>().empty() && !plain_word(key, value.get<std::string>()))
       value = absolute(value.get<std::string>(), located.folder);
     return true;
   }
 
   static bool plain_word(const Key& key, const std::string& value) {
+    if (key.dotted() == "hooks.files") return value.find_first_of("./") == std::string::npos;
     return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece");
   }
   static std::string absolute(const std::string& path, const fs::path& folder) {
@@ -385,6 +430,7 @@ class Reader {
   }
 
   std::vector<Diagnostic>& diagnostics_;
+  RecipeEvaluator evaluate_;
   ConfigurationLayers configurations_;
   std::set<std::string> failed_;  ///< keys that are there but wrong
 };
@@ -413,9 +459,10 @@ Origin Recipe::origin(const std::string& key) const {
   return origin;
 }
 
-Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check) {
+Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check,
+                   const RecipeEvaluator& evaluate) {
   std::vector<Diagnostic> diagnostics;
-  Reader reader(diagnostics);
+  Reader reader(diagnostics, evaluate);
   Origin asked;
   asked.file = file;
   Layer layer = reader.read_file_layers(file, asked, {});

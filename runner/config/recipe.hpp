@@ -151,6 +151,13 @@ struct Recipe {
     std::optional<int64_t> limit_val_batches;   ///< global batches of validation; default all
     std::string on_nonfinite = "stop";          ///< stop | skip
     int64_t max_restarts = 0;
+    struct EarlyStopping {  ///< present when the table is; see recipes/hooks/early_stopping.lua
+      std::string monitor = "val_loss";
+      int64_t patience = 3;    ///< validations without an improvement
+      double min_delta = 0.0;  ///< less is no improvement
+      std::string mode = "min";
+    };
+    std::optional<EarlyStopping> early_stopping;
     std::chrono::seconds grace_time{30};  ///< from Ctrl-C or SIGTERM to the kill
     std::chrono::seconds timeout{1800};   ///< collectives
   } train;
@@ -176,7 +183,17 @@ struct Recipe {
     std::string prefer = "fsdp";        ///< fsdp | zero: between equals
   } selection;
 
-  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([hooks], [sweep]).
+  struct Hooks {
+    std::vector<std::string> files;  ///< Lua files in the order in which they are called; a bare name is a shipped one
+    bool trusted = false;            ///< all of Lua's libraries instead of the sandbox
+    std::string on_error = "stop";   ///< stop | disable
+    int64_t memory_limit = 64LL << 20;                  ///< bytes, all files together
+    int64_t instruction_limit = 50'000'000;             ///< Lua instructions of one call
+    double time_limit = 1.0;                            ///< seconds of one call, without what the trainer does for it
+    nlohmann::json options = nlohmann::json::object();  ///< {hook: {option: value}}, as written; the hooks check them
+  } hooks;
+
+  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([sweep]).
 
   // ---- where it came from
   std::string file;                       ///< the recipe file, as given

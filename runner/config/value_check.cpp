@@ -109,6 +109,8 @@ std::string type_problem(const Key& key, json& value) {
       return rope_problem(value) ? not_it : "";
     case T::groups:
       return groups_problem(value) ? not_it : "";
+    case T::stopping:
+      return value.is_object() ? "" : not_it;
   }
   return "";
 }
@@ -140,6 +142,31 @@ void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
   if (diagnostic.message.empty()) return;
   diagnostic.allowed = key.choices;
   diagnostic.suggestion = nearest(text, key.choices);
+}
+
+/// What is wrong inside train.early_stopping, if anything.
+void stopping_problem(json& table, Diagnostic& diagnostic) {
+  static const std::vector<std::string> names = {"monitor", "patience", "min_delta", "mode"};
+  for (auto& [name, value] : table.items()) {
+    auto wrong = [&, &name = name, &value = value](const std::string& what) {
+      diagnostic.message = fmt::format("`{}` of early_stopping must be {}, not {}", name, what, value.dump());
+    };
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      diagnostic.message = fmt::format("early_stopping has no `{}`", name);
+      diagnostic.allowed = names;
+      diagnostic.suggestion = nearest(name, names);
+    } else if (name == "monitor" && (!value.is_string() || value == "")) {
+      wrong("the name of a metric");
+    } else if (name == "patience" && (!to_integer(value) || value.get<int64_t>() < 1)) {
+      wrong("an integer of at least 1");
+    } else if (name == "min_delta" &&
+               (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)) {
+      wrong("a number of at least 0");
+    } else if (name == "mode" && value != "min" && value != "max") {
+      wrong("\"min\" or \"max\"");
+    }
+    if (!diagnostic.message.empty()) return;
+  }
 }
 
 /// The numbers of [[optimizer.groups]] are bounded as the keys of these names are.
@@ -180,6 +207,7 @@ std::optional<Diagnostic> check_value(const Key& key, json& value) {
   if (diagnostic.message.empty()) {
     diagnostic.code = "not-allowed";
     choice_problem(key, value, diagnostic);
+    if (key.type == KeyType::stopping) stopping_problem(value, diagnostic);
   }
   if (diagnostic.message.empty()) {
     diagnostic.code = "out-of-bounds";

@@ -5,6 +5,8 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/value_check.hpp"
+#include "runner/lua/hook_set.hpp"
+#include "runner/lua/recipe_file.hpp"
 #include "runner/selection/lengths.hpp"
 
 namespace runner {
@@ -220,10 +222,12 @@ nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
 }
 
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides) {
-  return load_recipe(file, overrides, [](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  auto check = [](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
-  });
+    lua::check_hooks(recipe, diagnostics);
+  };
+  return load_recipe(file, overrides, check, lua::evaluate_recipe);
 }
 
 }  // namespace runner

@@ -27,7 +27,8 @@ bool takes(const Entry& entry, const std::string& option);
 /// of another strategy), wrong type, value not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// load_recipe() with the mistakes of [strategy] and those of lengths.hpp in the same pass.
+/// load_recipe() with the mistakes of [strategy], of hooks and those of lengths.hpp in the same pass. `file` may end in
+/// ".lua": see runner/lua/recipe_file.hpp.
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides);
 
 /// Defaults filled in for whatever is unset.

@@ -1,0 +1,124 @@
+---@meta
+-- What runner's Lua files see, for editors with the Lua language server: completion, hover and checks.
+-- `runner init --lua` writes this file and a .luarc.json that names it.
+
+---A number for each option, a list or a word: what [hooks.NAME] in the recipe says over the defaults. Read-only.
+---@alias runner.Options table<string, any>
+
+---A hook's own table: plain data (numbers, strings, booleans, lists, tables), kept in checkpoints.
+---@alias runner.State table<string, any>
+
+---A tensor of this rank: what it holds of a parameter or a gradient. A gradient's handle ends with its step; keep a clone().
+---@class runner.Tensor
+---@field numel integer
+---@field shape integer[]
+---@operator add(runner.Tensor|number): runner.Tensor
+---@operator sub(runner.Tensor|number): runner.Tensor
+---@operator mul(runner.Tensor|number): runner.Tensor
+---@operator div(runner.Tensor|number): runner.Tensor
+local tensor = {}
+---@return number # the Euclidean norm
+function tensor:norm() end
+---@return number
+function tensor:mean() end
+---@param bins? integer # 10
+---@return {min: number, max: number, counts: integer[]}
+function tensor:histogram(bins) end
+---@return runner.Tensor
+function tensor:clone() end
+---@param factor number
+---@return runner.Tensor # itself, changed in place
+function tensor:scale_(factor) end
+---@param other runner.Tensor
+---@return runner.Tensor # itself, changed in place
+function tensor:copy_(other) end
+
+---The ranks of the run. Collectives: every rank calls them, in the same order.
+---@class runner.World
+---@field rank integer # from 0
+---@field size integer
+local world = {}
+---@param value number
+---@param operation? "sum"|"mean"|"min"|"max" # "sum"
+---@return number
+function world:all_reduce(value, operation) end
+---@param value number
+---@return number[] # by rank
+function world:all_gather(value) end
+---@param value number
+---@param root? integer # 0
+---@return number
+function world:broadcast(value, root) end
+function world:barrier() end
+
+---The training, as a hook sees it.
+---@class runner.Context
+---@field step integer # optimizer steps done
+---@field epoch integer # from 0
+---@field loss number # of the last global batch; NaN before the first
+---@field lr number
+---@field metrics table<string, number> # the last value of each, validation's too
+---@field recipe table<string, any> # read-only
+---@field is_global_zero boolean # rank 0
+---@field world runner.World
+---@field exception string? # in on_exception: what happened
+local context = {}
+---@param name string
+---@param value number
+---@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # over the ranks; "none": rank 0's
+function context:log(name, value, options) end
+---@param name string # a plain file name
+---@return string path # in the run folder; write it on rank 0 only
+function context:artifact(name) end
+---@param reason string # ends training after this step, on all ranks
+function context:stop(reason) end
+function context:checkpoint() end
+---@param lr number # until the schedule sets it at the next step
+function context:set_lr(lr) end
+---Before the optimizer's step: leave it out.
+function context:skip_step() end
+---@return string[]
+function context:parameter_names() end
+---@param name string
+---@return runner.Tensor? # nil where this rank holds none of it
+function context:parameter(name) end
+---@param name string
+---@return runner.Tensor? # nil when there is none
+function context:gradient(name) end
+
+---@class runner.Option
+---@field type "number"|"integer"|"boolean"|"string"|"list"
+---@field default? any # without one it is nil unless given
+---@field min? number
+---@field max? number
+---@field choices? string[]
+---@field help? string
+
+---@alias runner.Hook fun(ctx: runner.Context, state: runner.State, options: runner.Options)
+
+---What a hook file returns.
+---@class runner.HookFile
+---@field name? string # what [hooks.NAME] says; default the file's name
+---@field about? string
+---@field options? table<string, runner.Option>
+---@field setup? runner.Hook
+---@field on_train_start? runner.Hook
+---@field on_train_epoch_start? runner.Hook
+---@field on_train_batch_start? runner.Hook
+---@field on_before_backward? runner.Hook
+---@field on_after_backward? runner.Hook
+---@field on_before_optimizer_step? runner.Hook
+---@field on_train_batch_end? runner.Hook
+---@field on_validation_start? runner.Hook
+---@field on_validation_end? runner.Hook
+---@field on_train_epoch_end? runner.Hook
+---@field on_save_checkpoint? runner.Hook
+---@field on_load_checkpoint? runner.Hook
+---@field on_exception? runner.Hook
+---@field on_train_end? runner.Hook
+---@field teardown? runner.Hook
+
+---In a recipe.lua: builds the recipe on another, and returns what that one says.
+---@param base string # a .toml or .lua file, relative to this one
+---@return table<string, any>
+function extend(base) end

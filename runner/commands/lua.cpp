@@ -1,0 +1,69 @@
+// `runner lua`.
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/config/config.hpp"
+#include "runner/lua/fake_training.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+namespace {
+
+void say(std::string_view line) { std::printf("%.*s\n", static_cast<int>(line.size()), line.data()); }
+
+/// The recipe, or an empty one, with this hook alone and what it says of it.
+Recipe recipe_for(const std::string& file, const std::string& recipe_file) {
+  Recipe recipe;
+  if (!recipe_file.empty()) recipe = load_whole_recipe(recipe_file, {});
+  recipe.hooks.files = {file};
+  recipe.hooks.on_error = "stop";
+  recipe.train.early_stopping.reset();
+  recipe.origins.erase("hooks.files");
+  std::vector<Diagnostic> diagnostics;
+  lua::State state;
+  auto hook = lua::load_hook_file(state, {file, {}}, diagnostics);
+  if (!hook) throw RecipeError(diagnostics);
+  auto options = recipe.hooks.options.value(hook->name, nlohmann::json::object());
+  recipe.hooks.options = nlohmann::json::object();
+  if (!options.empty()) recipe.hooks.options[hook->name] = options;
+  return recipe;
+}
+
+void describe(const lua::HookSet::Hook& hook) {
+  say(fmt::format("hook {}{}", hook.file.name, hook.file.about.empty() ? "" : ": " + hook.file.about));
+  for (const auto& [name, option] : hook.file.options)
+    say(fmt::format("  {} = {}{}", name,
+                    hook.option_values.contains(name) ? toml_value(hook.option_values[name]) : "(unset)",
+                    option.help.empty() ? "" : "  # " + option.help));
+}
+
+ExitCode check(const std::string& file, const std::string& recipe_file) {
+  Recipe recipe = recipe_for(file, recipe_file);
+  lua::HookSet::Talk talk;
+  talk.print = [](std::string_view line) { say("  print " + std::string(line)); };
+  lua::HookSet hooks(recipe, talk);
+  describe(hooks.hooks().front());
+  lua::FakeTraining training(hooks.state(), recipe, say);
+  training.run(hooks);
+  log::info("{} is fine: every function of it ran", file);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_lua(CLI::App& app) {
+  auto verb = std::make_shared<std::string>(), file = std::make_shared<std::string>(),
+       recipe = std::make_shared<std::string>();
+  app.add_option("verb", *verb, "check: runs a hook file against a small fake training")
+      ->required()
+      ->check(CLI::IsMember({"check"}));
+  app.add_option("file", *file, "The hook file, or the name of a shipped hook")->required();
+  app.add_option("--recipe", *recipe, "Take the hook's options and limits from this recipe");
+  return [=] { return check(*file, *recipe); };
+}
+
+}  // namespace runner

@@ -1,0 +1,174 @@
+#include "runner/lua/fake_training.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "runner/config/config.hpp"
+
+namespace runner::lua {
+
+using nlohmann::json;
+
+namespace {
+
+using Numbers = std::vector<double>;
+constexpr int epochs = 2, steps_of_epoch = 5;
+
+const Class& fake_tensor_class();
+
+Numbers& self(const Arguments& arguments) { return arguments.as<Numbers>(0, fake_tensor_class()); }
+Value handle(Numbers numbers) { return Value(Object::make(fake_tensor_class(), std::move(numbers))); }
+
+/// An operator between tensors of one shape, or a tensor and a number.
+Function between(double (*combine)(double, double)) {
+  return [combine](const Arguments& arguments) {
+    auto left = arguments.value(1), right = arguments.value(2);
+    Numbers result =
+        left.object ? arguments.as<Numbers>(1, fake_tensor_class()) : arguments.as<Numbers>(2, fake_tensor_class());
+    for (size_t i = 0; i < result.size(); ++i) {
+      double a = left.object ? arguments.as<Numbers>(1, fake_tensor_class()).at(i) : arguments.number(1);
+      double b = right.object ? arguments.as<Numbers>(2, fake_tensor_class()).at(i) : arguments.number(2);
+      result[i] = combine(a, b);
+    }
+    return handle(result);
+  };
+}
+
+json histogram(const Numbers& numbers, int64_t bins) {
+  if (bins < 1 || bins > 10000) throw ScriptMistake("histogram: argument 1 must be a number of bins, 1 to 10000");
+  auto [low, high] = std::minmax_element(numbers.begin(), numbers.end());
+  std::vector<int64_t> counts(static_cast<size_t>(bins));
+  double width = (*high - *low) / static_cast<double>(bins);
+  for (double number : numbers) {
+    auto bin = width > 0 ? static_cast<int64_t>((number - *low) / width) : 0;
+    ++counts[static_cast<size_t>(std::min(bin, bins - 1))];
+  }
+  return {{"min", *low}, {"max", *high}, {"counts", counts}};
+}
+
+const Class& fake_tensor_class() {
+  static const Class kind = [] {
+    Class made("tensor");
+    made.property("numel", [](Object& object) { return Value(object.as<Numbers>().size()); });
+    made.property("shape", [](Object& object) { return Value(json{object.as<Numbers>().size()}); });
+    made.method("norm", [](const Arguments& arguments) {
+      double sum = 0;
+      for (double number : self(arguments)) sum += number * number;
+      return Value(std::sqrt(sum));
+    });
+    made.method("mean", [](const Arguments& arguments) {
+      const auto& numbers = self(arguments);
+      return Value(std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size()));
+    });
+    made.method("histogram",
+                [](const Arguments& arguments) { return Value(histogram(self(arguments), arguments.integer(1, 10))); });
+    made.method("clone", [](const Arguments& arguments) { return handle(self(arguments)); });
+    made.method("scale_", [](const Arguments& arguments) {
+      double factor = arguments.number(1);
+      for (double& number : self(arguments)) number *= factor;
+      return arguments.value(0);
+    });
+    made.method("copy_", [](const Arguments& arguments) {
+      self(arguments) = arguments.as<Numbers>(1, fake_tensor_class());
+      return arguments.value(0);
+    });
+    made.operation("__add", between([](double a, double b) { return a + b; }));
+    made.operation("__sub", between([](double a, double b) { return a - b; }));
+    made.operation("__mul", between([](double a, double b) { return a * b; }));
+    made.operation("__div", between([](double a, double b) { return a / b; }));
+    return made;
+  }();
+  return kind;
+}
+
+}  // namespace
+
+FakeTraining::FakeTraining(State& state, const Recipe& recipe, std::function<void(const std::string&)> said)
+    : said_(std::move(said)),
+      recipe_(state.read_only(recipe_to_json(recipe))),
+      context_(make_context(*this)),
+      loss_(std::nan("")),
+      lr_(recipe.optimizer.lr) {
+  double seed = 0.1;
+  for (const char* name : {"embedding.weight", "blocks.0.attention.weight", "head.weight"}) {
+    parameters_[name] = Object::make(fake_tensor_class(), Numbers{seed, -2 * seed, 3 * seed, seed});
+    gradients_[name] = Object::make(fake_tensor_class(), Numbers{seed / 10, 0, -seed / 5, seed});
+    seed *= 2;
+  }
+}
+
+FakeTraining::~FakeTraining() { context_->invalidate("the training is over"); }
+
+void FakeTraining::moment(HookSet& hooks, Moment moment) {
+  if (!hooks.wants(moment)) return;
+  said_(moment_names()[static_cast<size_t>(moment)]);
+  hooks.call(moment, Value(context_));
+}
+
+void FakeTraining::batch(HookSet& hooks) {
+  moment(hooks, Moment::on_train_batch_start);
+  moment(hooks, Moment::on_before_backward);
+  moment(hooks, Moment::on_after_backward);
+  moment(hooks, Moment::on_before_optimizer_step);
+  ++step_;
+  loss_ = 4.0 / static_cast<double>(step_);
+  metrics_["loss"] = loss_;
+  moment(hooks, Moment::on_train_batch_end);
+}
+
+void FakeTraining::validation(HookSet& hooks) {
+  moment(hooks, Moment::on_validation_start);
+  metrics_["val_loss"] = loss_ + 0.5;
+  moment(hooks, Moment::on_validation_end);
+}
+
+void FakeTraining::run(HookSet& hooks) {
+  moment(hooks, Moment::setup);
+  moment(hooks, Moment::on_train_start);
+  for (epoch_ = 0; epoch_ < epochs && stopped_.empty(); ++epoch_) {
+    moment(hooks, Moment::on_train_epoch_start);
+    for (int i = 0; i < steps_of_epoch && stopped_.empty(); ++i) batch(hooks);
+    validation(hooks);
+    moment(hooks, Moment::on_train_epoch_end);
+    if (hooks.wants(Moment::on_save_checkpoint)) said_("on_save_checkpoint");
+    auto saved = hooks.save(Value(context_));
+    said_("state in the checkpoint: " + saved.dump());
+    if (hooks.wants(Moment::on_load_checkpoint)) said_("on_load_checkpoint");
+    hooks.load(nlohmann::json::parse(saved.dump()), Value(context_));
+  }
+  exception_ = "out of memory (as a test)";
+  moment(hooks, Moment::on_exception);
+  exception_.clear();
+  moment(hooks, Moment::on_train_end);
+  moment(hooks, Moment::teardown);
+}
+
+void FakeTraining::log(const std::string& name, double value, const std::string& sync) {
+  metrics_[name] = value;
+  said_(fmt::format("  log {} = {}{}", name, value, sync == "none" ? "" : " (" + sync + ")"));
+}
+std::string FakeTraining::artifact(const std::string& name) {
+  said_("  artifact " + name);
+  return "/dev/null";
+}
+void FakeTraining::stop(const std::string& reason) {
+  stopped_ = reason;
+  said_("  stop: " + reason);
+}
+void FakeTraining::checkpoint() { said_("  checkpoint"); }
+void FakeTraining::set_lr(double lr) {
+  lr_ = lr;
+  said_(fmt::format("  set_lr {}", lr));
+}
+void FakeTraining::skip_step() { said_("  skip_step"); }
+
+std::vector<std::string> FakeTraining::parameter_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, object] : parameters_) names.push_back(name);
+  return names;
+}
+Value FakeTraining::parameter(const std::string& name) { return Value(parameters_.at(name)); }
+Value FakeTraining::gradient(const std::string& name) { return Value(gradients_.at(name)); }
+
+}  // namespace runner::lua

@@ -1,0 +1,64 @@
+// A training without torch, for `runner lua check` and for tests: five steps of two epochs, three small parameters, and
+// a record of everything that hooks ask for.
+#pragma once
+#include <functional>
+#include <map>
+
+#include "runner/lua/hook_set.hpp"
+#include "runner/lua/training.hpp"
+
+namespace runner::lua {
+
+class FakeTraining : public Training, private HookWorld {
+ public:
+  /// `said` gets one line for each thing that a hook does to the training ("log grad_norm 1.5 (mean)").
+  FakeTraining(State& state, const Recipe& recipe, std::function<void(const std::string&)> said);
+  ~FakeTraining() override;
+
+  /// Calls every moment that a hook has a function for, in the order of a training, `said` naming each; a hook that
+  /// stops the training ends it early. Throws what HookSet throws.
+  void run(HookSet& hooks);
+
+  int64_t step() override { return step_; }
+  int64_t epoch() override { return epoch_; }
+  double loss() override { return loss_; }
+  double lr() override { return lr_; }
+  nlohmann::json metrics() override { return metrics_; }
+  Reference recipe() override { return recipe_; }
+  std::string exception() override { return exception_; }
+  HookWorld& world() override { return *this; }
+  void log(const std::string& name, double value, const std::string& sync) override;
+  std::string artifact(const std::string& name) override;
+  void stop(const std::string& reason) override;
+  void checkpoint() override;
+  void set_lr(double lr) override;
+  void skip_step() override;
+  std::vector<std::string> parameter_names() override;
+  Value parameter(const std::string& name) override;
+  Value gradient(const std::string& name) override;
+
+  const std::string& stopped() const { return stopped_; }
+
+ private:
+  int rank() override { return 0; }
+  int size() override { return 1; }
+  double all_reduce(double value, const std::string&) override { return value; }
+  std::vector<double> all_gather(double value) override { return {value}; }
+  double broadcast(double value, int) override { return value; }
+  void barrier() override {}
+
+  void moment(HookSet& hooks, Moment moment);
+  void batch(HookSet& hooks);
+  void validation(HookSet& hooks);
+
+  std::function<void(const std::string&)> said_;
+  Reference recipe_;
+  std::shared_ptr<Object> context_;
+  int64_t step_ = 0, epoch_ = 0;
+  double loss_, lr_;
+  nlohmann::json metrics_ = nlohmann::json::object();
+  std::string exception_, stopped_;
+  std::map<std::string, std::shared_ptr<Object>> parameters_, gradients_;
+};
+
+}  // namespace runner::lua

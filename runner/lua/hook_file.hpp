@@ -1,0 +1,72 @@
+// One file of hooks: the table that it returns, checked; its options against the recipe's [hooks.NAME].
+#pragma once
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/diagnostics.hpp"
+#include "runner/lua/state.hpp"
+
+namespace runner::lua {
+
+/// When hooks are called: Lightning's names and order.
+enum class Moment {
+  setup,
+  on_train_start,
+  on_train_epoch_start,
+  on_train_batch_start,
+  on_before_backward,
+  on_after_backward,
+  on_before_optimizer_step,
+  on_train_batch_end,
+  on_validation_start,
+  on_validation_end,
+  on_train_epoch_end,
+  on_save_checkpoint,
+  on_load_checkpoint,
+  on_exception,
+  on_train_end,
+  teardown
+};
+constexpr size_t moments_count = 16;
+/// By Moment.
+const std::array<const char*, moments_count>& moment_names();
+
+struct HookOption {
+  std::string type;  ///< number | integer | boolean | string | list
+  nlohmann::json default_value;
+  std::optional<double> minimum, maximum;
+  std::vector<std::string> choices;
+  std::string help;
+};
+
+struct HookFile {
+  std::string name;  ///< what [hooks.NAME] says; default the file's stem
+  std::string about;
+  std::string shown;  ///< the file in messages
+  Origin asked_at;    ///< where the recipe names the file
+  std::map<std::string, HookOption> options;
+  std::array<Reference, moments_count> functions;
+};
+
+/// A file as the recipe names it: a path, or the bare name of a shipped one.
+struct HookSource {
+  std::string file;
+  Origin asked_at;
+};
+
+/// Loads the file into `state`. What is wrong with it goes to `diagnostics`, and then there is no result.
+std::optional<HookFile> load_hook_file(State& state, const HookSource& source, std::vector<Diagnostic>& diagnostics);
+
+/// The complete options: what the recipe gives (`given`: {option: value}, may be null) over the defaults. `place` is
+/// the origin of an option that is given. Mistakes go to `diagnostics`.
+nlohmann::json complete_hook_options(const HookFile& hook, const nlohmann::json& given,
+                                     const std::function<Origin(const std::string& option)>& place,
+                                     std::vector<Diagnostic>& diagnostics);
+
+/// Hooks that come with the program: name -> text.
+const std::map<std::string, std::string>& shipped_hooks();
+
+}  // namespace runner::lua

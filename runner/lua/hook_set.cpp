@@ -1,0 +1,191 @@
+#include "runner/lua/hook_set.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner::lua {
+
+using nlohmann::json;
+
+namespace {
+
+const char* const early_stopping = "early_stopping";
+
+StateOptions state_options(const Recipe& recipe, const HookSet::Talk& talk) {
+  StateOptions options;
+  options.limits.memory_bytes = static_cast<size_t>(recipe.hooks.memory_limit);
+  options.limits.instructions = recipe.hooks.instruction_limit;
+  options.limits.seconds = recipe.hooks.time_limit;
+  options.trusted = recipe.hooks.trusted;
+  options.seed = static_cast<uint64_t>(recipe.run.seed);
+  options.print = talk.print;
+  return options;
+}
+
+/// What [hooks.NAME] or, for it, train.early_stopping says.
+json given_options(const Recipe& recipe, const HookFile& hook) {
+  if (hook.name == early_stopping && recipe.train.early_stopping) {
+    const auto& rule = *recipe.train.early_stopping;
+    return {{"monitor", rule.monitor}, {"patience", rule.patience}, {"min_delta", rule.min_delta}, {"mode", rule.mode}};
+  }
+  return recipe.hooks.options.value(hook.name, json::object());
+}
+
+void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, std::vector<Diagnostic>& diagnostics) {
+  std::vector<std::string> names;
+  for (const auto& hook : hooks) {
+    bool twice = std::find(names.begin(), names.end(), hook.file.name) != names.end();
+    if (twice)
+      diagnostics.push_back({hook.file.asked_at,
+                             "duplicate",
+                             fmt::format("two hooks are named {}", hook.file.name),
+                             {},
+                             {},
+                             {},
+                             "",
+                             "hooks"});
+    names.push_back(hook.file.name);
+  }
+  for (const auto& [name, options] : recipe.hooks.options.items()) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    auto key = "hooks." + name + "." + (options.empty() ? "" : options.begin().key());
+    diagnostics.push_back({recipe.origin(key),
+                           "unknown-key",
+                           fmt::format("[hooks.{}] is for no hook of this recipe", name),
+                           names,
+                           nearest(name, names),
+                           {},
+                           "",
+                           "hooks"});
+  }
+}
+
+/// Loads all files and completes their options; what is wrong goes to `diagnostics`.
+std::vector<HookSet::Hook> load_hooks(State& state, const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  std::vector<HookSet::Hook> hooks;
+  bool all_loaded = true;
+  for (const auto& source : hook_sources(recipe)) {
+    auto file = load_hook_file(state, source, diagnostics);
+    if (!file) {
+      all_loaded = false;
+      continue;
+    }
+    HookSet::Hook hook;
+    auto place = [&, &name = file->name](const std::string& option) {
+      auto key = name == early_stopping && recipe.train.early_stopping ? std::string("train.early_stopping")
+                                                                       : "hooks." + name + "." + option;
+      return recipe.origin(key);
+    };
+    hook.option_values = complete_hook_options(*file, given_options(recipe, *file), place, diagnostics);
+    hook.file = std::move(*file);
+    hooks.push_back(std::move(hook));
+  }
+  if (all_loaded) check_names(recipe, hooks, diagnostics);
+  return hooks;
+}
+
+// ---- states in checkpoints: JSON has no infinities
+
+json keep_nonfinite(json value) {
+  if (value.is_structured())
+    for (auto& item : value) item = keep_nonfinite(std::move(item));
+  if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
+  double number = value.get<double>();
+  return {{"$number", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
+}
+
+json restore_nonfinite(json value) {
+  if (value.is_object() && value.size() == 1 && value.contains("$number")) {
+    auto text = value["$number"];
+    return text == "nan" ? std::nan("") : text == "inf" ? HUGE_VAL : -HUGE_VAL;
+  }
+  if (value.is_structured())
+    for (auto& item : value) item = restore_nonfinite(std::move(item));
+  return value;
+}
+
+}  // namespace
+
+std::vector<HookSource> hook_sources(const Recipe& recipe) {
+  std::vector<HookSource> sources;
+  if (recipe.train.early_stopping) sources.push_back({early_stopping, recipe.origin("train.early_stopping")});
+  for (const auto& file : recipe.hooks.files) sources.push_back({file, recipe.origin("hooks.files")});
+  return sources;
+}
+
+void check_hooks(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (hook_sources(recipe).empty() && recipe.hooks.options.empty()) return;
+  State state(state_options(recipe, {}));
+  load_hooks(state, recipe, diagnostics);
+}
+
+HookSet::HookSet(const Recipe& recipe, Talk talk)
+    : disables_(recipe.hooks.on_error == "disable"), talk_(std::move(talk)) {
+  if (hook_sources(recipe).empty()) return;
+  state_ = std::make_unique<State>(state_options(recipe, talk_));
+  std::vector<Diagnostic> diagnostics;
+  hooks_ = load_hooks(*state_, recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    hooks_[i].options = state_->read_only(hooks_[i].option_values);
+    hooks_[i].state = state_->table(json::object());
+    for (size_t moment = 0; moment < moments_count; ++moment)
+      if (hooks_[i].file.functions[moment]) callers_[moment].push_back(i);
+  }
+}
+
+void HookSet::call(Moment moment, const Value& context) {
+  for (size_t i : callers_[static_cast<size_t>(moment)]) call_one(hooks_[i], moment, context);
+}
+
+void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
+  if (hook.disabled) return;
+  double started = steady_seconds();
+  try {
+    state_->call(hook.file.functions[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
+  } catch (const LuaError& error) {
+    fail(hook, moment_names()[static_cast<size_t>(moment)], error.what());
+  }
+  hook.seconds += steady_seconds() - started;
+}
+
+void HookSet::fail(Hook& hook, const std::string& doing, const std::string& what) {
+  const auto& place = hook.file.asked_at;
+  auto text = fmt::format("hook {} failed in {}: {}", hook.file.name, doing, what);
+  if (place.line > 0) text += fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column);
+  if (!disables_) throw run_error("{}", text);
+  hook.disabled = true;
+  if (talk_.report) talk_.report(text + "\n  it is left out from now on (hooks.on_error = \"disable\")");
+}
+
+json HookSet::save(const Value& context) {
+  call(Moment::on_save_checkpoint, context);
+  json saved = json::object();
+  for (auto& hook : hooks_) {
+    if (hook.disabled) continue;
+    try {
+      json state = state_->to_json(hook.state, "state");
+      if (!state.empty()) saved[hook.file.name] = keep_nonfinite(std::move(state));
+    } catch (const ScriptMistake& mistake) {
+      fail(hook, "its state for a checkpoint", mistake.what());
+    }
+  }
+  return saved;
+}
+
+void HookSet::load(const json& saved, const Value& context) {
+  for (const auto& [name, state] : saved.items()) {
+    auto found =
+        std::find_if(hooks_.begin(), hooks_.end(), [&name = name](const Hook& hook) { return hook.file.name == name; });
+    if (found != hooks_.end())
+      found->state = state_->table(restore_nonfinite(state));
+    else if (talk_.report)
+      talk_.report(fmt::format("the checkpoint has the state of a hook {}, which this recipe does not have", name));
+  }
+  call(Moment::on_load_checkpoint, context);
+}
+
+}  // namespace runner::lua

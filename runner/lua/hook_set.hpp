@@ -1,0 +1,67 @@
+// The hooks of a recipe: loaded in order, called in order, and what happens when one fails.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/lua/hook_file.hpp"
+
+namespace runner::lua {
+
+/// Hooks share one State, and so its memory. A function of a hook is called as
+///   on_train_batch_end(ctx, state, options)
+/// ctx: what the caller hands to call(), see training.hpp; state: the hook's own table, plain data, which checkpoints
+/// keep; options: its options with defaults filled in, read-only. A moment that no hook has costs nothing.
+class HookSet {
+ public:
+  struct Talk {
+    std::function<void(std::string_view line)> print = {};     ///< what print() prints
+    std::function<void(const std::string& text)> report = {};  ///< a hook that is left out from now on
+  };
+
+  /// All files of [hooks], and train.early_stopping as the shipped hook of that name, before them. Throws RecipeError
+  /// with every mistake in the files and in their options.
+  HookSet(const Recipe& recipe, Talk talk);
+  explicit HookSet(const Recipe& recipe) : HookSet(recipe, Talk{}) {}
+
+  bool wants(Moment moment) const { return !callers_[static_cast<size_t>(moment)].empty(); }
+  /// Calls every hook that has a function for the moment. Throws Error(run_failed) where one fails and on_error is
+  /// "stop"; with "disable" it is reported, and left out from then on. What a registered function throws passes
+  /// through.
+  void call(Moment moment, const Value& context);
+
+  /// on_save_checkpoint, then {hook: its state}. Numbers that are not finite are kept (as {"$number": "inf"}).
+  nlohmann::json save(const Value& context);
+  /// The states of the hooks that are in `saved`, then on_load_checkpoint. Reports what belongs to no hook.
+  void load(const nlohmann::json& saved, const Value& context);
+
+  struct Hook {
+    HookFile file;
+    nlohmann::json option_values;
+    Reference options, state;
+    bool disabled = false;
+    double seconds = 0;  ///< spent in it, all in all
+  };
+  const std::vector<Hook>& hooks() const { return hooks_; }
+  State& state() { return *state_; }
+
+ private:
+  void call_one(Hook& hook, Moment moment, const Value& context);
+  void fail(Hook& hook, const std::string& doing, const std::string& what);
+
+  bool disables_;
+  Talk talk_;
+  std::unique_ptr<State> state_;
+  std::vector<Hook> hooks_;
+  std::array<std::vector<size_t>, moments_count> callers_;  ///< by Moment: which hooks have a function for it
+};
+
+/// What the recipe asks for, in order; none: no hooks.
+std::vector<HookSource> hook_sources(const Recipe& recipe);
+
+/// Adds what is wrong with the hooks of a recipe to the diagnostics of reading it: runs every file in a sandbox.
+void check_hooks(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
+
+}  // namespace runner::lua

@@ -1,0 +1,191 @@
+#include "runner/lua/machine.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner::lua {
+
+namespace {
+
+const char spent_messages[4][80] = {"", "the budget of instructions is spent", "the budget of time is spent",
+                                    "stopped by the program"};
+
+/// Appends to a fixed buffer; what does not fit is cut.
+template <size_t N>
+void append(std::array<char, N>& buffer, const char* text) {
+  size_t used = std::strlen(buffer.data());
+  std::snprintf(buffer.data() + used, N - used, "%s", text);
+}
+
+}  // namespace
+
+State::Machine::Machine(StateOptions chosen) : options(std::move(chosen)) {
+  string_limit = std::max<size_t>(options.limits.memory_bytes / 64, 64 << 10);
+  main = lua_newstate(allocate, this);
+  if (!main) throw environment_error("no memory for a Lua state");
+  *static_cast<Machine**>(lua_getextraspace(main)) = this;
+  life = std::make_shared<Machine*>(this);
+}
+
+State::Machine::~Machine() {
+  modules.clear();
+  *life = nullptr;
+  running = nullptr;
+  limited = false;
+  lua_close(main);
+}
+
+void* State::Machine::allocate(void* self, void* block, size_t old_size, size_t new_size) {
+  auto& machine = *static_cast<Machine*>(self);
+  size_t held = block ? old_size : 0;  // for new blocks old_size is the kind of object
+  if (new_size == 0) {
+    std::free(block);
+    machine.used -= held;
+    return nullptr;
+  }
+  if (machine.limited && new_size > held) {
+    bool too_long = !block && old_size == LUA_TSTRING && new_size > machine.string_limit + 64;
+    if (too_long || machine.used - held + new_size > machine.options.limits.memory_bytes) {
+      if (machine.running) machine.note_place(machine.running);
+      return nullptr;
+    }
+    machine.allocated += new_size - held;
+    // Instructions on huge strings cost no instructions: have the hook look soon. (lua_sethook may be called anywhere.)
+    if (machine.allocated > bytes_between_checks && machine.running)
+      lua_sethook(machine.running, hook, LUA_MASKCOUNT, 1);
+  }
+  void* moved = std::realloc(block, new_size);
+  if (moved) machine.used += new_size - held;
+  return moved;
+}
+
+void State::Machine::hook(lua_State* lua, lua_Debug*) {
+  auto& machine = of(lua);
+  int count = lua_gethookcount(lua);
+  machine.instructions += count;
+  machine.check(lua);
+  if (count != hook_interval) lua_sethook(lua, hook, LUA_MASKCOUNT, hook_interval);
+}
+
+void State::Machine::check(lua_State* lua) {
+  instructions += c_steps + static_cast<int64_t>(allocated / bytes_per_instruction);
+  c_steps = 0;
+  allocated = 0;
+  if (spent == Spent::nothing) {
+    if (instructions > options.limits.instructions)
+      spent = Spent::instructions;
+    else if (steady_seconds() - started - excluded > options.limits.seconds)
+      spent = Spent::time;
+  }
+  raise_if_spent(lua);
+}
+
+void State::Machine::raise_spent(lua_State* lua) {
+  lua_sethook(lua, hook, LUA_MASKCOUNT, 1);  // whoever catches this gets no further than one instruction
+  lua_rawgetp(lua, LUA_REGISTRYINDEX, spent_messages[static_cast<int>(spent)]);  // there already: allocates nothing
+  lua_error(lua);
+  std::abort();  // lua_error does not return, but is not declared so
+}
+
+void State::Machine::begin_call() {
+  if (depth++ > 0) {
+    resume_clock();
+    return;
+  }
+  spent = Spent::nothing;
+  instructions = c_steps = 0;
+  allocated = 0;
+  started = steady_seconds();
+  excluded = 0;
+  host_failure = nullptr;
+  running = main;
+  lua_sethook(main, hook, LUA_MASKCOUNT, hook_interval);
+}
+
+void State::Machine::end_call() {
+  if (--depth > 0) {
+    pause_clock();
+    return;
+  }
+  instructions += c_steps + static_cast<int64_t>(allocated / bytes_per_instruction);
+  seconds = steady_seconds() - started - excluded;
+  if (used > options.limits.memory_bytes / 2) lua_gc(main, LUA_GCCOLLECT);
+}
+
+void State::Machine::pause_clock() { paused_at = steady_seconds(); }
+void State::Machine::resume_clock() { excluded += steady_seconds() - paused_at; }
+
+/// Neither allocates nor raises: also called when memory has run out.
+void State::Machine::note_place(lua_State* lua) {
+  constexpr int shown = 10;
+  place_file[0] = '\0';
+  place_line = 0;
+  trace[0] = '\0';
+  lua_Debug frame;
+  int count = 0;
+  for (int level = 0; lua_getstack(lua, level, &frame); ++level) {
+    if (count > 200) break;
+    lua_getinfo(lua, "Sln", &frame);
+    if (frame.currentline < 1 || (frame.source[0] != '@' && frame.source[0] != '=')) continue;
+    std::array<char, 600> line{};
+    if (count == 0) {
+      std::snprintf(place_file.data(), place_file.size(), "%s", frame.source + 1);
+      place_line = frame.currentline;
+      if (frame.name) std::snprintf(line.data(), line.size(), "  in function `%s`\n", frame.name);
+    } else if (count < shown) {
+      std::snprintf(line.data(), line.size(),
+                    frame.name ? "  called from %s:%d, function `%s`\n" : "  called from %s:%d\n", frame.source + 1,
+                    frame.currentline, frame.name);
+    } else if (count == shown) {
+      std::snprintf(line.data(), line.size(), "  and so on\n");
+    }
+    append(trace, line.data());
+    ++count;
+  }
+}
+
+LuaError State::Machine::error_of(int status, const char* message, size_t size) const {
+  std::string text(message ? std::string_view(message, size) : "an error without a message");
+  const auto& limits = options.limits;
+  if (spent == Spent::instructions)
+    return {ErrorKind::instructions, place_file.data(), place_line,
+            fmt::format("took more than {} Lua instructions", limits.instructions), trace.data()};
+  if (spent == Spent::time)
+    return {ErrorKind::time, place_file.data(), place_line, fmt::format("took more than {} s", limits.seconds),
+            trace.data()};
+  if (status == LUA_ERRMEM || text == "not enough memory")  // the latter from buffers of the standard library
+
+    return {ErrorKind::memory, place_file.data(), place_line,
+            fmt::format("needs more memory than {}, or a string longer than {}",
+                        format_bytes(static_cast<double>(limits.memory_bytes)),
+                        format_bytes(static_cast<double>(string_limit))),
+            trace.data()};
+  // "short name:line: message": the place that Lua or error() put before the message is the better one.
+  for (const auto& [shortened, name] : chunks) {
+    if (!text.starts_with(shortened + ":")) continue;
+    auto digits = text.find_first_not_of("0123456789", shortened.size() + 1);
+    if (digits == std::string::npos || digits == shortened.size() + 1 || !text.substr(digits).starts_with(": "))
+      continue;
+    int line = std::atoi(text.c_str() + shortened.size() + 1);
+    return {ErrorKind::script, name, line, text.substr(digits + 2), trace.data()};
+  }
+  return {ErrorKind::script, place_file.data(), place_line, text, trace.data()};
+}
+
+const Registered* State::Machine::add(std::string name, Function body, bool method) {
+  functions.push_back({std::move(name), std::move(body), method});
+  return &functions.back();
+}
+
+void keep_spent_messages(lua_State* lua) {
+  for (const auto& message : spent_messages) {
+    lua_pushstring(lua, message);
+    lua_rawsetp(lua, LUA_REGISTRYINDEX, message);
+  }
+}
+
+}  // namespace runner::lua

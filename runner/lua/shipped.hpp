@@ -1,0 +1,14 @@
+// The hooks of recipes/hooks and the editor's stubs as text, so that an installed binary does not need the source tree.
+#pragma once
+#include <cstddef>
+#include <string_view>
+
+namespace runner::lua {
+
+extern const size_t shipped_count;
+extern const char* const shipped_names[];
+extern const char* const shipped_texts[];
+/// LuaLS definitions (recipes/hooks/types/runner.lua).
+extern const char* const stubs_text;
+
+}  // namespace runner::lua

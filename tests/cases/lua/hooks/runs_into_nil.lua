@@ -1,0 +1,5 @@
+local function helper(t)
+  return t.x.y
+end
+helper({})
+return {}

@@ -1,0 +1,5 @@
+return {
+  setup = function(ctx)
+    if ctx then
+  end,
+}

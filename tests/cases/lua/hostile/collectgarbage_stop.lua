@@ -1,0 +1,2 @@
+-- ends by: script collectgarbage("stop") is not available; "count" is
+collectgarbage("stop")

@@ -1,0 +1,2 @@
+-- ends by: script debug.sethook is not available in the sandbox; `trusted = true` in [hooks] opens it
+debug.sethook()

@@ -1,0 +1,2 @@
+-- ends by: instructions
+for i = 1, math.huge do end

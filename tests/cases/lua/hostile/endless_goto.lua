@@ -1,0 +1,2 @@
+-- ends by: instructions
+::again:: goto again

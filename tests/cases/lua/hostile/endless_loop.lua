@@ -1,0 +1,2 @@
+-- ends by: instructions
+while true do end

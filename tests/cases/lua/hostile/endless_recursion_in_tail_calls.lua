@@ -1,0 +1,3 @@
+-- ends by: instructions
+local function f() return f() end
+f()

@@ -1,0 +1,2 @@
+-- ends by: instructions
+repeat local x = 1 until false

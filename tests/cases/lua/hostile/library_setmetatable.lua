@@ -1,0 +1,2 @@
+-- ends by: script cannot change a protected metatable
+setmetatable(math, {})

@@ -1,0 +1,2 @@
+-- ends by: script reader function must return a string
+return load(math.random)

@@ -1,0 +1,2 @@
+-- ends by: script os.exit is not available in the sandbox; `trusted = true` in [hooks] opens it
+os.exit(0)

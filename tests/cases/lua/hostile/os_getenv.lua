@@ -1,0 +1,2 @@
+-- ends by: script os.getenv is not available in the sandbox; `trusted = true` in [hooks] opens it
+return os.getenv("HOME")

@@ -1,0 +1,2 @@
+-- ends by: memory
+return string.pack("c" .. (1 << 30), "")

@@ -1,0 +1,2 @@
+-- ends by: instructions
+return ("a"):rep(30000):match(".-.-.-.-b")

@@ -1,0 +1,2 @@
+-- ends by: instructions
+while true do pcall(function() while true do end end) end

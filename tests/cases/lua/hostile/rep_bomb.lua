@@ -1,0 +1,2 @@
+-- ends by: script resulting string too large
+return ("x"):rep(1 << 33)

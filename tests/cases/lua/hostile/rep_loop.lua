@@ -1,0 +1,2 @@
+-- ends by: instructions
+while true do local s = ("x"):rep(60000) end

@@ -1,0 +1,2 @@
+-- ends by: script resulting string too large
+return ("x"):rep(1000):rep(1000):rep(1000)

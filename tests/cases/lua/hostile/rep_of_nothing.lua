@@ -1,0 +1,2 @@
+-- ends by: instructions
+while true do local s = (""):rep(1 << 62) end

@@ -1,0 +1,2 @@
+-- ends by: script require: require_itself.lua requires itself
+require "require_itself"

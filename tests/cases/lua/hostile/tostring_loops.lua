@@ -1,0 +1,2 @@
+-- ends by: instructions
+error(setmetatable({}, {__tostring = function() while true do end end}))

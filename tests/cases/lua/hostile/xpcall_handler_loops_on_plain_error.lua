@@ -1,0 +1,2 @@
+-- ends by: instructions
+xpcall(error, function() while true do end end, "x")

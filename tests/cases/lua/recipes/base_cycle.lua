@@ -1,0 +1,2 @@
+extend "base_cycle.lua"
+return {}

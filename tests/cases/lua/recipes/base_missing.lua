@@ -1,0 +1,2 @@
+extend "bas.toml"
+return {}

@@ -1,0 +1,3 @@
+return {
+  model = {dim = function() return 8 end},
+}

@@ -1,0 +1,1 @@
+return {run = {notes = os.getenv("HOME")}}

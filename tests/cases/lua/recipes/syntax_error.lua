@@ -1,0 +1,4 @@
+return {
+  model = {dim = 8
+  train = {},
+}

@@ -1,0 +1,243 @@
+// Hook files and sets. Wrong ones as data: tests/cases/lua/hooks/NAME.toml and what is said about it, NAME.expected.
+// RUNNER_UPDATE_CASES=1 rewrites the expected texts; read the diff before committing it.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstdlib>
+
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/lua/fake_training.hpp"
+#include "runner/lua/hook_set.hpp"
+#include "runner/lua/shipped.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using namespace runner::lua;
+using nlohmann::json;
+
+namespace {
+
+std::string said_about(const std::string& file) {
+  try {
+    load_recipe(file, {}, check_hooks);
+  } catch (const RecipeError& error) {
+    return std::string(error.what()) + "\n";
+  }
+  return "nothing\n";
+}
+
+/// A recipe with hook files of these texts.
+struct Hooks {
+  TemporaryFolder folder;
+  Recipe recipe;
+  explicit Hooks(const std::vector<std::string>& texts) {
+    for (const auto& text : texts) {
+      auto path = folder.path / fmt::format("hook{}.lua", recipe.hooks.files.size());
+      write_file_atomic(path, text);
+      recipe.hooks.files.push_back(path.string());
+    }
+  }
+  /// What the hooks do in a fake training, a line each; errors last.
+  std::vector<std::string> run() {
+    std::vector<std::string> lines;
+    auto say = [&](const std::string& line) { lines.push_back(line); };
+    try {
+      HookSet::Talk talk;
+      talk.report = say;
+      HookSet hooks(recipe, talk);
+      FakeTraining training(hooks.state(), recipe, say);
+      training.run(hooks);
+    } catch (const Error& error) {
+      lines.push_back(without_folder(error.what()));
+    }
+    for (auto& line : lines) line = without_folder(line);
+    return lines;
+  }
+  std::string without_folder(std::string text) const {
+    for (size_t at; (at = text.find(folder.path.string() + "/")) != std::string::npos;)
+      text.erase(at, folder.path.string().size() + 1);
+    return text;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("every wrong hook file or option is told exactly what is wrong") {
+  auto folder = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/lua/hooks";
+  auto before = fs::current_path();
+  fs::current_path(folder);
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(".")) {
+    auto name = entry.path().filename();
+    if (name.extension() != ".toml" || name.stem().string().starts_with("base_")) continue;
+    ++count;
+    INFO(name.string());
+    auto said = said_about(name.string());
+    for (size_t at; (at = said.find(folder.string() + "/")) != std::string::npos;)
+      said.erase(at, folder.string().size() + 1);
+    auto expected = fs::path(name).replace_extension(".expected");
+    if (std::getenv("RUNNER_UPDATE_CASES")) write_file_atomic(expected, said);
+    CHECK(said != "nothing\n");
+    CHECK(said == read_file(expected));
+  }
+  fs::current_path(before);
+  CHECK(count >= 13);
+}
+
+TEST_CASE("hooks are called in order, with their state and options") {
+  Hooks hooks({R"(
+    return {
+      name = "first",
+      options = {step = {type = "integer", default = 3}},
+      on_train_start = function(ctx, state, options) state.best = math.huge; state.list = {options.step} end,
+      on_train_batch_end = function(ctx, state)
+        state.seen = (state.seen or 0) + 1
+        if ctx.step == 7 then ctx:log("seen", state.seen, {sync = "mean"}); ctx:stop("enough") end
+      end,
+    })",
+               "return {name = 'second', on_train_start = function(ctx) ctx:log('loss_is_nan', ctx.loss ~= ctx.loss "
+               "and 1 or 0) end,"
+               "teardown = function(ctx) ctx:log('norm', ctx:parameter('head.weight'):norm()) end}"});
+  hooks.recipe.hooks.options = {{"first", {{"step", 5}}}};
+  CHECK(hooks.run() ==
+        std::vector<std::string>{"on_train_start", "  log loss_is_nan = 1", "on_train_batch_end", "on_train_batch_end",
+                                 "on_train_batch_end", "on_train_batch_end", "on_train_batch_end",
+                                 R"(state in the checkpoint: {"first":{"best":{"$number":"inf"},"list":[5],"seen":5}})",
+                                 "on_train_batch_end", "on_train_batch_end", "  log seen = 7 (mean)", "  stop: enough",
+                                 R"(state in the checkpoint: {"first":{"best":{"$number":"inf"},"list":[5],"seen":7}})",
+                                 "teardown", "  log norm = 1.549193338482967"});
+}
+
+TEST_CASE("a hook that fails stops the run, and says which hook, when, and where the recipe names it") {
+  Hooks hooks({"return {\n  on_train_batch_end = function(ctx)\n    ctx:log(ctx.step, 1)\n  end,\n}"});
+  Origin place;
+  place.kind = Origin::Kind::file;
+  place.file = "recipe.toml";
+  place.line = 12;
+  place.column = 9;
+  hooks.recipe.origins["hooks.files"] = place;
+  CHECK(hooks.run().back() ==
+        "hook hook0 failed in on_train_batch_end: hook0.lua:3: log: argument 1 must be a string, not a number\n"
+        "  the recipe names it at recipe.toml:12:9");
+}
+
+TEST_CASE("on_error = disable leaves a failing hook out, once, and the others go on") {
+  Hooks hooks(
+      {"return {name = 'bad', on_train_batch_end = function(ctx, state) if ctx.step == 2 then while true do "
+       "pcall(error) end end end}",
+       "return {name = 'good', teardown = function(ctx) ctx:log('step', ctx.step) end}"});
+  hooks.recipe.hooks.on_error = "disable";
+  hooks.recipe.hooks.instruction_limit = 100'000;
+  auto lines = hooks.run();
+  CHECK(lines.back() == "  log step = 10");
+  int reports = 0;
+  for (const auto& line : lines)
+    if (line.find("left out") != std::string::npos) {
+      ++reports;
+      CHECK(line ==
+            "hook bad failed in on_train_batch_end: hook0.lua:1: took more than 100000 Lua instructions\n"
+            "  it is left out from now on (hooks.on_error = \"disable\")");
+    }
+  CHECK(reports == 1);
+}
+
+TEST_CASE("a state that is no plain data is a clear error") {
+  Hooks hooks(
+      {"return {name = 'keeper', setup = function(ctx, state) state.grad = {ctx:gradient('head.weight')} end}"});
+  CHECK(hooks.run().back() ==
+        "hook keeper failed in its state for a checkpoint: state at grad[1]: a tensor is not plain data");
+}
+
+TEST_CASE("states survive a checkpoint, and what belongs to no hook is said") {
+  Hooks hooks(
+      {"return {name = 'counter', on_train_start = function(ctx, state) state.n = (state.n or 0) + 1 end,"
+       " on_load_checkpoint = function(ctx, state) state.loaded = state.n end}"});
+  std::vector<std::string> reports;
+  HookSet::Talk talk;
+  talk.report = [&](const std::string& text) { reports.push_back(text); };
+  HookSet set(hooks.recipe, talk);
+  FakeTraining training(set.state(), hooks.recipe, [](const std::string&) {});
+  auto context = make_context(training);
+  set.load({{"counter", {{"n", 41}}}, {"gone", {{"x", 1}}}}, Value(context));
+  set.call(Moment::on_train_start, Value(context));
+  CHECK(set.save(Value(context)) == json{{"counter", {{"n", 42}, {"loaded", 41}}}});
+  CHECK(reports ==
+        std::vector<std::string>{"the checkpoint has the state of a hook gone, which this recipe does not have"});
+  CHECK_FALSE(set.wants(Moment::on_before_backward));
+}
+
+TEST_CASE("train.early_stopping is the shipped hook") {
+  Recipe recipe;
+  recipe.train.early_stopping = Recipe::Train::EarlyStopping{"val_loss", 2, 0.1, "min"};
+  HookSet hooks(recipe);
+  REQUIRE(hooks.hooks().size() == 1);
+  struct Falling : FakeTraining {
+    using FakeTraining::FakeTraining;
+    json metrics() override { return {{"val_loss", value}}; }
+    double value = 0;
+  } training(hooks.state(), recipe, [](const std::string&) {});
+  auto context = make_context(training);
+  auto validate = [&](double value) {
+    training.value = value;
+    hooks.call(Moment::on_validation_end, Value(context));
+    return training.stopped();
+  };
+  CHECK(validate(3).empty());
+  CHECK(validate(2).empty());
+  CHECK(validate(1.95).empty());  // an improvement, but of less than min_delta
+  CHECK(validate(1.5).empty());   // enough: waits anew
+  CHECK(validate(std::nan("")).empty());
+  CHECK(validate(1.45) == "val_loss has not improved on 1.5 for 2 validations");
+}
+
+TEST_CASE("hooks and their options survive extends, --set and printing") {
+  TemporaryFolder folder;
+  write_file_atomic(
+      folder.path / "base.toml",
+      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 2\nmax_seq_len = 8\n[data]\nformat = \"text\"\n"
+      "train = [\"none.txt\"]\n[train]\nmax_steps = 2\n[hooks]\nfiles = [\"a.lua\", \"early_stopping\"]\n"
+      "on_error = \"disable\"\n[hooks.a]\nx = 1\ny = [1, 2]\n");
+  write_file_atomic(folder.path / "upper.toml", "extends = \"base.toml\"\nhooks.a.x = 2\n");
+  auto recipe =
+      load_recipe((folder.path / "upper.toml").string(), {"hooks.a.z=true", "hooks.early_stopping.patience=9"});
+  CHECK(recipe.hooks.files == std::vector<std::string>{(folder.path / "a.lua").string(), "early_stopping"});
+  CHECK(recipe.hooks.options ==
+        json{{"a", {{"x", 2}, {"y", {1, 2}}, {"z", true}}}, {"early_stopping", {{"patience", 9}}}});
+  auto again = parse_recipe(print_recipe(recipe), "printed.toml");
+  CHECK(again.hooks.files == recipe.hooks.files);
+  CHECK(recipe_to_json(again) == recipe_to_json(recipe));
+  CHECK(origins_to_json(recipe)["hooks.a.z"] == "--set hooks.a.z=true");
+}
+
+TEST_CASE("every shipped hook loads and runs") {
+  for (const auto& [name, text] : shipped_hooks()) {
+    INFO(name);
+    Recipe recipe;
+    recipe.hooks.files = {name};
+    HookSet hooks(recipe);
+    CHECK(hooks.hooks().front().file.name == name);
+    CHECK_FALSE(hooks.hooks().front().file.about.empty());
+    FakeTraining training(hooks.state(), recipe, [](const std::string&) {});
+    CHECK_NOTHROW(training.run(hooks));
+  }
+}
+
+TEST_CASE("the editor's definitions name everything that a hook sees") {
+  Recipe recipe;
+  State state;
+  FakeTraining training(state, recipe, [](const std::string&) {});
+  std::string stubs = stubs_text;
+  auto context = make_context(training);
+  auto check = [&](const Class& kind) {
+    for (const auto& [name, body] : kind.methods())
+      CHECK(stubs.find(fmt::format("function {}:{}(", kind.name(), name)) != std::string::npos);
+    for (const auto& [name, read] : kind.properties())
+      CHECK(stubs.find("---@field " + name + " ") != std::string::npos);
+  };
+  check(context->kind());
+  check(training.parameter("head.weight").object->kind());
+  check(context->kind().properties().at("world")(*context).object->kind());
+  for (const char* moment : moment_names())
+    CHECK(stubs.find(fmt::format("---@field {}? runner.Hook", moment)) != std::string::npos);
+  CHECK_NOTHROW(state.load_text(stubs, "runner.lua"));
+}

@@ -1,0 +1,45 @@
+// Times what a hook that logs costs a training step: one call of on_train_batch_end with so many ctx:log calls.
+#include <cstdio>
+#include <cstdlib>
+
+#include "runner/base/clock.hpp"
+#include "runner/lua/fake_training.hpp"
+
+using namespace runner;
+using namespace runner::lua;
+
+namespace {
+
+/// Takes scalars and drops them.
+struct Silent : FakeTraining {
+  using FakeTraining::FakeTraining;
+  void log(const std::string&, double value, const std::string&) override { sum += value; }
+  double sum = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int scalars = argc > 1 ? std::atoi(argv[1]) : 100, steps = 20'000;
+  Recipe recipe;
+  auto folder = fs::temp_directory_path() / "runner-bench-lua.lua";
+  write_file_atomic(
+      folder,
+      fmt::format("local names = {{}}\nfor i = 1, {0} do names[i] = 'scalar_' .. i end\n"
+                  "return {{on_train_batch_end = function(ctx) for i = 1, {0} do ctx:log(names[i], i) end end}}",
+                  scalars));
+  recipe.hooks.files = {folder.string()};
+  HookSet hooks(recipe);
+  Silent training(hooks.state(), recipe, [](const std::string&) {});
+  auto context = make_context(training);
+  double best = 1e9, all = steady_seconds();
+  for (int step = 0; step < steps; ++step) {
+    double started = steady_seconds();
+    hooks.call(Moment::on_train_batch_end, Value(context));
+    best = std::min(best, steady_seconds() - started);
+  }
+  all = (steady_seconds() - all) / steps;
+  fs::remove(folder);
+  std::printf("{\"scalars\": %d, \"mean_us\": %.2f, \"best_us\": %.2f, \"percent_of_10ms_step\": %.3f}\n", scalars,
+              all * 1e6, best * 1e6, all / 0.01 * 100);
+}

@@ -1,0 +1,107 @@
+// What the built `runner` does with Lua: lua check, init --lua, and recipes in Lua wherever a recipe is taken.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("runner lua check runs a hook against a fake training") {
+  Workplace place;
+  place.write("norms.lua", R"lua(
+return {
+  name = "norms",
+  about = "Logs the norm of the head's gradient.",
+  options = {every = {type = "integer", default = 5, min = 1, help = "steps"}},
+  on_before_optimizer_step = function(ctx, state, options)
+    if ctx.step % options.every == 0 then ctx:log("norm", ctx:gradient("head.weight"):norm(), {sync = "max"}) end
+  end,
+  teardown = function() print("bye") end,
+}
+)lua");
+  auto result = place.run({"lua", "check", "norms.lua"});
+  CHECK(result.code == 0);
+  CHECK(result.out ==
+        "hook norms: Logs the norm of the head's gradient.\n"
+        "  every = 5  # steps\n"
+        "on_before_optimizer_step\n"
+        "  log norm = 0.41036569057366385 (max)\n"
+        "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
+        "state in the checkpoint: {}\n"
+        "on_before_optimizer_step\n"
+        "  log norm = 0.41036569057366385 (max)\n"
+        "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
+        "state in the checkpoint: {}\n"
+        "teardown\n"
+        "  print bye\n");
+  CHECK_THAT(result.err, ContainsSubstring("norms.lua is fine: every function of it ran"));
+  write_tiny_recipe(place, "[hooks.norms]\nevery = 0\n[hooks]\nfiles = [\"norms.lua\"]\n");
+  result = place.run({"lua", "check", "norms.lua", "--recipe", "tiny.toml"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("error: `every` must be at least 1, not 0 (an option of the hook norms)"));
+}
+
+TEST_CASE("runner lua check refuses a misspelt hook, and says where one fails") {
+  Workplace place;
+  place.write("wrong.lua", "return {on_trian_end = function() end}");
+  auto result = place.run({"lua", "check", "wrong.lua"});
+  CHECK(result.code == 2);
+  CHECK(result.err ==
+        "wrong.lua:1:1: error: `on_trian_end` is no hook, so it would never be called\n"
+        "    1 | return {on_trian_end = function() end}\n"
+        "      | ^\n"
+        "  did you mean `on_train_end`?\n");
+  place.write("fails.lua", "return {\n  on_train_end = function(ctx)\n    ctx:lgo('x', 1)\n  end,\n}");
+  result = place.run({"lua", "check", "fails.lua"});
+  CHECK(result.code == 1);
+  CHECK_THAT(
+      result.err,
+      ContainsSubstring("hook fails failed in on_train_end: fails.lua:3: a context has no `lgo`; did you mean `log`?"));
+}
+
+TEST_CASE("runner init --lua writes what editors need, once") {
+  Workplace place;
+  CHECK(place.run({"init", "--lua"}).code == 0);
+  auto settings = nlohmann::json::parse(slurp(place.path() / ".luarc.json"));
+  CHECK(settings["workspace.library"] == nlohmann::json({".luals"}));
+  CHECK_THAT(slurp(place.path() / ".luals/runner.lua"), ContainsSubstring("---@class runner.Context"));
+  CHECK_FALSE(fs::exists(place.path() / "recipe.toml"));
+  auto again = place.run({"init", "--lua"});
+  CHECK(again.code == 2);
+  CHECK_THAT(again.err, ContainsSubstring(".luarc.json exists already"));
+}
+
+TEST_CASE("a recipe in Lua is taken wherever a recipe is") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("double.lua", "local base = extend 'tiny.toml'\nreturn {\n  model = {dim = 2 * base.model.dim},\n}\n");
+  CHECK(place.run({"check", "double.lua"}).code == 0);
+  auto printed = place.run({"print", "double.lua", "--origins"});
+  CHECK_THAT(printed.out, ContainsSubstring("dim = 64  # double.lua:3:12\n"));
+  CHECK_THAT(printed.out, ContainsSubstring("n_heads = 2  # tiny.toml:"));
+  CHECK_THAT(printed.out, ContainsSubstring("name = \"double\""));
+  auto recommended = place.run({"recommend", "double.lua", "--json"});
+  CHECK(recommended.code == 0);
+  place.write("wrong.lua", "return {\n  model = {dims = 2},\n}\n");
+  auto wrong = place.run({"check", "wrong.lua"});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, ContainsSubstring("wrong.lua:2:12: error: unknown key `dims` in [model]"));
+}
+
+TEST_CASE("a run of a recipe in Lua keeps the source, and what it came to") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const std::string source = "extend 'tiny.toml'\nreturn {run = {name = 'from_lua'}, train = {max_steps = 2 + 1}}\n";
+  place.write("made.lua", source);
+  place.replace_worker("exit 0");
+  place.run({"run", "made.lua", "--set", "devices=1"});
+  auto shown = place.run({"show", "--json"}).json();
+  CHECK(shown.at("name") == "from_lua");
+  CHECK(shown.at("config").at("train").at("max_steps") == 3);
+  CHECK(shown.at("origins").at("train.max_steps") == "made.lua:2:46");
+  auto folder = fs::path(shown.at("run_dir").get<std::string>());
+  CHECK_THAT(slurp(folder / "recipe.toml"), ContainsSubstring("max_steps = 3\n"));
+  auto database = slurp(place.home() / "ledger.db") + slurp(place.home() / "ledger.db-wal");
+  CHECK_THAT(database, ContainsSubstring(source));
+}
