@@ -469,8 +469,8 @@ const std::vector<Section>& sections() {
       {"checkpoint", "", "What is kept to continue from.", ""},
       {"activation_checkpointing", "mode", "Memory for time: blocks that are computed again in backward.", ""},
       {"selection", "", "How strategy = \"auto\" chooses (runner recommend).", ""},
-      {"hooks", "", "Lua callbacks.", "hooks are not built yet"},
-      {"sweep", "", "Several trials from one recipe.", "sweeps are not built yet; use --set in a shell loop"},
+      {"hooks", "", "Lua callbacks.", "does not work yet: hooks are not built yet"},
+      {"sweep", "", "Several trials from one recipe.", "makes a sweep's file, which names its recipe: start it with runner sweep run"},
   };
   return list;
 }

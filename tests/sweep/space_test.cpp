@@ -109,9 +109,9 @@ TEST_CASE("a space that cannot be is refused by name") {
   CHECK(error_of([] {
           Space({under(choice("x", {1}), "y", {1}), under(choice("y", {1}), "x", {1})});
         }) == "`x` depends on `y`, which (perhaps through others) depends on it again");
-  CHECK(
-      error_of([] { Space({choice("x", {1})}, {Constraint("y > 1")}); }) ==
-      "the constraint `width > 1` speaks of `width`, which is neither in the space nor a value of the recipe; the space has x");
+  CHECK(error_of([] { Space({choice("x", {1})}, {Constraint("width > 1")}); }) ==
+        "the constraint `width > 1` speaks of `width`, which is neither in the space nor a value of the recipe; the "
+        "space has x");
   Space with_constant({choice("x", {1, 2})}, {Constraint("x == y")}, {{"y", 2}});
   CHECK_FALSE(with_constant.accepts({{"x", 1}}));
   CHECK(with_constant.accepts({{"x", 2}}));
