@@ -238,6 +238,7 @@ class Executor {
 
   // ---- how they end
   void finish(size_t index) {
+    handle_signals();  // where everybody was signalled (Slurm), the trial's end may come first
     Running running = std::move(running_[index]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
     auto exit = *running.process->wait();

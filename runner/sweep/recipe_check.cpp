@@ -40,6 +40,14 @@ void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJs
         place("metric"), "contradiction",
         "metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or take metric = "
         "\"loss\"");
+  if (sweep.method == "asha" && sweep.metric == "val_loss") {
+    int64_t first = sweep.method_options.at("min_steps"), interval = recipe.train.val_check_interval.value_or(0);
+    if (interval == 0 || interval > first)
+      problems.add(
+          place("method"), "contradiction",
+          fmt::format("asha first decides at step {}, and val_loss comes {}: set train.val_check_interval = {}", first,
+                      interval == 0 ? "at the ends of epochs" : fmt::format("every {} steps", interval), first));
+  }
   if (sweep.method != "pbt") return;
   const auto& schedule = recipe.lr_scheduler.name;
   if (schedule != "constant" && schedule != "step")

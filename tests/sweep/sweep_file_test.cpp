@@ -216,6 +216,22 @@ TEST_CASE("what method and metric ask of the recipe is told before anything runs
         "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
+TEST_CASE("ASHA is refused where its metric comes too late for it") {
+  Place place;
+  const std::string sweep =
+      "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\nmethod = { name = \"asha\", min_steps "
+      "= 2 }\nset = { data.validation_fraction = 0.5, train.val_check_interval = INTERVAL }\n"
+      "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
+  auto with = [&](const std::string& interval) {
+    auto text = sweep;
+    return place.said(text.replace(text.find("INTERVAL"), 8, interval));
+  };
+  CHECK(
+      with("3").starts_with("s.toml:4:10: error: asha first decides at step 2, and val_loss comes every 3 steps: set "
+                            "train.val_check_interval = 2\n"));
+  CHECK(with("2") == "");
+}
+
 TEST_CASE("shipped sweeps read, and their recipes are sound") {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/sweeps")) {
