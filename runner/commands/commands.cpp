@@ -5,6 +5,7 @@ namespace runner {
 
 Action setup_run(CLI::App& app);
 Action setup_resume(CLI::App& app);
+Action setup_sweep(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_recommend(CLI::App& app);
 Action setup_print(CLI::App& app);
@@ -23,6 +24,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> list = {
       {"run", "Train what a recipe describes", setup_run},
       {"resume", "Continue a run from its newest checkpoint", setup_resume},
+      {"sweep", "Run, resume and look at sweeps: many trials of one recipe", setup_sweep},
       {"check", "Read a recipe and report every mistake, without starting anything", setup_check},
       {"recommend", "Say which strategy fits a recipe best, here or on other devices, and why", setup_recommend},
       {"print", "Print a recipe with every default filled in", setup_print},

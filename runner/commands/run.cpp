@@ -16,11 +16,17 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
   app.add_option("--master-port", options.node.master_port,
                  "Several nodes without a launcher: a free port on node 0; default 29500");
+  // What a sweep starts its trials with.
+  app.add_option("--sweep", options.sweep)->group("");
+  app.add_option("--trial", options.trial)->group("");
+  app.add_option("--report-metric", options.report_metric)->group("");
 }
 
 Action setup_run(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
   app.add_option("recipe", options->recipe_file, "The recipe, a TOML file")->required();
+  app.add_option("--checkpoint", options->resume_checkpoint,
+                 "Begin with the weights, optimizer and step of this checkpoint folder, of whatever run");
   add_launch_options(app, *options);
   return [options] { return launch_run(*options); };
 }

@@ -16,7 +16,10 @@ struct LaunchOptions {
   bool json = false;
   NodeOptions node;
   std::string resume_run;         ///< an existing run to continue; empty for a new one
-  std::string resume_checkpoint;  ///< of it; empty = the newest good one
+  std::string resume_checkpoint;  ///< of it; empty = the newest good one. Of a new run: begins there
+  std::string sweep;              ///< this run is a trial of; empty: none
+  int64_t trial = 0;
+  std::string report_metric;  ///< each point of it is a line {"step", "value"} on stdout, for the sweep
 };
 
 /// Declares what `run` and `resume` have in common: --set, --json and the place among several nodes.

@@ -40,6 +40,8 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.build_id = RUNNER_BUILD_ID;
   run.git = git_state(fs::current_path());
   run.host = to_json(read_facts());
+  run.sweep = options.sweep;
+  run.trial = options.trial;
   return run;
 }
 
@@ -132,6 +134,15 @@ void RunRecord::on_step(const nlohmann::json& event) {
                                      {"memory_bytes", steps_, static_cast<double>(report.memory_bytes)},
                                      {"epoch", steps_, static_cast<double>(report.epoch)}};
   if (report.grad_norm) points.push_back({"grad_norm", steps_, *report.grad_norm});
+  add_points(std::move(points));
+}
+
+void RunRecord::add_points(std::vector<MetricPoint> points) {
+  for (const auto& point : points)
+    if (point.name == options_.report_metric) {
+      std::printf("%s\n", nlohmann::json{{"step", point.step}, {"value", json_number(point.value)}}.dump().c_str());
+      std::fflush(stdout);
+    }
   ledger_.metrics(run_, std::move(points));
 }
 
@@ -147,7 +158,7 @@ void RunRecord::on_event(const nlohmann::json& event) {
   if (kind == "ready") on_ready(event);
   if (kind == "validation") {
     progress_->validation(event.at("step"), event.at("loss"));
-    ledger_.metrics(run_, {{"val_loss", event.at("step"), event.at("loss")}});
+    add_points({{"val_loss", event.at("step"), event.at("loss")}});
     return;
   }
   if (kind == "memory") {
@@ -162,6 +173,7 @@ void RunRecord::on_event(const nlohmann::json& event) {
     steps_ = event.at("step");
     if (event.at("final_loss").is_number()) final_loss_ = event.at("final_loss").get<double>();
   }
+  if (kind == "failed" && failure_kind_.empty()) failure_kind_ = event.value("kind", "");
   if (kind == "note") progress_->line("note: " + event.value("message", ""));
   ledger_.event(run_, kind, event);
 }
@@ -186,11 +198,14 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
   for (const auto& [rank, bytes] : peak_bytes_) per_rank.push_back(bytes);
   for (const auto& [rank, bytes] : peak_resident_) resident.push_back(bytes);
   auto optional = [](const std::optional<double>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); };
+  nlohmann::json failure;
+  if (outcome.status == "failed") failure = {{"kind", failure_kind_}, {"message", outcome.first_cause}};
   return {{"schema", 1},
           {"run", run_},
           {"status", outcome.status},
           {"steps", steps_},
           {"restarts", outcome.restarts},
+          {"failure", failure},
           {"final_loss", optional(final_loss_)},
           {"tokens_per_s", timed_seconds_ > 0 ? nlohmann::json(timed_tokens_ / timed_seconds_) : nlohmann::json()},
           {"peak_memory_bytes_per_rank", per_rank},

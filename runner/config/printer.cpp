@@ -252,7 +252,7 @@ std::string recipe_help(const std::string& topic) {
     bool wanted_section = topic.empty() || topic == section.name || (one_key && !body.empty());
     if (!wanted_section) continue;
     text += fmt::format("[{}] {}\n{}", section.name, section.help, body);
-    if (!section.unavailable.empty()) text += "  does not work yet: " + section.unavailable + "\n";
+    if (!section.unavailable.empty()) text += "  " + section.unavailable + "\n";
   }
   if (text.empty()) {
     std::vector<std::string> names;

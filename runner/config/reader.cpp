@@ -14,6 +14,7 @@
 #include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/located_toml.hpp"
 #include "runner/config/value_check.hpp"
 
 namespace runner {
@@ -280,7 +281,7 @@ class Reader {
         unknown_section(name, at_key, node.is_table());
       } else if (!section->unavailable.empty()) {
         problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
-                fmt::format("[{}] does not work yet: {}", name, section->unavailable), name);
+                fmt::format("[{}] {}", name, section->unavailable), name);
       } else if (!node.is_table()) {
         if (section->main_key.empty())
           problem(at_key, "wrong-type", fmt::format("`{}` is a section: write [{}] and its keys below", name, name),
@@ -457,6 +458,21 @@ Origin Recipe::origin(const std::string& key) const {
   Origin origin;
   origin.file = file;
   return origin;
+}
+
+LocatedJson parse_located_toml(const std::string& text, const std::string& name) {
+  Source source{name, split(text, '\n')};
+  try {
+    toml::table table = toml::parse(std::string_view(text), std::string_view(name));
+    Origin whole;
+    whole.file = name;
+    auto tree = to_tree(table, to_json(table), whole, source);
+    tree.place = whole;
+    return tree;
+  } catch (const toml::parse_error& error) {
+    throw RecipeError(
+        {Diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description()), {}, {}, {}, ""}});
+  }
 }
 
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check,

@@ -40,32 +40,11 @@ void set_journal_mode(sqlite::Database& database, const char* mode) {
   }
 }
 
-/// "20261121-065403-k3f9": UTC, then four characters that are hard to confuse.
-std::string make_id(double now, std::random_device& random) {
-  constexpr std::string_view letters = "23456789abcdefghjkmnpqrstuvwxyz";
-  const auto whole = static_cast<std::time_t>(now);
-  std::tm utc{};
-  ::gmtime_r(&whole, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S-", &utc);
-  std::string id = text;
-  std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
-  for (int i = 0; i < 4; ++i) id += letters[pick(random)];
-  return id;
-}
-
 std::string unused_id(sqlite::Database& database, double now) {
-  std::random_device random;
   while (true) {
-    std::string id = make_id(now, random);
+    std::string id = make_id(now);
     if (!database.query("SELECT 1 FROM run WHERE id LIKE ?", "%" + id.substr(id.rfind('-'))).step()) return id;
   }
-}
-
-std::string keep_text(sqlite::Database& database, const std::string& content) {
-  std::string hash = xxh3_hex(content);
-  database.run("INSERT INTO config (hash, content) VALUES (?, ?) ON CONFLICT DO NOTHING", hash, content);
-  return hash;
 }
 
 /// Ends the run's earlier attempt and makes this process the owner of a new one, not started yet, of what the run's row
@@ -96,6 +75,26 @@ int64_t step_of(const json& fields) {
 }
 
 }  // namespace
+
+std::string make_id(double now) {
+  std::random_device random;
+  constexpr std::string_view letters = "23456789abcdefghjkmnpqrstuvwxyz";
+  const auto whole = static_cast<std::time_t>(now);
+  std::tm utc{};
+  ::gmtime_r(&whole, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S-", &utc);
+  std::string id = text;
+  std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
+  for (int i = 0; i < 4; ++i) id += letters[pick(random)];
+  return id;
+}
+
+std::string keep_text(sqlite::Database& database, const std::string& content) {
+  std::string hash = xxh3_hex(content);
+  database.run("INSERT INTO config (hash, content) VALUES (?, ?) ON CONFLICT DO NOTHING", hash, content);
+  return hash;
+}
 
 std::string ledger_home() {
   const char* home = std::getenv("RUNNER_HOME");
@@ -250,6 +249,9 @@ std::string Ledger::begin_run(const NewRun& run) {
           keep_text(database, to_text(run.config)), keep_text(database, to_text(run.origins)),
           keep_text(database, to_text(run.plan)));
       lease.run = database.last_insert_rowid();
+      if (!run.sweep.empty())
+        database.run("UPDATE trial SET run = ? WHERE number = ? AND sweep = (SELECT sweep FROM sweep WHERE id = ?)",
+                     lease.run, run.trial, run.sweep);
       lease.attempt = claim(database, lease.run, now);
     });
   } catch (const fs::filesystem_error& error) {

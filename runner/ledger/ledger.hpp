@@ -26,6 +26,8 @@ struct NewRun {
   std::string build_id;
   nlohmann::json git;   ///< {commit, branch, dirty, diff_hash} of the working directory, or null
   nlohmann::json host;  ///< name, kernel, cpu, memory, devices
+  std::string sweep;    ///< that it is a trial of; empty: none
+  int64_t trial = 0;    ///< its number there
 };
 
 struct MetricPoint {

@@ -12,6 +12,11 @@
 
 namespace runner {
 
+/// "20261121-065403-k3f9": UTC, then four characters that are hard to confuse.
+std::string make_id(double now);
+/// Keeps a text by its content; its hash.
+std::string keep_text(sqlite::Database& database, const std::string& content);
+
 struct Ledger::Impl {
   Impl(const std::string& home, Mode mode);
 

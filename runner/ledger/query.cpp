@@ -115,6 +115,13 @@ json read_artifacts(sqlite::Database& database, int64_t run, const fs::path& fol
   return artifacts;
 }
 
+/// {id, name, trial} of the sweep that the run is a trial of, or null.
+json read_sweep(sqlite::Database& database, int64_t run) {
+  auto row = database.query("SELECT id, name, number FROM trial JOIN sweep USING (sweep) WHERE run = ?", run);
+  if (!row.step()) return nullptr;
+  return {{"id", row.text(0)}, {"name", row.text(1)}, {"trial", row.integer(2)}};
+}
+
 }  // namespace
 
 json json_number(double value) {
@@ -209,6 +216,7 @@ json Ledger::show(const std::string& run) const {
               {"predicted", nullptr},
               {"measured", nullptr}});
   all.update(json::parse(rest.text(14)));
+  all["sweep"] = read_sweep(database, number);
   all["metrics"] = read_metrics(database, number);
   all["attempts"] = read_attempts(database, number);
   all["checkpoints"] = read_artifacts(database, number, folder, true);

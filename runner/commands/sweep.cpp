@@ -1,0 +1,247 @@
+// `runner sweep`: plan, run, resume, retry; the verbs that only look are in sweep_reading.cpp.
+#include "runner/commands/sweep.hpp"
+
+#include <signal.h>
+
+#include <cstdio>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/report/sweep_progress.hpp"
+#include "runner/report/table.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/executor.hpp"
+#include "runner/sweep/methods.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string file, sweep = "last";
+  std::optional<int> parallel;
+  int64_t shown = 8;
+  bool json = false, failed = false;
+};
+
+std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
+
+SweepCounts count(const sweep::Search& search, size_t running) {
+  SweepCounts counts;
+  for (const auto& [number, trial] : search.trials()) {
+    counts.finished += trial.status == "finished";
+    counts.pruned += trial.status == "pruned";
+    counts.failed += trial.status == "failed";
+  }
+  counts.running = static_cast<int64_t>(running);
+  counts.total = search.count();
+  if (const auto* best = search.best()) {
+    counts.best = best->value;
+    counts.best_trial = best->trial.number;
+  }
+  return counts;
+}
+
+std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& trial, double seconds) {
+  std::string what = fmt::format("trial {} {} after {}", trial.trial.number, trial.status, format_duration(seconds));
+  if (trial.status == "failed") return what + ": " + trial.reason;
+  return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
+}
+
+sweep::ExecutorHooks hooks_of(const sweep::SweepFile& file, SweepProgress& progress) {
+  sweep::ExecutorHooks hooks;
+  hooks.on_start = [&](const sweep::TrialState& trial, const std::string& slot, bool again) {
+    progress.line(fmt::format("trial {} {} on {}: {}", trial.trial.number, again ? "goes on" : "begins", slot,
+                              describe_parameters(trial.trial.parameters)));
+  };
+  hooks.on_end = [&](const sweep::TrialState& trial, double seconds) {
+    progress.line(describe_end(file, trial, seconds));
+  };
+  hooks.on_note = [&](const std::string& text) { progress.line(text); };
+  hooks.on_tick = [&](const sweep::Search& search, size_t running) { progress.update(count(search, running)); };
+  return hooks;
+}
+
+ExitCode exit_code(const sweep::ExecutionEnd& end, const std::vector<TrialRow>& trials) {
+  if (end.status == "interrupted") return end.signal == SIGINT ? ExitCode::interrupted : ExitCode::preempted;
+  if (end.status == "failed") return ExitCode::environment;
+  bool all_failed = !trials.empty();
+  for (const auto& trial : trials) all_failed = all_failed && trial.status == "failed";
+  return all_failed ? ExitCode::run_failed : ExitCode::done;
+}
+
+void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sweep::SweepFile& file) {
+  json counts = sweep_json(row, trials).at("counts");
+  std::vector<std::string> parts;
+  for (const auto& [status, number] : counts.items())
+    if (number != 0) parts.push_back(fmt::format("{} {}", number.get<int64_t>(), status));
+  log::info("sweep {} {}{}: {}", row.id, row.status, row.message.empty() ? "" : " (" + row.message + ")",
+            parts.empty() ? "no trials" : join(parts, ", "));
+  if (const auto* best = best_trial(row, trials))
+    log::info("best {}: {:.6g}, trial {} (run {}): {}", file.metric, *best->value, best->number, best->run,
+              describe_parameters(best->parameters));
+  if (row.status != "finished") log::info("continue with: runner sweep resume {}", row.id);
+}
+
+/// Of a sweep that this process owns, to its end or interruption.
+ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
+                         const Options& options, std::vector<int64_t> again = {}) {
+  sweep::Execution execution{home, own_program(), id, std::move(again), {}, {}};
+  const double begun = steady_seconds();
+  sweep::ExecutionEnd end;
+  try {
+    Recipe recipe = load_whole_recipe(file.recipe, {});
+    execution.slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
+    SweepProgress progress;
+    execution.hooks = hooks_of(file, progress);
+    end = sweep::execute(file, store, execution);
+  } catch (const std::exception& error) {
+    store.end(id, "failed", error.what(), store.find(id).seconds + steady_seconds() - begun);
+    throw;
+  }
+  const SweepRow row = store.find(id);
+  const auto trials = store.trials(id);
+  tell_end(row, trials, file);
+  if (options.json) std::printf("%s\n", json{{"schema", 1}, {"sweep", sweep_json(row, trials)}}.dump().c_str());
+  return exit_code(end, trials);
+}
+
+ExitCode run(const Options& options) {
+  sweep::SweepFile file = sweep::load_sweep(options.file);
+  sweep::check_recipes(file);
+  Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
+  sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);  // refuses
+  const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
+  Sweeps store(home, Ledger::Mode::write);
+  NewSweep sweep;
+  sweep.name = file.name;
+  sweep.seed = file.seed;
+  sweep.space = {{"source", file.source},
+                 {"file", fs::absolute(options.file).lexically_normal().string()},
+                 {"recipe", file.recipe},
+                 {"set", file.overrides},
+                 {"method", file.method},
+                 {"metric", file.metric},
+                 {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
+                 {"trials", file.make_search().count() ? json(*file.make_search().count()) : json()}};
+  sweep.recipe = print_recipe(recipe);
+  const std::string id = store.begin(sweep);
+  log::info("sweep {} in {}", id, store.find(id).folder);
+  return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options);
+}
+
+ExitCode resume(const Options& options, bool retry) {
+  const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
+  Sweeps store(home, Ledger::Mode::write);
+  const std::string id = store.find(options.sweep).id;
+  std::vector<int64_t> again;
+  if (retry) {
+    for (const auto& trial : store.trials(id))
+      if (trial.status == "failed") again.push_back(trial.number);
+    if (again.empty()) {
+      log::info("no trial of sweep {} has failed", id);
+      return ExitCode::done;
+    }
+  }
+  store.claim(id);
+  return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options, std::move(again));
+}
+
+/// The first trials that the method proposes without knowing how any ends.
+std::vector<sweep::Trial> first_trials(const sweep::SweepFile& file, int64_t count) {
+  auto search = file.make_search();
+  std::vector<sweep::Trial> trials;
+  while (static_cast<int64_t>(trials.size()) < count) {
+    auto proposal = search.propose();
+    if (proposal.kind != sweep::Proposal::Kind::trial) break;
+    trials.push_back(proposal.trial);
+  }
+  return trials;
+}
+
+ExitCode plan(const Options& options) {
+  sweep::SweepFile file = sweep::load_sweep(options.file);
+  sweep::check_recipes(file);
+  Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
+  auto slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
+  auto total = file.make_search().count();
+  auto trials = first_trials(file, options.shown);
+  if (options.json) {
+    json list = json::array(), names = json::array();
+    for (const auto& trial : trials) list.push_back({{"trial", trial.number}, {"parameters", trial.parameters}});
+    for (const auto& slot : slots) names.push_back(slot.name);
+    std::printf("%s\n", json{{"schema", 1},
+                             {"method", file.method},
+                             {"trials", total ? json(*total) : json()},
+                             {"slots", names},
+                             {"first", list}}
+                            .dump()
+                            .c_str());
+    return ExitCode::done;
+  }
+  std::printf(
+      "%s by %s, %s side by side; %s of %s is best\n",
+      total ? fmt::format("{} trial{}", *total, *total == 1 ? "" : "s").c_str() : "trials until the time is over",
+      file.method.c_str(), std::to_string(slots.size()).c_str(),
+      file.goal == sweep::Goal::min ? "the smallest" : "the greatest", file.metric.c_str());
+  std::vector<Column> columns = {{"TRIAL", true}};
+  for (const auto& parameter : file.space.parameters()) columns.push_back({parameter.name, true, true});
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& trial : trials) {
+    auto& row = rows.emplace_back();
+    row.push_back(std::to_string(trial.number));
+    for (const auto& parameter : file.space.parameters())
+      row.push_back(trial.parameters.contains(parameter.name) ? toml_value(trial.parameters.at(parameter.name)) : "-");
+  }
+  std::fputs(format_table(columns, rows).c_str(), stdout);
+  if (total && *total > static_cast<int64_t>(trials.size()))
+    std::printf("and %s more\n", std::to_string(*total - static_cast<int64_t>(trials.size())).c_str());
+  return ExitCode::done;
+}
+
+void add_parallel(CLI::App& app, Options& options) {
+  app.add_option("--parallel", options.parallel, "Trials side by side; default the file's, else what the machine holds")
+      ->check(CLI::PositiveNumber);
+}
+
+}  // namespace
+
+Action setup_sweep(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto chosen = std::make_shared<Action>();
+  app.require_subcommand(1);
+  auto verb = [&](const char* name, const char* about, auto action) {
+    auto* sub = app.add_subcommand(name, about);
+    sub->callback([=] { *chosen = [=] { return action(*options); }; });
+    return sub;
+  };
+  auto* start = verb("run", "Run the trials that a sweep's file describes", run);
+  start->add_option("file", options->file, "The sweep's file, with a section [sweep]")->required();
+  start->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
+  add_parallel(*start, *options);
+  auto* look = verb("plan", "How many trials, and the first of them; starts nothing", plan);
+  look->add_option("file", options->file, "The sweep's file")->required();
+  look->add_option("-n", options->shown, "Show so many trials")->capture_default_str();
+  look->add_flag("--json", options->json, "As JSON on stdout");
+  add_parallel(*look, *options);
+  auto* again = verb("resume", "Go on with a sweep that was interrupted",
+                     [](const Options& given) { return resume(given, false); });
+  auto* retry =
+      verb("retry", "Try failed trials again, and go on", [](const Options& given) { return resume(given, true); });
+  retry->add_flag("--failed", options->failed, "All that failed; must be given")->required();
+  for (auto* sub : {again, retry}) {
+    sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
+    sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
+    add_parallel(*sub, *options);
+  }
+  setup_sweep_reading(app, chosen);
+  return [chosen] { return (*chosen)(); };
+}
+
+}  // namespace runner

@@ -1,0 +1,230 @@
+// `runner sweep status`, `best`, `importance`, `stop`.
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/sweep.hpp"
+#include "runner/config/config.hpp"
+#include "runner/report/relative_time.hpp"
+#include "runner/report/table.hpp"
+#include "runner/sweep/importance.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string sweep = "last";
+  bool json = false, all = false, toml = false;
+};
+
+std::string number(const std::optional<double>& value) { return value ? fmt::format("{:.6g}", *value) : "-"; }
+
+void print_sweeps(const std::vector<SweepRow>& sweeps, const Sweeps& store) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : sweeps) {
+    auto trials = store.trials(row.id);
+    const auto* best = best_trial(row, trials);
+    rows.push_back({row.id, row.name, row.status, row.space.value("method", ""),
+                    format_ago(row.started, wall_seconds()), std::to_string(trials.size()),
+                    best ? number(best->value) : "-"});
+  }
+  std::fputs(
+      format_table(
+          {{"ID"}, {"NAME", false, true}, {"STATUS"}, {"METHOD"}, {"STARTED"}, {"TRIALS", true}, {"BEST", true}}, rows)
+          .c_str(),
+      stdout);
+}
+
+void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
+  json shown = sweep_json(row, trials);
+  std::printf("sweep %s (%s): %s%s, %s of %s trials ended, %s\n", row.id.c_str(), row.name.c_str(), row.status.c_str(),
+              row.message.empty() ? "" : (" (" + row.message + ")").c_str(),
+              std::to_string(shown["counts"]["finished"].get<int64_t>() + shown["counts"]["pruned"].get<int64_t>() +
+                             shown["counts"]["failed"].get<int64_t>())
+                  .c_str(),
+              row.space["trials"].is_null() ? "?" : row.space["trials"].dump().c_str(),
+              format_duration(row.seconds).c_str());
+  std::vector<std::vector<std::string>> rows;
+  const auto* best = best_trial(row, trials);
+  for (const auto& trial : trials)
+    rows.push_back({std::to_string(trial.number) + (best && best->number == trial.number ? " *" : ""), trial.status,
+                    number(trial.value),
+                    trial.reason.empty() ? describe_parameters(trial.parameters)
+                                         : trial.reason + "; " + describe_parameters(trial.parameters),
+                    trial.slot, trial.run});
+  std::string metric = row.space.value("metric", "value");
+  std::fputs(
+      format_table({{"TRIAL", true}, {"STATUS"}, {metric, true}, {"PARAMETERS", false, true}, {"SLOT"}, {"RUN"}}, rows)
+          .c_str(),
+      stdout);
+}
+
+ExitCode status(const Options& options) {
+  Sweeps store(ledger_home(), Ledger::Mode::read);
+  if (options.all) {
+    const auto sweeps = store.sweeps();
+    if (options.json) {
+      json list = json::array();
+      for (const auto& row : sweeps) list.push_back(sweep_json(row, store.trials(row.id)));
+      std::printf("%s\n", json{{"schema", 1}, {"sweeps", list}}.dump().c_str());
+    } else if (sweeps.empty()) {
+      log::info("no sweeps in {} yet; start one with: runner sweep run FILE", ledger_home());
+    } else {
+      print_sweeps(sweeps, store);
+    }
+    return ExitCode::done;
+  }
+  const SweepRow row = store.find(options.sweep);
+  const auto trials = store.trials(row.id);
+  if (!options.json) {
+    print_trials(row, trials);
+    return ExitCode::done;
+  }
+  json list = json::array();
+  for (const auto& trial : trials) list.push_back(to_json(trial));
+  std::printf("%s\n", json{{"schema", 1}, {"sweep", sweep_json(row, trials)}, {"trials", list}}.dump().c_str());
+  return ExitCode::done;
+}
+
+ExitCode best(const Options& options) {
+  Sweeps store(ledger_home(), Ledger::Mode::read);
+  const SweepRow row = store.find(options.sweep);
+  const auto trials = store.trials(row.id);
+  const auto* trial = best_trial(row, trials);
+  if (!trial) throw run_error("no trial of sweep {} has finished", row.id);
+  json parameters = trial->parameters;
+  std::string recipe = row.space.at("recipe");
+  if (options.json) {
+    std::printf("%s\n", json{{"schema", 1}, {"sweep", row.id}, {"best", to_json(*trial)}}.dump().c_str());
+  } else if (options.toml) {
+    std::printf("%s", sweep::recipe_with(recipe, row.space.at("set"), parameters).c_str());
+  } else {
+    std::printf("trial %s of sweep %s: %s %s at step %s, run %s\n", std::to_string(trial->number).c_str(),
+                row.id.c_str(), row.space.value("metric", "value").c_str(), number(trial->value).c_str(),
+                std::to_string(trial->step).c_str(), trial->run.c_str());
+    std::string line = "runner run " + recipe;
+    auto overrides = row.space.at("set").get<std::vector<std::string>>();
+    for (const auto& text : sweep::overrides_of(parameters)) overrides.push_back(text);
+    for (const auto& text : overrides) line += " --set '" + text + "'";
+    std::printf("%s\n", line.c_str());
+  }
+  return ExitCode::done;
+}
+
+ExitCode importance(const Options& options) {
+  Sweeps store(ledger_home(), Ledger::Mode::read);
+  const SweepRow row = store.find(options.sweep);
+  std::vector<sweep::Observation> observations;
+  for (const auto& trial : store.trials(row.id))
+    if (trial.status == "finished" && trial.value) observations.push_back({trial.parameters, *trial.value});
+  const auto list = sweep::importance(sweep_file_of(row).space, observations);
+  if (options.json) {
+    json shares = json::object();
+    for (const auto& one : list) shares[one.parameter] = one.share;
+    std::printf("%s\n", json{{"schema", 1},
+                             {"sweep", row.id},
+                             {"measure", "epsilon_squared"},
+                             {"trials", observations.size()},
+                             {"importance", shares}}
+                            .dump()
+                            .c_str());
+    return ExitCode::done;
+  }
+  std::printf("share of the variance of %s over %s finished trials that each parameter explains by itself\n",
+              row.space.value("metric", "value").c_str(), std::to_string(observations.size()).c_str());
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& one : list) rows.push_back({one.parameter, fmt::format("{:.0f} %", 100 * one.share)});
+  std::fputs(format_table({{"PARAMETER"}, {"SHARE", true}}, rows).c_str(), stdout);
+  return ExitCode::done;
+}
+
+ExitCode stop(const Options& options) {
+  Sweeps store(ledger_home(), Ledger::Mode::read);
+  SweepRow row = store.find(options.sweep);
+  if (row.status != "running") {
+    log::info("sweep {} is not running: {}", row.id, row.status);
+    return ExitCode::done;
+  }
+  if (row.owner.host != this_process().host)
+    throw usage_error("sweep {} runs as process {} on {}: stop it there", row.id, row.owner.pid, row.owner.host);
+  if (::kill(static_cast<pid_t>(row.owner.pid), SIGTERM) != 0)
+    throw environment_error("cannot signal process {} of sweep {}", row.owner.pid, row.id);
+  log::info("asked sweep {} (process {}) to stop; its trials write checkpoints", row.id, row.owner.pid);
+  while (store.find(row.id).status == "running") std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  log::info("sweep {} is {}; continue with: runner sweep resume {}", row.id, store.find(row.id).status, row.id);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+sweep::SweepFile sweep_file_of(const SweepRow& row) {
+  return sweep::parse_sweep(row.space.at("source"), row.space.at("file"),
+                            (fs::path(row.folder) / "recipe.toml").string());
+}
+
+const TrialRow* best_trial(const SweepRow& row, const std::vector<TrialRow>& trials) {
+  const bool greatest = row.space.value("goal", "min") == "max";
+  const TrialRow* best = nullptr;
+  for (const auto& trial : trials) {
+    if (trial.status != "finished" || !trial.value) continue;
+    if (!best || (greatest ? *trial.value > *best->value : *trial.value < *best->value)) best = &trial;
+  }
+  return best;
+}
+
+json sweep_json(const SweepRow& row, const std::vector<TrialRow>& trials) {
+  json counts = {{"waiting", 0}, {"running", 0}, {"finished", 0}, {"pruned", 0}, {"failed", 0}};
+  for (const auto& trial : trials) counts[trial.status] = counts[trial.status].get<int64_t>() + 1;
+  const auto* best = best_trial(row, trials);
+  return {{"id", row.id},
+          {"name", row.name},
+          {"status", row.status},
+          {"message", row.message},
+          {"started", row.started},
+          {"ended", row.ended ? json(*row.ended) : json()},
+          {"seconds", row.seconds},
+          {"seed", row.seed},
+          {"folder", row.folder},
+          {"method", row.space.value("method", "")},
+          {"metric", row.space.value("metric", "")},
+          {"goal", row.space.value("goal", "")},
+          {"trials", row.space.value("trials", json())},
+          {"counts", counts},
+          {"best", best ? to_json(*best) : json()}};
+}
+
+std::string describe_parameters(const json& parameters) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : parameters.items())
+    parts.push_back(name + " = " +
+                    (value.is_number_float() ? fmt::format("{:.4g}", value.get<double>()) : toml_value(value)));
+  return join(parts, ", ");
+}
+
+void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
+  auto options = std::make_shared<Options>();
+  auto verb = [&](const char* name, const char* about, ExitCode (*action)(const Options&)) {
+    auto* sub = app.add_subcommand(name, about);
+    sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
+    sub->callback([=] { *chosen = [=] { return action(*options); }; });
+    return sub;
+  };
+  auto* state = verb("status", "How a sweep and its trials stand", status);
+  state->add_flag("--all", options->all, "List all sweeps");
+  auto* first = verb("best", "The best trial, as a command or a recipe", best);
+  first->add_flag("--toml", options->toml, "Print a recipe");
+  auto* share = verb("importance", "How much of the variance each parameter explains", importance);
+  for (auto* sub : {state, first, share}) sub->add_flag("--json", options->json, "As JSON on stdout");
+  verb("stop", "Stop a running sweep; its trials write checkpoints and can be resumed", stop);
+}
+
+}  // namespace runner

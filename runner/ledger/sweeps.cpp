@@ -1,0 +1,286 @@
+#include "runner/ledger/sweeps.hpp"
+
+#include <cmath>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+struct Sweeps::Impl {
+  fs::path home;
+  std::unique_ptr<sqlite::Database> database;  ///< null while there is no file
+
+  /// Of a sweep that is there.
+  int64_t number(const std::string& id) const {
+    auto row = database->query("SELECT sweep FROM sweep WHERE id = ?", id);
+    RUNNER_CHECK(row.step(), "sweep {}", id);
+    return row.integer(0);
+  }
+  void keep(int64_t sweep, int64_t trial, const json& entry) const {
+    database->run(
+        "INSERT INTO sweep_history (sweep, sequence, trial, time, entry) VALUES (?1, "
+        "1 + (SELECT ifnull(max(sequence), 0) FROM sweep_history WHERE sweep = ?1), ?2, ?3, ?4)",
+        sweep, trial, wall_seconds(), entry.dump());
+  }
+  void own(int64_t sweep) const {
+    const ProcessIdentity me = this_process();
+    database->run(
+        "UPDATE sweep SET status = 'running', ended = NULL, message = NULL, host = ?, boot_id = ?, pid_namespace = ?, "
+        "pid = ?, process_start = ?, heartbeat = ? WHERE sweep = ?",
+        me.host, me.boot_id, me.pid_namespace, me.pid, me.start_time, wall_seconds(), sweep);
+  }
+};
+
+namespace {
+
+constexpr const char* sweep_columns =
+    "SELECT id, name, status, ifnull(message, ''), seed, started, ended, seconds, folder, "
+    "(SELECT content FROM config WHERE hash = space), ifnull(host, ''), ifnull(boot_id, ''), "
+    "ifnull(pid_namespace, ''), ifnull(pid, 0), ifnull(process_start, 0), ifnull(heartbeat, 0) FROM sweep ";
+
+SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const ProcessIdentity& me) {
+  SweepRow sweep;
+  sweep.id = row.text(0);
+  sweep.name = row.text(1);
+  sweep.status = row.text(2);
+  sweep.message = row.text(3);
+  sweep.seed = static_cast<uint64_t>(row.integer(4));
+  sweep.started = row.real(5);
+  sweep.ended = row.optional_real(6);
+  sweep.seconds = row.real(7);
+  sweep.folder = (home / row.text(8)).string();
+  sweep.space = json::parse(row.text(9));
+  sweep.owner = {row.text(10), row.text(11), row.text(12), row.integer(13), row.integer(14)};
+  if (sweep.status == "running" && is_gone(sweep.owner, row.real(15), me, wall_seconds())) {
+    sweep.status = "lost";
+    sweep.ended = row.real(15);
+  }
+  return sweep;
+}
+
+constexpr const char* trial_columns =
+    "SELECT number, trial.status, parameters, objective, ifnull(step, 0), ifnull(reason, ''), "
+    "ifnull(trial.message, ''), ifnull(slot, ''), tries, trial.started, trial.ended, ifnull(run.id, ''), "
+    "ifnull(run.status, ''), ifnull(run.message, ''), run.exit_code FROM trial LEFT JOIN run ON run.run = trial.run ";
+
+TrialRow read_trial(const sqlite::Statement& row) {
+  TrialRow trial;
+  trial.number = row.integer(0);
+  trial.status = row.text(1);
+  trial.parameters = json::parse(row.text(2));
+  trial.value = row.optional_real(3);
+  trial.step = row.integer(4);
+  trial.reason = row.text(5);
+  trial.message = row.text(6);
+  trial.slot = row.text(7);
+  trial.tries = row.integer(8);
+  trial.started = row.optional_real(9);
+  trial.ended = row.optional_real(10);
+  trial.run = row.text(11);
+  trial.run_status = row.text(12);
+  trial.run_message = row.text(13);
+  if (!row.is_null(14)) trial.run_exit_code = row.integer(14);
+  return trial;
+}
+
+template <typename Value>
+json or_null(const std::optional<Value>& value) {
+  return value ? json(*value) : json();
+}
+
+json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
+
+double metric_value(const sqlite::Statement& row, int column) {
+  return row.is_null(column) ? std::nan("") : row.real(column);
+}
+
+}  // namespace
+
+json to_json(const TrialRow& row) {
+  return {{"trial", row.number},
+          {"status", row.status},
+          {"parameters", row.parameters},
+          {"value", or_null(row.value)},
+          {"step", row.step},
+          {"reason", text_or_null(row.reason)},
+          {"message", text_or_null(row.message)},
+          {"slot", text_or_null(row.slot)},
+          {"tries", row.tries},
+          {"started", or_null(row.started)},
+          {"ended", or_null(row.ended)},
+          {"run", text_or_null(row.run)}};
+}
+
+Sweeps::Sweeps(const std::string& home, Ledger::Mode mode) : impl_(std::make_unique<Impl>()) {
+  impl_->home = home;
+  const fs::path file = impl_->home / "ledger.db";
+  if (mode == Ledger::Mode::read && !fs::exists(file)) return;
+  { Ledger ledger(home, mode); }  // makes and migrates the file
+  impl_->database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+  // In order is enough: what a power failure takes is the end of the history, and it is made again.
+  if (!on_network_filesystem(home)) impl_->database->execute("PRAGMA synchronous = NORMAL");
+}
+
+Sweeps::~Sweeps() = default;
+
+std::string Sweeps::begin(const NewSweep& sweep) {
+  auto& database = *impl_->database;
+  sqlite::Transaction transaction(database);
+  std::string id = make_id(wall_seconds());
+  while (database.query("SELECT 1 FROM sweep WHERE id LIKE ?", "%" + id.substr(id.rfind('-'))).step())
+    id = make_id(wall_seconds());
+  const fs::path relative = fs::path("sweeps") / id;
+  std::error_code error;
+  fs::create_directories(impl_->home / relative / "logs", error);
+  if (error)
+    throw environment_error("cannot make the folder {}: {}", (impl_->home / relative).string(), error.message());
+  write_file_atomic(impl_->home / relative / "recipe.toml", sweep.recipe);
+  database.run(
+      "INSERT INTO sweep (id, name, status, seed, started, space, recipe, folder) VALUES (?, ?, 'running', ?, ?, ?, ?, "
+      "?)",
+      id, sweep.name, static_cast<int64_t>(sweep.seed), wall_seconds(), keep_text(database, sweep.space.dump()),
+      keep_text(database, sweep.recipe), relative.string());
+  impl_->own(database.last_insert_rowid());
+  transaction.commit();
+  return id;
+}
+
+void Sweeps::claim(const std::string& sweep) {
+  sqlite::Transaction transaction(*impl_->database);
+  const SweepRow row = find(sweep);
+  if (row.status == "running")
+    throw usage_error("sweep {} is still running, as process {} on {}: stop it first (runner sweep stop {})", row.id,
+                      row.owner.pid, row.owner.host, row.id);
+  impl_->own(impl_->number(sweep));
+  transaction.commit();
+}
+
+void Sweeps::heartbeat(const std::string& sweep, double seconds) {
+  impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE id = ?", wall_seconds(), seconds, sweep);
+}
+
+void Sweeps::end(const std::string& sweep, const std::string& status, const std::string& message, double seconds) {
+  sqlite::Transaction transaction(*impl_->database);
+  const int64_t number = impl_->number(sweep);
+  impl_->database->run("UPDATE trial SET status = 'waiting' WHERE sweep = ? AND status = 'running'", number);
+  impl_->database->run("UPDATE sweep SET status = ?, message = ?, ended = ?, seconds = ? WHERE sweep = ?", status,
+                       message, wall_seconds(), seconds, number);
+  transaction.commit();
+}
+
+void Sweeps::propose(const std::string& sweep, int64_t trial, const json& parameters, const json& entry) {
+  sqlite::Transaction transaction(*impl_->database);
+  const int64_t number = impl_->number(sweep);
+  impl_->database->run("INSERT INTO trial (sweep, number, draw, status, parameters) VALUES (?1, ?2, ?2, 'waiting', ?3)",
+                       number, trial, parameters.dump());
+  impl_->keep(number, trial, entry);
+  transaction.commit();
+}
+
+void Sweeps::start(const std::string& sweep, int64_t trial, const std::string& slot) {
+  impl_->database->run(
+      "UPDATE trial SET status = 'running', slot = ?, tries = tries + 1, started = ?, ended = NULL, objective = NULL, "
+      "step = NULL, reason = NULL, message = NULL WHERE sweep = ? AND number = ?",
+      slot, wall_seconds(), impl_->number(sweep), trial);
+}
+
+void Sweeps::report(const std::string& sweep, int64_t trial, const json& entry) {
+  sqlite::Transaction transaction(*impl_->database);
+  impl_->keep(impl_->number(sweep), trial, entry);
+  transaction.commit();
+}
+
+void Sweeps::finish(const std::string& sweep, int64_t trial, const TrialEnd& end, const json& entry) {
+  sqlite::Transaction transaction(*impl_->database);
+  const int64_t number = impl_->number(sweep);
+  auto text = [](const std::string& value) { return value.empty() ? std::nullopt : std::optional(value); };
+  impl_->database->run(
+      "UPDATE trial SET status = ?, objective = ?, step = ?, reason = ?, message = ?, ended = ? WHERE sweep = ? AND "
+      "number = ?",
+      end.status, end.value, end.step, text(end.reason), text(end.message), wall_seconds(), number, trial);
+  impl_->keep(number, trial, entry);
+  transaction.commit();
+}
+
+std::vector<SweepRow> Sweeps::sweeps() const {
+  std::vector<SweepRow> list;
+  if (!impl_->database) return list;
+  const ProcessIdentity me = this_process();
+  // Without a folder: a row of the schema's first form, which nothing ever wrote.
+  auto rows = impl_->database->query(std::string(sweep_columns) + "WHERE folder IS NOT NULL ORDER BY started, sweep");
+  while (rows.step()) list.push_back(read_row(rows, impl_->home, me));
+  return list;
+}
+
+SweepRow Sweeps::find(const std::string& text) const {
+  const auto list = sweeps();
+  const std::string file = (impl_->home / "ledger.db").string();
+  if (list.empty()) throw usage_error("there is no sweep \"{}\": the ledger {} has none", text, file);
+  if (text == "last") return list.back();
+  const SweepRow* of_name = nullptr;
+  std::vector<const SweepRow*> matches;
+  std::vector<std::string> similar;
+  for (const auto& sweep : list) {
+    if (sweep.id == text) return sweep;
+    if (sweep.name == text) of_name = &sweep;
+    if (!text.empty() && (sweep.id.starts_with(text) || sweep.id.ends_with(text))) matches.push_back(&sweep);
+    similar.insert(similar.end(), {sweep.name, sweep.id, sweep.id.substr(sweep.id.rfind('-') + 1)});
+  }
+  if (of_name) return *of_name;
+  if (matches.size() == 1) return *matches[0];
+  if (matches.size() > 1) {
+    std::vector<std::string> ids;
+    for (const auto* sweep : matches) ids.push_back(sweep->id);
+    throw usage_error("\"{}\" names {} sweeps: {}", text, ids.size(), join_or(ids));
+  }
+  const auto near = nearest(text, similar);
+  throw usage_error("there is no sweep \"{}\" in {}{}; `runner sweep status --all` lists them", text, file,
+                    near ? fmt::format(": did you mean \"{}\"?", *near) : "");
+}
+
+std::vector<TrialRow> Sweeps::trials(const std::string& sweep) const {
+  std::vector<TrialRow> list;
+  auto rows =
+      impl_->database->query(std::string(trial_columns) + "WHERE sweep = ? ORDER BY number", impl_->number(sweep));
+  while (rows.step()) list.push_back(read_trial(rows));
+  return list;
+}
+
+TrialRow Sweeps::trial(const std::string& sweep, int64_t number) const {
+  auto row = impl_->database->query(std::string(trial_columns) + "WHERE sweep = ? AND number = ?", impl_->number(sweep),
+                                    number);
+  RUNNER_CHECK(row.step(), "trial {} of {}", number, sweep);
+  return read_trial(row);
+}
+
+std::vector<std::pair<int64_t, json>> Sweeps::history(const std::string& sweep) const {
+  std::vector<std::pair<int64_t, json>> entries;
+  auto rows = impl_->database->query("SELECT trial, entry FROM sweep_history WHERE sweep = ? ORDER BY sequence",
+                                     impl_->number(sweep));
+  while (rows.step()) entries.emplace_back(rows.integer(0), json::parse(rows.text(1)));
+  return entries;
+}
+
+std::optional<MetricSummary> Sweeps::metric(const std::string& run, const std::string& name) const {
+  auto row = impl_->database->query(
+      "SELECT metric_last.step, value, min, max FROM metric_last JOIN key USING (key) JOIN run USING (run) "
+      "WHERE run.id = ? AND key.name = ?",
+      run, name);
+  if (!row.step()) return std::nullopt;
+  return MetricSummary{row.integer(0), metric_value(row, 1), metric_value(row, 2), metric_value(row, 3)};
+}
+
+std::vector<std::string> Sweeps::metric_names(const std::string& run) const {
+  std::vector<std::string> names;
+  auto rows = impl_->database->query(
+      "SELECT key.name FROM metric_last JOIN key USING (key) JOIN run USING (run) WHERE run.id = ? ORDER BY 1", run);
+  while (rows.step()) names.push_back(rows.text(0));
+  return names;
+}
+
+}  // namespace runner

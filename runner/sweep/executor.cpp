@@ -1,0 +1,354 @@
+#include "runner/sweep/executor.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/launch/stop_signals.hpp"
+#include "runner/sweep/failure.hpp"
+#include "runner/sweep/methods.hpp"
+#include "runner/sweep/trial_process.hpp"
+
+namespace runner::sweep {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr double tick_seconds = 0.2, heartbeat_seconds = 5, fast_failure_seconds = 60;
+constexpr int fast_failures_max = 3;
+
+struct SlotState {
+  const Slot* slot;
+  bool busy = false, set_aside = false;
+  int fast_failures = 0;  ///< in a row
+};
+
+struct Running {
+  int64_t trial;
+  SlotState* slot;
+  std::unique_ptr<TrialProcess> process;
+  double started;
+  json result = {};  ///< the last object on stdout that has a status
+  bool timed_out = false;
+};
+
+class Executor {
+ public:
+  Executor(const SweepFile& sweep, Sweeps& store, const Execution& execution)
+      : sweep_(sweep),
+        store_(store),
+        execution_(execution),
+        folder_(store.find(execution.sweep).folder),
+        search_(sweep.make_search()),
+        begun_(steady_seconds()),
+        seconds_before_(store.find(execution.sweep).seconds) {
+    for (const auto& slot : execution.slots) slots_.push_back({&slot});
+  }
+
+  ExecutionEnd run() {
+    restore();
+    while (true) {
+      handle_signals();
+      fill_slots();
+      if (running_.empty()) break;
+      wait();
+      for (size_t i = 0; i < running_.size();)
+        if (listen(running_[i]))
+          ++i;
+        else
+          finish(i);
+      tick();
+    }
+    ExecutionEnd end = how_it_ended();
+    store_.end(execution_.sweep, end.status, end.message, seconds());
+    return end;
+  }
+
+ private:
+  // ---- what was before
+  void restore() {
+    for (auto& [trial, text] : store_.history(execution_.sweep)) {
+      HistoryEntry entry = history_entry_from_json(text);
+      entry.trial = entry.proposal.number = trial;
+      search_.replay(entry);
+    }
+    for (const auto& [number, state] : search_.trials())
+      if (state.status == "running") pick_up(number);
+    for (int64_t number : execution_.again) pending_.push_back(number);
+    std::sort(pending_.begin(), pending_.end());
+  }
+
+  /// A trial that had been proposed and not ended: its run may have come to its end without us.
+  void pick_up(int64_t number) {
+    TrialRow row = settled(number);
+    if (search_.trials().at(number).told_to_stop)
+      end_pruned(number);
+    else if (row.run_status == "finished")
+      end_with_value(number, row.run);
+    else if (row.run_status == "failed")
+      end_failed(number, {static_cast<int>(row.run_exit_code.value_or(1)), 0, "", row.run_message, false});
+    else
+      pending_.push_back(number);
+  }
+
+  /// The trial's row, once no process of an earlier sweep works on its run any more: they die with it, in a moment.
+  TrialRow settled(int64_t number) const {
+    const double deadline = steady_seconds() + 60;
+    while (true) {
+      TrialRow row = store_.trial(execution_.sweep, number);
+      if (row.run_status != "running") return row;
+      if (steady_seconds() > deadline)
+        throw environment_error("run {} of trial {} is still running; stop it first", row.run, number);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      Ledger marks_lost(execution_.home, Ledger::Mode::read);
+    }
+  }
+
+  // ---- starting
+  void fill_slots() {
+    while (stopped_by_ == 0) {
+      auto free = std::find_if(slots_.begin(), slots_.end(), [](const auto& s) { return !s.busy && !s.set_aside; });
+      if (free == slots_.end()) return;
+      auto number = next_trial();
+      if (!number) return;
+      start(*number, *free);
+    }
+  }
+
+  std::optional<int64_t> next_trial() {
+    if (!pending_.empty()) {
+      int64_t number = pending_.front();
+      pending_.pop_front();
+      return number;
+    }
+    if (sweep_.time_s && seconds() >= *sweep_.time_s) return std::nullopt;
+    Proposal proposal = search_.propose();
+    if (proposal.kind != Proposal::Kind::trial) return std::nullopt;
+    store_.propose(execution_.sweep, proposal.trial.number, proposal.trial.parameters,
+                   to_json(proposed(proposal.trial)));
+    return proposal.trial.number;
+  }
+
+  void start(int64_t number, SlotState& slot) {
+    TrialRow row = store_.trial(execution_.sweep, number);
+    const TrialState& state = search_.trials().at(number);
+    TrialCommand command{execution_.program, arguments(state.trial, row, *slot.slot), slot.slot->environment,
+                         (fs::path(folder_) / "logs" / fmt::format("trial-{:04}.log", number)).string()};
+    command.environment["RUNNER_HOME"] = execution_.home;
+    store_.start(execution_.sweep, number, slot.slot->name);
+    running_.push_back({number, &slot, std::make_unique<TrialProcess>(command), steady_seconds()});
+    slot.busy = true;
+    if (execution_.hooks.on_start) execution_.hooks.on_start(state, slot.slot->name, row.tries > 0);
+  }
+
+  std::vector<std::string> arguments(const Trial& trial, const TrialRow& row, const Slot& slot) const {
+    std::vector<std::string> words = {"--json", "--sweep", execution_.sweep, "--trial", std::to_string(trial.number)};
+    if (find_method(sweep_.method)->uses_reports) words.insert(words.end(), {"--report-metric", sweep_.metric});
+    auto set = [&](const std::string& text) { words.insert(words.end(), {"--set", text}); };
+    for (const auto& text : slot.overrides) set(text);
+    if (!row.run.empty() && has_checkpoint(row.run)) {
+      words.insert(words.begin(), {"resume", row.run});
+      return words;
+    }
+    words.insert(words.begin(), {"run", sweep_.recipe});
+    for (const auto& text : overrides_of(trial.parameters)) set(text);
+    set(fmt::format("run.name={}", json(fmt::format("{}-{:04}", sweep_.name, trial.number)).dump()));
+    if (trial.until_step) set(fmt::format("train.max_steps={}", *trial.until_step));
+    if (trial.from_trial) words.insert(words.end(), {"--checkpoint", final_checkpoint(*trial.from_trial)});
+    return words;
+  }
+
+  fs::path checkpoints_of(const std::string& run) const {
+    return fs::path(execution_.home) / "runs" / run / "checkpoints";
+  }
+  bool has_checkpoint(const std::string& run) const {
+    return newest_good_checkpoint(checkpoints_of(run), [](const std::string&) {}).has_value();
+  }
+  std::string final_checkpoint(int64_t number) const {
+    std::string run = store_.trial(execution_.sweep, number).run;
+    auto found = newest_good_checkpoint(checkpoints_of(run), [](const std::string& text) { log::warning("{}", text); });
+    if (!found) throw environment_error("trial {} (run {}) has no good checkpoint to go on from", number, run);
+    return found->string();
+  }
+
+  // ---- while they run
+  void wait() const {
+    std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
+    for (const auto& running : running_) watched.push_back({running.process->fd(), POLLIN, 0});
+    ::poll(watched.data(), watched.size(), static_cast<int>(tick_seconds * 1000));
+  }
+
+  /// False once the trial's output has ended.
+  bool listen(Running& running) {
+    for (const json& object : running.process->read()) {
+      if (object.contains("status")) running.result = object;
+      if (object.contains("step") && object.contains("value")) report(running, object);
+    }
+    if (sweep_.trial_time_s && !running.timed_out && steady_seconds() - running.started > *sweep_.trial_time_s) {
+      running.timed_out = true;
+      running.process->stop();
+    }
+    return running.process->fd() >= 0;
+  }
+
+  void report(Running& running, const json& point) {
+    if (stopped_by_ != 0) return;
+    double value = point["value"].is_number() ? point["value"].get<double>() : std::nan("");
+    auto entry = search_.report(running.trial, point["step"], value);
+    if (!entry) return;
+    store_.report(execution_.sweep, running.trial, to_json(*entry));
+    if (entry->stop) running.process->stop();
+  }
+
+  void tick() {
+    double now = steady_seconds();
+    if (execution_.hooks.on_tick) execution_.hooks.on_tick(search_, running_.size());
+    if (now - last_heartbeat_ < heartbeat_seconds) return;
+    last_heartbeat_ = now;
+    store_.heartbeat(execution_.sweep, seconds());
+  }
+
+  void handle_signals() {
+    for (int signal : signals_.take()) {
+      if (signal == SIGTSTP) {  // trials are in other process groups and go on
+        ::raise(SIGSTOP);
+        continue;
+      }
+      if (stopped_by_ != 0 && signal == SIGINT) {
+        for (auto& running : running_) running.process->kill();
+        continue;
+      }
+      if (stopped_by_ != 0) continue;
+      stopped_by_ = signal;
+      note(fmt::format("stopping {}, each with a checkpoint; Ctrl-C again kills at once",
+                       running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size())));
+      for (auto& running : running_) running.process->stop();
+    }
+  }
+
+  // ---- how they end
+  void finish(size_t index) {
+    handle_signals();  // where everybody was signalled (Slurm), the trial's end may come first
+    Running running = std::move(running_[index]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+    auto exit = *running.process->wait();
+    running.slot->busy = false;
+    double took = steady_seconds() - running.started;
+    std::string run = store_.trial(execution_.sweep, running.trial).run;
+    bool done = exit.signal == 0 && exit.code == 0;
+    if (search_.trials().at(running.trial).told_to_stop)
+      end_pruned(running.trial);
+    else if (done)
+      end_with_value(running.trial, run);
+    else if (stopped_by_ != 0 && !running.timed_out)
+      return;  // interrupted: a later resume takes it up
+    else
+      end_failed(running.trial, exit_of(running, exit));
+    const TrialState& state = search_.trials().at(running.trial);
+    judge_slot(*running.slot, state, took);
+    if (execution_.hooks.on_end) execution_.hooks.on_end(state, took);
+  }
+
+  TrialExit exit_of(const Running& running, const TrialProcess::Exit& exit) const {
+    TrialExit how{exit.code, exit.signal, "", "", running.timed_out};
+    if (running.timed_out) {
+      how.message = fmt::format("took longer than budget.trial_time = {}", format_duration(*sweep_.trial_time_s));
+      return how;
+    }
+    auto failure = running.result.value("failure", json());
+    if (failure.is_object()) {
+      how.kind = failure.value("kind", "");
+      how.message = failure.value("message", "");
+    }
+    if (how.message.empty()) how.message = running.process->log_tail();
+    if (how.message.empty() && exit.signal != 0) how.message = fmt::format("was killed by signal {}", exit.signal);
+    return how;
+  }
+
+  void end_pruned(int64_t number) {
+    const TrialState& state = search_.trials().at(number);
+    keep_end(number, "pruned", state.value.value_or(std::nan("")), state.step, "", "");
+  }
+
+  void end_failed(int64_t number, const TrialExit& exit) {
+    keep_end(number, "failed", std::nan(""), 0, failure_class(exit), exit.message);
+  }
+
+  void end_with_value(int64_t number, const std::string& run) {
+    auto summary = store_.metric(run, sweep_.metric);
+    if (!summary) {
+      auto names = store_.metric_names(run);
+      auto near = nearest(sweep_.metric, names);
+      return keep_end(number, "failed", std::nan(""), 0, "user_error",
+                      fmt::format("the run has no metric \"{}\"{}; it has {}", sweep_.metric,
+                                  near ? fmt::format(": did you mean \"{}\"?", *near) : "", names.empty() ? "none" : join(names, ", ")));
+    }
+    double value = !sweep_.best_value ? summary->last : sweep_.goal == Goal::min ? summary->min : summary->max;
+    if (!std::isfinite(value))
+      return keep_end(number, "failed", std::nan(""), summary->step, "nan",
+                      fmt::format("{} is {}", sweep_.metric, value));
+    keep_end(number, "finished", value, summary->step, "", "");
+  }
+
+  void keep_end(int64_t number, const std::string& status, double value, int64_t step, const std::string& reason,
+                const std::string& message) {
+    HistoryEntry entry = search_.end(number, status, value, step, reason);
+    store_.finish(execution_.sweep, number, {status, entry.value, step, reason, message}, to_json(entry));
+    last_message_ = message;
+  }
+
+  void judge_slot(SlotState& slot, const TrialState& state, double took) {
+    bool bad = state.status == "failed" && blames_device(state.reason) && took < fast_failure_seconds;
+    slot.fast_failures = bad ? slot.fast_failures + 1 : 0;
+    if (slot.fast_failures < fast_failures_max) return;
+    slot.set_aside = true;
+    note(fmt::format("{} is set aside: {} trials in a row failed on it within a minute each; the last: {}",
+                     slot.slot->name, fast_failures_max, last_message_));
+  }
+
+  ExecutionEnd how_it_ended() const {
+    if (stopped_by_ != 0) return {"interrupted", fmt::format("stopped by signal {}", stopped_by_), stopped_by_};
+    bool nowhere = std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot.set_aside; });
+    if (nowhere)
+      return {"failed", "every device slot is set aside after failures in a row; the last: " + last_message_};
+    if (sweep_.time_s && seconds() >= *sweep_.time_s)
+      return {"finished", fmt::format("budget.time = {}", format_duration(*sweep_.time_s))};
+    return {"finished", search_.limit_reached()};
+  }
+
+  void note(const std::string& text) const {
+    if (execution_.hooks.on_note) execution_.hooks.on_note(text);
+  }
+  double seconds() const { return seconds_before_ + steady_seconds() - begun_; }
+
+  const SweepFile& sweep_;
+  Sweeps& store_;
+  const Execution& execution_;
+  std::string folder_;
+  Search search_;
+  StopSignals signals_;
+  std::deque<SlotState> slots_;
+  std::vector<Running> running_;
+  std::deque<int64_t> pending_;
+  double begun_, seconds_before_, last_heartbeat_ = 0;
+  int stopped_by_ = 0;
+  std::string last_message_;
+};
+
+}  // namespace
+
+ExecutionEnd execute(const SweepFile& sweep, Sweeps& store, const Execution& execution) {
+  return Executor(sweep, store, execution).run();
+}
+
+}  // namespace runner::sweep

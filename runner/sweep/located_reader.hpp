@@ -1,0 +1,50 @@
+// Reading a located table: each key is taken once, what is left over is unknown; all mistakes are collected.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "runner/base/text.hpp"
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/located_toml.hpp"
+
+namespace runner::sweep {
+
+class Problems {
+ public:
+  void add(const Origin& place, const std::string& code, const std::string& message,
+           const std::vector<std::string>& allowed = {}, const std::string& wrong_name = "") {
+    Diagnostic diagnostic{place, code, message, allowed, {}, {}, ""};
+    if (!wrong_name.empty()) diagnostic.suggestion = nearest(wrong_name, allowed);
+    list_.push_back(std::move(diagnostic));
+  }
+  void add(Diagnostic diagnostic) { list_.push_back(std::move(diagnostic)); }
+  bool empty() const { return list_.empty(); }
+  void throw_if_any() {
+    if (list_.empty()) return;
+    std::stable_sort(list_.begin(), list_.end(), [](const Diagnostic& a, const Diagnostic& b) {
+      return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
+    });
+    throw RecipeError(list_);
+  }
+
+ private:
+  std::vector<Diagnostic> list_;
+};
+
+/// The keys of `table` that are none of `known` are reported: "unknown key `x` in WHERE".
+inline void check_names(const LocatedJson& table, const std::vector<std::string>& known, const std::string& where,
+                        Problems& problems) {
+  for (const auto& [name, value] : table.members)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      problems.add(value.key_place, "unknown-key", fmt::format("unknown key `{}` in {}", name, where), known, name);
+}
+
+/// "`gamma` must be a number, not "x"".
+inline void wrong_type(const LocatedJson& value, const std::string& name, const std::string& wanted,
+                       Problems& problems) {
+  problems.add(value.place, "wrong-type",
+               fmt::format("`{}` must be {}, not {}", name, wanted, value.is_object ? "a table" : value.value.dump()));
+}
+
+}  // namespace runner::sweep

@@ -1,0 +1,94 @@
+// The one list of methods: names, options, makers.
+#pragma once
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runner/sweep/method.hpp"
+
+namespace runner::sweep {
+
+struct MethodOption {
+  enum class Kind { integer, number, boolean, choice, numbers };
+  std::string name;
+  Kind kind;
+  nlohmann::json default_value;     ///< null: must be given
+  double minimum = 0, maximum = 0;  ///< of numbers; maximum 0: none
+  std::vector<std::string> choices = {};
+  std::string help = "";
+};
+
+struct MethodEntry {
+  std::string name;
+  std::string help;
+  std::vector<MethodOption> options = {};
+  bool uses_reports = false;  ///< stops trials early, or lets them go on from one another
+  bool needs_trials = true;   ///< has no end of its own: a budget must say
+  /// `options` complete and of the right kinds.
+  std::function<std::unique_ptr<Method>(const Space&, uint64_t seed, const nlohmann::json& options)> make = {};
+};
+
+const std::vector<MethodEntry>& methods();
+const MethodEntry* find_method(const std::string& name);
+
+/// With defaults for what `options` leaves out.
+std::unique_ptr<Method> make_method(const std::string& name, const Space& space, uint64_t seed,
+                                    nlohmann::json options = nlohmann::json::object());
+
+// The makers, one file each.
+
+/// Every combination, the last parameter moving fastest; points that constraints reject are left out. Throws
+/// Error(usage) where a range has no `points`, or there are more than a million combinations.
+std::unique_ptr<Method> make_grid(const Space& space);
+/// Independent draws.
+std::unique_ptr<Method> make_random(const Space& space, uint64_t seed);
+/// Points of Sobol's sequence with the direction numbers of Joe and Kuo (Constructing Sobol sequences with better
+/// two-dimensional projections, SIAM J. Sci. Comput. 30, 2008), scrambled as Owen does it by hashes (Burley: Practical
+/// hash-based Owen scrambling, JCGT 9(4), 2020). Throws Error(usage) beyond 64 parameters.
+std::unique_ptr<Method> make_sobol(const Space& space, uint64_t seed, bool scramble);
+
+struct TpeOptions {
+  int64_t n_startup_trials = 10, n_ei_candidates = 24;
+  double gamma = 0.1, prior_weight = 1;
+  bool multivariate = true, constant_liar = true;
+};
+/// The tree-structured Parzen estimator (Bergstra et al.: Algorithms for hyper-parameter optimization, NeurIPS 2011),
+/// with kernels' widths, weights and the share gamma of good trials as Optuna 5 chooses them. multivariate: one
+/// estimate of all parameters that are always active, instead of one each. Random draws before n_startup_trials have
+/// ended. constant_liar: running trials count as bad ones, so that parallel trials keep apart.
+std::unique_ptr<Method> make_tpe(const Space& space, uint64_t seed, const TpeOptions& options);
+
+struct AshaOptions {
+  int64_t min_steps = 1, reduction_factor = 4;
+};
+/// Asynchronous successive halving (Li et al.: A system for massively parallel hyperparameter tuning, MLSys 2020), in
+/// the form that stops trials: at steps min_steps x factor^k a trial goes on only if it is among the best 1/factor of
+/// those that came there before it, itself included, or the best where these are fewer than factor. `sampler` proposes.
+std::unique_ptr<Method> make_asha(std::unique_ptr<Method> sampler, const AshaOptions& options);
+
+struct PbtOptions {
+  int64_t population = 8, interval = 0, generations = 0;
+  double quantile = 0.25, resample_probability = 0.25;
+  std::vector<double> factors = {0.8, 1.25};
+};
+/// Population based training (Jaderberg et al., arXiv 1711.09846) in generations: each trial trains one member for
+/// `interval` steps; between generations a member of the worst quantile takes weights and parameters of one of the
+/// best, the parameters drawn anew or multiplied by a factor. Generations wait for each other, so the outcome does not
+/// depend on which member was faster.
+std::unique_ptr<Method> make_pbt(const Space& space, uint64_t seed, const PbtOptions& options);
+
+/// Asks a function for each trial's parameters (null: no more trials) and tells it each ending: the seam for methods
+/// written elsewhere (Lua). The function must answer alike when it is asked alike.
+struct MethodCallbacks {
+  std::function<nlohmann::json(int64_t number)> propose;
+  std::function<void(const Trial& trial, const Ending& ending)> finished;
+  std::function<Verdict(int64_t trial, int64_t step, double value)> report = {};  ///< empty: trials are never stopped
+};
+std::unique_ptr<Method> make_callback_method(const Space& space, MethodCallbacks callbacks);
+
+/// A random point that the constraints accept; stream: the trial's.
+nlohmann::json random_point(const Space& space, uint64_t seed, uint64_t stream);
+
+}  // namespace runner::sweep

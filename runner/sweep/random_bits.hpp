@@ -1,0 +1,39 @@
+// Random numbers that are a pure function of (seed, stream): a resumed sweep draws what an uninterrupted one would
+// have.
+#pragma once
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+
+namespace runner::sweep {
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+inline uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+class RandomBits {
+ public:
+  /// `stream`: of a trial, a dimension, a generation; streams of one seed are independent.
+  RandomBits(uint64_t seed, uint64_t stream) : state_(mix(mix(seed) ^ stream)) {}
+
+  uint64_t next() { return mix(state_++); }
+  /// In [0, 1), 53 bits.
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  /// In [0, count).
+  size_t below(size_t count) { return static_cast<size_t>(uniform() * static_cast<double>(count)); }
+  /// Standard normal (Box and Muller).
+  double normal() {
+    double radius = std::sqrt(-2 * std::log(1 - uniform()));
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace runner::sweep

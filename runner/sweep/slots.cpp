@@ -1,0 +1,81 @@
+#include "runner/sweep/slots.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner::sweep {
+
+namespace {
+
+std::vector<Slot> cpu_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel, int ranks) {
+  int count = parallel.value_or(std::max(1, facts.cores / std::max(1, ranks)));
+  std::vector<Slot> slots;
+  for (int i = 0; i < count; ++i) {
+    Slot slot{fmt::format("cpu:{}", i), {}, {}};
+    if (count > 1 && !recipe.devices.threads_per_rank)
+      slot.overrides.push_back(
+          fmt::format("devices.threads_per_rank={}", std::max(1, facts.cores / (count * std::max(1, ranks)))));
+    slots.push_back(std::move(slot));
+  }
+  return slots;
+}
+
+/// What CUDA calls this process's device `index`, for a child's CUDA_VISIBLE_DEVICES.
+std::string visible_name(int index) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible || !*visible) return std::to_string(index);
+  auto names = split(visible, ',');
+  return static_cast<size_t>(index) < names.size() ? names[static_cast<size_t>(index)] : std::to_string(index);
+}
+
+std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
+  const auto& request = recipe.devices.devices;
+  const auto gpus = static_cast<int>(facts.cuda.size());
+  const bool named = request.kind == DeviceRequest::Kind::count && request.count > 0;
+  const int each = named ? request.count : parallel ? std::max(1, gpus / *parallel) : 1;
+  const int count = parallel.value_or(std::max(1, gpus / each));
+  if (count * each > gpus)
+    throw usage_error("parallel = {} trials of {} GPUs each need {}, and there are {}: {}", count, each, count * each,
+                      gpus, list_devices(facts));
+  std::vector<Slot> slots;
+  for (int i = 0; i < count; ++i) {
+    std::vector<std::string> names, visible;
+    for (int k = 0; k < each; ++k) {
+      int index = facts.cuda[static_cast<size_t>(i * each + k)].index;
+      names.push_back(std::to_string(index));
+      visible.push_back(visible_name(index));
+    }
+    slots.push_back({"cuda:" + join(names, ","), {{"CUDA_VISIBLE_DEVICES", join(visible, ",")}}, {}});
+  }
+  return slots;
+}
+
+}  // namespace
+
+std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
+  if (recipe.devices.num_nodes > 1)
+    throw usage_error("trials of a sweep run on this node, and the recipe asks for devices.num_nodes = {}",
+                      recipe.devices.num_nodes);
+  DeviceChoice choice = choose_devices(recipe.devices, facts);
+  if (choice.accelerator == "cpu") return cpu_slots(recipe, facts, parallel, choice.count);
+  if (recipe.devices.devices.kind != DeviceRequest::Kind::indices) return cuda_slots(recipe, facts, parallel);
+  if (parallel.value_or(1) > 1)
+    throw usage_error(
+        "the recipe names its GPUs by index, so only one trial can run at a time; give their number "
+        "instead (devices = {})",
+        choice.count);
+  return {{"cuda:" + join(
+                         [&] {
+                           std::vector<std::string> names;
+                           for (int index : choice.cuda_indices) names.push_back(std::to_string(index));
+                           return names;
+                         }(),
+                         ","),
+           {},
+           {}}};
+}
+
+}  // namespace runner::sweep

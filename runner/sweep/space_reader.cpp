@@ -1,0 +1,215 @@
+#include "runner/sweep/space_reader.hpp"
+
+#include <cmath>
+
+#include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
+
+namespace runner::sweep {
+
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string> kinds = {"uniform", "log_uniform", "integer", "choice"};
+
+class SpaceReader {
+ public:
+  SpaceReader(bool grid, Problems& problems) : grid_(grid), problems_(problems) {}
+
+  ReadSpace read(const LocatedJson& table) {
+    descend(table, "");
+    std::stable_sort(space_.parameters.begin(), space_.parameters.end(), [&](const Parameter& a, const Parameter& b) {
+      const auto &left = space_.places.at(a.name), &right = space_.places.at(b.name);
+      return std::pair(left.line, left.column) < std::pair(right.line, right.column);
+    });
+    return std::move(space_);
+  }
+
+ private:
+  /// `optimizer.lr = ...` without quotes is a table `optimizer` with a key `lr`.
+  void descend(const LocatedJson& table, const std::string& prefix) {
+    for (const auto& [name, value] : table.members) {
+      if (prefix.empty() && value.is_object && find_section(name))
+        descend(value, name + ".");
+      else
+        parameter(prefix + name, value);
+    }
+  }
+
+  void parameter(const std::string& name, const LocatedJson& value) {
+    if (space_.places.contains(name)) {
+      problems_.add(value.key_place, "duplicate", fmt::format("`{}` stands twice in the space", name));
+      return;
+    }
+    if (!known(name, value.key_place)) return;
+    Parameter parameter;
+    parameter.name = name;
+    bool read = value.is_object ? range(parameter, value) : choices(parameter, value, value.value, "choice");
+    if (!read || !fits_key(parameter, value.place)) return;
+    space_.places[name] = value.key_place;
+    space_.parameters.push_back(std::move(parameter));
+  }
+
+  bool known(const std::string& name, const Origin& place) {
+    auto dot = name.find('.');
+    bool option = name.starts_with("strategy.") && name.size() > 9;  // the strategy's own: its recipe is checked
+    if (option || find_key(name)) return true;
+    std::vector<std::string> all;
+    for (const auto& key : key_table()) all.push_back(key.dotted());
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("the recipe has no key `{}`", name), {}, {}, {}, ""};
+    const Section* section = find_section(name);
+    diagnostic.suggestion = section && !section->main_key.empty() ? name + "." + section->main_key : nearest(name, all);
+    std::string last = dot == std::string::npos ? name : name.substr(name.rfind('.') + 1);
+    for (const auto& key : key_table())
+      if (!diagnostic.suggestion && key.name == last) diagnostic.suggestion = key.dotted();
+    if (!diagnostic.suggestion) diagnostic.suggestion = foreign_name(last);
+    if (!diagnostic.suggestion) diagnostic.other_message = "`runner help recipe` lists all keys";
+    problems_.add(diagnostic);
+    return false;
+  }
+
+  bool range(Parameter& parameter, const LocatedJson& table) {
+    auto where = fmt::format("the range of `{}`", parameter.name);
+    check_names(table, {"uniform", "log_uniform", "integer", "choice", "step", "log", "points", "when"}, where,
+                problems_);
+    const LocatedJson* chosen = nullptr;
+    std::string kind;
+    for (const auto& name : kinds)
+      if (const auto* found = table.find(name)) {
+        if (chosen) {
+          problems_.add(found->key_place, "contradiction",
+                        fmt::format("{} is `{}` or `{}`, not both", where, kind, name));
+          return false;
+        }
+        chosen = found;
+        kind = name;
+      }
+    if (!chosen) {
+      problems_.add(table.place, "missing-key", fmt::format("{} needs one of {}", where, join_or(kinds)));
+      return false;
+    }
+    bool good = kind == "choice" ? choices(parameter, *chosen, chosen->value, kind) : ends(parameter, *chosen, kind);
+    for (const char* name : {"step", "log", "points"})
+      if (const auto* found = table.find(name)) good = detail(parameter, name, *found, kind) && good;
+    if (const auto* when = table.find("when")) good = condition(parameter, *when) && good;
+    return good;
+  }
+
+  bool choices(Parameter& parameter, const LocatedJson& at, const json& list, const std::string& name) {
+    parameter.kind = Parameter::Kind::choice;
+    if (!list.is_array() || list.empty()) {
+      wrong_type(at, name == "choice" ? parameter.name : name, "a list of values, or a range", problems_);
+      return false;
+    }
+    for (const auto& value : list) {
+      if (std::find(parameter.choices.begin(), parameter.choices.end(), value) != parameter.choices.end()) {
+        problems_.add(at.place, "duplicate", fmt::format("`{}` has the choice {} twice", parameter.name, value.dump()));
+        return false;
+      }
+      parameter.choices.push_back(value);
+    }
+    return true;
+  }
+
+  bool ends(Parameter& parameter, const LocatedJson& at, const std::string& kind) {
+    const auto& value = at.value;
+    bool whole = kind == "integer";
+    auto fits = [&](const json& end) { return whole ? end.is_number_integer() : end.is_number(); };
+    if (at.is_object || !value.is_array() || value.size() != 2 || !fits(value[0]) || !fits(value[1]) ||
+        !std::isfinite(value[0].get<double>()) || !std::isfinite(value[1].get<double>())) {
+      wrong_type(at, kind, whole ? "[lowest, highest], two integers" : "[lowest, highest], two numbers", problems_);
+      return false;
+    }
+    parameter.kind = whole ? Parameter::Kind::integer : Parameter::Kind::real;
+    parameter.low = value[0];
+    parameter.high = value[1];
+    parameter.log = kind == "log_uniform";
+    if (parameter.low > parameter.high)
+      return out(at, fmt::format("`{}` of `{}` begins above its end", kind, parameter.name));
+    return positive_if_log(parameter, at);
+  }
+
+  bool positive_if_log(const Parameter& parameter, const LocatedJson& at) {
+    if (!parameter.log || parameter.low > 0) return true;
+    return out(
+        at, fmt::format("a logarithmic range begins above 0, and that of `{}` at {}", parameter.name, parameter.low));
+  }
+
+  bool detail(Parameter& parameter, const std::string& name, const LocatedJson& at, const std::string& kind) {
+    const auto& value = at.value;
+    bool means = name == "step"  ? kind == "integer" || kind == "uniform"
+                 : name == "log" ? kind == "integer"
+                                 : kind != "choice";
+    if (!means) return out(at, fmt::format("`{}` does nothing beside `{}`", name, kind));
+    if (name == "log") {
+      if (!value.is_boolean()) return wrong(at, name, "true or false");
+      parameter.log = value;
+      return positive_if_log(parameter, at);
+    }
+    if (name == "points") {
+      if (!grid_) return out(at, "`points` is for method = \"grid\" only");
+      if (!value.is_number_integer() || value.get<int64_t>() < 1) return wrong(at, name, "an integer above 0");
+      parameter.points = value;
+      return true;
+    }
+    bool fits = kind == "integer" ? value.is_number_integer() : value.is_number();
+    if (!fits || value.get<double>() <= 0)
+      return wrong(at, name, kind == "integer" ? "an integer above 0" : "a number above 0");
+    parameter.step = value;
+    return true;
+  }
+
+  bool condition(Parameter& parameter, const LocatedJson& at) {
+    if (!at.is_object || at.members.size() != 1 || at.members[0].second.is_object)
+      return wrong(at, "when", "{ \"KEY\" = value } or { \"KEY\" = [values] }, one key");
+    parameter.parent = at.members[0].first;
+    const auto& value = at.members[0].second.value;
+    parameter.when = value.is_array() ? value.get<std::vector<json>>() : std::vector<json>{value};
+    return true;
+  }
+
+  /// Ends and choices as values of the recipe's key.
+  bool fits_key(Parameter& parameter, const Origin& place) {
+    const Key* key = find_key(parameter.name);
+    if (!key) return true;
+    if (parameter.kind == Parameter::Kind::real && parameter.step == 0 &&
+        (key->type == KeyType::integer || key->type == KeyType::integer_or_auto)) {
+      problems_.add(place, "wrong-type",
+                    fmt::format("`{}` is an integer: write integer = [lowest, highest]", parameter.name));
+      return false;
+    }
+    std::vector<json> values = parameter.choices;
+    bool whole = parameter.kind == Parameter::Kind::integer;
+    for (double end : {parameter.low, parameter.high})
+      if (parameter.choices.empty()) values.push_back(whole ? json(static_cast<int64_t>(end)) : json(end));
+    for (auto value : values)
+      if (auto diagnostic = check_value(*key, value)) {
+        diagnostic->place = place;
+        problems_.add(*diagnostic);
+        return false;
+      }
+    return true;
+  }
+
+  bool out(const LocatedJson& at, const std::string& message) {
+    problems_.add(at.place, "out-of-bounds", message);
+    return false;
+  }
+  bool wrong(const LocatedJson& at, const std::string& name, const std::string& wanted) {
+    wrong_type(at, name, wanted, problems_);
+    return false;
+  }
+
+  bool grid_;
+  Problems& problems_;
+  ReadSpace space_;
+};
+
+}  // namespace
+
+ReadSpace read_space(const LocatedJson& table, bool grid, Problems& problems) {
+  return SpaceReader(grid, problems).read(table);
+}
+
+}  // namespace runner::sweep

@@ -1,0 +1,297 @@
+#include "runner/sweep/sweep_file.hpp"
+
+#include <chrono>
+
+#include "runner/base/files.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/methods.hpp"
+#include "runner/sweep/space_reader.hpp"
+
+namespace runner::sweep {
+
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string> sweep_keys = {"name", "recipe",   "set",    "method", "metric",      "value", "goal",
+                                             "seed", "parallel", "budget", "stop",   "constraints", "space"};
+
+class SweepReader {
+ public:
+  SweepReader(SweepFile& sweep, bool snapshot) : sweep_(sweep), snapshot_(snapshot) {}
+
+  void read(const LocatedJson& file) {
+    for (const auto& [name, value] : file.members)
+      if (name != "sweep")
+        problems_.add(value.key_place, "unknown-key",
+                      fmt::format("a sweep's file has [sweep] only; `{}` belongs into the recipe that it names", name));
+    const auto* table = file.find("sweep");
+    if (!table || !table->is_object) {
+      problems_.add(file.place, "missing-key", "a sweep's file needs a section [sweep]");
+      problems_.throw_if_any();
+    }
+    check_names(*table, sweep_keys, "[sweep]", problems_);
+    simple_keys(*table);
+    if (!snapshot_) recipe(*table);
+    method(*table);
+    limits(*table);
+    space(*table);
+    problems_.throw_if_any();
+  }
+
+ private:
+  const LocatedJson* text(const LocatedJson& table, const std::string& name, std::string& target) {
+    const auto* found = table.find(name);
+    if (!found) return nullptr;
+    if (found->is_object || !found->value.is_string() || found->value.get<std::string>().empty())
+      wrong_type(*found, name, "a string", problems_);
+    else
+      target = found->value;
+    return found;
+  }
+
+  std::string one_of(const LocatedJson& table, const std::string& name, const std::vector<std::string>& allowed) {
+    std::string value = allowed.front();
+    const auto* found = text(table, name, value);
+    if (found && std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+      problems_.add(found->place, "not-allowed", fmt::format("`{}` cannot be \"{}\"", name, value), allowed, value);
+    return value;
+  }
+
+  template <typename Target>
+  void integer(const LocatedJson& table, const std::string& name, int64_t least, Target& target) {
+    const auto* found = table.find(name);
+    if (!found) return;
+    if (found->is_object || !found->value.is_number_integer() || found->value.get<int64_t>() < least)
+      wrong_type(*found, name, fmt::format("an integer from {} up", least), problems_);
+    else
+      target = found->value.get<int64_t>();
+  }
+
+  void duration(const LocatedJson& table, const std::string& name, std::optional<double>& target) {
+    const auto* found = table.find(name);
+    if (!found) return;
+    auto seconds = found->value.is_string() ? parse_duration(found->value.get<std::string>()) : std::nullopt;
+    if (seconds)
+      target = static_cast<double>(seconds->count());
+    else
+      wrong_type(*found, name, "a duration such as \"30m\" or \"1d12h\"", problems_);
+  }
+
+  void simple_keys(const LocatedJson& table) {
+    text(table, "name", sweep_.name);
+    text(table, "metric", sweep_.metric);
+    sweep_.goal = one_of(table, "goal", {"min", "max"}) == "max" ? Goal::max : Goal::min;
+    sweep_.best_value = one_of(table, "value", {"last", "best"}) == "best";
+    integer(table, "seed", 0, sweep_.seed);
+    const auto* parallel = table.find("parallel");
+    if (parallel && parallel->value != "auto") {
+      int64_t slots = 1;
+      integer(table, "parallel", 1, slots);
+      sweep_.parallel = static_cast<int>(std::min<int64_t>(slots, 100'000));
+    }
+  }
+
+  void recipe(const LocatedJson& table) {
+    const auto* found = text(table, "recipe", sweep_.recipe);
+    if (!found) {
+      problems_.add(table.place, "missing-key",
+                    "[sweep] needs `recipe`: the file that is varied, relative to this one");
+      return;
+    }
+    sweep_.recipe = (fs::absolute(sweep_.file).parent_path() / sweep_.recipe).lexically_normal().string();
+    if (!fs::exists(sweep_.recipe) || fs::is_directory(sweep_.recipe)) {
+      problems_.add(found->place, "missing-file", fmt::format("the recipe {} does not exist", sweep_.recipe));
+      sweep_.recipe.clear();
+    }
+    const auto* set = table.find("set");
+    if (!set) return;
+    if (!set->is_object) return wrong_type(*set, "set", "a table of recipe keys and values", problems_);
+    add_set(*set, "");
+  }
+
+  void add_set(const LocatedJson& table, const std::string& prefix) {
+    for (const auto& [name, value] : table.members) {
+      if (prefix.empty() && value.is_object && find_section(name))
+        add_set(value, name + ".");
+      else
+        sweep_.overrides.push_back(prefix + name + "=" + toml_value(value.plain()));
+    }
+  }
+
+  void method(const LocatedJson& table) {
+    const auto* found = table.find("method");
+    if (!found) return;
+    std::vector<std::string> names;
+    for (const auto& entry : methods()) names.push_back(entry.name);
+    const LocatedJson* name = found->is_object ? found->find("name") : found;
+    if (!name || name->is_object || !name->value.is_string())
+      return wrong_type(*found, "method", "a method's name, or { name = \"...\", options }", problems_);
+    const auto* entry = find_method(name->value);
+    if (!entry)
+      return problems_.add(name->place, "not-allowed", fmt::format("there is no method {}", name->value.dump()), names,
+                           name->value);
+    sweep_.method = entry->name;
+    std::vector<std::string> known = {"name"};
+    for (const auto& option : entry->options) known.push_back(option.name);
+    if (found->is_object) check_names(*found, known, "the options of method " + entry->name, problems_);
+    for (const auto& option : entry->options) method_option(*entry, option, *found);
+  }
+
+  void method_option(const MethodEntry& entry, const MethodOption& option, const LocatedJson& table) {
+    const auto* found = table.is_object ? table.find(option.name) : nullptr;
+    if (!found) {
+      if (option.default_value.is_null())
+        problems_.add(table.place, "missing-key",
+                      fmt::format("the method {} needs `{}`: {}", entry.name, option.name, option.help));
+      return;
+    }
+    using Kind = MethodOption::Kind;
+    const auto& value = found->value;
+    auto bounded = [&](const json& number) {
+      return number.is_number() && number.get<double>() >= option.minimum &&
+             (option.maximum == 0 || number.get<double>() <= option.maximum);
+    };
+    auto bounds = option.maximum == 0 ? fmt::format("from {} up", option.minimum)
+                                      : fmt::format("from {} to {}", option.minimum, option.maximum);
+    if (option.kind == Kind::choice) {
+      if (!value.is_string() || std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end())
+        problems_.add(found->place, "not-allowed", fmt::format("`{}` cannot be {}", option.name, value.dump()),
+                      option.choices, value.is_string() ? value.get<std::string>() : "");
+    } else if (option.kind == Kind::boolean) {
+      if (!value.is_boolean()) wrong_type(*found, option.name, "true or false", problems_);
+    } else if (option.kind == Kind::numbers) {
+      if (!value.is_array() || value.empty() || !std::all_of(value.begin(), value.end(), bounded))
+        wrong_type(*found, option.name, "a list of numbers " + bounds, problems_);
+    } else if (!bounded(value) || (option.kind == Kind::integer && !value.is_number_integer())) {
+      wrong_type(*found, option.name, (option.kind == Kind::integer ? "an integer " : "a number ") + bounds, problems_);
+    }
+    sweep_.method_options[option.name] = value;
+  }
+
+  void limits(const LocatedJson& table) {
+    const auto* budget = table.find("budget");
+    if (budget && !budget->is_object) {
+      wrong_type(*budget, "budget", "{ trials, time, trial_time }", problems_);
+    } else if (budget) {
+      check_names(*budget, {"trials", "time", "trial_time"}, "budget", problems_);
+      integer(*budget, "trials", 1, sweep_.limits.trials);
+      duration(*budget, "time", sweep_.time_s);
+      duration(*budget, "trial_time", sweep_.trial_time_s);
+    }
+    if (const auto* stop = table.find("stop"); stop && !stop->is_object) {
+      wrong_type(*stop, "stop", "{ target, no_improvement, failures }", problems_);
+    } else if (stop) {
+      check_names(*stop, {"target", "no_improvement", "failures"}, "stop", problems_);
+      integer(*stop, "no_improvement", 1, sweep_.limits.no_improvement);
+      integer(*stop, "failures", 1, sweep_.limits.failures);
+      if (const auto* target = stop->find("target")) {
+        if (target->value.is_number())
+          sweep_.limits.target = target->value.get<double>();
+        else
+          wrong_type(*target, "target", "a number", problems_);
+      }
+    }
+    const auto* entry = find_method(sweep_.method);
+    const bool has_end = budget && (budget->find("trials") || budget->find("time"));
+    if (entry->needs_trials && !has_end)
+      problems_.add(
+          table.place, "missing-key",
+          fmt::format("[sweep] with method {} needs an end: budget = {{ trials = 40 }} or {{ time = \"2h\" }}",
+                      entry->name));
+  }
+
+  void space(const LocatedJson& table) {
+    const auto* found = table.find("space");
+    if (!found || !found->is_object || found->members.empty()) {
+      problems_.add(
+          found ? found->place : table.place, "missing-key",
+          "[sweep] needs a space: [sweep.space] and below it \"optimizer.lr\" = { log_uniform = [1e-5, 1e-2] } ...");
+      return;
+    }
+    auto read = read_space(*found, sweep_.method == "grid", problems_);
+    std::vector<Constraint> constraints;
+    const auto* list = table.find("constraints");
+    if (list && !(list->value.is_array() && std::all_of(list->value.begin(), list->value.end(),
+                                                        [](const json& item) { return item.is_string(); })))
+      return wrong_type(*list, "constraints", "a list of strings", problems_);
+    try {
+      if (list)
+        for (const auto& text : list->value) constraints.emplace_back(text.get<std::string>());
+      if (!problems_.empty()) return;
+      json values = constraints.empty() ? json::object() : constants();
+      sweep_.space = Space(std::move(read.parameters), std::move(constraints), std::move(values));
+    } catch (const RecipeError&) {
+      throw;
+    } catch (const Error& error) {
+      problems_.add(list ? list->place : found->place, "not-allowed", error.what());
+    }
+    if (!problems_.empty()) return;
+    try {
+      if (sweep_.make_method()->count() == 0)
+        problems_.add(found->place, "not-allowed", "the constraints leave no point of the grid");
+    } catch (const Error& error) {
+      problems_.add(found->place, "not-allowed", error.what());
+    }
+  }
+
+  /// The recipe's own values of keys, for constraints.
+  json constants() const {
+    json values = json::object();
+    if (sweep_.recipe.empty()) return values;
+    Recipe recipe = load_whole_recipe(sweep_.recipe, sweep_.overrides);
+    for (const auto& key : key_table())
+      if (auto value = key.get(recipe); !value.is_null()) values[key.dotted()] = value;
+    return values;
+  }
+
+  SweepFile& sweep_;
+  bool snapshot_;
+  Problems problems_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> SweepFile::make_method() const {
+  return sweep::make_method(method, space, seed, method_options);
+}
+
+Search SweepFile::make_search() const { return Search(make_method(), goal, limits); }
+
+SweepFile parse_sweep(const std::string& text, const std::string& file, const std::string& snapshot) {
+  SweepFile sweep;
+  sweep.name = fs::path(file).stem().string();
+  sweep.file = file;
+  sweep.source = text;
+  sweep.recipe = snapshot;
+  SweepReader(sweep, !snapshot.empty()).read(parse_located_toml(text, file));
+  return sweep;
+}
+
+SweepFile load_sweep(const std::string& file) {
+  if (!fs::exists(file) || fs::is_directory(file))
+    throw usage_error("the sweep's file {} {}", file, fs::exists(file) ? "is a folder" : "does not exist");
+  return parse_sweep(read_file(file), file);
+}
+
+std::vector<std::string> overrides_of(const json& parameters) {
+  std::vector<std::string> overrides;
+  for (const auto& [name, value] : parameters.items()) overrides.push_back(name + "=" + toml_value(value));
+  return overrides;
+}
+
+std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides, const json& parameters) {
+  std::string text = "extends = " + toml_value(base) + "\n";
+  auto put = [&](const std::string& override_text) {
+    auto equals = override_text.find('=');
+    text += override_text.substr(0, equals) + " = " + override_text.substr(equals + 1) + "\n";
+  };
+  for (const auto& one : overrides)
+    if (!parameters.contains(one.substr(0, one.find('=')))) put(one);
+  for (const auto& one : overrides_of(parameters)) put(one);
+  return text;
+}
+
+}  // namespace runner::sweep

@@ -1,0 +1,53 @@
+// A sweep's file: [sweep] with method, metric, goal, space and limits, read with every mistake located.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/sweep/search.hpp"
+
+namespace runner::sweep {
+
+struct SweepFile {
+  std::string name, file, source;
+  std::string recipe;                  ///< path of the recipe that is varied
+  std::vector<std::string> overrides;  ///< [sweep.set], as --set takes them
+  std::string method = "random";
+  nlohmann::json method_options = nlohmann::json::object();
+  std::string metric = "val_loss";
+  Goal goal = Goal::min;
+  bool best_value = false;  ///< a trial's value is the best point of its curve, not the last
+  uint64_t seed = 0;
+  std::optional<int> parallel;         ///< none: as many as there are device slots
+  std::optional<double> time_s;        ///< no trial begins later than this after the sweep did
+  std::optional<double> trial_time_s;  ///< a trial that takes longer has failed: timeout
+  Limits limits;
+  Space space;
+
+  std::unique_ptr<Method> make_method() const;
+  Search make_search() const;
+};
+
+/// Reads `text`, which stands in `file`, and holds keys, ranges and choices against the table of recipe keys and the
+/// recipe. Throws RecipeError with all mistakes. `snapshot`: the recipe as the sweep began with it, which stands in
+/// for the one that the file names and its [sweep.set].
+SweepFile parse_sweep(const std::string& text, const std::string& file, const std::string& snapshot = "");
+SweepFile load_sweep(const std::string& file);
+
+/// "KEY=VALUE" for each parameter, as --set takes them.
+std::vector<std::string> overrides_of(const nlohmann::json& parameters);
+
+/// Makes the recipes at both ends of every range and with every choice, with the other parameters at random as the
+/// constraints allow, and throws RecipeError with what is wrong with them, at the parameter's place in the sweep's
+/// file. What only other combinations show is left to their trials.
+void check_recipes(const SweepFile& sweep);
+
+/// A TOML recipe that `extends` the base, with `overrides` ("KEY=VALUE") and parameters on top.
+std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides,
+                        const nlohmann::json& parameters);
+
+}  // namespace runner::sweep

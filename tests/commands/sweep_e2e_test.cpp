@@ -1,0 +1,336 @@
+// Sweeps from the command line: every method, kill -9 at any moment, failures, device slots, and what is printed.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <random>
+#include <set>
+
+#include "runner/ledger/sweeps.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+/// A worker that makes its losses up from the recipe's lr and seed: $steps steps with a pause before each.
+const std::string made_up_worker = R"(
+while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && dir=$2; shift; done
+lr=$(sed -n 's/^lr = //p' $dir/resolved.toml | head -n 1)
+steps=$(sed -n 's/^max_steps = //p' $dir/resolved.toml)
+emit '{"event":"ready","steps":'$steps'}'
+awk -v lr=$lr -v steps=$steps 'BEGIN { off = log(lr) / log(10) + 3
+  for (s = 1; s <= steps; ++s) printf "{\"event\":\"step\",\"step\":%d,\"epoch\":0,\"loss\":%.12f,\"lr\":%s,\"grad_norm\":1,\"tokens\":9,\"seconds\":1,\"data_wait_s\":0,\"memory_bytes\":1,\"skipped\":false}\n", s, 1 + off * off + 2 / s, lr }' |
+while read -r line; do sleep ${PAUSE:-0}; emit "$line"; done
+)";
+
+void write_sweep(const Workplace& place, const std::string& method, const std::string& rest, int steps = 3) {
+  write_tiny_recipe(place);
+  place.write("sweep.toml", "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = " + method +
+                                "\nset = { devices = 1, \"train.max_steps\" = " + std::to_string(steps) +
+                                ", \"checkpoint.save_at_end\" = true }\n" + rest);
+}
+
+const std::string lr_space = "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-5, 1e-1] }\n";
+
+json status_of(const Workplace& place) {
+  auto result = place.run({"sweep", "status", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return result.json();
+}
+
+/// What must not depend on kills: number, end, parameters and value of each trial.
+json final_table(const Workplace& place) {
+  json table = json::array();
+  json status = status_of(place);
+  for (const auto& trial : status.at("trials"))
+    table.push_back({trial.at("trial"), trial.at("status"), trial.at("parameters"), trial.at("value")});
+  return table;
+}
+
+/// Processes that work in `folder`, whoever their parents are.
+int processes_of(const fs::path& folder) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    auto name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    count += slurp(entry.path() / "cmdline").find(folder.string()) != std::string::npos;
+  }
+  return count;
+}
+
+bool first_trial_began(const Workplace& place) {
+  if (!fs::exists(place.home() / "sweeps")) return false;
+  for (const auto& entry : fs::directory_iterator(place.home() / "sweeps"))
+    if (fs::exists(entry.path() / "logs/trial-0000.log")) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a sweep of each method that knows no checkpoints runs to its end", "[e2e][sweep]") {
+  for (const char* method : {"\"grid\"", "\"random\"", "\"sobol\"", "{ name = \"tpe\", n_startup_trials = 4 }"}) {
+    INFO(method);
+    Workplace place;
+    place.replace_worker(made_up_worker);
+    bool grid = std::string(method) == "\"grid\"";
+    write_sweep(place, method,
+                grid ? "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-5, 1e-1], points = 9 }\n"
+                     : "budget = { trials = 9 }\nparallel = 2\n" + lr_space);
+    auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    auto sweep = result.json().at("sweep");
+    CHECK(sweep.at("status") == "finished");
+    CHECK(sweep.at("counts").at("finished") == 9);
+    auto trials = status_of(place).at("trials");
+    REQUIRE(trials.size() == 9);
+    for (const auto& trial : trials) {
+      double off = std::log10(trial.at("parameters").at("optimizer.lr").get<double>()) + 3;
+      CHECK(std::abs(trial.at("value").get<double>() - (1 + off * off + 2.0 / 3)) < 1e-6);
+      CHECK(trial.at("step") == 3);
+      CHECK(trial.at("tries") == 1);
+      auto run = place.run({"show", trial.at("run").get<std::string>(), "--json"}).json();
+      CHECK(run.at("sweep").at("id") == sweep.at("id"));
+      CHECK(run.at("sweep").at("trial") == trial.at("trial"));
+    }
+    auto best = place.run({"sweep", "best", "--json"}).json().at("best");
+    for (const auto& trial : trials) CHECK(best.at("value") <= trial.at("value"));
+    auto recipe = place.run({"sweep", "best", "--toml"});
+    place.write("best.toml", recipe.out);
+    CHECK(place.run({"check", "best.toml"}).code == 0);
+    auto importance = place.run({"sweep", "importance", "--json"}).json();
+    CHECK(importance.at("measure") == "epsilon_squared");
+    CHECK(importance.at("importance").contains("optimizer.lr"));
+  }
+}
+
+TEST_CASE("ASHA stops the worse trials early", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker(made_up_worker);
+  write_sweep(place, "{ name = \"asha\", min_steps = 2, reduction_factor = 2 }",
+              "budget = { trials = 8 }\nparallel = 1\n" + lr_space, 12);
+  auto result = place.finish(place.start({"sweep", "run", "sweep.toml", "--json"}, "command", {{"PAUSE", "0.05"}}));
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  auto counts = result.json().at("sweep").at("counts");
+  CHECK(counts.at("pruned").get<int>() >= 3);
+  CHECK(counts.at("finished").get<int>() >= 1);
+  CHECK(counts.at("failed") == 0);
+  json status = status_of(place);
+  double best_at_two = INFINITY;
+  for (const auto& trial : status.at("trials")) {
+    double off = std::log10(trial.at("parameters").at("optimizer.lr").get<double>()) + 3, at_two = 2 + off * off;
+    if (trial.at("trial") == 1) CHECK((trial.at("status") == "pruned") == (at_two > best_at_two));
+    best_at_two = std::min(best_at_two, at_two);
+    if (trial.at("status") == "pruned") CHECK(trial.at("step").get<int>() < 12);
+    if (trial.at("status") == "finished") CHECK(trial.at("step") == 12);
+  }
+}
+
+TEST_CASE("a sweep of 40 trials killed with -9 at ten moments ends as one that was left alone", "[e2e][sweep]") {
+  auto prepare = [](Workplace& place) {
+    place.replace_worker(made_up_worker);
+    write_sweep(place, "\"random\"", "seed = 4\nparallel = 2\nbudget = { trials = 40 }\n" + lr_space);
+  };
+  Workplace undisturbed;
+  prepare(undisturbed);
+  auto whole = undisturbed.run({"sweep", "run", "sweep.toml"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+
+  Workplace place;
+  prepare(place);
+  std::mt19937 random(20261121);
+  std::uniform_int_distribution<int> moment(50, 600);
+  for (int kill = 0; kill < 10; ++kill) {
+    pid_t pid = kill == 0 ? place.start({"sweep", "run", "sweep.toml"}) : place.start({"sweep", "resume"});
+    if (kill == 0) REQUIRE(wait_until([&] { return first_trial_began(place); }, 30));
+    std::this_thread::sleep_for(std::chrono::milliseconds(moment(random)));
+    ::kill(pid, SIGKILL);
+    place.finish(pid);
+    // Trials and their workers go with it.
+    CHECK(wait_until([&] { return processes_of(place.path()) == 0; }, 5));
+    auto sweep = status_of(place).at("sweep");
+    CHECK((sweep.at("status") == "lost" || sweep.at("status") == "finished"));
+  }
+  auto result = place.run({"sweep", "resume"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(final_table(place) == final_table(undisturbed));
+  runner::Sweeps store(place.home().string(), runner::Ledger::Mode::read);
+  std::map<int64_t, int> ended;
+  for (const auto& [trial, entry] : store.history(store.find("last").id)) ended[trial] += entry.at("kind") == "ended";
+  CHECK(ended.size() == 40);
+  for (const auto& [trial, times] : ended) CHECK(times == 1);
+  CHECK(place.run({"sweep", "resume"}).code == 0);  // nothing is left to do
+  CHECK(final_table(place) == final_table(undisturbed));
+}
+
+TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same from another shell", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker(made_up_worker);
+  write_sweep(place, "\"random\"", "parallel = 2\nbudget = { trials = 6 }\n" + lr_space);
+  pid_t pid = place.start({"sweep", "run", "sweep.toml"}, "sweep", {{"PAUSE", "0.2"}});
+  REQUIRE(wait_until([&] { return first_trial_began(place); }, 30));
+  CHECK_THAT(place.run({"sweep", "resume"}).err,
+             ContainsSubstring("is still running, as process " + std::to_string(pid)));
+  ::kill(pid, SIGINT);
+  auto result = place.finish(pid, "sweep");
+  CHECK(result.code == 130);
+  CHECK_THAT(result.err, ContainsSubstring("continue with: runner sweep resume "));
+  CHECK(status_of(place).at("sweep").at("status") == "interrupted");
+  CHECK(status_of(place).at("sweep").at("counts").at("waiting").get<int>() >= 1);
+  CHECK(status_of(place).at("sweep").at("counts").at("failed") == 0);
+
+  pid = place.start({"sweep", "resume"}, "sweep", {{"PAUSE", "0.2"}});
+  REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") != 0; }, 30));
+  auto stopped = place.run({"sweep", "stop"});
+  CHECK(stopped.code == 0);
+  CHECK(place.finish(pid, "sweep").code == 3);
+  CHECK(status_of(place).at("sweep").at("status") == "interrupted");
+  result = place.run({"sweep", "resume", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.json().at("sweep").at("counts").at("finished") == 6);
+}
+
+TEST_CASE("failures have classes, and retry tries them again under their numbers", "[e2e][sweep]") {
+  Workplace place;
+  const std::string find_seed =
+      "while [ $# -gt 0 ]; do [ \"$1\" = --run-dir ] && dir=$2; shift; done\n"
+      "seed=$(sed -n 's/^seed = //p' $dir/resolved.toml)\n"
+      "fail() { emit '{\"event\":\"failed\",\"kind\":\"'$1'\",\"message\":\"on purpose\"}'; exit $2; }\n"
+      "case $seed in\n1) fail oom 1 ;;\n2) fail nonfinite 1 ;;\n3) fail usage 2 ;;\n4) fail environment 4 ;;\n"
+      "5) kill -11 $$ ;;\n6) sleep 30 ;;\n7) exit 3 ;;\nesac\n";
+  place.replace_worker(find_seed + "emit '{\"event\":\"ready\",\"steps\":1}'");
+  write_sweep(
+      place, "\"grid\"",
+      "parallel = 1\nbudget = { trial_time = \"2s\" }\n[sweep.space]\n\"run.seed\" = [1, 2, 3, 4, 5, 6, 7, 8]\n");
+  auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 1);  // none came through: the last has no metric
+  std::vector<std::string> reasons;
+  auto trials = status_of(place).at("trials");
+  for (const auto& trial : trials) reasons.push_back(trial.at("reason").is_null() ? "" : trial.at("reason"));
+  CHECK(reasons == std::vector<std::string>{"out_of_memory", "nan", "user_error", "device", "other", "timeout",
+                                            "preempted", "user_error"});
+  CHECK_THAT(trials[0].at("message").get<std::string>(), ContainsSubstring("on purpose"));
+  CHECK_THAT(trials[5].at("message").get<std::string>(), ContainsSubstring("took longer than budget.trial_time = "));
+  CHECK_THAT(trials[7].at("message").get<std::string>(), ContainsSubstring("the run has no metric \"loss\""));
+
+  place.replace_worker(made_up_worker);
+  CHECK(place.run({"sweep", "retry"}).code == 2);
+  result = place.run({"sweep", "retry", "--failed", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.json().at("sweep").at("counts").at("finished") == 8);
+  json after = status_of(place);
+  CHECK(after.at("trials").size() == 8);
+  for (const auto& trial : after.at("trials")) CHECK(trial.at("tries") == 2);
+}
+
+TEST_CASE("a device slot on which three trials in a row fail fast is set aside", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker("exit 7");
+  write_sweep(place, "\"random\"", "parallel = 2\nbudget = { trials = 30 }\n" + lr_space);
+  auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 4);
+  CHECK_THAT(result.err, ContainsSubstring("cpu:0 is set aside: 3 trials in a row failed on it within a minute each"));
+  CHECK_THAT(result.err, ContainsSubstring("exited with code 7"));
+  auto sweep = result.json().at("sweep");
+  CHECK(sweep.at("status") == "failed");
+  CHECK(sweep.at("counts").at("failed") == 6);
+  place.replace_worker(made_up_worker);
+  result = place.run({"sweep", "resume", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.json().at("sweep").at("counts").at("finished") == 24);
+}
+
+TEST_CASE("PBT's members go on from each other's checkpoints", "[e2e][sweep]") {
+  Workplace place;
+  write_sweep(place, "{ name = \"pbt\", population = 3, interval = 4, generations = 2, quantile = 0.34 }",
+              "parallel = 2\nseed = 3\n[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-6, 1e-1] }\n");
+  auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
+  INFO(result.err << slurp(place.path() / "command.err"));
+  REQUIRE(result.code == 0);
+  auto trials = status_of(place).at("trials");
+  REQUIRE(trials.size() == 6);
+  auto parameter = [&](size_t trial) { return trials[trial].at("parameters").at("optimizer.lr").get<double>(); };
+  std::set<std::string> sources;
+  for (size_t i = 0; i < 6; ++i) {
+    CHECK(trials[i].at("status") == "finished");
+    CHECK(trials[i].at("step") == (i < 3 ? 4 : 8));
+    auto run = place.run({"show", trials[i].at("run").get<std::string>(), "--json"}).json();
+    CHECK(run.at("attempts")[0].at("from_step") == (i < 3 ? 0 : 4));
+    if (i >= 3) sources.insert(run.at("attempts")[0].at("reason"));
+  }
+  CHECK(sources.size() == 2);  // the worst of three went on from the best
+  int kept = 0;
+  for (size_t i = 3; i < 6; ++i) kept += parameter(i) == parameter(i - 3);
+  CHECK(kept == 2);
+}
+
+TEST_CASE("a real sweep that is killed continues its trials from their checkpoints, with the same values",
+          "[e2e][sweep]") {
+  auto prepare = [](Workplace& place) {
+    write_sweep(place, "\"sobol\"", "parallel = 1\nbudget = { trials = 3 }\n" + lr_space, 60);
+    auto text = slurp(place.path() / "tiny.toml");
+    place.write("tiny.toml", text + "[checkpoint]\nevery_n_steps = 5\n");
+  };
+  Workplace undisturbed, place;
+  prepare(undisturbed);
+  auto whole = undisturbed.run({"sweep", "run", "sweep.toml"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  prepare(place);
+  pid_t pid = place.start({"sweep", "run", "sweep.toml"});
+  auto checkpointed = [&] {
+    if (!fs::exists(place.home() / "runs")) return false;
+    for (const auto& run : fs::directory_iterator(place.home() / "runs"))
+      if (fs::exists(run.path() / "checkpoints/step-000005")) return true;
+    return false;
+  };
+  REQUIRE(wait_until(checkpointed, 60));
+  ::kill(pid, SIGKILL);
+  place.finish(pid);
+  auto result = place.run({"sweep", "resume"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(final_table(place) == final_table(undisturbed));
+}
+
+TEST_CASE("plan shows what would run and starts nothing; mistakes are told with their places", "[e2e][sweep]") {
+  Workplace place;
+  write_sweep(place, "\"grid\"",
+              "parallel = 2\nconstraints = [\"model.n_heads < 4 or train.global_batch_size > 12\"]\n"
+              "[sweep.space]\n\"model.n_heads\" = [1, 2, 4]\n\"train.global_batch_size\" = [12, 24]\n");
+  auto result = place.run({"sweep", "plan", "sweep.toml"});
+  CHECK(result.code == 0);
+  CHECK(result.out == R"(5 trials by grid, 2 side by side; the smallest of loss is best
+TRIAL  model.n_heads  train.global_batch_size
+    0              1                       12
+    1              1                       24
+    2              2                       12
+    3              2                       24
+    4              4                       24
+)");
+  auto plan = place.run({"sweep", "plan", "sweep.toml", "-n", "2", "--json"}).json();
+  CHECK(plan.at("trials") == 5);
+  CHECK(plan.at("slots") == json{"cpu:0", "cpu:1"});
+  CHECK(plan.at("first").size() == 2);
+  CHECK_FALSE(fs::exists(place.home()));
+
+  write_sweep(place, "\"grid\"", "[sweep.space]\n\"model.n_heads\" = [1, 3]\n");
+  result = place.run({"sweep", "run", "sweep.toml"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("sweep.toml:7:1: error: trials with model.n_heads=3 would fail: "));
+  CHECK_FALSE(fs::exists(place.home()));
+  result = place.run({"run", "sweep.toml"});
+  CHECK_THAT(result.err,
+             ContainsSubstring("[sweep] makes a sweep's file, which names its recipe: start it with runner sweep run"));
+  CHECK_THAT(place.run({"sweep", "status"}).err, ContainsSubstring("there is no sweep \"last\""));
+}

@@ -1,0 +1,95 @@
+// Sweeps in the ledger: rows, owners, names, and what a trial's row says as it goes on.
+#include "runner/ledger/sweeps.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/base/files.hpp"
+#include "support.hpp"
+
+using namespace runner;
+using nlohmann::json;
+
+namespace {
+
+NewSweep new_sweep(const std::string& name = "lr") { return {name, 7, {{"metric", "loss"}}, "[run]\n"}; }
+
+}  // namespace
+
+TEST_CASE("a sweep's trials are kept with their history, and their runs with them") {
+  LedgerFolder folder;
+  Sweeps store(folder.home(), Ledger::Mode::write);
+  const std::string id = store.begin(new_sweep());
+  CHECK(read_file(fs::path(store.find(id).folder) / "recipe.toml") == "[run]\n");
+  store.propose(id, 0, {{"optimizer.lr", 0.5}}, {{"kind", "proposed"}});
+  CHECK(store.trial(id, 0).status == "waiting");
+  store.start(id, 0, "cpu:0");
+  CHECK(store.trial(id, 0).tries == 1);
+  std::string run_id;
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    NewRun run = new_run(folder);
+    run.sweep = id;
+    run_id = ledger.begin_run(run);
+    ledger.metrics(run_id, {{"loss", 1, 3.0}, {"loss", 2, 1.5}, {"loss", 3, 2.0}});
+    ledger.finish_run(run_id, "finished", 0, "");
+    CHECK(ledger.show(run_id)["sweep"] == json{{"id", id}, {"name", "lr"}, {"trial", 0}});
+    CHECK(ledger.show(ledger.begin_run(new_run(folder)))["sweep"].is_null());
+  }
+  auto trial = store.trial(id, 0);
+  CHECK(trial.run == run_id);
+  CHECK(trial.run_status == "finished");
+  CHECK(trial.run_exit_code == 0);
+  auto metric = store.metric(run_id, "loss");
+  REQUIRE(metric);
+  CHECK(metric->step == 3);
+  CHECK(metric->last == 2.0);
+  CHECK(metric->min == 1.5);
+  CHECK(metric->max == 3.0);
+  CHECK_FALSE(store.metric(run_id, "val_loss"));
+  CHECK(store.metric_names(run_id) == std::vector<std::string>{"loss"});
+  store.report(id, 0, {{"kind", "reported"}});
+  store.finish(id, 0, {"finished", 2.0, 3, "", ""}, {{"kind", "ended"}});
+  trial = store.trials(id).at(0);
+  CHECK(trial.status == "finished");
+  CHECK(trial.value == 2.0);
+  CHECK(trial.parameters == json{{"optimizer.lr", 0.5}});
+  std::vector<std::string> kinds;
+  for (const auto& [number, entry] : store.history(id)) kinds.push_back(entry.at("kind"));
+  CHECK(kinds == std::vector<std::string>{"proposed", "reported", "ended"});
+  store.propose(id, 1, json::object(), {{"kind", "proposed"}});
+  store.start(id, 1, "cpu:0");
+  store.end(id, "interrupted", "stopped", 12.5);
+  CHECK(store.trial(id, 1).status == "waiting");
+  CHECK(store.find(id).status == "interrupted");
+  CHECK(store.find(id).seconds == 12.5);
+}
+
+TEST_CASE("a sweep has one owner, and is lost when that is gone") {
+  LedgerFolder folder;
+  Sweeps store(folder.home(), Ledger::Mode::write);
+  const std::string id = store.begin(new_sweep());
+  CHECK(store.find(id).status == "running");
+  CHECK(error_of([&] { store.claim(id); }) ==
+        fmt::format("2: sweep {0} is still running, as process {1} on {2}: stop it "
+                    "first (runner sweep stop {0})",
+                    id, ::getpid(), this_process().host));
+  folder.raw().execute("UPDATE sweep SET process_start = process_start - 1");  // the pid is another process's now
+  CHECK(store.find(id).status == "lost");
+  store.claim(id);
+  CHECK(store.find(id).status == "running");
+}
+
+TEST_CASE("sweeps are found as runs are") {
+  LedgerFolder folder;
+  CHECK(error_of([&] { Sweeps(folder.home(), Ledger::Mode::read).find("last"); }) ==
+        "2: there is no sweep \"last\": the ledger " + folder.file().string() + " has none");
+  Sweeps store(folder.home(), Ledger::Mode::write);
+  const std::string first = store.begin(new_sweep("width")), second = store.begin(new_sweep("depth"));
+  CHECK(store.find("last").id == second);
+  CHECK(store.find("width").id == first);
+  CHECK(store.find(first.substr(first.size() - 4)).id == first);
+  CHECK(error_of([&] { store.find("widht"); }) ==
+        "2: there is no sweep \"widht\" in " + folder.file().string() +
+            ": did you mean \"width\"?; `runner sweep status --all` lists them");
+  CHECK(store.sweeps().size() == 2);
+}

@@ -1,0 +1,272 @@
+// Sweep files: what they mean, and the exact text of every mistake, all in one pass.
+#include "runner/sweep/sweep_file.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+
+#include "runner/base/files.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/diagnostics.hpp"
+#include "runner/sweep/slots.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using namespace runner::sweep;
+using nlohmann::json;
+
+namespace {
+
+const std::string recipe_text = R"([model]
+name = "gpt"
+n_layers = 1
+dim = 32
+n_heads = 2
+max_seq_len = 16
+[data]
+format = "text"
+train = ["text.txt"]
+[train]
+max_steps = 10
+global_batch_size = 4
+)";
+
+struct Place : TemporaryFolder {
+  Place() {
+    write_file_atomic(path / "base.toml", recipe_text);
+    write_file_atomic(path / "text.txt", "some text");
+  }
+  SweepFile read(const std::string& text) const { return parse_sweep(text, (path / "s.toml").string()); }
+  /// What is said about it, without the folder.
+  std::string said(const std::string& text) const {
+    try {
+      check_recipes(read(text));
+    } catch (const RecipeError& error) {
+      std::string what = error.what(), folder = path.string() + "/";
+      for (size_t at; (at = what.find(folder)) != std::string::npos;) what.erase(at, folder.size());
+      return what;
+    }
+    return "";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a sweep's file says method, metric, space and limits") {
+  Place place;
+  auto sweep = place.read(R"([sweep]
+name = "wide"
+recipe = "base.toml"
+set = { "train.max_steps" = 5, strategy = "single" }
+method = { name = "tpe", gamma = 0.2 }
+metric = "loss"
+goal = "max"
+value = "best"
+seed = 7
+parallel = 3
+budget = { trials = 40, time = "2h", trial_time = "10m" }
+stop = { target = 1.5, no_improvement = 9, failures = 4 }
+constraints = ["model.dim % model.n_heads == 0"]
+[sweep.space]
+"optimizer.lr" = { log_uniform = [1e-5, 1e-2] }
+optimizer.name = ["adamw", "sgd"]
+"optimizer.momentum" = { uniform = [0, 0.9], when = { "optimizer.name" = "sgd" } }
+"model.dim" = { integer = [32, 96], step = 32 }
+)");
+  CHECK(sweep.name == "wide");
+  CHECK(sweep.recipe == (place.path / "base.toml").string());
+  CHECK(sweep.overrides == std::vector<std::string>{"strategy=\"single\"", "train.max_steps=5"});
+  CHECK(sweep.method == "tpe");
+  CHECK(sweep.method_options == json{{"gamma", 0.2}});
+  CHECK(sweep.goal == Goal::max);
+  CHECK(sweep.best_value);
+  CHECK(sweep.seed == 7);
+  CHECK(sweep.parallel == 3);
+  CHECK(sweep.time_s == 7200);
+  CHECK(sweep.trial_time_s == 600);
+  CHECK(sweep.limits.trials == 40);
+  CHECK(sweep.limits.target == 1.5);
+  CHECK(sweep.limits.no_improvement == 9);
+  CHECK(sweep.limits.failures == 4);
+  const auto& parameters = sweep.space.parameters();
+  REQUIRE(parameters.size() == 4);
+  CHECK(parameters[0].name == "optimizer.lr");
+  CHECK(parameters[0].log);
+  CHECK(parameters[1].choices == std::vector<json>{"adamw", "sgd"});
+  CHECK(parameters[2].parent == "optimizer.name");
+  CHECK(parameters[3].count() == 3);
+  CHECK(sweep.space.accepts({{"model.dim", 64}}));  // n_heads is the recipe's
+  check_recipes(sweep);
+}
+
+TEST_CASE("every mistake of a sweep's file is told with its place, in one pass") {
+  Place place;
+  CHECK(place.said(R"([model]
+dim = 3
+[sweep]
+recipe = "base.toml"
+metod = "random"
+method = { name = "tpe", gama = 0.2 }
+goal = "minimum"
+budget = { trials = 0, tim = "2h" }
+[sweep.space]
+"optimizer.lrr" = { log_uniform = [1e-5, 1e-2] }
+"optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
+"optimizer.weight_decay" = { log_uniform = [0, 1] }
+"model.dim" = { uniform = [32, 64] }
+"model.dropout" = { uniform = [0, 2] }
+"model.n_heads" = { integer = [4, 2] }
+"model.n_layers" = [1, 1]
+"run.seed" = { integer = [1, 9], points = 3 }
+)") == R"(s.toml:1:2: error: a sweep's file has [sweep] only; `model` belongs into the recipe that it names
+    1 | [model]
+      |  ^~~~~
+
+s.toml:5:1: error: unknown key `metod` in [sweep]
+    5 | metod = "random"
+      | ^~~~~
+  did you mean `method`?
+
+s.toml:6:26: error: unknown key `gama` in the options of method tpe
+    6 | method = { name = "tpe", gama = 0.2 }
+      |                          ^~~~
+  did you mean `gamma`?
+
+s.toml:7:8: error: `goal` cannot be "minimum"
+    7 | goal = "minimum"
+      |        ^~~~~~~~~
+  allowed: min, max
+
+s.toml:8:24: error: unknown key `tim` in budget
+    8 | budget = { trials = 0, tim = "2h" }
+      |                        ^~~
+  did you mean `time`?
+
+s.toml:8:21: error: `trials` must be an integer from 1 up, not 0
+    8 | budget = { trials = 0, tim = "2h" }
+      |                     ^
+
+s.toml:10:1: error: the recipe has no key `optimizer.lrr`
+   10 | "optimizer.lrr" = { log_uniform = [1e-5, 1e-2] }
+      | ^~~~~~~~~~~~~
+  did you mean `optimizer.lr`?
+
+s.toml:11:20: error: unknown key `log_unifrom` in the range of `optimizer.lr`
+   11 | "optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
+      |                    ^~~~~~~~~~~
+  did you mean `log_uniform`?
+
+s.toml:11:18: error: the range of `optimizer.lr` needs one of uniform, log_uniform, integer or choice
+   11 | "optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
+      |                  ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+
+s.toml:12:44: error: a logarithmic range begins above 0, and that of `optimizer.weight_decay` at 0
+   12 | "optimizer.weight_decay" = { log_uniform = [0, 1] }
+      |                                            ^~~~~~
+
+s.toml:13:15: error: `model.dim` is an integer: write integer = [lowest, highest]
+   13 | "model.dim" = { uniform = [32, 64] }
+      |               ^~~~~~~~~~~~~~~~~~~~~~
+
+s.toml:14:19: error: `dropout` must be at most 0.999, not 2.0
+   14 | "model.dropout" = { uniform = [0, 2] }
+      |                   ^~~~~~~~~~~~~~~~~~~~
+
+s.toml:15:31: error: `integer` of `model.n_heads` begins above its end
+   15 | "model.n_heads" = { integer = [4, 2] }
+      |                               ^~~~~~
+
+s.toml:16:20: error: `model.n_layers` has the choice 1 twice
+   16 | "model.n_layers" = [1, 1]
+      |                    ^~~~~~
+
+s.toml:17:43: error: `points` is for method = "grid" only
+   17 | "run.seed" = { integer = [1, 9], points = 3 }
+      |                                           ^)");
+}
+
+TEST_CASE("mistakes that only the recipe shows stand at the parameter that makes them") {
+  Place place;
+  const std::string head = "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n";
+  CHECK(place.said(head + "[sweep.space]\n\"model.n_heads\" = [2, 5]\n") ==
+        "s.toml:6:1: error: trials with model.n_heads=5 would fail: n_heads = 5 does not divide dim = 32\n"
+        "    6 | \"model.n_heads\" = [2, 5]\n"
+        "      | ^~~~~~~~~~~~~\n"
+        "  leave such points out with `constraints`, or change the range");
+  CHECK(place.said(head +
+                   "constraints = [\"model.dim % model.n_heads == 0\"]\n[sweep.space]\n\"model.n_heads\" = [2, 5]\n") ==
+        "");
+  CHECK(place.said("[sweep]\nrecipe = \"bass.toml\"\nmethod = \"grid\"\n[sweep.space]\n\"model.n_heads\" = [2]\n") ==
+        "s.toml:2:10: error: the recipe bass.toml does not exist\n    2 | recipe = \"bass.toml\"\n      |          "
+        "^~~~~~~~~~~");
+}
+
+TEST_CASE("what method and metric ask of the recipe is told before anything runs") {
+  Place place;
+  const std::string space = "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
+  CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\n" + space) ==
+        "s.toml:1:1: error: metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or "
+        "take "
+        "metric = \"loss\"\n    1 | [sweep]\n      | ^~~~~~~");
+  CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nset = { lr_scheduler = \"cosine\" }\n"
+                   "method = { name = \"pbt\", interval = 5, generations = 2 }\n" +
+                   space) ==
+        "s.toml:5:10: error: pbt trains in parts that end at train.max_steps, on which lr_scheduler.name = \"cosine\" "
+        "depends: "
+        "take \"constant\" or \"step\"\n    5 | method = { name = \"pbt\", interval = 5, generations = 2 }\n"
+        "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
+}
+
+TEST_CASE("ASHA is refused where its metric comes too late for it") {
+  Place place;
+  const std::string sweep =
+      "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\nmethod = { name = \"asha\", min_steps "
+      "= 2 }\nset = { data.validation_fraction = 0.5, train.val_check_interval = INTERVAL }\n"
+      "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
+  auto with = [&](const std::string& interval) {
+    auto text = sweep;
+    return place.said(text.replace(text.find("INTERVAL"), 8, interval));
+  };
+  CHECK(
+      with("3").starts_with("s.toml:4:10: error: asha first decides at step 2, and val_loss comes every 3 steps: set "
+                            "train.val_check_interval = 2\n"));
+  CHECK(with("2") == "");
+}
+
+TEST_CASE("shipped sweeps read, and their recipes are sound") {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/sweeps")) {
+    INFO(entry.path().string());
+    auto sweep = load_sweep(entry.path().string());
+    check_recipes(sweep);
+    CHECK(sweep.make_search().propose().kind == Proposal::Kind::trial);
+    ++count;
+  }
+  CHECK(count == 3);
+}
+
+TEST_CASE("device slots are groups of GPUs, or of cores") {
+  Facts facts;
+  facts.cores = 8;
+  Recipe recipe = parse_recipe(recipe_text, "base.toml");
+  CHECK(device_slots(recipe, facts, {}).size() == 8);
+  auto slots = device_slots(recipe, facts, 2);
+  REQUIRE(slots.size() == 2);
+  CHECK(slots[1].name == "cpu:1");
+  CHECK(slots[1].overrides == std::vector<std::string>{"devices.threads_per_rank=4"});
+  CHECK(device_slots(recipe, facts, 1)[0].overrides.empty());
+  facts.cuda_module = true;
+  for (int i = 0; i < 4; ++i) facts.cuda.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
+  slots = device_slots(recipe, facts, {});
+  REQUIRE(slots.size() == 4);
+  CHECK(slots[2].environment.at("CUDA_VISIBLE_DEVICES") == "2");
+  slots = device_slots(recipe, facts, 2);
+  CHECK(slots[1].name == "cuda:2,3");
+  recipe.devices.devices = {DeviceRequest::Kind::count, 3, {}};
+  CHECK(device_slots(recipe, facts, {}).size() == 1);
+  try {
+    device_slots(recipe, facts, 2);
+    FAIL("no refusal");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).starts_with("parallel = 2 trials of 3 GPUs each need 6, and there are 4: "));
+  }
+}
