@@ -26,11 +26,11 @@ return {
         "hook norms: Logs the norm of the head's gradient.\n"
         "  every = 5  # steps\n"
         "on_before_optimizer_step\n"
-        "  log norm = 0.41036569057366385 (max)\n"
+        "  log norm = 0.40987803063838396 (max)\n"
         "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
         "state in the checkpoint: {}\n"
         "on_before_optimizer_step\n"
-        "  log norm = 0.41036569057366385 (max)\n"
+        "  log norm = 0.40987803063838396 (max)\n"
         "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
         "state in the checkpoint: {}\n"
         "teardown\n"
@@ -99,7 +99,7 @@ TEST_CASE("a run of a recipe in Lua keeps the source, and what it came to") {
   auto shown = place.run({"show", "--json"}).json();
   CHECK(shown.at("name") == "from_lua");
   CHECK(shown.at("config").at("train").at("max_steps") == 3);
-  CHECK(shown.at("origins").at("train.max_steps") == "made.lua:2:46");
+  CHECK(shown.at("origins").at("train.max_steps") == "made.lua:2:45");
   auto folder = fs::path(shown.at("run_dir").get<std::string>());
   CHECK_THAT(slurp(folder / "recipe.toml"), ContainsSubstring("max_steps = 3\n"));
   auto database = slurp(place.home() / "ledger.db") + slurp(place.home() / "ledger.db-wal");
