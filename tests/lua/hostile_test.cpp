@@ -105,6 +105,6 @@ TEST_CASE("every endless script ends within its time, where only the clock count
     limits.seconds = 0.1;
     double seconds = 0;
     CHECK(ending_of(path, limits, seconds).kind == "time");
-    CHECK(seconds < (0.1 + 0.4) * slower);
+    CHECK(seconds < (0.1 + 0.9) * slower);  // on a machine that has other things to do, too
   }
 }

@@ -64,7 +64,7 @@ TEST_CASE("runner init --lua writes what editors need, once") {
   Workplace place;
   CHECK(place.run({"init", "--lua"}).code == 0);
   auto settings = nlohmann::json::parse(slurp(place.path() / ".luarc.json"));
-  CHECK(settings["workspace.library"] == nlohmann::json({".luals"}));
+  CHECK(settings["workspace.library"] == nlohmann::json::array({".luals"}));
   CHECK_THAT(slurp(place.path() / ".luals/runner.lua"), ContainsSubstring("---@class runner.Context"));
   CHECK_FALSE(fs::exists(place.path() / "recipe.toml"));
   auto again = place.run({"init", "--lua"});
