@@ -63,7 +63,7 @@ Action setup_lua(CLI::App& app) {
       ->check(CLI::IsMember({"check"}));
   app.add_option("file", *file, "The hook file, or the name of a shipped hook")->required();
   app.add_option("--recipe", *recipe, "Take the hook's options and limits from this recipe");
-  return [=] { return check(*file, *recipe); };
+  return [=, kept = verb] { return check(*file, *recipe); };  // the option is bound to it
 }
 
 }  // namespace runner

@@ -113,7 +113,8 @@ void State::Machine::end_call() {
   }
   instructions += c_steps + static_cast<int64_t>(allocated / bytes_per_instruction);
   seconds = steady_seconds() - started - excluded;
-  if (used > options.limits.memory_bytes / 2) lua_gc(main, LUA_GCCOLLECT);
+  if (failed && used > options.limits.memory_bytes / 2) lua_gc(main, LUA_GCCOLLECT);  // what a runaway left
+  failed = false;
 }
 
 void State::Machine::pause_clock() { paused_at = steady_seconds(); }

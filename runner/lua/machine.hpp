@@ -68,6 +68,7 @@ struct State::Machine {
   int64_t instructions = 0, c_steps = 0;
   double started = 0, excluded = 0, paused_at = 0, seconds = 0;
   int depth = 0;
+  bool failed = false;  ///< the call that goes on, or one in it
   std::exception_ptr host_failure;
   std::string failure;  ///< of the registered function that just failed
   std::array<char, 512> place_file{};

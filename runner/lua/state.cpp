@@ -36,6 +36,7 @@ class Call {
     int status = lua_pcall(lua_, 1, 1, handler);
     if (status == LUA_OK && machine_.spent == Spent::nothing) return;
     machine_.running = lua_;
+    machine_.failed = true;
     if (machine_.host_failure) std::rethrow_exception(std::exchange(machine_.host_failure, nullptr));
     size_t size = 0;
     const char* text = lua_type(lua_, -1) == LUA_TSTRING ? lua_tolstring(lua_, -1, &size) : nullptr;
