@@ -291,7 +291,8 @@ class Executor {
       auto near = nearest(sweep_.metric, names);
       return keep_end(number, "failed", std::nan(""), 0, "user_error",
                       fmt::format("the run has no metric \"{}\"{}; it has {}", sweep_.metric,
-                                  near ? fmt::format(": did you mean \"{}\"?", *near) : "", names.empty() ? "none" : join(names, ", ")));
+                                  near ? fmt::format(": did you mean \"{}\"?", *near) : "",
+                                  names.empty() ? "none" : join(names, ", ")));
     }
     double value = !sweep_.best_value ? summary->last : sweep_.goal == Goal::min ? summary->min : summary->max;
     if (!std::isfinite(value))

@@ -1,4 +1,5 @@
 // Sweeps from the command line: every method, kill -9 at any moment, failures, device slots, and what is printed.
+#include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
@@ -142,7 +143,7 @@ TEST_CASE("a sweep of 40 trials killed with -9 at ten moments ends as one that w
 
   Workplace place;
   prepare(place);
-  std::mt19937 random(20261121);
+  std::mt19937 random(Catch::getSeed());  // --rng-seed repeats it
   std::uniform_int_distribution<int> moment(50, 600);
   for (int kill = 0; kill < 10; ++kill) {
     pid_t pid = kill == 0 ? place.start({"sweep", "run", "sweep.toml"}) : place.start({"sweep", "resume"});
