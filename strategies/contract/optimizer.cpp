@@ -64,17 +64,38 @@ std::vector<torch::Tensor> Optimizer::state(size_t index) {
 
 void Optimizer::step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
   RUNNER_CHECK(gradients.size() == slots_.size(), "{} gradients for {} parameters", gradients.size(), slots_.size());
+  Update update = begin_step(lr_factor, gradient_divisor);
+  if (swap_)
+    step_swapped(update, gradients);
+  else
+    step_part(update, 0, gradients);
+}
+
+Optimizer::Update Optimizer::begin_step(double lr_factor, double gradient_divisor) {
   torch::NoGradGuard no_grad;
-  ++steps_;
-  if (swap_) return step_swapped(gradients, lr_factor, gradient_divisor);
-  for (const auto& [group, members] : groups_) {
+  if (!swap_)
+    for (auto& slot : slots_)
+      if (slot.parameter.numel() > 0) allocate(slot);
+  return {lr_factor, gradient_divisor, ++steps_};
+}
+
+void Optimizer::step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients) {
+  RUNNER_CHECK(!swap_ && first + gradients.size() <= slots_.size(), "parameters [{}, +{}) of {}", first,
+               gradients.size(), slots_.size());
+  torch::NoGradGuard no_grad;
+  Part part{first, gradients};
+  for (const auto& [group, all] : groups_) {
+    auto begin = std::lower_bound(all.begin(), all.end(), first),
+         end = std::lower_bound(begin, all.end(), first + gradients.size());
+    if (begin == end) continue;
+    Members members(begin, end);
     const auto& parameter = slots_[members.front()].parameter;
     bool ours =
         config_.kind != OptimizerConfig::Kind::sgd && parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32;
     if (ours)
-      step_on_host(group, members, gradients, lr_factor, gradient_divisor);
+      step_on_host(update, group, members, part);
     else
-      step_group(group, members, gradients, lr_factor, gradient_divisor);
+      step_group(update, group, members, part);
   }
 }
 
@@ -93,11 +114,15 @@ DType dtype_of(const torch::Tensor& tensor) {
 }
 }  // namespace
 
-AdamSettings Optimizer::settings_of(const GroupSettings& group, double lr_factor, double gradient_divisor) const {
-  return {group.lr * lr_factor, config_.beta1,
-          config_.beta2,        config_.eps,
-          group.weight_decay,   config_.kind == OptimizerConfig::Kind::adamw,
-          gradient_divisor,     steps_};
+AdamSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
+  return {group.lr * update.lr_factor,
+          config_.beta1,
+          config_.beta2,
+          config_.eps,
+          group.weight_decay,
+          config_.kind == OptimizerConfig::Kind::adamw,
+          update.gradient_divisor,
+          update.step};
 }
 
 namespace {
@@ -139,22 +164,20 @@ AdamSpan span_of(const torch::Tensor& parameter, const torch::Tensor& copy, cons
 
 }  // namespace
 
-void Optimizer::step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
-                             const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
+void Optimizer::step_on_host(const Update& update, const GroupSettings& group, Members members, const Part& part) {
   std::vector<Piece> pieces;
   for (size_t index : members) {
-    Slot& slot = slots_[index];
+    const Slot& slot = slots_[index];
     if (slot.parameter.numel() == 0) continue;
-    allocate(slot);
-    auto span = span_of(slot.parameter, slot.copy, gradients[index], slot.parameter.numel());
+    auto span = span_of(slot.parameter, slot.copy, part.gradient(index), slot.parameter.numel());
     span.exp_avg = slot.state[0].data_ptr<float>();
     span.exp_avg_sq = slot.state[1].data_ptr<float>();
-    pieces.push_back({settings_of(group, lr_factor, gradient_divisor), span});
+    pieces.push_back({settings_of(update, group), span});
   }
   update_all(pieces);
 }
 
-void Optimizer::step_swapped(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
+void Optimizer::step_swapped(const Update& update, const std::vector<torch::Tensor>& gradients) {
   const OptimizerSwap& swap = *swap_;
   std::vector<size_t> in{swap.exp_avg, swap.exp_avg_sq};
   if (swap.parameter) in.push_back(*swap.parameter);
@@ -175,32 +198,30 @@ void Optimizer::step_swapped(const std::vector<torch::Tensor>& gradients, double
         within.copy = tile[*swap.copy] + (from - begin) * bytes_of(swap.copy_dtype);
         within.copy_dtype = swap.copy_dtype;
       }
-      pieces.push_back({settings_of(slot.group, lr_factor, gradient_divisor), within});
+      pieces.push_back({settings_of(update, slot.group), within});
     }
     update_all(pieces);
   });
 }
 
-void Optimizer::step_group(const GroupSettings& group, const std::vector<size_t>& members,
-                           const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor) {
+void Optimizer::step_group(const Update& update, const GroupSettings& group, Members members, const Part& part) {
   Batch batch;
   auto run = [&] {
-    if (batch.elements > 0) step_batch(group, batch, lr_factor, gradient_divisor);
+    if (batch.elements > 0) step_batch(update, group, batch);
     batch = {};
   };
   for (size_t index : members) {
-    Slot& slot = slots_[index];
+    const Slot& slot = slots_[index];
     int64_t numel = slot.parameter.numel(), piece = numel;
     if (numel == 0) continue;
-    allocate(slot);
-    bool copied = gradients[index].scalar_type() != slot.parameter.scalar_type();
+    bool copied = part.gradient(index).scalar_type() != slot.parameter.scalar_type();
     if (copied && copied_elements_ > 0) piece = copied_elements_;
     for (int64_t begin = 0; begin < numel; begin += piece) {
       int64_t count = std::min(piece, numel - begin);
       if (copied && copied_elements_ > 0 && batch.elements + count > copied_elements_) run();
       auto cut = [&](const torch::Tensor& tensor) { return count == numel ? tensor : tensor.narrow(0, begin, count); };
       batch.parameters.push_back(cut(slot.parameter));
-      batch.gradients.push_back(cut(gradients[index]).to(slot.parameter.scalar_type()));
+      batch.gradients.push_back(cut(part.gradient(index)).to(slot.parameter.scalar_type()));
       if (config_.states() > 0) batch.first.push_back(cut(slot.state[0]));
       if (config_.states() > 1) batch.second.push_back(cut(slot.state[1]));
       batch.elements += count;
@@ -211,20 +232,20 @@ void Optimizer::step_group(const GroupSettings& group, const std::vector<size_t>
     if (slots_[index].copy.defined()) slots_[index].copy.copy_(slots_[index].parameter);
 }
 
-void Optimizer::step_batch(const GroupSettings& group, const Batch& batch, double lr_factor, double gradient_divisor) {
-  double lr = group.lr * lr_factor;
+void Optimizer::step_batch(const Update& update, const GroupSettings& group, const Batch& batch) {
+  double lr = group.lr * update.lr_factor;
   auto parameters = batch.parameters, grads = batch.gradients, first = batch.first, second = batch.second;
   auto device = parameters[0].device();
   std::optional<torch::Tensor> divisor;
-  if (gradient_divisor != 1.0)
-    divisor = torch::full({}, gradient_divisor, torch::dtype(torch::kFloat32).device(device));
+  if (update.gradient_divisor != 1.0)
+    divisor = torch::full({}, update.gradient_divisor, torch::dtype(torch::kFloat32).device(device));
   if (config_.kind == OptimizerConfig::Kind::sgd) {
     at::_fused_sgd_(parameters, grads, first, group.weight_decay, config_.momentum, lr, 0.0, config_.nesterov,
-                    /*maximize=*/false, /*is_first_step=*/steps_ == 1, divisor, {});
+                    /*maximize=*/false, /*is_first_step=*/update.step == 1, divisor, {});
     return;
   }
   // The kernels want one step tensor a parameter; one shared tensor serves, they only read it.
-  auto step = torch::full({}, static_cast<double>(steps_), torch::dtype(torch::kFloat32).device(device));
+  auto step = torch::full({}, static_cast<double>(update.step), torch::dtype(torch::kFloat32).device(device));
   std::vector<torch::Tensor> steps(parameters.size(), step);
   if (config_.kind == OptimizerConfig::Kind::adamw)
     at::_fused_adamw_(parameters, grads, first, second, {}, steps, lr, config_.beta1, config_.beta2, group.weight_decay,

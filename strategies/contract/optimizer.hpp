@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,17 @@ class Optimizer {
   /// by `gradient_divisor` on the way (loss scale and clipping in one pass). `lr_factor` multiplies every group's rate.
   void step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
 
+  /// What holds for all parameters in one update.
+  struct Update {
+    double lr_factor = 1, gradient_divisor = 1;
+    int64_t step = 1;  ///< its number, from 1
+  };
+  /// The same in parts: counts the update and makes room for its state ...
+  Update begin_step(double lr_factor, double gradient_divisor);
+  /// ... and updates parameters [first, first + gradients.size()). Each once an update, in any order, from any one
+  /// thread: it allocates no state and reads no counter. Not where state is in a file.
+  void step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients);
+
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
   /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none
@@ -101,15 +113,21 @@ class Optimizer {
     std::vector<torch::Tensor> parameters, gradients, first, second;
     int64_t elements = 0;
   };
-  void step_group(const GroupSettings& group, const std::vector<size_t>& members,
-                  const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
+  /// Gradients of consecutive parameters.
+  struct Part {
+    size_t first;
+    const std::vector<torch::Tensor>& gradients;
+    const torch::Tensor& gradient(size_t index) const { return gradients[index - first]; }
+  };
+  /// Parameters of one group and one part, by index.
+  using Members = std::span<const size_t>;
+  void step_group(const Update& update, const GroupSettings& group, Members members, const Part& part);
   /// Adam of float32 parameters in host memory (adam.hpp).
-  void step_on_host(const GroupSettings& group, const std::vector<size_t>& members,
-                    const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
+  void step_on_host(const Update& update, const GroupSettings& group, Members members, const Part& part);
   /// Tile by tile through the file.
-  void step_swapped(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
-  AdamSettings settings_of(const GroupSettings& group, double lr_factor, double gradient_divisor) const;
-  void step_batch(const GroupSettings& group, const Batch& batch, double lr_factor, double gradient_divisor);
+  void step_swapped(const Update& update, const std::vector<torch::Tensor>& gradients);
+  AdamSettings settings_of(const Update& update, const GroupSettings& group) const;
+  void step_batch(const Update& update, const GroupSettings& group, const Batch& batch);
 
   OptimizerConfig config_;
   std::optional<OptimizerSwap> swap_;

@@ -221,7 +221,7 @@ StepResult Strategy::step(const StepInput& input) {
     if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
     if (clip_value_)
       for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
-    optimizer_.step(gradients, input.lr_factor, divisor);
+    update(std::move(gradients), input.lr_factor, divisor);
   } else if (scaler_.enabled() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
     result.finite = true;  // a skipped step is dealt with, not a failure
@@ -242,6 +242,7 @@ double Strategy::evaluate(const MicroBatch& given) {
 }
 
 std::vector<StateTensor> Strategy::state() {
+  settle();
   auto specs = model_.spec.parameters();
   auto states = optimizer_.config().state_names();
   std::vector<StateTensor> list;

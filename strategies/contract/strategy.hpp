@@ -4,6 +4,9 @@
 //   check,
 //         one exchange of control words -> update -> after_update
 //
+// An update may go on after step() has returned: what uses its results, or its end, calls settle() or waits for what it
+// needs of it.
+//
 // Gradients are of the mean loss over all tokens of the global batch: every micro-batch's summed loss is scaled by
 // 1 / global_tokens, and reductions SUM over ranks. So nothing is divided by a world size, a short last batch weighs
 // what it holds, and every strategy computes the same numbers.
@@ -44,10 +47,10 @@ struct StrategySetup {
 struct StepInput {
   std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
   int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
-  double lr_factor = 1;        ///< the schedule's, on every group's rate
-  int64_t first_sequence = 0;  ///< of this rank's, which lie side by side, in the global batch
-  uint64_t dropout_key = 0;    ///< of (seed, step); equal on all ranks
-  uint32_t votes = 0;          ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+  double lr_factor = 1;                   ///< the schedule's, on every group's rate
+  int64_t first_sequence = 0;             ///< of this rank's, which lie side by side, in the global batch
+  uint64_t dropout_key = 0;               ///< of (seed, step); equal on all ranks
+  uint32_t votes = 0;  ///< what this rank wants after this step, a bit each; the trainer knows their meaning
 };
 
 struct StepResult {
@@ -94,13 +97,14 @@ class Strategy {
   /// Places parameters on their devices and fills them. Collective.
   virtual void module_to_device() = 0;
   /// One optimizer step. Collective. Throws what a rank's forward or a collective throws, and NonFiniteError where
-  /// gradients overflow at the smallest loss scale.
+  /// gradients overflow at the smallest loss scale. What an update throws that has outlasted its step is thrown by the
+  /// calls after it: step, evaluate, state, state_to_save, state_loaded, teardown.
   virtual StepResult step(const StepInput& input);
   /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls
   /// it equally often; an undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
-  /// Lists the training state; the trainer saves and loads through it. Loading writes all of it and then calls
-  /// state_loaded().
+  /// Lists the training state, of which no update is left to do; a later step may replace values at any time after it
+  /// has begun. The trainer saves and loads through it. Loading writes all of it and then calls state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
   /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on
@@ -109,6 +113,7 @@ class Strategy {
   /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
   nlohmann::json scalars() const;
   void load_scalars(const nlohmann::json& scalars);
+  /// Ends the last update and lets go of what the strategy holds.
   virtual void teardown() {}
 
   // The field's verbs (seeds/000), over all ranks.
@@ -140,8 +145,13 @@ class Strategy {
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether this rank's gradients count in the norm's sum over ranks (replicas count once).
   virtual bool counts_in_norm() const = 0;
-  /// Gradients may be dropped now. `updated`: the optimizer has made new values, on every rank; else the step was
-  /// skipped.
+  /// Makes new values of finish_gradients()' sums; or begins to, if settle() ends it.
+  virtual void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
+    optimizer_.step(gradients, lr_factor, gradient_divisor);
+  }
+  /// No update is left to do when it returns. Throws what one has thrown.
+  virtual void settle() {}
+  /// Gradients may be dropped now. `updated`: update() has been called, on every rank; else the step was skipped.
   virtual void after_update(bool updated) = 0;
   /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {

@@ -47,7 +47,7 @@ class ShardedMemory : public StepMemory {
       if (places.master == ShardPlaces::Master::memory || !own_copy_)
         (on_device_ ? now_.parameters : host_) += layout.shard * element;
       if (places.sent == ShardPlaces::Sent::memory) (unit.shards == Tier::device ? now_.parameters : host_) += sent;
-      if (plan.separate_host && is_written_apart(unit, places)) host_ += sent;
+      if (plan.written_apart(unit, master)) host_ += sent;
       units_[u].cast = plan.shards > 1 && is_cast(unit, places);
       if (places.sent == ShardPlaces::Sent::file) {
         read_ahead_ = std::max(read_ahead_, sent);
@@ -64,7 +64,8 @@ class ShardedMemory : public StepMemory {
     if (plan.optimizer == Tier::host) host_ += state;
   }
 
-  /// At the end of backward and in the update: what stays, gradients that wait, and buffers.
+  /// At the end of backward and in the update: what stays, gradients that wait, and buffers. An update that goes on
+  /// beside the next forward holds gradients until it has ended, which is before the next ones are reduced.
   int64_t host_bytes() const {
     if (!plan_.separate_host) return 0;
     return host_ + waiting_on_host_ + std::max(read_ahead_, on_device_ ? 0 : update_copies());
@@ -169,7 +170,12 @@ class ShardedMemory : public StepMemory {
     bool on_host = !job_.cuda || plan_.optimizer != Tier::device,
          reads_any = master == DType::float32 && job_.optimizer_states == 2;
     if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
-    int64_t elements = plan_.update_elements > 0 ? std::min(held_most_, plan_.update_elements) : held_most_;
+    int64_t elements = held_most_;
+    if (plan_.updates_beside()) {  // unit by unit
+      elements = 0;
+      for (const auto& unit : units_) elements = std::max(elements, unit.shard);
+    }
+    if (plan_.update_elements > 0) elements = std::min(elements, plan_.update_elements);
     return update_tiles() + elements * bytes_of(master);
   }
 
@@ -185,12 +191,6 @@ class ShardedMemory : public StepMemory {
     int64_t elements = 0;
     for (const auto& unit : units_) elements += SwappedArrays::whole_units(unit.shard);
     return stream_buffer_bytes(plan_.swap.tile, arrays, plan_.swap.update_buffers, elements);
-  }
-
-  /// Whether the update, in host memory, cannot write to what is sent from the device.
-  bool is_written_apart(const ShardUnit& unit, const ShardPlaces& places) const {
-    bool on_device = places.sent == ShardPlaces::Sent::whole || unit.shards == Tier::device;
-    return places.master == ShardPlaces::Master::file && places.sent != ShardPlaces::Sent::file && on_device;
   }
 
   /// CPUs widen a gradient before they add it to a wider one.

@@ -36,6 +36,19 @@ ShardPlaces ShardPlan::places(const ShardUnit& unit, DType master) const {
   return one ? ShardPlaces{Master::memory, Sent::master} : ShardPlaces{apart, Sent::memory};
 }
 
+bool ShardPlan::updates_beside() const {
+  return separate_host && optimizer == Tier::host &&
+         std::none_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards == Tier::nvme; });
+}
+
+bool ShardPlan::written_apart(const ShardUnit& unit, DType master) const {
+  auto where = places(unit, master);
+  bool to_device = where.sent == ShardPlaces::Sent::whole ||
+                   (where.sent == ShardPlaces::Sent::memory && unit.shards == Tier::device);
+  if (!separate_host || optimizer == Tier::device || !to_device) return false;
+  return where.master == ShardPlaces::Master::file || (updates_beside() && parameter != master);
+}
+
 ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
   SwapUse use;
   use.state = optimizer == Tier::nvme;
@@ -54,6 +67,51 @@ std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {
   for (size_t u = 0; u < plan.units.size(); ++u)
     for (size_t block : plan.units[u].blocks) unit_of[block] = u;
   return unit_of;
+}
+
+namespace {
+
+/// The slots that each block uses, shared ones too.
+std::vector<std::vector<size_t>> slots_of_blocks(const ModelSpec& model) {
+  std::vector<std::vector<size_t>> slots;
+  for (const auto& block : model.blocks) {
+    auto& own = slots.emplace_back();
+    for (const auto& parameter : block.parameters) own.push_back(model.slot(parameter.name));
+    for (const auto& name : block.shared) own.push_back(model.slot(name));
+  }
+  return slots;
+}
+
+bool uses(const std::vector<size_t>& slots, const ShardUnit& unit) {
+  return std::any_of(slots.begin(), slots.end(), [&](size_t slot) {
+    return std::find(unit.slots.begin(), unit.slots.end(), slot) != unit.slots.end();
+  });
+}
+
+}  // namespace
+
+std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan) {
+  std::vector<std::vector<size_t>> residents;
+  for (const auto& slots : slots_of_blocks(model)) {
+    auto& of_block = residents.emplace_back();
+    for (size_t u = 0; u < plan.units.size(); ++u)
+      if (plan.units[u].resident && uses(slots, plan.units[u])) of_block.push_back(u);
+  }
+  return residents;
+}
+
+std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& plan) {
+  std::vector<size_t> order;
+  std::vector<bool> listed(plan.units.size(), false);
+  auto list = [&](size_t u) {
+    if (!listed[u]) order.push_back(u);
+    listed[u] = true;
+  };
+  for (const auto& slots : slots_of_blocks(model))
+    for (size_t u = 0; u < plan.units.size(); ++u)
+      if (uses(slots, plan.units[u])) list(u);
+  for (size_t u = 0; u < plan.units.size(); ++u) list(u);
+  return order;
 }
 
 std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t block, bool backward) {

@@ -70,6 +70,10 @@ struct ShardPlan {
   /// Blocks see gathered copies, not the shards themselves.
   bool own_copy(DType master) const;
   ShardPlaces places(const ShardUnit& unit, DType master) const;
+  /// The update runs beside the next forward: in host memory beside a device, with no file in play.
+  bool updates_beside() const;
+  /// The update writes a unit's new values to host memory, in the dtype of use, on their way to the device.
+  bool written_apart(const ShardUnit& unit, DType master) const;
   /// Arrays of this rank's file: state, masters, shards to be sent where those are not the masters.
   struct SwapUse {
     bool state = false, master = false, sent = false;
@@ -84,6 +88,10 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
                                          int64_t group);
 /// The unit that each block gathers; plan.units.size() where none.
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
+/// The resident units whose parameters each block uses, ascending.
+std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan);
+/// All units, by the first block that uses them.
+std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& plan);
 /// Units to gather ahead of their use when `block` is in its forward or backward, nearest first: the next one, and
 /// more while all of them together stay below prefetch_elements.
 std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t block, bool backward);

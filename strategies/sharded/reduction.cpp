@@ -1,12 +1,15 @@
 #include "strategies/sharded/reduction.hpp"
 
+#include <utility>
+
 #include "strategies/contract/dtype.hpp"
 
 namespace runner {
 
 GradientReduction::GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts,
-                                     torch::Device device, torch::Device waits_on)
-    : plan_(plan), groups_(std::move(groups)), device_(device), waits_on_(waits_on) {
+                                     torch::Device device)
+    : plan_(plan), groups_(std::move(groups)), device_(device) {
+  if (plan_.separate_host && plan_.optimizer != Tier::device) to_host_.emplace(device);
   for (auto& layout : layouts) {
     Unit unit;
     unit.arrived.assign(layout.items.size(), false);
@@ -37,6 +40,8 @@ void GradientReduction::end_micro_batch() {
 
 void GradientReduction::finish() {
   if (in_flight_) finish_reduction();
+  add_on_host();
+  for (auto& unit : units_) std::exchange(unit.sum_there, {}).wait_on_host();
 }
 
 void GradientReduction::drop() {
@@ -77,7 +82,7 @@ void GradientReduction::complete(Unit& unit) {
 }
 
 void GradientReduction::reduce(size_t u) {
-  finish();
+  if (in_flight_) finish_reduction();
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
   complete(unit);
@@ -112,18 +117,47 @@ void GradientReduction::take_sums(Unit& unit) {
 
 void GradientReduction::finish_reduction() {
   torch::NoGradGuard no_grad;
-  Unit& unit = units_[*in_flight_];
+  size_t u = *in_flight_;
+  Unit& unit = units_[u];
   in_flight_.reset();
   take_sums(unit);
-  auto sum = unit.reduced.to(torch::dtype(scalar_type(plan_.gradient)).device(waits_on_));
+  auto sum = unit.reduced.to(scalar_type(plan_.gradient));
   unit.reduced.reset();
   unit.full.reset();
   unit.arrived.assign(unit.layout.items.size(), false);
   if (plan_.predivide != 1.0) sum.mul_(plan_.predivide);
-  if (unit.sum.defined())
+  if (to_host_)
+    move_to_host(u, sum);
+  else if (unit.sum.defined())
     unit.sum.add_(sum);
   else
     unit.sum = sum;
+}
+
+void GradientReduction::move_to_host(size_t u, const torch::Tensor& sum) {
+  Unit& unit = units_[u];
+  bool adds = unit.sum.defined();
+  if (adds) add_on_host();
+  bool pinned = device_.is_cuda() && plan_.pin_memory;
+  auto values = torch::empty(sum.sizes(), sum.options().device(torch::kCPU).pinned_memory(pinned));
+  to_host_->follow_current();
+  auto there = to_host_->copy(values, sum);
+  if (adds) {
+    addend_ = Addend{u, values, std::move(there)};
+  } else {
+    unit.sum = values;
+    unit.sum_there = std::move(there);
+  }
+}
+
+void GradientReduction::add_on_host() {
+  if (!addend_) return;
+  torch::NoGradGuard no_grad;
+  Unit& unit = units_[addend_->unit];
+  std::exchange(unit.sum_there, {}).wait_on_host();
+  addend_->there.wait_on_host();
+  unit.sum.add_(addend_->values);
+  addend_.reset();
 }
 
 }  // namespace runner

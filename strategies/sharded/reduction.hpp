@@ -1,17 +1,21 @@
 // Gradients of a plan's units: added up in flat buffers as autograd delivers them, then summed over ranks into shards.
+//
+// Sums that wait in host memory beside a device travel there on a stream of their own, beside backward: the host waits
+// for a copy only where it adds to it, and for all of them in finish().
 #pragma once
 #include <torch/torch.h>
 
 #include "strategies/sharded/groups.hpp"
+#include "strategies/sharded/transfers.hpp"
 
 namespace runner {
 
 /// At most one reduction is in flight, which bounds memory.
 class GradientReduction {
  public:
-  /// `layouts`: one a unit. Gradients arrive on `device`; their sums wait for the update on `waits_on`.
-  GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts, torch::Device device,
-                    torch::Device waits_on);
+  /// `layouts`: one a unit. Gradients arrive on `device`; their sums wait for the update there, or in host memory
+  /// where the plan has the optimizer work beside the device.
+  GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts, torch::Device device);
 
   /// `reduces`: units are reduced when their last gradient of this micro-batch has come.
   void begin_micro_batch(bool reduces);
@@ -19,7 +23,7 @@ class GradientReduction {
   bool arrived(size_t unit, size_t item, const torch::Tensor& gradient);
   /// After backward: reduces the units of which some parameter got no gradient.
   void end_micro_batch();
-  /// All sums are there when it returns.
+  /// All sums are there when it returns, and whoever works where they wait may read them.
   void finish();
   /// [layout.shard], the plan's gradient dtype.
   const torch::Tensor& sum(size_t unit) const { return units_[unit].sum; }
@@ -34,6 +38,13 @@ class GradientReduction {
     torch::Tensor reduced;      ///< [layout.shard], reduce dtype: result of a reduction in flight
     c10::intrusive_ptr<c10d::Work> work;
     torch::Tensor sum;
+    StreamMark sum_there;  ///< when its copy to host memory has ended
+  };
+  /// A micro-batch's sum on its way to host memory, to be added to those before it.
+  struct Addend {
+    size_t unit;
+    torch::Tensor values;
+    StreamMark there;
   };
 
   void make_buffer(Unit& unit);
@@ -42,13 +53,17 @@ class GradientReduction {
   void reduce(size_t u);
   void take_sums(Unit& unit);
   void finish_reduction();
+  void move_to_host(size_t u, const torch::Tensor& sum);
+  void add_on_host();
 
   ShardPlan plan_;
   ShardGroups groups_;
-  torch::Device device_, waits_on_;
+  torch::Device device_;
+  std::optional<Transfers> to_host_;  ///< where sums wait in host memory
   std::vector<Unit> units_;
   bool reduces_ = true;
   std::optional<size_t> in_flight_;
+  std::optional<Addend> addend_;  ///< one at a time, which bounds memory
 };
 
 }  // namespace runner

@@ -5,16 +5,20 @@
 // become valid again. Each rank keeps 1/shards of the flat buffer, its gradients (reduction.hpp) and its optimizer
 // state. A resident unit's buffer is never emptied: its shards are gathered after each update. With offload the
 // optimizer works in host memory, its state and masters may be in a file on NVMe, and so may the shards that gathers
-// send. Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren
-// et al., ZeRO-Offload (ATC 2021).
+// send. In host memory beside a device it works in a thread of its own (background_update.hpp): a step ends when its
+// update has begun, the next forward waits for each unit as it comes to it, and whatever else reads the training state
+// waits for all. With NVMe, and where there is no device, the update is over when the step is: a pass through the file
+// has one order, and cores that compute the forward gain nothing from a second thread. Source: Zhao et al., PyTorch
+// FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren et al., ZeRO-Offload (ATC 2021).
 #include "strategies/sharded/strategy.hpp"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
-#include "strategies/offload/swapped_read.hpp"
+#include "strategies/sharded/background_update.hpp"
 #include "strategies/sharded/reduction.hpp"
+#include "strategies/sharded/shard.hpp"
 
 namespace runner {
 
@@ -22,41 +26,10 @@ namespace {
 
 using Work = c10::intrusive_ptr<c10d::Work>;
 
-/// One unit's storage on this rank.
-struct Shard {
-  FlatLayout layout;
-  ShardPlaces places;
-  torch::Tensor local;  ///< [layout.shard], master dtype, where the optimizer works; of a resident unit it may be part
-                        ///< of `full`; undefined where it is in the file
-  torch::Tensor sent;   ///< [layout.shard], gathered dtype, if gathers send something of its own from memory
-  torch::Tensor written;  ///< [layout.shard], gathered dtype, host memory: where the update writes its new values too
-  int64_t begin = 0;      ///< of its elements in the file's arrays
-  std::unique_ptr<SwappedRead> reading;  ///< of it from the file, ahead of its use
-  torch::Tensor full;                    ///< [layout.total], gathered dtype; storage empty unless gathered
-  bool gathered = false;
-  torch::Tensor incoming;  ///< buffer of a gather in flight
-  Work gather;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
-};
-
-void empty_storage(const torch::Tensor& tensor) {
-  auto* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
-  storage->set_nbytes(0);
-}
-
-/// Gives the memory of `from` to the storage behind `to` (and all its views). No version counter moves.
-void hand_over(const torch::Tensor& from, const torch::Tensor& to) {
-  auto* source = from.storage().unsafeGetStorageImpl();
-  auto* target = to.storage().unsafeGetStorageImpl();
-  target->set_nbytes(source->nbytes());
-  target->set_data_ptr_noswap(source->set_data_ptr(at::DataPtr(nullptr, from.device())));
-  source->set_nbytes(0);
-}
-
 class Sharded : public Strategy {
  public:
-  Sharded(StrategySetup setup, ShardPlan plan) : Strategy(std::move(setup)), plan_(std::move(plan)) {
+  Sharded(StrategySetup setup, ShardPlan plan, ShardEvents events)
+      : Strategy(std::move(setup)), plan_(std::move(plan)), events_(std::move(events)) {
     own_copy_ = plan_.own_copy(job_.precision.parameter);
     host_ = plan_.optimizer != Tier::device ? torch::Device(torch::kCPU) : world_.device;
     prefetches_ = world_.device.is_cuda();  // on CPU a gather runs in the thread that asks for it
@@ -76,14 +49,29 @@ class Sharded : public Strategy {
     for (size_t u = 0; u < plan_.units.size(); ++u) make_shard(u);
     std::vector<FlatLayout> layouts;
     for (const auto& shard : shards_) layouts.push_back(shard.layout);
-    reduction_.emplace(plan_, groups_, layouts, world_.device, host_);
+    reduction_.emplace(plan_, groups_, layouts, world_.device);
+    resident_of_block_ = resident_units_of_blocks(model_.spec, plan_);
+    spread(false);
+    if (plan_.updates_beside()) make_background_update();
+  }
+
+  void state_loaded() override {
+    settle();
     spread(false);
   }
 
-  void state_loaded() override { spread(false); }
+  /// What the last update threw is thrown after all has been let go.
   void teardown() override {
+    std::exception_ptr error;
+    try {
+      settle();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    update_.reset();
     reduction_.reset();
     shards_.clear();
+    if (error) std::rethrow_exception(error);
   }
 
  protected:
@@ -91,16 +79,25 @@ class Sharded : public Strategy {
 
   torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) override {
     size_t u = unit_of_block_[index];
+    for (size_t resident : resident_of_block_[index]) spread_updated(resident);
     gather(u);
     read_ahead(ahead_in_forward_[index]);
-    if (prefetches_ && plan_.forward_prefetch)
+    if (prefetches_ && plan_.forward_prefetch && !updated_behind_)
       for (size_t ahead : ahead_in_forward_[index]) start_gather(ahead);
+    if (events_.forward_begins) events_.forward_begins(index);
     auto y = forward_block(index, x, context);
     if (y.requires_grad()) y.register_hook([this, index](const torch::Tensor&) { before_block_backward(index); });
     if (u == plan_.units.size()) return y;
     const ShardUnit& unit = plan_.units[u];
     if (unit.blocks.back() == index && !(unit.keep_after_forward && y.requires_grad())) release(u);
     return y;
+  }
+
+  /// Forward has waited for every unit by then; here an update's error comes out at the latest, and its gradients are
+  /// gone before the first new one is reduced.
+  void before_backward(const torch::Tensor&) override {
+    if (update_) update_->wait_all();
+    updated_behind_ = false;
   }
 
   void end_micro_batch(bool) override {
@@ -118,10 +115,27 @@ class Sharded : public Strategy {
 
   bool counts_in_norm() const override { return groups_.replica == 0; }
 
-  /// A step that was skipped has written nothing that could be spread.
+  void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
+    if (!update_) {
+      // The device's copies from host memory have read what the host writes now.
+      if (plan_.optimizer != Tier::device) StreamMark::now(world_.device).wait_on_host();
+      optimizer_.step(gradients, lr_factor, gradient_divisor);
+      return;
+    }
+    update_->start(std::move(gradients), lr_factor, gradient_divisor);
+    updated_behind_ = true;
+    for (size_t u = 0; u < shards_.size(); ++u) to_spread_[u] = plan_.units[u].resident;
+  }
+
+  void settle() override {
+    if (update_) update_->wait_all();
+  }
+
+  /// A step that was skipped has written nothing that could be spread; what a background update writes is spread when
+  /// it is used.
   void after_update(bool updated) override {
     reduction_->drop();
-    if (updated) spread(true);
+    if (updated && !update_) spread(true);
   }
 
   bool saves_whole() const override { return plan_.saves_whole; }
@@ -176,8 +190,8 @@ class Sharded : public Strategy {
   }
 
   void make_shard(size_t u) {
+    place_storage(u);
     Shard& shard = shards_[u];
-    place_storage(shard, plan_.units[u].resident);
     int64_t begin = groups_.position * shard.layout.shard, end = begin + shard.layout.shard;
     for (const auto& item : shard.layout.items) {
       int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
@@ -215,7 +229,28 @@ class Sharded : public Strategy {
     places_.push_back({u, begin, count});
   }
 
-  void place_storage(Shard& shard, bool resident) {
+  void make_background_update() {
+    std::vector<BackgroundUpdate::Unit> units(shards_.size());
+    for (size_t u = 0; u < shards_.size(); ++u) {
+      const Shard& shard = shards_[u];
+      if (shard.places.sent == ShardPlaces::Sent::master) continue;
+      units[u].values = shard.written.defined() ? shard.written : shard.local;
+      units[u].on_device = plan_.units[u].resident ? own_part(shard, shard.full) : shard.sent;
+    }
+    for (size_t i = places_.size(); i-- > 0;) {
+      units[places_[i].unit].first = i;
+      ++units[places_[i].unit].count;
+    }
+    update_ = std::make_unique<BackgroundUpdate>(optimizer_, world_.device, std::move(units),
+                                                 units_in_forward(model_.spec, plan_),
+                                                 fmt::format("the update of rank {}", world_.rank), events_);
+  }
+
+  void place_storage(size_t u) {
+    Shard& shard = shards_[u];
+    const ShardUnit& unit = plan_.units[u];
+    bool resident = unit.resident,
+         on_device = shard.places.sent == ShardPlaces::Sent::whole || unit.shards == Tier::device;
     using Master = ShardPlaces::Master;
     using Sent = ShardPlaces::Sent;
     bool pinned = world_.device.is_cuda() && plan_.pin_memory;
@@ -231,19 +266,15 @@ class Sharded : public Strategy {
     shard.full = resident ? torch::zeros({shard.layout.total}, used) : torch::empty({shard.layout.total}, used);
     if (shard.places.master == Master::whole) shard.local = own_part(shard, shard.full);
     if (shard.places.master == Master::memory) shard.local = torch::zeros({shard.layout.shard}, kept);
-    if (shard.places.sent == Sent::memory)
-      shard.sent = torch::zeros({shard.layout.shard}, unit_tier(shard) == Tier::device ? used : beside);
+    if (shard.places.sent == Sent::memory) shard.sent = torch::zeros({shard.layout.shard}, on_device ? used : beside);
     if (shard.places.master == Master::whole || shard.places.sent == Sent::master || shard.places.sent == Sent::file)
       return;
     // The update casts its new values on the way, into what is sent where it can reach that.
-    bool on_device = shard.places.sent == Sent::whole || unit_tier(shard) == Tier::device;
     if (!plan_.separate_host || on_device == (plan_.optimizer == Tier::device))
       shard.written = shard.places.sent == Sent::whole ? own_part(shard, shard.full) : shard.sent;
-    else if (shard.places.master == Master::file)
+    else if (plan_.written_apart(unit, job_.precision.parameter))
       shard.written = torch::zeros({shard.layout.shard}, beside);
   }
-
-  Tier unit_tier(const Shard& shard) const { return plan_.units[static_cast<size_t>(&shard - shards_.data())].shards; }
 
   torch::Tensor own_part(const Shard& shard, const torch::Tensor& full) const {
     return full.narrow(0, groups_.position * shard.layout.shard, shard.layout.shard);
@@ -264,6 +295,7 @@ class Sharded : public Strategy {
   /// New values go from the masters to what gathers send, and from resident units to all ranks. `updated`: the
   /// optimizer made them just now.
   void spread(bool updated) {
+    to_spread_.assign(shards_.size(), false);
     if (!own_copy_) return;
     torch::NoGradGuard no_grad;
     std::vector<Work> gathers;
@@ -277,6 +309,19 @@ class Sharded : public Strategy {
       }
       if (plan_.units[u].resident && plan_.shards > 1) gather_resident(shard, gathers);
     }
+    for (auto& gather : gathers) gather->wait();
+  }
+
+  /// A resident unit that an update has run for since it was last used: this rank's shard is awaited, and all ranks'
+  /// are gathered. Ranks come here in the same order, whichever of their units are there.
+  void spread_updated(size_t u) {
+    if (!to_spread_[u]) return;
+    to_spread_[u] = false;
+    update_->wait(u);
+    if (plan_.shards == 1) return;
+    torch::NoGradGuard no_grad;
+    std::vector<Work> gathers;
+    gather_resident(shards_[u], gathers);
     for (auto& gather : gathers) gather->wait();
   }
 
@@ -344,11 +389,22 @@ class Sharded : public Strategy {
     shard.reading = std::make_unique<SwappedRead>(file_, *sent_array_, shard.begin, shard.layout.shard);
   }
 
+  /// `from` on the device, in the dtype of use. From host memory it is copied by the current stream: through pinned
+  /// memory without the host waiting, which writes there again only after the stream has come so far (update()).
+  torch::Tensor as_sent(const Shard& shard, torch::Tensor from) {
+    bool pinned = from.is_cpu() && world_.device.is_cuda() && plan_.pin_memory;
+    auto used = shard.full.options();
+    if (pinned && from.scalar_type() != shard.full.scalar_type())
+      from = torch::empty(from.sizes(), used.device(torch::kCPU).pinned_memory(true)).copy_(from);
+    return from.to(used, /*non_blocking=*/pinned);
+  }
+
   /// This rank's shard as it is sent.
   torch::Tensor shard_to_send(size_t u) {
     Shard& shard = shards_[u];
-    if (shard.places.sent == ShardPlaces::Sent::master) return shard.local.to(shard.full.options());
-    if (shard.places.sent == ShardPlaces::Sent::memory) return shard.sent.to(shard.full.options());
+    if (update_) update_->wait(u);
+    if (shard.places.sent == ShardPlaces::Sent::master) return as_sent(shard, shard.local);
+    if (shard.places.sent == ShardPlaces::Sent::memory) return as_sent(shard, shard.sent);
     start_read(u);
     auto read =
         torch::from_blob(shard.reading->wait(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
@@ -421,6 +477,7 @@ class Sharded : public Strategy {
   static constexpr int64_t piece_ = 1 << 20;  ///< elements of a master that pass through memory at once
 
   ShardPlan plan_;
+  ShardEvents events_;
   std::shared_ptr<SwappedArrays> file_;
   std::optional<size_t> master_array_, sent_array_;
   bool own_copy_ = true;
@@ -432,12 +489,17 @@ class Sharded : public Strategy {
   std::vector<size_t> unit_of_block_;
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_;
   std::vector<Place> places_;
+  // ---- where the update runs in the background
+  std::vector<std::vector<size_t>> resident_of_block_;
+  std::vector<bool> to_spread_;               ///< resident units that ranks have new shards of
+  bool updated_behind_ = false;               ///< no backward has begun since the last update did
+  std::unique_ptr<BackgroundUpdate> update_;  ///< last: its thread ends before what it uses
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_sharded(StrategySetup setup, ShardPlan plan) {
-  return std::make_unique<Sharded>(std::move(setup), std::move(plan));
+std::unique_ptr<Strategy> make_sharded(StrategySetup setup, ShardPlan plan, ShardEvents events) {
+  return std::make_unique<Sharded>(std::move(setup), std::move(plan), std::move(events));
 }
 
 }  // namespace runner

@@ -5,43 +5,18 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
-#include "strategies/collective/counting_allocator.hpp"
-#include "tests/support/tiny_training.hpp"
+#include "tests/support/measured_memory.hpp"
 
 using namespace runner;
 using namespace runner::testing;
 
 namespace {
 
-struct Measured {
-  int64_t between_steps = 0, peak = 0;  ///< of the rank with the most
-};
-
-/// The third step's memory on each rank: by then the optimizer's state and the Reducer's final buckets exist.
-Measured measure(const TinyRun& run) {
-  Measured most;
-  std::mutex mutex;
-  run_ranks(run.world_size, [&](World& world) {
-    MemoryAccount account;
-    AccountScope scope(account);
-    with_strategy(run, world, [&](Strategy& strategy) {
-      for (int64_t step = 0; step < 3; ++step) {
-        account.reset_peak();
-        strategy.step(tiny_input(run, world.rank, step));
-      }
-      std::lock_guard lock(mutex);
-      most.between_steps = std::max(most.between_steps, account.current());
-      most.peak = std::max(most.peak, account.peak());
-    });
-  });
-  return most;
-}
-
 void check_claim(const TinyRun& run) {
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   Job job = tiny_job(run, spec);
   MemoryParts claim = find_strategy(run.strategy)->entry->memory(job);
-  Measured measured = measure(run);
+  auto measured = measure_memory(run);
   INFO(run.strategy << " " << run.options.dump() << ", " << run.family << ", " << run.precision << ", "
                     << run.world_size << " ranks, accumulation " << run.accumulation << ", recompute " << run.recompute
                     << ", dropout " << run.dropout << ", tied " << run.tied << "; claimed " << claim.parameters << " "

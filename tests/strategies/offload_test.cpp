@@ -8,9 +8,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/base/error.hpp"
-#include "strategies/collective/counting_allocator.hpp"
-#include "strategies/sharded/strategy.hpp"
-#include "strategies/zero/entry.hpp"
+#include "tests/support/measured_memory.hpp"
+#include "tests/support/offload_forms.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/tiny_training.hpp"
 
@@ -18,55 +17,6 @@ using namespace runner;
 using namespace runner::testing;
 
 namespace {
-
-/// "" = on the device, "cpu", "nvme".
-struct Form {
-  int stage;
-  std::string optimizer, parameters;
-};
-
-std::vector<Form> forms() {
-  std::vector<Form> all;
-  for (int stage : {1, 2, 3})
-    for (std::string optimizer : {"", "cpu", "nvme"})
-      for (std::string parameters : {"", "cpu", "nvme"})
-        if (stage == 3 || parameters.empty()) all.push_back({stage, optimizer, parameters});
-  return all;
-}
-
-nlohmann::json options_of(const Form& form, const std::string& folder) {
-  nlohmann::json options{{"stage", form.stage},
-                         {"stage3_param_persistence_threshold", 500},
-                         {"stage3_max_reuse_distance", 0},
-                         {"nvme_path", folder},
-                         {"max_in_cpu", 0},
-                         {"sub_group_size", 2048}};
-  if (!form.optimizer.empty())
-    options.update({{"offload_optimizer", true}, {"offload_optimizer_device", form.optimizer}});
-  if (!form.parameters.empty())
-    options.update({{"offload_parameters", true}, {"offload_params_device", form.parameters}});
-  return options;
-}
-
-/// zero on a device that has memory of its own: what a CUDA device makes of "cpu", on threads.
-ShardPlan plan_apart(const Job& job) {
-  ShardPlan plan = zero_plan(job);
-  const auto& options = job.options;
-  auto in_host_memory = [&](const char* option, const char* device) {
-    return options.value(option, false) && options.value(device, "") == "cpu";
-  };
-  plan.separate_host = true;
-  if (in_host_memory("offload_optimizer", "offload_optimizer_device")) plan.optimizer = Tier::host;
-  for (auto& unit : plan.units)
-    if (!unit.resident && in_host_memory("offload_parameters", "offload_params_device")) unit.shards = Tier::host;
-  return plan;
-}
-
-std::unique_ptr<Strategy> make_apart(StrategySetup setup) {
-  ShardPlan plan = plan_apart(setup.job);
-  setup.loss_scale = zero_loss_scale(setup.job);
-  return make_sharded(std::move(setup), std::move(plan));
-}
 
 void check_equal(const TinyResult& a, const TinyResult& b) {
   CHECK(a.losses == b.losses);
@@ -107,12 +57,12 @@ TEST_CASE("offload to host memory and NVMe keeps every bit, in each stage", "[pa
     auto ddp = train_tiny(run);
     run.strategy = "zero";
     std::map<int, TinyResult> plain;
-    for (const auto& form : forms()) {
+    for (const auto& form : offload_forms()) {
       run.options = options_of(form, folder.path.string());
       INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
                     << run.family << ", " << precision << ", accumulation " << accumulation << ", clipping " << clipped
                     << ", apart " << apart << ", " << world_size << " ranks");
-      if (apart) run.make = make_apart;
+      if (apart) run.make = [](StrategySetup setup) { return make_apart(std::move(setup)); };
       auto result = train_tiny(run);
       if (form.optimizer.empty() && form.parameters.empty()) plain[form.stage] = result;
       check_equal(result, plain.at(form.stage));
@@ -145,8 +95,8 @@ TEST_CASE("offload keeps bits where steps are skipped, ranks lack data and Adam 
     auto skipped =
         std::count_if(plain.norms.begin(), plain.norms.end(), [](double norm) { return !std::isfinite(norm); });
     CHECK((skipped > 0) == (run.precision == "16-mixed"));
-    if (apart) run.make = make_apart;
-    for (const auto& form : forms()) {
+    if (apart) run.make = [](StrategySetup setup) { return make_apart(std::move(setup)); };
+    for (const auto& form : offload_forms()) {
       if (form.stage != stage || form.optimizer.empty() || (!apart && form.optimizer == "cpu")) continue;
       auto options = options_of(form, folder.path.string());
       options.update({{"initial_scale_power", 18}, {"hysteresis", 1}});
@@ -165,8 +115,8 @@ TEST_CASE("a skipped step changes no parameter, as the first one or as the first
   run.strategy = "zero";
   run.precision = "16-mixed";
   run.world_size = 2;
-  run.make = make_apart;
-  for (const auto& form : forms()) {
+  run.make = [](StrategySetup setup) { return make_apart(std::move(setup)); };
+  for (const auto& form : offload_forms()) {
     run.options = options_of(form, folder.path.string());
     run.options.update({{"initial_scale_power", 40}, {"hysteresis", 1}});
     INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters);
@@ -230,7 +180,7 @@ TEST_CASE("memory of zero with offload is what its entry claims: what stays exac
   run.strategy = "zero";
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
-  for (const auto& form : forms()) {
+  for (const auto& form : offload_forms()) {
     run.options = options_of(form, folder.path.string());
     run.options["params_buffer_count"] = 1;
     auto claimed = [&](int buffers) {
@@ -241,26 +191,12 @@ TEST_CASE("memory of zero with offload is what its entry claims: what stays exac
     // Pages for direct I/O do not come from the allocator that counts.
     int64_t read_ahead = claimed(2).total() - claimed(1).total();
     auto claim = claimed(1);
-    std::mutex mutex;
-    int64_t between = 0, peak = 0;
-    run_ranks(run.world_size, [&](World& world) {
-      MemoryAccount account;
-      AccountScope scope(account);
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < 3; ++step) {
-          account.reset_peak();
-          strategy.step(tiny_input(run, world.rank, step));
-        }
-        std::lock_guard lock(mutex);
-        between = std::max(between, account.current());
-        peak = std::max(peak, account.peak());
-      });
-    });
+    auto measured = measure_memory(run);
     INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
                   << run.family << ", " << run.precision << ", read ahead " << read_ahead);
-    CHECK(between == claim.between_steps);
+    CHECK(measured.between_steps == claim.between_steps);
     CHECK_THAT(static_cast<double>(claim.total()),
-               Catch::Matchers::WithinRel(static_cast<double>(peak + read_ahead), 0.03));
+               Catch::Matchers::WithinRel(static_cast<double>(measured.peak + read_ahead), 0.03));
   }
 }
 
@@ -273,9 +209,9 @@ TEST_CASE("memory beside the device is claimed as the host's: both together are 
   run.world_size = 2;
   run.strategy = "zero";
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
-  run.make = make_apart;
+  run.make = [](StrategySetup setup) { return make_apart(std::move(setup)); };
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
-  for (const auto& form : forms()) {
+  for (const auto& form : offload_forms()) {
     run.options = options_of(form, folder.path.string());
     Job job = tiny_job(run, spec);
     ShardPlan plan = plan_apart(job);
@@ -294,21 +230,12 @@ TEST_CASE("memory beside the device is claimed as the host's: both together are 
     int64_t units =
         std::count_if(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
     int64_t pages = std::max(tiles, shard_most * std::min<int64_t>(5, units));
-    int64_t between = 0;
-    std::mutex mutex;
-    run_ranks(run.world_size, [&](World& world) {
-      MemoryAccount account;
-      AccountScope scope(account);
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(run, world.rank, step));
-        std::lock_guard lock(mutex);
-        between = std::max(between, account.current());
-      });
-    });
+    auto measured = measure_memory(run);
     INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
                   << run.family << ", " << run.precision);
     CHECK(claim.host >= waiting + pages);
-    CHECK(claim.between_steps + claim.host - waiting - pages == between);
+    CHECK(claim.between_steps + claim.host - waiting - pages == measured.between_steps);
+    CHECK(static_cast<double>(measured.peak) < 1.03 * static_cast<double>(claim.total() + claim.host));
     CHECK((claim.host == 0) == (form.optimizer.empty() && form.parameters.empty()));
   }
 }

@@ -4,11 +4,11 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "strategies/collective/counting_allocator.hpp"
 #include "strategies/fsdp/entry.hpp"
 #include "strategies/sharded/strategy.hpp"
 #include "strategies/zero/entry.hpp"
 #include "tests/support/deferred_group.hpp"
+#include "tests/support/measured_memory.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -90,21 +90,7 @@ TEST_CASE("memory of overlapped reductions is claimed, at most 3 % too low and 6
     };
     Job job = tiny_job(run, spec);
     auto claim = sharded_memory(job, overlapping_plan(form.strategy, job));
-    std::mutex mutex;
-    int64_t between = 0, peak = 0;
-    run_ranks(run.world_size, [&](World& world) {
-      MemoryAccount account;
-      AccountScope scope(account);
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < 3; ++step) {
-          account.reset_peak();
-          strategy.step(tiny_input(run, world.rank, step));
-        }
-        std::lock_guard lock(mutex);
-        between = std::max(between, account.current());
-        peak = std::max(peak, account.peak());
-      });
-    });
+    auto [between, peak] = measure_memory(run);
     INFO(form.strategy << " " << form.options.dump() << ", " << run.family << ", accumulation " << run.accumulation);
     CHECK(between == claim.between_steps);
     CHECK(static_cast<double>(claim.total()) > 0.97 * static_cast<double>(peak));

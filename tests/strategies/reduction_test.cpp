@@ -28,7 +28,7 @@ Sums sums(TinyRun run, const std::vector<double>& values) {
   run_ranks(run.world_size, [&](World& world) {
     std::vector<FlatLayout> layouts;
     for (const auto& unit : plan.units) layouts.push_back(make_flat_layout(spec, unit.slots, plan.shards));
-    GradientReduction reduction(plan, make_shard_groups(world, plan), layouts, torch::kCPU, torch::kCPU);
+    GradientReduction reduction(plan, make_shard_groups(world, plan), layouts, torch::kCPU);
     for (int64_t m = 0; m < run.accumulation; ++m) {
       reduction.begin_micro_batch(plan.reduce_every_micro_batch || m + 1 == run.accumulation);
       for (size_t u = 0; u < layouts.size(); ++u)

@@ -1,0 +1,61 @@
+#include "strategies/sharded/background_update.hpp"
+
+#include <ATen/Parallel.h>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+BackgroundUpdate::BackgroundUpdate(Optimizer& optimizer, torch::Device device, std::vector<Unit> units,
+                                   std::vector<size_t> order, std::string label, ShardEvents events)
+    : optimizer_(optimizer),
+      device_(device),
+      units_(std::move(units)),
+      order_(std::move(order)),
+      position_(units_.size(), units_.size()),
+      events_(std::move(events)),
+      to_device_(device),
+      copied_(units_.size()),
+      // An OpenMP team belongs to the thread that began it, and takes that thread's number of threads.
+      thread_(std::move(label), [threads = at::get_num_threads()] { at::set_num_threads(threads); }) {
+  for (size_t i = 0; i < order_.size(); ++i) position_.at(order_[i]) = i;
+  for (size_t u = 0; u < units_.size(); ++u) RUNNER_CHECK(position_[u] < order_.size(), "unit {} is in no order", u);
+}
+
+void BackgroundUpdate::start(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
+  thread_.wait_all();
+  auto update = optimizer_.begin_step(lr_factor, gradient_divisor);
+  auto begun = std::make_shared<const StreamMark>(StreamMark::now(device_));
+  std::vector<WorkThread::Piece> pieces;
+  for (size_t u : order_) {
+    auto from = gradients.begin() + static_cast<std::ptrdiff_t>(units_[u].first);
+    std::vector<torch::Tensor> own(from, from + static_cast<std::ptrdiff_t>(units_[u].count));
+    pieces.push_back([this, u, update, begun, own = std::move(own)] {
+      begun->wait_on_host();
+      update_unit(u, update, own);
+    });
+  }
+  gradients.clear();
+  thread_.start(std::move(pieces));
+}
+
+void BackgroundUpdate::update_unit(size_t u, const Optimizer::Update& update,
+                                   const std::vector<torch::Tensor>& gradients) {
+  if (events_.update_begins) events_.update_begins(u);
+  const Unit& unit = units_[u];
+  optimizer_.step_part(update, unit.first, gradients);
+  if (unit.on_device.defined()) copied_[u] = to_device_.copy(unit.on_device, unit.values);
+  if (events_.update_ended) events_.update_ended(u);
+}
+
+void BackgroundUpdate::wait(size_t u) {
+  thread_.wait(position_.at(u));
+  copied_[u].wait_on_device();
+}
+
+void BackgroundUpdate::wait_all() {
+  thread_.wait_all();
+  for (const auto& copied : copied_) copied.wait_on_host();
+}
+
+}  // namespace runner

@@ -1,0 +1,19 @@
+#include "strategies/sharded/shard.hpp"
+
+namespace runner {
+
+void empty_storage(const torch::Tensor& tensor) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  storage->set_nbytes(0);
+}
+
+void hand_over(const torch::Tensor& from, const torch::Tensor& to) {
+  auto* source = from.storage().unsafeGetStorageImpl();
+  auto* target = to.storage().unsafeGetStorageImpl();
+  target->set_nbytes(source->nbytes());
+  target->set_data_ptr_noswap(source->set_data_ptr(at::DataPtr(nullptr, from.device())));
+  source->set_nbytes(0);
+}
+
+}  // namespace runner

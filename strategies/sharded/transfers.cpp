@@ -1,0 +1,64 @@
+#include "strategies/sharded/transfers.hpp"
+
+#include <c10/core/StreamGuard.h>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+namespace {
+
+/// CPUs have no streams and no events.
+bool has_streams(torch::Device device) { return !device.is_cpu(); }
+
+c10::Stream current_stream(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+StreamMark::StreamMark(c10::Stream stream) {
+  event_.emplace(stream.device_type());
+  event_->record(stream);
+}
+
+StreamMark StreamMark::now(torch::Device device) {
+  return has_streams(device) ? StreamMark(current_stream(device)) : StreamMark();
+}
+
+void StreamMark::wait_on_host() const {
+  if (event_) event_->synchronize();
+}
+
+void StreamMark::wait_on_device() const {
+  if (event_) event_->block(current_stream(event_->device()));
+}
+
+void StreamMark::wait_on(c10::Stream stream) const {
+  if (event_) event_->block(stream);
+}
+
+Transfers::Transfers(torch::Device device) : device_(device) {
+  if (has_streams(device)) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+void Transfers::follow_current() {
+  if (stream_) StreamMark::now(device_).wait_on(*stream_);
+}
+
+/// The allocator of the device's memory is told of the stream, so that a block that is freed before the copy has ended
+/// is not given out before that.
+StreamMark Transfers::copy(const torch::Tensor& target, const torch::Tensor& source) {
+  RUNNER_CHECK(target.scalar_type() == source.scalar_type() && target.numel() == source.numel());
+  torch::NoGradGuard no_grad;
+  if (!stream_) {
+    target.copy_(source);
+    return {};
+  }
+  c10::StreamGuard guard(*stream_);
+  target.copy_(source, /*non_blocking=*/true);
+  (source.is_cpu() ? target : source).record_stream(*stream_);
+  return StreamMark(*stream_);
+}
+
+}  // namespace runner

@@ -1,0 +1,355 @@
+// The update beside the next forward: the same bits as one that is over when the step is, in an order that is proven by
+// what happened before what, and with its errors and its end where the rank's thread sees them.
+#include <torch/torch.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <stdexcept>
+#include <thread>
+
+#include "strategies/collective/counting_allocator.hpp"
+#include "strategies/fsdp/entry.hpp"
+#include "tests/support/offload_forms.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+/// With the optimizer in host memory.
+std::vector<OffloadForm> forms_beside() { return {{1, "cpu", ""}, {2, "cpu", ""}, {3, "cpu", ""}, {3, "cpu", "cpu"}}; }
+
+TinyRun zero_run(const OffloadForm& form, int world_size) {
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = world_size;
+  run.options = options_of(form, "");
+  run.options["reduce_bucket_size"] = 5000;  // several units in stages 1 and 2
+  return run;
+}
+
+/// What happened on one rank, in order, and a way to wait for it.
+class History {
+ public:
+  void add(const std::string& what) {
+    std::lock_guard lock(mutex_);
+    list_.push_back(what);
+    added_.notify_all();
+  }
+  /// False where `what` has not happened `times` times within half a minute.
+  bool wait_for(const std::string& what, int64_t times) {
+    std::unique_lock lock(mutex_);
+    return added_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return std::count(list_.begin(), list_.end(), what) >= times; });
+  }
+  /// Where in the list `what` happened for the nth time, from 1; -1 if it did not.
+  int64_t place(const std::string& what, int64_t nth) const {
+    for (size_t i = 0; i < list_.size(); ++i)
+      if (list_[i] == what && --nth == 0) return static_cast<int64_t>(i);
+    return -1;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::vector<std::string> list_;
+};
+
+std::string named(const char* what, size_t index) { return what + std::to_string(index); }
+
+void check_equal(const TinyResult& a, const TinyResult& b) {
+  CHECK(a.losses == b.losses);
+  REQUIRE(a.norms.size() == b.norms.size());
+  for (size_t i = 0; i < a.norms.size(); ++i)
+    CHECK((a.norms[i] == b.norms[i] || (std::isnan(a.norms[i]) && std::isnan(b.norms[i]))));
+  CHECK(a.state == b.state);
+}
+
+auto beside(ShardEvents events = {}) {
+  return [events](StrategySetup setup) { return make_apart(std::move(setup), events); };
+}
+
+}  // namespace
+
+TEST_CASE("an update beside the next forward gives the bits of one that is over before", "[parity][offload]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.accumulation = GENERATE(1, 3);
+  run.family = run.accumulation == 1 ? "gpt" : "llama";
+  bool clipped = GENERATE(false, true);
+  if (clipped) run.clip_norm = 0.5;
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed", "16-mixed");
+  for (int world_size : {1, 2, 3}) {
+    for (const auto& form : forms_beside()) {
+      TinyRun other = zero_run(form, world_size);
+      other.n_layers = 2;
+      other.steps = 3;
+      other.family = run.family;
+      other.accumulation = run.accumulation;
+      other.clip_norm = run.clip_norm;
+      other.precision = run.precision;
+      if (run.precision == "16-mixed") {
+        other.options.update({{"initial_scale_power", 20}, {"hysteresis", 1}});  // overflows on the way
+        other.steps = 7;
+      }
+      INFO("stage " << form.stage << ", parameters " << form.parameters << ", " << run.family << ", " << run.precision
+                    << ", accumulation " << run.accumulation << ", clipping " << clipped << ", " << world_size
+                    << " ranks");
+      auto before = train_tiny(other);  // on CPU offload to host memory is nothing
+      auto skipped =
+          std::count_if(before.norms.begin(), before.norms.end(), [](double n) { return !std::isfinite(n); });
+      CHECK((skipped > 0) == (run.precision == "16-mixed"));
+      CHECK(std::isfinite(before.norms.back()));
+      other.make = beside();
+      check_equal(train_tiny(other), before);
+      if (run.precision != "32-true" || clipped || run.accumulation > 1) continue;
+      other.strategy = "ddp";
+      other.options = nlohmann::json::object();
+      other.make = nullptr;
+      auto ddp = train_tiny(other);
+      CHECK(ddp.losses == before.losses);
+      CHECK(ddp.state == before.state);
+    }
+  }
+}
+
+TEST_CASE("other optimizers, precisions, value clipping and fsdp's groups keep their bits too", "[parity][offload]") {
+  at::set_num_threads(1);
+  TinyRun run = zero_run(GENERATE(from_range(forms_beside())), 2);
+  run.n_layers = 2;
+  run.steps = 3;
+  SECTION("sgd with momentum") {
+    run.optimizer.kind = OptimizerConfig::Kind::sgd;
+    run.optimizer.momentum = 0.9;
+    run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
+  }
+  SECTION("coupled decay in groups") {
+    run.optimizer.kind = OptimizerConfig::Kind::adam;
+    run.optimizer.groups = {{"*norm*", 5e-3, 0.2}};
+  }
+  SECTION("masters of other dtypes") { run.precision = GENERATE(as<std::string>(), "64-true", "bf16-true"); }
+  SECTION("value") { run.clip_value = 1e-3; }
+  SECTION("predivided, broadcast") {
+    run.options.update({{"gradient_predivide_factor", 8.0}, {"allgather_partitions", false}});
+  }
+  SECTION("groups of ranks") {
+    run.world_size = 4;
+    run.options["mics_shard_size"] = 2;
+  }
+  auto before = train_tiny(run);
+  run.make = beside();
+  check_equal(train_tiny(run), before);
+}
+
+TEST_CASE("fsdp's optimizer in host memory beside a device keeps its bits", "[parity][offload]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "fsdp";
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
+  for (std::string sharding : {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD"}) {
+    run.world_size = sharding == "HYBRID_SHARD" ? 4 : 2;
+    run.options = {{"sharding_strategy", sharding}};
+    if (sharding == "HYBRID_SHARD") run.options["hybrid_group_size"] = 2;
+    run.make = nullptr;
+    auto before = train_tiny(run);
+    run.make = [](StrategySetup setup) {
+      ShardPlan plan = fsdp_plan(setup.job);
+      plan.separate_host = true;
+      plan.optimizer = Tier::host;
+      for (auto& unit : plan.units) unit.shards = Tier::host;
+      return make_sharded(std::move(setup), std::move(plan));
+    };
+    INFO(sharding << ", " << run.precision);
+    check_equal(train_tiny(run), before);
+  }
+}
+
+namespace {
+
+/// The units that each block uses, gathered or resident.
+std::vector<std::vector<size_t>> units_of(const ModelSpec& spec, const ShardPlan& plan) {
+  auto units = resident_units_of_blocks(spec, plan);
+  auto gathered = units_of_blocks(plan, spec.blocks.size());
+  for (size_t block = 0; block < units.size(); ++block)
+    if (gathered[block] < plan.units.size()) units[block].push_back(gathered[block]);
+  return units;
+}
+
+}  // namespace
+
+TEST_CASE("forward goes on while a later unit's update has yet to begin, and waits where the unit is used",
+          "[offload][order]") {
+  at::set_num_threads(1);
+  auto form = GENERATE(from_range(forms_beside()));
+  bool evaluates = GENERATE(false, true);
+  TinyRun run = zero_run(form, 2);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ShardPlan plan = plan_apart(tiny_job(run, spec));
+  REQUIRE(plan.updates_beside());
+  auto units = units_of(spec, plan);
+  size_t held = units_in_forward(spec, plan).back(), first_use = 0;
+  while (std::find(units[first_use].begin(), units[first_use].end(), held) == units[first_use].end()) ++first_use;
+  REQUIRE(first_use >= 2);
+  std::string before_use = named("forward ", first_use - 1);
+
+  std::vector<History> histories(2);
+  run_ranks(run.world_size, [&](World& world) {
+    History& history = histories[static_cast<size_t>(world.rank)];
+    ShardEvents events;
+    events.forward_begins = [&](size_t block) { history.add(named("forward ", block)); };
+    // Held back until the second forward has come to the block before its use: were that to wait for all units, none
+    // would go on.
+    events.update_begins = [&](size_t unit) {
+      if (unit == held && !history.wait_for(before_use, 2)) history.add("gave up");
+    };
+    events.update_ended = [&](size_t unit) { history.add(named("updated ", unit)); };
+    TinyRun mine = run;
+    mine.make = beside(events);
+    with_strategy(mine, world, [&](Strategy& strategy) {
+      strategy.step(tiny_input(mine, world.rank, 0));
+      if (evaluates)
+        strategy.evaluate(tiny_batch(mine, 0, 4));
+      else
+        strategy.step(tiny_input(mine, world.rank, 1));
+    });
+  });
+  INFO("stage " << form.stage << ", parameters " << form.parameters << ", evaluates " << evaluates);
+  for (const auto& history : histories) {
+    CHECK(history.place("gave up", 1) == -1);
+    CHECK(history.place(before_use, 2) < history.place(named("updated ", held), 1));
+    for (size_t block = 0; block < units.size(); ++block)
+      for (size_t unit : units[block]) {
+        INFO("block " << block << ", unit " << unit);
+        REQUIRE(history.place(named("updated ", unit), 1) >= 0);
+        CHECK(history.place(named("updated ", unit), 1) < history.place(named("forward ", block), 2));
+      }
+  }
+}
+
+TEST_CASE("training state right after a step holds the updated values, and can be loaded", "[offload][order]") {
+  at::set_num_threads(1);
+  auto form = GENERATE(from_range(forms_beside()));
+  TinyRun run = zero_run(form, 2);
+  run.steps = 2;
+  run.precision = "bf16-mixed";
+  auto two = train_tiny(run);
+  run.steps = 3;
+  auto three = train_tiny(run);
+  // Every unit's update is late: it would be seen where nobody waits.
+  ShardEvents late;
+  late.update_begins = [](size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  run.make = beside(late);
+  std::map<std::string, std::vector<float>> saved, last;
+  std::vector<double> losses(2);
+  std::mutex mutex;
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(run, world.rank, step));
+      collect_state(strategy, saved, mutex);
+      auto scalars = strategy.scalars();
+      strategy.step(tiny_input(run, world.rank, 0));  // what loading undoes
+      for (const auto& tensor : strategy.state()) {
+        if (tensor.numel() == 0) continue;
+        const auto& whole = saved.at(tensor.name);
+        auto values = torch::empty({tensor.numel()});
+        std::copy_n(whole.begin() + tensor.offset, tensor.numel(), values.data_ptr<float>());
+        tensor.write(0, values);
+      }
+      strategy.load_scalars(scalars);
+      strategy.state_loaded();
+      auto outcome = strategy.step(tiny_input(run, world.rank, 2));
+      losses[static_cast<size_t>(world.rank)] = outcome.loss;
+      collect_state(strategy, last, mutex);
+    });
+  });
+  INFO("stage " << form.stage << ", parameters " << form.parameters);
+  CHECK(saved == two.state);
+  CHECK(losses == std::vector<double>(2, three.losses.back()));
+  CHECK(last == three.state);
+}
+
+TEST_CASE("what an update throws is thrown by the next call, as what it is, and by teardown", "[offload]") {
+  at::set_num_threads(1);
+  auto form = GENERATE(from_range(forms_beside()));
+  auto call = GENERATE(as<std::string>(), "step", "evaluate", "state", "state_to_save", "state_loaded", "teardown");
+  TinyRun run = zero_run(form, 2);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  size_t third = units_in_forward(spec, plan_apart(tiny_job(run, spec))).at(2);
+  std::vector<std::string> texts(2);
+  std::mutex mutex;
+  run_ranks(run.world_size, [&](World& world) {
+    int updates = 0;
+    ShardEvents events;
+    events.update_begins = [&, third](size_t unit) {
+      if (unit == third && ++updates == 2) throw std::range_error("no memory behind unit " + std::to_string(unit));
+    };
+    TinyRun mine = run;
+    mine.make = beside(events);
+    std::string& text = texts[static_cast<size_t>(world.rank)];
+    try {
+      with_strategy(mine, world, [&](Strategy& strategy) {
+        for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(mine, world.rank, step));
+        try {
+          if (call == "step") strategy.step(tiny_input(mine, world.rank, 2));
+          if (call == "evaluate") strategy.evaluate(tiny_batch(mine, 0, 4));
+          if (call == "state") (void)strategy.state();
+          if (call == "state_to_save") (void)strategy.state_to_save();
+          if (call == "state_loaded") strategy.state_loaded();
+        } catch (const std::range_error& error) {
+          text = error.what();
+        }
+      });
+      text += ", but not by teardown";
+    } catch (const std::range_error& error) {
+      if (call == "teardown") text = error.what();
+      if (text != error.what()) text += "; teardown: " + std::string(error.what());
+    }
+  });
+  INFO("stage " << form.stage << ", parameters " << form.parameters << ", " << call);
+  CHECK(texts == std::vector<std::string>(2, "no memory behind unit " + std::to_string(third)));
+}
+
+TEST_CASE("a strategy that is let go of in the middle of an update ends it and frees what it holds", "[offload]") {
+  at::set_num_threads(1);
+  auto form = GENERATE(from_range(forms_beside()));
+  bool torn_down = GENERATE(false, true);
+  TinyRun run = zero_run(form, 1);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  size_t second = units_in_forward(spec, plan_apart(tiny_job(run, spec))).at(1);
+  MemoryAccount account;
+  std::atomic<int> ended = 0;
+  std::thread releases;
+  History history;
+  run_ranks(1, [&](World& world) {
+    AccountScope scope(account);
+    ShardEvents events;
+    events.update_begins = [&](size_t unit) {
+      if (unit != second) return;
+      history.add("in the middle");
+      history.wait_for("go", 1);
+    };
+    events.update_ended = [&](size_t) { ++ended; };
+    auto model = build_model(tiny_model(run), spec);
+    auto specs = model->spec.parameters();
+    ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {
+      initialize_slice(*specs[slot], 7, offset, out);
+    };
+    auto strategy = make_apart({world, *model, tiny_job(run, model->spec), run.optimizer, source, {}, {}}, events);
+    strategy->module_to_device();
+    strategy->step(tiny_input(run, 0, 0));
+    history.wait_for("in the middle", 1);
+    CHECK(ended == 1);
+    releases = std::thread([&] { history.add("go"); });
+    if (torn_down) strategy->teardown();
+    strategy.reset();
+    int after = ended;
+    CHECK(after >= 2);  // the one at work; nobody says that the others came no further
+    if (torn_down) CHECK(after == static_cast<int>(units_in_forward(spec, plan_apart(tiny_job(run, spec))).size()));
+  });
+  releases.join();
+  INFO("stage " << form.stage << ", parameters " << form.parameters << ", torn down " << torn_down);
+  CHECK(account.current() == 0);
+}

@@ -1,0 +1,61 @@
+// The forms of ZeRO with offload, and what a device with memory of its own makes of them, on threads.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "strategies/sharded/strategy.hpp"
+#include "strategies/zero/entry.hpp"
+#include "tests/support/tiny_training.hpp"
+
+namespace runner::testing {
+
+/// "" = on the device, "cpu", "nvme".
+struct OffloadForm {
+  int stage;
+  std::string optimizer, parameters;
+};
+
+inline std::vector<OffloadForm> offload_forms() {
+  std::vector<OffloadForm> all;
+  for (int stage : {1, 2, 3})
+    for (std::string optimizer : {"", "cpu", "nvme"})
+      for (std::string parameters : {"", "cpu", "nvme"})
+        if (stage == 3 || parameters.empty()) all.push_back({stage, optimizer, parameters});
+  return all;
+}
+
+inline nlohmann::json options_of(const OffloadForm& form, const std::string& folder) {
+  nlohmann::json options{{"stage", form.stage},
+                         {"stage3_param_persistence_threshold", 500},
+                         {"stage3_max_reuse_distance", 0},
+                         {"nvme_path", folder},
+                         {"max_in_cpu", 0},
+                         {"sub_group_size", 2048}};
+  if (!form.optimizer.empty())
+    options.update({{"offload_optimizer", true}, {"offload_optimizer_device", form.optimizer}});
+  if (!form.parameters.empty())
+    options.update({{"offload_parameters", true}, {"offload_params_device", form.parameters}});
+  return options;
+}
+
+/// zero on a device that has memory of its own: what a CUDA device makes of "cpu".
+inline ShardPlan plan_apart(const Job& job) {
+  ShardPlan plan = zero_plan(job);
+  const auto& options = job.options;
+  auto in_host_memory = [&](const char* option, const char* device) {
+    return options.value(option, false) && options.value(device, "") == "cpu";
+  };
+  plan.separate_host = true;
+  if (in_host_memory("offload_optimizer", "offload_optimizer_device")) plan.optimizer = Tier::host;
+  for (auto& unit : plan.units)
+    if (!unit.resident && in_host_memory("offload_parameters", "offload_params_device")) unit.shards = Tier::host;
+  return plan;
+}
+
+inline std::unique_ptr<Strategy> make_apart(StrategySetup setup, ShardEvents events = {}) {
+  ShardPlan plan = plan_apart(setup.job);
+  setup.loss_scale = zero_loss_scale(setup.job);
+  return make_sharded(std::move(setup), std::move(plan), std::move(events));
+}
+
+}  // namespace runner::testing
