@@ -173,7 +173,6 @@ void RunRecord::on_event(const nlohmann::json& event) {
     steps_ = event.at("step");
     if (event.at("final_loss").is_number()) final_loss_ = event.at("final_loss").get<double>();
   }
-  if (kind == "failed" && failure_kind_.empty()) failure_kind_ = event.value("kind", "");
   if (kind == "note") progress_->line("note: " + event.value("message", ""));
   ledger_.event(run_, kind, event);
 }
@@ -199,7 +198,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
   for (const auto& [rank, bytes] : peak_resident_) resident.push_back(bytes);
   auto optional = [](const std::optional<double>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); };
   nlohmann::json failure;
-  if (outcome.status == "failed") failure = {{"kind", failure_kind_}, {"message", outcome.first_cause}};
+  if (outcome.status == "failed") failure = {{"kind", outcome.kind}, {"message", outcome.first_cause}};
   return {{"schema", 1},
           {"run", run_},
           {"status", outcome.status},

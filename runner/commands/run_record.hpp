@@ -61,7 +61,6 @@ class RunRecord {
   // What the result is made of.
   int64_t steps_ = 0;
   std::optional<double> final_loss_, first_step_s_;
-  std::string failure_kind_;                     ///< of the first `failed` event
   double timed_tokens_ = 0, timed_seconds_ = 0;  ///< after the first step
   std::vector<double> step_seconds_;
   std::map<int, int64_t> peak_bytes_, peak_resident_;

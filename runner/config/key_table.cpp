@@ -524,7 +524,8 @@ const std::vector<Section>& sections() {
       {"activation_checkpointing", "mode", "Memory for time: blocks that are computed again in backward.", ""},
       {"selection", "", "How strategy = \"auto\" chooses (runner recommend).", ""},
       {"hooks", "", "Lua callbacks; [hooks.NAME] has the options of one.", ""},
-      {"sweep", "", "Several trials from one recipe.", "makes a sweep's file, which names its recipe: start it with runner sweep run"},
+      {"sweep", "", "Several trials from one recipe.",
+       "makes a sweep's file, which names its recipe: start it with runner sweep run"},
   };
   return list;
 }
