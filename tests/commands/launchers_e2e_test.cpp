@@ -100,9 +100,9 @@ void check_launcher(const std::string& launch) {
   REQUIRE(status == 0);
   check_run(place, expected);
   std::string out = slurp(place.path() / "out");
-  size_t first = out.find("{\"final_loss\"");
+  size_t first = out.find("{\"failure\":");
   CHECK(first != std::string::npos);
-  CHECK(out.find("{\"final_loss\"", first + 1) == std::string::npos);  // rank 0's supervisor alone prints it
+  CHECK(out.find("{\"failure\":", first + 1) == std::string::npos);  // rank 0's supervisor alone prints it
 }
 
 }  // namespace

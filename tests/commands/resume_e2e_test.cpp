@@ -97,7 +97,7 @@ bool interrupt(const Workplace& place, std::mt19937& random) {
 json events_of(const Workplace& place, const std::string& kind) {
   json run = place.run({"show", "last", "--json"}).json(), events = json::array();
   for (const auto& event : run.at("events"))
-    if (event.at("kind") == kind) events.push_back(event);
+    if (event.at("event") == kind) events.push_back(event);
   return events;
 }
 
