@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/base/descriptor.hpp"
+#include "runner/base/child_process.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/launch/worker.hpp"
 
@@ -44,19 +44,15 @@ class WorkerProcess final : public Worker {
   std::optional<WorkerExit> poll_exit() override;
   void send(int signal) override;
   void send_group(int signal) override;
-  const std::string& log_file() const override { return log_file_; }
+  const std::string& log_file() const override { return log_.path(); }
 
  private:
-  pid_t spawn(const WorkerCommand& command, int event_write_end, int log);
-  std::string log_tail() const;
-
   int rank_;
   pid_t pid_ = -1;
   bool running_ = false;
   Descriptor events_;
   EventReader reader_;
-  std::string log_file_;
-  off_t log_begin_ = 0;  ///< earlier attempts wrote what is before
+  ChildLog log_;
   std::optional<long> oom_kills_before_;
 };
 

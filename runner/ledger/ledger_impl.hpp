@@ -1,8 +1,11 @@
-// What ledger.cpp (opening, writing) and query.cpp (reading) share of a Ledger.
+// What ledger.cpp (opening, writing), query.cpp and sweeps.cpp (reading) share of a Ledger.
 #pragma once
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "runner/ledger/facts.hpp"
@@ -16,6 +19,16 @@ namespace runner {
 std::string make_id(double now);
 /// Keeps a text by its content; its hash.
 std::string keep_text(sqlite::Database& database, const std::string& content);
+
+/// A metric's value: NULL in the file is NaN.
+inline double metric_value(const sqlite::Statement& row, int column) {
+  return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);
+}
+
+template <typename Value>
+nlohmann::json or_null(const std::optional<Value>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
 
 struct Ledger::Impl {
   Impl(const std::string& home, Mode mode);

@@ -13,16 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-template <typename Value>
-json or_null(const std::optional<Value>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-
-/// A metric's value: NULL in the file is NaN.
-double metric_value(const sqlite::Statement& row, int column) {
-  return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);
-}
-
 constexpr const char* row_query =
     "SELECT run.run, id, run.name, status, strategy, started, ended, steps, tags, metric_last.run IS NOT NULL, "
     "metric_last.value "

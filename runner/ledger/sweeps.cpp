@@ -88,16 +88,7 @@ TrialRow read_trial(const sqlite::Statement& row) {
   return trial;
 }
 
-template <typename Value>
-json or_null(const std::optional<Value>& value) {
-  return value ? json(*value) : json();
-}
-
 json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
-
-double metric_value(const sqlite::Statement& row, int column) {
-  return row.is_null(column) ? std::nan("") : row.real(column);
-}
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/base/descriptor.hpp"
+#include "runner/base/child_process.hpp"
 #include "runner/launch/lines.hpp"
 
 namespace runner::sweep {
@@ -50,8 +50,7 @@ class TrialProcess {
   pid_t pid_ = -1;
   Descriptor out_;
   LineReader lines_;
-  std::string log_file_;
-  off_t log_begin_ = 0;
+  ChildLog log_;
 };
 
 }  // namespace runner::sweep

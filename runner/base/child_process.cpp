@@ -1,0 +1,123 @@
+#include "runner/base/child_process.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "runner/base/error.hpp"
+#include "runner/base/exec.hpp"
+#include "runner/base/text.hpp"
+
+extern char** environ;
+
+namespace runner {
+
+namespace {
+
+std::vector<std::string> merged_environment(std::map<std::string, std::string> merged) {
+  for (char** entry = environ; *entry; ++entry) {
+    std::string_view text(*entry);
+    std::string name(text.substr(0, text.find('=')));
+    bool left_over = name == "RUNNER_EVENT_FD" || name == "RUNNER_LISTEN_FD" || name == "RUNNER_SHM_FD" ||
+                     name == "RUNNER_NODE_ADDRESS" || name == "RUNNER_CUDA_INDEX";
+    if (name.size() < text.size() && !left_over) merged.emplace(name, text.substr(name.size() + 1));
+  }
+  std::vector<std::string> result;
+  for (const auto& [name, value] : merged) result.push_back(name + "=" + value);
+  return result;
+}
+
+/// Runs in the child between fork and exec: only async-signal-safe calls. Returns only when something failed, with
+/// errno.
+void become(pid_t parent, char** argv, char** envp, const ChildCommand& command) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // the parent died before prctl: nobody would kill us
+  int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(command.out, 1) < 0 || ::dup2(command.log, 2) < 0) return;
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // whatever other rooms have open without O_CLOEXEC
+  for (int fd : command.inherited)
+    if (::fcntl(fd, F_SETFD, 0) != 0) return;
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execve(argv[0], argv, envp);
+}
+
+void make_pipe(Descriptor& read, Descriptor& write) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw environment_error("cannot make a pipe: {}", std::strerror(errno));
+  read = Descriptor(ends[0]);
+  write = Descriptor(ends[1]);
+}
+
+}  // namespace
+
+pid_t start_child(const ChildCommand& command) {
+  std::vector<std::string> arguments{command.program};
+  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
+  std::vector<std::string> variables = merged_environment(command.environment);
+  std::vector<char*> argv = exec_words(arguments), envp = exec_words(variables);
+  Descriptor failure, failure_write_end;  // closed by a successful exec, else carries errno
+  make_pipe(failure, failure_write_end);
+
+  sigset_t all, before;  // no handler of ours may run in the child
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pid_t parent = ::getpid();
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    become(parent, argv.data(), envp.data(), command);
+    int reason = errno;
+    [[maybe_unused]] ssize_t n = ::write(failure_write_end.get(), &reason, sizeof reason);
+    ::_exit(127);
+  }
+  int fork_error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) throw environment_error("cannot start {}: {}", command.program, std::strerror(fork_error));
+
+  failure_write_end.close();
+  int reason = 0;
+  ssize_t n;
+  while ((n = ::read(failure.get(), &reason, sizeof reason)) < 0 && errno == EINTR) {
+  }
+  if (n == sizeof reason) {
+    ::waitpid(pid, nullptr, 0);
+    throw environment_error("cannot start {}: {}", command.program, std::strerror(reason));
+  }
+  return pid;
+}
+
+ChildLog::ChildLog(std::string path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  if (!descriptor_.is_open()) throw environment_error("cannot write {}: {}", path_, std::strerror(errno));
+  begin_ = ::lseek(descriptor_.get(), 0, SEEK_END);
+}
+
+std::string ChildLog::tail(size_t lines_max) const {
+  constexpr off_t bytes_max = 4096;
+  Descriptor log(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  off_t size = log.is_open() ? ::lseek(log.get(), 0, SEEK_END) : 0;
+  off_t begin = std::max(begin_, size - bytes_max);
+  if (begin >= size) return "";
+  std::string text(static_cast<size_t>(size - begin), '\0');
+  ssize_t n = ::pread(log.get(), text.data(), text.size(), begin);
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  auto lines = split(trim(text), '\n');
+  size_t skip = lines.size() > lines_max ? lines.size() - lines_max : 0;
+  return join({lines.begin() + static_cast<std::ptrdiff_t>(skip), lines.end()}, "\n");
+}
+
+ChildPipe::ChildPipe() {
+  make_pipe(read, write);
+  ::fcntl(read.get(), F_SETFL, O_NONBLOCK);
+}
+
+}  // namespace runner
