@@ -19,7 +19,7 @@
 #include "runner/launch/members.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/launch/variables.hpp"
-#include "runner/lua/hook_set.hpp"
+#include "runner/lua/hook_places.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -105,6 +105,7 @@ void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan&
   write_file_atomic(run_dir / "recipe.toml", print_recipe(recipe));
   write_file_atomic(run_dir / "resolved.toml", print_recipe(plan.recipe));
   write_file_atomic(run_dir / "plan.json", plan.to_json().dump(2) + "\n");
+  lua::write_hook_places(recipe, run_dir);
 }
 
 std::string describe(const Plan& plan) {
@@ -273,10 +274,6 @@ ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();
   Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
   keep_micro_batch(recipe, options);
-  if (!lua::hook_sources(recipe).empty())
-    throw usage_error(
-        "training does not call hooks yet ([hooks] files, train.early_stopping); `runner lua check FILE` runs one "
-        "against a fake training");
   Place place = find_place(recipe, options);
   if (place.placement.rank != 0) return follow_run(options, recipe, place);
   if (auto warning = explicit_indices_warning(place.placement, recipe.devices.devices.indices); !warning.empty())

@@ -165,6 +165,16 @@ void RunRecord::on_event(const nlohmann::json& event) {
     peak_bytes_[event.at("rank")] = event.at("peak_bytes");
     peak_resident_[event.at("rank")] = event.at("rss_peak_bytes");
   }
+  if (kind == "metrics") {
+    std::vector<MetricPoint> points;
+    for (const auto& [name, value] : event.at("values").items())
+      if (value.is_number()) points.push_back({name, event.at("step"), value});
+    return add_points(std::move(points));
+  }
+  if (kind == "artifact") {
+    ledger_.artifact(run_, "artifact", event.at("path"), event);
+    return;
+  }
   if (kind == "checkpoint") {
     ledger_.artifact(run_, "checkpoint", event.at("path"), event);
     return;

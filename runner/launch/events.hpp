@@ -6,6 +6,8 @@
 //   step        {step, epoch, loss, lr, grad_norm, tokens, seconds, data_wait_s, memory_bytes, skipped}   global rank 0
 //   validation  {step, loss, tokens, seconds}                            global rank 0
 //   checkpoint  {step, path, seconds, bytes}                             global rank 0, once published
+//   metrics     {step, values: {name: number}}                           global rank 0: what hooks log
+//   artifact    {step, path}                                             global rank 0: a file that a hook asked for
 //   memory      {peak_bytes, rss_peak_bytes}                             every rank, at the end
 //   note        {message}                                                anything a person should read
 //   stopping    {step, reason}                                           global rank 0: a stop was agreed on

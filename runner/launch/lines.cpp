@@ -13,29 +13,34 @@ namespace {
 
 constexpr size_t line_bytes_max = 1 << 20;
 
-json encode(const json& value) {
+json encode(json value) {
+  if (value.is_object())
+    for (auto& field : value) field = encode(std::move(field));
   if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
   double number = value.get<double>();
   return {{"nonfinite", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
 }
 
-json decode(const json& value) {
-  if (!value.is_object() || value.size() != 1 || !value.contains("nonfinite") || !value["nonfinite"].is_string())
+json decode(json value) {
+  if (!value.is_object()) return value;
+  if (value.size() != 1 || !value.contains("nonfinite") || !value["nonfinite"].is_string()) {
+    for (auto& field : value) field = decode(std::move(field));
     return value;
+  }
   return std::strtod(value["nonfinite"].get_ref<const std::string&>().c_str(), nullptr);
 }
 
 }  // namespace
 
 std::string to_line(json object) {
-  for (auto& field : object) field = encode(field);
+  for (auto& field : object) field = encode(std::move(field));
   return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 std::optional<json> from_line(std::string_view line) {
   json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
-  for (auto& field : object) field = decode(field);
+  for (auto& field : object) field = decode(std::move(field));
   return object;
 }
 

@@ -1,7 +1,7 @@
 // JSON objects as lines, on a worker's event pipe and between supervisors.
 //
-// JSON has no NaN or infinity: a field that is one travels as {"nonfinite": "nan" | "inf" | "-inf"}, so both sides see
-// plain doubles. Text that is not UTF-8 arrives with U+FFFD in its place.
+// JSON has no NaN or infinity: a field that is one, also in an object, travels as {"nonfinite": "nan" | "inf" |
+// "-inf"}, so both sides see plain doubles. Text that is not UTF-8 arrives with U+FFFD in its place.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>

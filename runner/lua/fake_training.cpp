@@ -61,6 +61,23 @@ const Class& fake_tensor_class() {
       const auto& numbers = self(arguments);
       return Value(std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size()));
     });
+    made.method("sum", [](const Arguments& arguments) {
+      const auto& numbers = self(arguments);
+      return Value(std::accumulate(numbers.begin(), numbers.end(), 0.0));
+    });
+    made.method("min", [](const Arguments& arguments) {
+      return Value(*std::min_element(self(arguments).begin(), self(arguments).end()));
+    });
+    made.method("max", [](const Arguments& arguments) {
+      return Value(*std::max_element(self(arguments).begin(), self(arguments).end()));
+    });
+    made.method("add_", [](const Arguments& arguments) {
+      auto& numbers = self(arguments);
+      for (size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] +=
+            arguments.value(1).object ? arguments.as<Numbers>(1, fake_tensor_class()).at(i) : arguments.number(1);
+      return arguments.value(0);
+    });
     made.method("histogram",
                 [](const Arguments& arguments) { return Value(histogram(self(arguments), arguments.integer(1, 10))); });
     made.method("clone", [](const Arguments& arguments) { return handle(self(arguments)); });

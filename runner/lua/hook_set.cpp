@@ -144,19 +144,26 @@ void HookSet::call(Moment moment, const Value& context) {
 void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
   if (hook.disabled) return;
   double started = steady_seconds();
+  std::string failure;
   try {
     state_->call(hook.file.functions[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
   } catch (const LuaError& error) {
-    fail(hook, moment_names()[static_cast<size_t>(moment)], error.what());
+    failure = error.what();
   }
   hook.seconds += steady_seconds() - started;
+  end_call(hook, moment_names()[static_cast<size_t>(moment)], failure);
+}
+
+void HookSet::end_call(Hook& hook, const std::string& doing, std::string failure) {
+  if (talk_.agree) failure = talk_.agree(hook.file.name, failure);
+  if (!failure.empty()) fail(hook, doing, failure);
 }
 
 void HookSet::fail(Hook& hook, const std::string& doing, const std::string& what) {
   const auto& place = hook.file.asked_at;
   auto text = fmt::format("hook {} failed in {}: {}", hook.file.name, doing, what);
   if (place.line > 0) text += fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column);
-  if (!disables_) throw run_error("{}", text);
+  if (!disables_) throw HookError(text);
   hook.disabled = true;
   if (talk_.report) talk_.report(text + "\n  it is left out from now on (hooks.on_error = \"disable\")");
 }
@@ -166,12 +173,15 @@ json HookSet::save(const Value& context) {
   json saved = json::object();
   for (auto& hook : hooks_) {
     if (hook.disabled) continue;
+    std::string failure;
     try {
       json state = state_->to_json(hook.state, "state");
       if (!state.empty()) saved[hook.file.name] = keep_nonfinite(std::move(state));
     } catch (const ScriptMistake& mistake) {
-      fail(hook, "its state for a checkpoint", mistake.what());
+      failure = mistake.what();
     }
+    end_call(hook, "its state for a checkpoint", failure);
+    if (hook.disabled) saved.erase(hook.file.name);
   }
   return saved;
 }

@@ -10,6 +10,12 @@
 
 namespace runner::lua {
 
+/// A hook failed, and on_error is "stop".
+class HookError : public Error {
+ public:
+  explicit HookError(const std::string& text) : Error(ExitCode::run_failed, text) {}
+};
+
 /// Hooks share one State, and so its memory. A function of a hook is called as
 ///   on_train_batch_end(ctx, state, options)
 /// ctx: what the caller hands to call(), see training.hpp; state: the hook's own table, plain data, which checkpoints
@@ -19,6 +25,9 @@ class HookSet {
   struct Talk {
     std::function<void(std::string_view line)> print = {};     ///< what print() prints
     std::function<void(const std::string& text)> report = {};  ///< a hook that is left out from now on
+    /// Told of the end of each call of a hook, and what went wrong in it here (empty: nothing). Gives back what went
+    /// wrong in it on all ranks together, which is what counts.
+    std::function<std::string(const std::string& hook, const std::string& failure)> agree = {};
   };
 
   /// All files of [hooks], and train.early_stopping as the shipped hook of that name, before them. Throws RecipeError
@@ -27,7 +36,7 @@ class HookSet {
   explicit HookSet(const Recipe& recipe) : HookSet(recipe, Talk{}) {}
 
   bool wants(Moment moment) const { return !callers_[static_cast<size_t>(moment)].empty(); }
-  /// Calls every hook that has a function for the moment. Throws Error(run_failed) where one fails and on_error is
+  /// Calls every hook that has a function for the moment. Throws HookError where one fails and on_error is
   /// "stop"; with "disable" it is reported, and left out from then on. What a registered function throws passes
   /// through.
   void call(Moment moment, const Value& context);
@@ -49,6 +58,8 @@ class HookSet {
 
  private:
   void call_one(Hook& hook, Moment moment, const Value& context);
+  /// The end of a call: agrees on its failure, and acts on it.
+  void end_call(Hook& hook, const std::string& doing, std::string failure);
   void fail(Hook& hook, const std::string& doing, const std::string& what);
 
   bool disables_;

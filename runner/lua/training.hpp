@@ -43,8 +43,8 @@ class Training {
   virtual void skip_step() = 0;                               ///< before the optimizer's step: leave it out
 
   virtual std::vector<std::string> parameter_names() = 0;
-  virtual Value parameter(const std::string& name) = 0;  ///< nil where this rank holds none of it
-  virtual Value gradient(const std::string& name) = 0;   ///< nil when there is none
+  virtual Value parameter(const std::string& name) = 0;
+  virtual Value gradient(const std::string& name) = 0;  ///< in on_before_optimizer_step only
 };
 
 /// The `ctx` of a training, for HookSet::call(). The training outlives it; invalidate it when the training ends.

@@ -34,7 +34,17 @@ Trainer::Trainer(TrainerSetup setup)
                                                         {"bytes", published.bytes}});
                     }) {}
 
+void Trainer::call_hooks(lua::Moment moment) {
+  if (setup_.hooks) setup_.hooks->call(moment);
+}
+
+void Trainer::set_up_hooks() {
+  if (!setup_.hooks || std::exchange(hooks_set_up_, true)) return;
+  call_hooks(lua::Moment::setup);
+}
+
 void Trainer::resume(const Checkpoint& checkpoint) {
+  set_up_hooks();
   load_state(setup_.strategy, checkpoint);
   const auto& state = checkpoint.state();
   setup_.strategy.load_scalars(state.at("strategy"));
@@ -48,6 +58,11 @@ void Trainer::resume(const Checkpoint& checkpoint) {
     val_loss_ = state_number(*found);
     validated_step_ = step_;
   }
+  if (!setup_.hooks) return;
+  setup_.hooks->set_progress(step_, position_.epoch);
+  setup_.hooks->set_metric("loss", loss_);
+  if (validated_step_ == step_) setup_.hooks->set_metric("val_loss", val_loss_);
+  setup_.hooks->load(state.value("hooks", nlohmann::json::object()));
 }
 
 TrainerState Trainer::trainer_state() const {
@@ -121,6 +136,7 @@ bool Trainer::stop_agreed() const {
 }
 
 bool Trainer::validate() {
+  call_hooks(lua::Moment::on_validation_start);
   double begun = steady_seconds();
   Loader::Options options;
   options.micro_batch_size = *recipe_.train.micro_batch_size;
@@ -151,46 +167,77 @@ bool Trainer::validate() {
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // a checkpoint of this step would lack the value
+  if (setup_.hooks) setup_.hooks->set_metric("val_loss", loss);
+  call_hooks(lua::Moment::on_validation_end);
   return true;
 }
 
 void Trainer::save() {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
-  checkpointer_.save(setup_.strategy, step_, trainer_state());
+  TrainerState state = trainer_state();
+  if (setup_.hooks) state["hooks"] = setup_.hooks->save();
+  checkpointer_.save(setup_.strategy, step_, state);
   saved_step_ = step_;
   last_save_ = steady_seconds();
 }
 
-bool Trainer::end_step(uint32_t votes, bool epoch_end, bool last) {
+bool Trainer::end_step(uint32_t votes, bool epoch_end, bool& last) {
   bool stop = votes & vote_stop;
   bool validation_due = last || (recipe_.train.val_check_interval ? due(recipe_.train.val_check_interval) : epoch_end);
   if (setup_.validation && validation_due && validated_step_ != step_ && !stop) stop = !validate();
+  if (epoch_end) call_hooks(lua::Moment::on_train_epoch_end);
+  last = last || hooks_stop();
+  bool asked = setup_.hooks && setup_.hooks->take_checkpoint();
   const auto& settings = recipe_.checkpoint;
   bool ranked = settings.save_top_k > 0 && settings.monitor == "val_loss" && validated_step_ == step_;
-  bool save_due =
-      due(settings.every_n_steps) || (votes & vote_checkpoint) || stop || ranked || (last && settings.save_at_end);
+  bool save_due = due(settings.every_n_steps) || (votes & vote_checkpoint) || asked || stop || ranked ||
+                  (last && settings.save_at_end);
   if (save_due) save();
   return stop;
 }
 
 StepResult Trainer::train_step(const StepInput& input) {
+  StepResult result = setup_.strategy.step(input);
+  if (!result.finite)
+    throw NonFiniteError(
+        fmt::format("the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite "
+                    "= \"skip\" would leave such steps out",
+                    step_ + 1, result.loss, result.grad_norm));
+  return result;
+}
+
+void Trainer::leave_together() {
+  checkpointer_.wait();
+  setup_.strategy.barrier();
+}
+
+TrainerResult Trainer::run() {
   try {
-    StepResult result = setup_.strategy.step(input);
-    if (!result.finite)
-      throw NonFiniteError(
-          fmt::format("the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite "
-                      "= \"skip\" would leave such steps out",
-                      step_ + 1, result.loss, result.grad_norm));
-    return result;
-  } catch (const NonFiniteError&) {
-    // Every rank is here, so a checkpoint on its way can arrive; whoever left first would have rank 0 stopped in it.
-    checkpointer_.wait();
-    setup_.strategy.barrier();
+    try {
+      return train();
+    } catch (const NonFiniteError&) {
+      leave_together();
+      throw;
+    } catch (const lua::HookError&) {
+      leave_together();
+      throw;
+    }
+  } catch (const std::exception& error) {
+    if (setup_.hooks) setup_.hooks->call_exception(error.what());
     throw;
   }
 }
 
-TrainerResult Trainer::run() {
+void Trainer::tell_hooks(const StepResult& result, int64_t epoch) {
+  if (!setup_.hooks) return;
+  setup_.hooks->set_progress(step_, epoch);
+  setup_.hooks->set_metric("loss", result.loss);
+  setup_.hooks->set_metric("grad_norm", result.grad_norm);
+  setup_.hooks->call(lua::Moment::on_train_batch_end);
+}
+
+TrainerResult Trainer::train() {
+  set_up_hooks();
   Loader::Options options;
   options.micro_batch_size = *recipe_.train.micro_batch_size;
   options.global_batch_size = global_batch_size(recipe_, setup_.world.size, position_.epoch);
@@ -209,15 +256,23 @@ TrainerResult Trainer::run() {
   TrainerResult outcome;
   double first_step_s = 0, waited_before = 0;
   bool last = step_ >= max_steps_;
+  if (setup_.hooks) setup_.hooks->set_progress(step_, position_.epoch);
+  call_hooks(lua::Moment::on_train_start);
   // A run that was stopped in its last validation has that left to do.
+  last = last || hooks_stop();
   bool stop = last && end_step(/*votes=*/0, /*epoch_end=*/false, last);
   while (!last && !stop) {
+    const int64_t epoch = position_.epoch;
+    if (setup_.hooks) setup_.hooks->set_progress(step_, epoch);
+    if (position_.sample == 0) call_hooks(lua::Moment::on_train_epoch_start);
     double begun = steady_seconds();
     StepBatch batch;
     loader.next(batch);
     double waited = loader.waited_seconds() - waited_before;
     waited_before = loader.waited_seconds();
     StepInput input = to_device(batch);
+    if (setup_.hooks) setup_.hooks->set_lr_factor(input.lr_factor);
+    call_hooks(lua::Moment::on_train_batch_start);
     StepResult result = train_step(input);
     ++step_;
     position_ = batch.after;
@@ -226,15 +281,24 @@ TrainerResult Trainer::run() {
     checkpointer_.rethrow_failure();
     double now = steady_seconds();
     if (first_step_s == 0) first_step_s = now - setup_.started;
+    if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
     report(result, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
-    last = step_ >= max_steps_ || (result.votes & vote_time_over);
+    tell_hooks(result, epoch);
+    last = step_ >= max_steps_ || (result.votes & vote_time_over) || hooks_stop();
     stop = end_step(result.votes, batch.epoch_end, last);
+  }
+  if (hooks_stop() && setup_.world.rank == 0) {
+    const auto& reason = setup_.hooks->stop_reason();
+    setup_.events.emit("stopping", {{"step", step_}, {"reason", reason}});
+    setup_.events.emit("note", {{"message", fmt::format("stopped at step {} by {}", step_, reason)}});
   }
   if (stop) {
     outcome.stopped = !last || (setup_.validation && validated_step_ != step_);
     if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
   }
+  call_hooks(lua::Moment::on_train_end);
   checkpointer_.wait();
+  call_hooks(lua::Moment::teardown);
   outcome.steps = step_;
   outcome.final_loss = loss_;
   if (setup_.world.rank == 0)

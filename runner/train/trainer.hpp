@@ -8,6 +8,7 @@
 #include "runner/data/data.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/train/checkpointer.hpp"
+#include "runner/train/hooks/training_hooks.hpp"
 #include "strategies/contract/strategy.hpp"
 
 namespace runner {
@@ -24,6 +25,7 @@ struct TrainerSetup {
   double started = 0;                       ///< steady_seconds() at the worker's start
   const std::atomic<bool>* stop = nullptr;  ///< set by the signal handler
   std::function<int64_t()> memory_bytes;    ///< tensor bytes in use at their peak so far
+  TrainingHooks* hooks = nullptr;           ///< the recipe's, if any
 };
 
 struct TrainerResult {
@@ -39,13 +41,21 @@ class Trainer {
   explicit Trainer(TrainerSetup setup);
   /// Continues from a checkpoint: parameters, optimizer, scaler, data position. Reads what this rank needs, no more.
   void resume(const Checkpoint& checkpoint);
-  /// To the end, or until a rank is asked to stop. Throws NonFiniteError when the loss is not finite and the recipe
-  /// says stop; a checkpoint that was on its way is published then.
+  /// To the end, or until a hook or a rank is asked to stop. Throws lua::HookError, and NonFiniteError when the loss is
+  /// not finite and the recipe says stop; a checkpoint that was on its way is published then.
   TrainerResult run();
 
  private:
   enum Vote : uint32_t { vote_stop = 1, vote_checkpoint = 2, vote_time_over = 4 };
 
+  TrainerResult train();
+  /// Every rank fails here, so a checkpoint on its way can arrive; whoever left first would have rank 0 stopped in it.
+  void leave_together();
+  void call_hooks(lua::Moment moment);
+  /// on_train_batch_end, with what the step gave.
+  void tell_hooks(const StepResult& result, int64_t epoch);
+  /// Once, before anything else that hooks see.
+  void set_up_hooks();
   StepResult train_step(const StepInput& input);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
@@ -57,8 +67,10 @@ class Trainer {
   uint32_t votes() const;
   bool due(const std::optional<int64_t>& every) const { return every && step_ % *every == 0; }
   TrainerState trainer_state() const;
-  /// Validation and checkpoint where they are due. True when the run must stop here, complete or not.
-  bool end_step(uint32_t votes, bool epoch_end, bool last);
+  /// Validation and checkpoint where they are due. True when the run must stop here, complete or not. Sets `last`
+  /// where a hook has asked for the end.
+  bool end_step(uint32_t votes, bool epoch_end, bool& last);
+  bool hooks_stop() const { return setup_.hooks && !setup_.hooks->stop_reason().empty(); }
 
   TrainerSetup setup_;
   const Recipe& recipe_;
@@ -67,6 +79,7 @@ class Trainer {
   DataPosition position_;
   double loss_ = 0, val_loss_ = 0;  ///< val_loss_ is that of validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;
+  bool hooks_set_up_ = false;
   double last_save_ = 0, loop_started_ = 0, trained_before_ = 0;
 };
 

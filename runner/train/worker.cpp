@@ -7,11 +7,13 @@
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
 #include "runner/cuda/module.hpp"
+#include "runner/lua/hook_places.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/failure_report.hpp"
+#include "runner/train/hooks/training_hooks.hpp"
 #include "runner/train/planned_steps.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
@@ -137,8 +139,9 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   if (steps != INT64_MAX) ready["steps"] = steps;
   events.emit("ready", ready);
 
+  auto hooks = make_training_hooks({recipe, world, *strategy, model->spec, events, options.run_dir});
   Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started,
-                   &stop_requested, peak_memory});
+                   &stop_requested, peak_memory, hooks.get()});
   return failures.during([&] {
     if (!options.resume_from.empty()) resume(trainer, options.resume_from, events);
     TrainerResult result;
@@ -161,6 +164,7 @@ ExitCode run_worker(const WorkerOptions& options) {
   FailureReport failures(events, world);
   return failures.during([&] {
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
+    lua::restore_hook_places(recipe, options.run_dir);
     WorldOptions options_of_world = world_options(recipe);
     PeakMemory peak_memory = prepare_device(recipe, options_of_world);
     at::set_num_threads(static_cast<int>(recipe.devices.threads_per_rank.value_or(1)));

@@ -144,9 +144,11 @@ double Strategy::backward_all(const StepInput& input) {
     auto value = loss.detach().to(torch::kFloat64);
     total = total.defined() ? total + value : value;
     loss = loss * factor;
+    if (observer_) observer_->before_backward();
     before_backward(loss);
     loss.backward();
     end_micro_batch(last);
+    if (observer_) observer_->after_backward();
   }
   return total.item<double>();
 }
@@ -191,11 +193,33 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
             : "each of them is finite, but not their norm"));
 }
 
+std::vector<StateTensor> Strategy::pieces(const std::string& kind) const {
+  auto specs = model_.spec.parameters();
+  std::vector<StateTensor> list;
+  for (const auto& local : locals_) {
+    const auto& spec = *specs[local.slot];
+    auto [begin, end] = write_range(local);
+    list.push_back({kind + "/" + spec.name, spec.shape, local.offset, {}, begin, end});
+  }
+  return list;
+}
+
+StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const {
+  if (!observer_) return {false, lr_factor};
+  auto listed = [&] {
+    auto list = pieces("gradient");
+    for (size_t i = 0; i < list.size(); ++i) list[i].local = gradients[i];
+    return list;
+  };
+  return observer_->before_optimizer_step(listed, scaler_.scale(), lr_factor);
+}
+
 StepResult Strategy::step(const StepInput& input) {
   RUNNER_CHECK(!input.micro_batches.empty() && input.global_tokens > 0);
   double loss_sum = backward_all(input);
   auto gradients = finish_gradients();
   torch::NoGradGuard no_grad;
+  auto decision = ask_observer(gradients, input.lr_factor);
 
   double squared = 0;
   if (counts_in_norm())
@@ -215,22 +239,26 @@ StepResult Strategy::step(const StepInput& input) {
   result.grad_norm = std::sqrt(control.squared_norm) / scaler_.scale();
   result.finite = control.finite;
   result.votes = control.votes;
-  result.skipped = !control.finite;
-  if (control.finite) {
+  const bool updates = control.finite && !decision.skip;
+  result.skipped = !updates;
+  if (updates) {
     double divisor = scaler_.scale();
     if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
     if (clip_value_)
       for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
-    update(std::move(gradients), input.lr_factor, divisor);
+    update(std::move(gradients), decision.lr_factor, divisor);
+  } else if (control.finite) {
+    // Left out as it was asked for.
   } else if (scaler_.enabled() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
     result.finite = true;  // a skipped step is dealt with, not a failure
   } else {
-    result.finite = skip_nonfinite_;  // the loss comes before the scale: no other scale would make it finite
+    result.finite =
+        skip_nonfinite_ || decision.skip;  // the loss comes before the scale: no other scale would make it finite
   }
-  if (std::isfinite(control.loss)) scaler_.update(control.finite);
+  if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
   gradients.clear();
-  after_update(control.finite);
+  after_update(updates);
   return result;
 }
 
@@ -239,6 +267,16 @@ double Strategy::evaluate(const MicroBatch& given) {
   const MicroBatch batch = given.inputs.defined() ? given : empty_batch();
   ForwardContext context{&batch, false, 0};
   return forward(batch, context).to(torch::kFloat64).item<double>();
+}
+
+std::vector<StateTensor> Strategy::parameters() {
+  settle();
+  auto list = pieces("param");
+  for (size_t i = 0; i < list.size(); ++i) {
+    list[i].local = locals_[i].value;
+    list[i].swapped = locals_[i].swapped;
+  }
+  return list;
 }
 
 std::vector<StateTensor> Strategy::state() {

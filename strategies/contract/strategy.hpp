@@ -87,6 +87,23 @@ struct StateTensor {
   void write(int64_t begin, const torch::Tensor& values) const;
 };
 
+/// Is told of a strategy's steps, at the same points on every rank, in the thread that called step().
+class StepObserver {
+ public:
+  /// What becomes of an update; equal on all ranks.
+  struct Decision {
+    bool skip = false;     ///< leave it out
+    double lr_factor = 1;  ///< in place of StepInput's
+  };
+  virtual ~StepObserver() = default;
+  virtual void before_backward() {}  ///< of each micro-batch, after its forward
+  virtual void after_backward() {}   ///< of each micro-batch; the sums over ranks may not be there yet
+  using Gradients = std::function<std::vector<StateTensor>()>;
+  /// `gradients` lists this rank's, "gradient/NAME", during the call: summed over ranks, times `scale`; before norm,
+  /// clipping and the finite check, so what is changed in them counts. `lr_factor` is StepInput's.
+  virtual Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) = 0;
+};
+
 class Strategy {
  public:
   explicit Strategy(StrategySetup setup);
@@ -107,6 +124,10 @@ class Strategy {
   /// has begun. The trainer saves and loads through it. Loading writes all of it and then calls state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
+  /// The parameters among it, "param/NAME". Who writes to them calls state_loaded() on all ranks, between steps.
+  std::vector<StateTensor> parameters();
+  /// From the next step on; null: nobody. Outlives the steps it is told of.
+  void observe(StepObserver* observer) { observer_ = observer; }
   /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on
   /// rank 0 in host memory and nothing on the others. Collective then.
   std::vector<StateTensor> state_to_save();
@@ -184,6 +205,9 @@ class Strategy {
   std::vector<LocalParameter> locals_;
 
  private:
+  /// One for each local parameter, "KIND/NAME", without values.
+  std::vector<StateTensor> pieces(const std::string& kind) const;
+  StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   torch::Tensor forward(const MicroBatch& batch, const ForwardContext& context);
   /// A row of ignored targets, so that a rank without data takes part in every collective of the step.
   MicroBatch empty_batch() const;
@@ -202,6 +226,7 @@ class Strategy {
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;
+  StepObserver* observer_ = nullptr;
 };
 
 /// Makes the strategy of that name (registry.cpp). Throws std::logic_error for an unknown name: selection has checked

@@ -8,7 +8,10 @@
 ---A hook's own table: plain data (numbers, strings, booleans, lists, tables), kept in checkpoints.
 ---@alias runner.State table<string, any>
 
----A tensor of this rank: what it holds of a parameter or a gradient. A gradient's handle ends with its step; keep a clone().
+---A parameter or a gradient, whole: each rank holds a part or a copy. What it says (norm, mean, sum, min, max,
+---histogram) is exact over all ranks, so every rank must ask, in the same order; what changes it (scale_, add_, copy_)
+---and arithmetic work on what a rank holds, so every rank must do the same. Parameters do not change inside a step.
+---A handle ends with the call of the hook that got it; keep a clone(), which stays until the training ends.
 ---@class runner.Tensor
 ---@field numel integer
 ---@field shape integer[]
@@ -21,6 +24,12 @@ local tensor = {}
 function tensor:norm() end
 ---@return number
 function tensor:mean() end
+---@return number
+function tensor:sum() end
+---@return number
+function tensor:min() end
+---@return number
+function tensor:max() end
 ---@param bins? integer # 10
 ---@return {min: number, max: number, counts: integer[]}
 function tensor:histogram(bins) end
@@ -29,7 +38,10 @@ function tensor:clone() end
 ---@param factor number
 ---@return runner.Tensor # itself, changed in place
 function tensor:scale_(factor) end
----@param other runner.Tensor
+---@param other runner.Tensor|number
+---@return runner.Tensor # itself, changed in place
+function tensor:add_(other) end
+---@param other runner.Tensor|number
 ---@return runner.Tensor # itself, changed in place
 function tensor:copy_(other) end
 
@@ -65,25 +77,28 @@ function world:barrier() end
 local context = {}
 ---@param name string
 ---@param value number
----@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # over the ranks; "none": rank 0's
+---Into the ledger, as a metric; not under a name of the trainer's own (loss, lr, grad_norm, val_loss ...).
+---@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # over the ranks, alike on all; "none": rank 0's, kept there
 function context:log(name, value, options) end
 ---@param name string # a plain file name
 ---@return string path # in the run folder; write it on rank 0 only
 function context:artifact(name) end
----@param reason string # ends training after this step, on all ranks
+---@param reason string # ends training after this step, on all ranks, whichever of them asks
 function context:stop(reason) end
 function context:checkpoint() end
+---From on_train_batch_start to on_before_optimizer_step, the same on every rank.
 ---@param lr number # until the schedule sets it at the next step
 function context:set_lr(lr) end
----Before the optimizer's step: leave it out.
+---Leaves the coming update out, on all ranks; from on_train_batch_start to on_before_optimizer_step.
 function context:skip_step() end
 ---@return string[]
 function context:parameter_names() end
 ---@param name string
----@return runner.Tensor? # nil where this rank holds none of it
+---@return runner.Tensor
 function context:parameter(name) end
+---In on_before_optimizer_step only: summed over ranks, before clipping.
 ---@param name string
----@return runner.Tensor? # nil when there is none
+---@return runner.Tensor
 function context:gradient(name) end
 
 ---@class runner.Option

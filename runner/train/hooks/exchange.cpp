@@ -1,0 +1,108 @@
+#include "runner/train/hooks/exchange.hpp"
+
+#include <cstring>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/lua/error.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr size_t text_bytes = 2000, purpose_bytes = 200;
+constexpr size_t carried = 4;  ///< values that go along with what a rank is there for
+const char* const the_end = "the end of the call";
+
+/// 52 bits of FNV-1a, which a double carries.
+double hash_of(const std::string& text) {
+  uint64_t hash = 14695981039346656037u;
+  for (char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+  return static_cast<double>(hash >> 12);
+}
+
+/// "ranks 0, 2 are at all_reduce (sum), rank 1 at the end of the call".
+std::string describe_places(const std::vector<std::string>& places) {
+  std::vector<std::string> parts;
+  std::vector<bool> told(places.size());
+  for (size_t first = 0; first < places.size(); ++first) {
+    if (told[first]) continue;
+    std::vector<int> ranks;
+    for (size_t rank = first; rank < places.size(); ++rank)
+      if (places[rank] == places[first]) {
+        told[rank] = true;
+        ranks.push_back(static_cast<int>(rank));
+      }
+    const char* verb = !parts.empty() ? "" : ranks.size() == 1 ? "is " : "are ";
+    parts.push_back(fmt::format("{} {}at {}", describe_ranks(ranks), verb, places[first]));
+  }
+  return join(parts, ", ");
+}
+
+}  // namespace
+
+HookExchange::Rows HookExchange::gather(const std::vector<double>& values) {
+  Rows rows(static_cast<size_t>(world_.size), values);
+  if (world_.size == 1 || values.empty()) return rows;
+  auto mine = torch::tensor(values, torch::kFloat64);
+  auto all = torch::empty({world_.size * mine.numel()}, torch::kFloat64);
+  world_.control->_allgather_base(all, mine)->wait();
+  const double* from = all.data_ptr<double>();
+  for (size_t rank = 0; rank < rows.size(); ++rank)
+    rows[rank].assign(from + rank * values.size(), from + (rank + 1) * values.size());
+  return rows;
+}
+
+std::vector<std::string> HookExchange::gather_texts(const std::string& mine, size_t bytes) {
+  std::vector<std::string> all(static_cast<size_t>(world_.size), mine);
+  if (world_.size == 1) return all;
+  auto row = torch::zeros({static_cast<int64_t>(bytes)}, torch::kUInt8);
+  std::memcpy(row.data_ptr(), mine.data(), std::min(mine.size(), bytes));
+  auto rows = torch::empty({world_.size * row.numel()}, torch::kUInt8);
+  world_.control->_allgather_base(rows, row)->wait();
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto* from = static_cast<const char*>(rows.data_ptr()) + rank * bytes;
+    all[rank].assign(from, ::strnlen(from, bytes));
+  }
+  return all;
+}
+
+std::optional<HookExchange::Rows> HookExchange::try_meeting(const std::string& what,
+                                                            const std::vector<double>& values) {
+  if (world_.size == 1) return Rows{values};
+  std::vector<double> row{hash_of(what)};
+  const bool fits = values.size() <= carried;
+  if (fits) row.insert(row.end(), values.begin(), values.end());
+  row.resize(1 + carried);
+  Rows rows = gather(row);
+  for (const auto& other : rows)
+    if (other[0] != rows[0][0]) return {};
+  if (!fits) return gather(values);
+  for (auto& other : rows) {
+    other.erase(other.begin());
+    other.resize(values.size());
+  }
+  return rows;
+}
+
+HookExchange::Rows HookExchange::meet(const std::string& what, const std::vector<double>& values) {
+  if (alone_) throw lua::ScriptMistake(what + ": the other ranks are not there in on_exception");
+  if (auto rows = try_meeting(what, values)) return *rows;
+  throw lua::ScriptMistake(fmt::format("{}: every rank must call it, in the same order: {}", what,
+                                       describe_places(gather_texts(what, purpose_bytes))));
+}
+
+HookExchange::Rows HookExchange::end(const std::vector<double>& values) {
+  if (alone_) return {values};
+  while (true) {
+    if (auto rows = try_meeting(the_end, values)) return *rows;
+    gather_texts(the_end, purpose_bytes);  // the others want to know where we are
+  }
+}
+
+std::vector<std::string> HookExchange::texts(const std::string& mine) {
+  if (alone_) return {mine};
+  return gather_texts(mine, text_bytes);
+}
+
+}  // namespace runner

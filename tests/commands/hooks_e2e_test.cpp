@@ -1,0 +1,100 @@
+// Hooks as real processes: what they log in the ledger, their state over a resume, and how runs end by them.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+/// The tiny recipe with hooks/probe.lua.
+void write_hooked_recipe(const Workplace& place, const std::string& hook, const std::string& extra = "") {
+  write_tiny_recipe(place, "[hooks]\nfiles = [\"hooks/probe.lua\"]\n" + extra);
+  place.write("hooks/probe.lua", hook);
+}
+
+CommandResult run(const Workplace& place, const std::string& strategy, int ranks) {
+  return place.run(
+      {"run", "tiny.toml", "--json", "--set", "strategy=" + strategy, "--set", "devices=" + std::to_string(ranks)});
+}
+
+json points(const Workplace& place, const std::string& name) {
+  auto result = place.run({"metrics", "last", "--name", name, "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return result.json().at("points");
+}
+
+}  // namespace
+
+TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a resume, and stops the run", "[e2e]") {
+  auto [strategy, ranks] = GENERATE(table<std::string, int>({{"single", 1}, {"ddp", 2}, {"fsdp", 2}}));
+  INFO(strategy << " on " << ranks);
+  Workplace place;
+  write_hooked_recipe(place, R"(return {
+    options = {limit = {type = "integer", default = 100}},
+    on_before_optimizer_step = function(ctx)
+      ctx:log("norm/embedding", ctx:gradient("embedding.tokens.weight"):norm())
+      if ctx.step == 1 and ctx.is_global_zero then ctx:skip_step() end
+    end,
+    on_train_batch_end = function(ctx, state, options)
+      state.calls = (state.calls or 0) + 1
+      ctx:log("calls", state.calls, {sync = "max"})
+      if state.calls == options.limit and ctx.world.rank == ctx.world.size - 1 then ctx:stop("it is enough") end
+    end})",
+                      "[hooks.probe]\nlimit = 7\n[checkpoint]\nevery_n_steps = 2\n");
+  auto result = run(place, strategy, ranks);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("status") == "finished");
+  CHECK(result.json().at("steps") == 7);
+  CHECK_THAT(result.err, ContainsSubstring("stopped at step 7 by hook probe: ") && ContainsSubstring("it is enough"));
+  CHECK(points(place, "calls").back() == json({7, 7.0}));
+  CHECK(points(place, "norm/embedding").size() == 7);
+  auto resumed = place.run({"resume", "last", "--json", "--set", "hooks.probe.limit=9"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(resumed.json().at("steps") == 9);
+  CHECK(points(place, "calls").back() == json({9, 9.0}));
+}
+
+TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it leaves the losses as they are",
+          "[e2e]") {
+  auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
+  INFO(strategy);
+  Workplace place;
+  auto endless = GENERATE(false, true);
+  write_hooked_recipe(place,
+                      endless ? "return {on_train_batch_end = function() while true do pcall(error) end end}"
+                              : "return {\n  on_train_batch_end = function(ctx) error('broken') end}",
+                      "instruction_limit = 100000\n");
+  auto failed = run(place, strategy, 2);
+  CHECK(failed.code == 1);
+  CHECK_THAT(failed.err, ContainsSubstring("hook probe failed in on_train_batch_end: ") &&
+                             ContainsSubstring(endless ? "Lua instructions" : "probe.lua:2: broken") &&
+                             ContainsSubstring("the recipe names it at tiny.toml:23:"));
+  auto disabled =
+      place.run({"run", "tiny.toml", "--json", "--set", "strategy=" + strategy, "--set", "hooks.on_error=disable"});
+  INFO(disabled.err);
+  REQUIRE(disabled.code == 0);
+  CHECK_THAT(disabled.err, ContainsSubstring("it is left out from now on"));
+  auto losses = points(place, "loss");
+  write_tiny_recipe(place);
+  REQUIRE(run(place, strategy, 2).code == 0);
+  CHECK(points(place, "loss") == losses);
+}
+
+TEST_CASE("train.early_stopping ends a run that does not improve", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto result = place.run({"run", "tiny.toml", "--json", "--set", "train.val_check_interval=1", "--set",
+                           "train.early_stopping={patience=2,min_delta=100.0}"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("steps") == 3);
+  CHECK_THAT(result.err, ContainsSubstring("hook early_stopping: val_loss has not improved on"));
+}
