@@ -26,14 +26,15 @@ struct Shape {
   double tokens() const { return static_cast<double>(seq_len * batch); }
 };
 constexpr Shape shapes[] = {
-    {256, 128, 2, 4, 128, 2},  // first: products enough to tell whether a precision is worth measuring
-    {256, 64, 8, 2, 32, 2},         {256, 64, 2, 4, 64, 8},         {256, 128, 4, 4, 128, 4},
-    {256, 128, 2, 4, 512, 1},       {8192, 128, 1, 4, 128, 2},      {256, 256, 2, 4, 128, 2},
-    {256, 256, 2, 8, 256, 4},       {2048, 256, 1, 4, 64, 4},       {256, 384, 2, 6, 256, 4},
-    {8192, 384, 1, 6, 64, 2},       {256, 512, 1, 8, 128, 2},       {256, 512, 1, 8, 512, 1},
-    {256, 768, 1, 12, 128, 1},      {256, 1024, 1, 8, 64, 1},       {256, 64, 8, 2, 32, 2, true},
-    {256, 128, 4, 4, 128, 2, true}, {256, 384, 2, 6, 256, 2, true},
+    {256, 128, 2, 4, 128, 2},     {256, 64, 8, 2, 32, 2},         {256, 64, 2, 4, 64, 8},
+    {256, 128, 4, 4, 128, 4},     {256, 128, 2, 4, 512, 1},       {8192, 128, 1, 4, 128, 2},
+    {256, 256, 2, 4, 128, 2},     {256, 256, 2, 8, 256, 2},       {2048, 256, 1, 4, 64, 4},
+    {256, 384, 2, 6, 256, 2},     {8192, 384, 1, 6, 64, 2},       {256, 512, 1, 8, 128, 2},
+    {256, 512, 1, 8, 256, 1},     {256, 768, 1, 12, 128, 1},      {256, 1024, 1, 8, 64, 1},
+    {256, 64, 8, 2, 32, 2, true}, {256, 128, 4, 4, 128, 2, true}, {256, 384, 2, 6, 128, 2, true},
 };
+/// Products enough to tell whether a precision is worth measuring.
+constexpr Shape probe_shape = {256, 256, 1, 4, 128, 1};
 /// Those that several ranks train together too.
 constexpr Shape shared_shapes[] = {
     {256, 64, 4, 2, 32, 2}, {256, 128, 4, 4, 128, 2}, {4096, 256, 2, 4, 64, 2}, {256, 384, 2, 6, 128, 2}};
@@ -70,13 +71,15 @@ class Calibration {
     products();
     copies();
     collectives();
-    double plain = steps("32-true", 0);
-    steps("bf16-mixed", slower_most * plain);
+    bool bf16 = bf16_is_worth_it();
+    double now = steady_seconds(), end = begun_ + seconds_;
+    steps("32-true", bf16 ? (now + end) / 2 : end);
+    if (bf16) steps("bf16-mixed", end);
   }
 
  private:
-  static constexpr int turns = 3, least_runs = 2;
-  static constexpr double slower_most = 4;  ///< than 32-true a precision may be
+  static constexpr int turns = 2, least_runs = 2;
+  static constexpr double slower_most = 2.5;  ///< than 32-true a precision may be
 
   /// One shape under one strategy.
   struct Case {
@@ -101,20 +104,30 @@ class Calibration {
     return cases;
   }
 
-  /// All cases in turns, so that what else the machine does for a while touches all of them a little and none much.
-  /// Returns the seconds of the first. Where that takes more than `most` (0: any), the precision is left out: CPUs
-  /// without bf16 products are a hundred times slower in bf16, nobody trains so, and it would take an hour.
-  double steps(const std::string& precision, double most) {
+  /// All cases in turns until `deadline` (steady_seconds(); or as soon as each had its fewest runs), so that what else
+  /// the machine does for a while touches all of them a little and none much.
+  void steps(const std::string& precision, double deadline) {
     auto cases = cases_of(precision);
-    double left = seconds_ - (steady_seconds() - begun_);
-    double share = 0.9 * left / static_cast<double>(turns * cases.size());
-    measure(cases.front(), 0);
-    double first = undisturbed(cases.front().seconds);
-    if (!all_agree(most == 0 || first <= most)) return first;
+    size_t to_come = turns * cases.size();
     for (int turn = 0; turn < turns; ++turn)
-      for (auto& one : cases) measure(one, share);
+      for (auto& one : cases) {
+        // What is left is shared anew each time: the large shapes' fewest runs take more than their share.
+        double left = std::max(0.0, deadline - steady_seconds());
+        measure(one, left / static_cast<double>(to_come--));
+      }
     for (const auto& one : cases) tell(one);
-    return first;
+  }
+
+  /// Whether anybody would train in bf16 here: CPUs without bf16 products are many times slower in it, and measuring
+  /// that would take an hour.
+  bool bf16_is_worth_it() {
+    auto fastest = [&](const char* precision) {
+      Case probe{"gpt", precision, probe_shape};
+      measure(probe, 0);
+      return *std::min_element(probe.seconds.begin(), probe.seconds.end());
+    };
+    double plain = fastest("32-true"), halves = fastest("bf16-mixed");
+    return all_agree(halves <= slower_most * plain);
   }
 
   static ModelSpec spec_of(const Case& one) {
