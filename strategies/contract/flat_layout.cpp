@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "runner/base/error.hpp"
 
@@ -58,31 +57,32 @@ void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
   }
 }
 
-}  // namespace
-
-std::vector<int64_t> numels_of(const ModelSpec& model, const std::vector<size_t>& slots) {
-  std::vector<int64_t> numels;
+/// Calls `with` for the elements of each parameter in `slots`. One walk over the blocks where they are ascending.
+template <typename With>
+void for_each_numel(const ModelSpec& model, const std::vector<size_t>& slots, With&& with) {
   size_t block = 0, first = 0;  // the block that is looked at, and the slot of its first parameter
   for (size_t slot : slots) {
     if (slot < first) block = first = 0;
     while (slot - first >= model.blocks.at(block).parameters.size()) first += model.blocks[block++].parameters.size();
-    numels.push_back(model.blocks[block].parameters[slot - first].numel());
+    with(model.blocks[block].parameters[slot - first].numel());
   }
-  return numels;
 }
 
+}  // namespace
+
 int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots) {
-  auto numels = numels_of(model, slots);
-  return std::accumulate(numels.begin(), numels.end(), int64_t{0});
+  int64_t sum = 0;
+  for_each_numel(model, slots, [&](int64_t numel) { sum += numel; });
+  return sum;
 }
 
 FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards) {
   FlatLayout layout;
-  auto numels = numels_of(model, slots);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    layout.items.push_back({slots[i], layout.total, numels[i]});
-    layout.total += round_up(numels[i], alignment);
-  }
+  layout.items.reserve(slots.size());
+  for_each_numel(model, slots, [&](int64_t numel) {
+    layout.items.push_back({slots[layout.items.size()], layout.total, numel});
+    layout.total += round_up(numel, alignment);
+  });
   layout.total = round_up(layout.total, shards * alignment);
   layout.shard = layout.total / shards;
   return layout;

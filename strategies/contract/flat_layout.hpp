@@ -9,9 +9,7 @@
 
 namespace runner {
 
-/// Elements of the parameters in `slots`. One walk over the blocks where they are ascending.
-std::vector<int64_t> numels_of(const ModelSpec& model, const std::vector<size_t>& slots);
-/// Their sum.
+/// Elements of the parameters in `slots` together.
 int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots);
 
 /// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that kernels see the alignment

@@ -86,7 +86,7 @@ class ShardedMemory : public StepMemory {
     if (!backward) {
       gather(u);
       if (plan_.forward_prefetch && job_.cuda)
-        for (size_t ahead : ahead_of(block, false)) gather(ahead);
+        for (size_t ahead : ahead(false)[block]) gather(ahead);
       return;
     }
     for (size_t other = 0; other < units_.size(); ++other)
@@ -96,15 +96,14 @@ class ShardedMemory : public StepMemory {
     else
       release(u);
     if (plan_.backward_prefetch != ShardPlan::Prefetch::none && job_.cuda)
-      for (size_t ahead : ahead_of(block, true)) gather(ahead);
+      for (size_t ahead : ahead(true)[block]) gather(ahead);
   }
 
   /// units_ahead(), found once for all micro-batches.
-  const std::vector<size_t>& ahead_of(size_t block, bool backward) {
+  const std::vector<std::vector<size_t>>& ahead(bool backward) {
     auto& known = ahead_[backward ? 1 : 0];
-    known.resize(job_.model->blocks.size());
-    if (!known[block]) known[block] = units_ahead(job_, plan_, block, backward);
-    return *known[block];
+    if (known.empty()) known = units_ahead(*job_.model, plan_, backward);
+    return known;
   }
 
   void gradient_arrives(size_t slot) override {
@@ -260,7 +259,7 @@ class ShardedMemory : public StepMemory {
   std::vector<UnitBytes> units_;
   std::optional<size_t> in_flight_;
   std::vector<size_t> unit_of_slot_, unit_of_block_;
-  std::array<std::vector<std::optional<std::vector<size_t>>>, 2> ahead_;  ///< by direction and block, once found
+  std::array<std::vector<std::vector<size_t>>, 2> ahead_;  ///< by direction and block, once found
   std::vector<int64_t> held_;  ///< parameter elements of each rank of a copy, without padding
   int64_t held_most_ = 0;
 };

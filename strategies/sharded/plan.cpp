@@ -114,21 +114,26 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& pl
   return order;
 }
 
-std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t block, bool backward) {
-  size_t count = job.model->blocks.size();
+std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward) {
+  size_t count = model.blocks.size();
   auto unit_of = units_of_blocks(plan, count);
-  std::vector<size_t> ahead;
-  int64_t elements = 0;
-  for (size_t step = 1; step <= (backward ? block : count - 1 - block); ++step) {
-    size_t next = backward ? block - step : block + step, u = unit_of[next];
-    if (u == plan.units.size() || u == unit_of[block] || std::find(ahead.begin(), ahead.end(), u) != ahead.end())
-      continue;
-    if (backward && plan.units[u].first_needed_in_backward > next) continue;
-    elements += elements_of(*job.model, plan.units[u].slots);
-    if (!ahead.empty() && elements > plan.prefetch_elements) break;
-    ahead.push_back(u);
+  std::vector<int64_t> elements_of_unit;
+  for (const auto& unit : plan.units) elements_of_unit.push_back(elements_of(model, unit.slots));
+  std::vector<std::vector<size_t>> of_blocks(count);
+  for (size_t block = 0; block < count; ++block) {
+    auto& ahead = of_blocks[block];
+    int64_t elements = 0;
+    for (size_t step = 1; step <= (backward ? block : count - 1 - block); ++step) {
+      size_t next = backward ? block - step : block + step, u = unit_of[next];
+      if (u == plan.units.size() || u == unit_of[block] || std::find(ahead.begin(), ahead.end(), u) != ahead.end())
+        continue;
+      if (backward && plan.units[u].first_needed_in_backward > next) continue;
+      elements += elements_of_unit[u];
+      if (!ahead.empty() && elements > plan.prefetch_elements) break;
+      ahead.push_back(u);
+    }
   }
-  return ahead;
+  return of_blocks;
 }
 
 }  // namespace runner

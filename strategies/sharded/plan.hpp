@@ -92,9 +92,9 @@ std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
 std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan);
 /// All units, by the first block that uses them.
 std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& plan);
-/// Units to gather ahead of their use when `block` is in its forward or backward, nearest first: the next one, and
-/// more while all of them together stay below prefetch_elements.
-std::vector<size_t> units_ahead(const Job& job, const ShardPlan& plan, size_t block, bool backward);
+/// For each block the units to gather ahead of their use when it is in its forward or backward, nearest first: the next
+/// one, and more while all of them together stay below prefetch_elements.
+std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward);
 
 /// What the machine calls, and holds, in a step of this plan.
 std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan);

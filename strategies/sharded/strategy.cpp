@@ -38,12 +38,9 @@ class Sharded : public Strategy {
 
   void module_to_device() override {
     groups_ = make_shard_groups(world_, plan_);
-    size_t blocks = model_.blocks.size();
-    unit_of_block_ = units_of_blocks(plan_, blocks);
-    for (size_t block = 0; block < blocks; ++block) {
-      ahead_in_forward_.push_back(units_ahead(job_, plan_, block, false));
-      ahead_in_backward_.push_back(units_ahead(job_, plan_, block, true));
-    }
+    unit_of_block_ = units_of_blocks(plan_, model_.blocks.size());
+    ahead_in_forward_ = units_ahead(model_.spec, plan_, false);
+    ahead_in_backward_ = units_ahead(model_.spec, plan_, true);
     shards_.resize(plan_.units.size());
     make_file();
     for (size_t u = 0; u < plan_.units.size(); ++u) make_shard(u);
