@@ -43,7 +43,7 @@ void load(sentencepiece::SentencePieceProcessor& processor, const std::string& m
 
 std::vector<int32_t> encode_with(const sentencepiece::SentencePieceProcessor& processor, std::string_view text) {
   std::vector<int> tokens;
-  if (auto status = processor.Encode(text, &tokens); !status.ok())
+  if (auto status = processor.Encode({text.data(), text.size()}, &tokens); !status.ok())
     throw environment_error("SentencePiece cannot encode the text: {}", reason(status));
   return tokens;
 }

@@ -1,4 +1,5 @@
 # Imported targets of every package: the system's through find_package, the pinned ones from RUNNER_DEPS.
+list(APPEND CMAKE_PREFIX_PATH ${RUNNER_DEPS}/tomlplusplus/usr ${RUNNER_DEPS}/gloo/usr ${RUNNER_DEPS}/catch2/usr)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -7,7 +8,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
-find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
+find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED NO_CACHE)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 
 # SQLite: the pinned amalgamation, one C object.
@@ -17,9 +18,9 @@ target_compile_definitions(sqlite3 PRIVATE SQLITE_DQS=0 SQLITE_THREADSAFE=1 SQLI
                            SQLITE_OMIT_DEPRECATED SQLITE_OMIT_LOAD_EXTENSION SQLITE_LIKE_DOESNT_MATCH_BLOBS)
 target_compile_options(sqlite3 PRIVATE -w -O2)
 
-list(APPEND CMAKE_PREFIX_PATH ${RUNNER_DEPS}/catch2/usr)
 find_package(Catch2 3 QUIET)  # for the tests alone
 
 if(RUNNER_TORCH)
+  find_path(GLOO_INCLUDE gloo/context.h REQUIRED NO_CACHE)
   include(libtorch)
 endif()

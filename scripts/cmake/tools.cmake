@@ -1,4 +1,8 @@
-# Compiler cache, linker, warnings, sanitizers: how every target is built.
+# Compiler, its cache, linker, warnings, sanitizers: how every target is built.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "g++ 12 or newer is needed; name it in a new build folder: CXX=g++-12 cmake --preset release")
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   # A precompiled header changes what ccache may compare: its manual asks for these two sloppiness flags. With paths taken
@@ -11,7 +15,11 @@ endif()
 
 find_program(MOLD mold)
 if(MOLD AND NOT RUNNER_SANITIZE)
-  add_link_options(-fuse-ld=mold)
+  execute_process(COMMAND ${MOLD} --version OUTPUT_VARIABLE mold_version)
+  string(REGEX MATCH "[0-9]+[.][0-9.]+" mold_version "${mold_version}")
+  if(mold_version VERSION_GREATER_EQUAL 1.10)  # Ubuntu 22.04's 1.0.3 is known to have linked wrongly
+    add_link_options(-fuse-ld=mold)
+  endif()
 endif()
 
 if(RUNNER_SANITIZE)
@@ -21,7 +29,7 @@ endif()
 
 add_library(runner_warnings INTERFACE)
 target_compile_options(runner_warnings INTERFACE -Wall -Wextra)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.3)
   # Warnings end the build with the compiler that this is written with; what a newer one finds does not.
   # GCC 12 reports overlapping copies inside std::string's operator+ that cannot happen (GCC bug 105651).
   target_compile_options(runner_warnings INTERFACE -Werror -Wno-restrict)

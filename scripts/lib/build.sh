@@ -17,6 +17,7 @@ configure() {
   { read -r before <"$configured"; } 2>/dev/null || true
   [[ -e $build/build.ninja && $before == "$libtorch" && ! $deps/.pins -nt $configured ]] && return
   say "configuring"
+  ! gxx_is_old || export CXX=g++-12
   mkdir -p "$build"
   (cd "$root" && cmake --preset release -DRUNNER_LIBTORCH="$libtorch" >"$build/configure.log" 2>&1) || {
     cat "$build/configure.log" >&2

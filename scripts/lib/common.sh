@@ -9,6 +9,9 @@ die() {
   exit 4
 }
 
+# The compiler is CXX or g++, and g++-12 where g++ is older than that.
+gxx_is_old() { [[ ! ${CXX:-} ]] && (($(g++ -dumpversion | cut -d. -f1) < 12)); }
+
 # Runs the rest of the script alone: a second one waits here until the first is done.
 lock() {
   mkdir -p "$(dirname "$1")"

@@ -30,7 +30,14 @@ sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c928
 shakespeare_pin="shakespeare 0.6 f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32f8cb9fa4c"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
-catch2_pin="libcatch2-dev 3.7.1-0.4~bpo12+1 1dbb62ed9f177e1cf51e573903cc553241764bd3b6655f5a98889ad361d008dc"
+
+# Debian's packages, unpacked where the system's own are missing or too old; behind the hash the folder in Debian's pool, and
+# the file below /usr or /usr/local that spares the download. Catch2 is for the tests alone.
+deb_pins=(
+  "libtomlplusplus-dev 3.3.0+ds-1 2779cce0001466dcf60eb6262ff68a888d49f9e30aee80c499d1d4f6f9f6e12e t/tomlplusplus include/toml++/toml.h"
+  "libgloo-dev 0.0~git20220518.5b14351-3 80529c9fd8af452faf489e686b94bf87075965c40673803810c4f41634b1e299 g/gloo include/gloo/context.h"
+)
+catch2_pin="libcatch2-dev 3.7.1-0.4~bpo12+1 1dbb62ed9f177e1cf51e573903cc553241764bd3b6655f5a98889ad361d008dc c/catch2 include/catch2/catch_all.hpp"
 
 # Used where the system's CMake is older than 3.25.
 cmake_pin="cmake 3.31.6 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec"

@@ -1,5 +1,6 @@
 """scripts/setup and scripts/runner in a repository of their own, whose pieces are fakes: no network, no compiler."""
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -34,12 +35,17 @@ class FrontScripts(unittest.TestCase):
         # Every pinned piece is there: its marker and the file that stands for it.
         self.run_in_bash("""
           source scripts/lib/pins.sh
-          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin .deps/catch2/usr
+          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
-          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$catch2_pin" "$(sed -n 's/^packages_pin="\\(.*\\)".*/\\1/p' scripts/setup)"; do
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$(sed -n 's/^packages_pin="\\(.*\\)".*/\\1/p' scripts/setup)"; do
             echo "$pin" >".deps/.pins/${pin%% *}"
           done
-          for pin in "${cuda_pins[@]}"; do echo "${pin% *}" >".deps/.pins/${pin%% *}"; done""")
+          for pin in "${cuda_pins[@]}"; do echo "${pin% *}" >".deps/.pins/${pin%% *}"; done
+          for pin in "${deb_pins[@]}" "$catch2_pin"; do
+            read -r name version hash folder sign <<<"$pin"
+            mkdir -p ".deps/${folder##*/}/usr"
+            echo "$name $version $hash" >".deps/.pins/$name"
+          done""")
         self.stubs = os.path.join(self.root, "stubs")
 
     def write(self, path, text, executable=False):
@@ -57,7 +63,7 @@ class FrontScripts(unittest.TestCase):
         self.write(f"stubs/{name}", "#!/bin/sh\n" + text + "\n", executable=True)
 
     def call(self, *arguments, cwd=None, path=None, **variables):
-        environment = {key: value for key, value in os.environ.items() if key not in ("RUNNER_LIBTORCH", "CUDA_HOME")}
+        environment = {key: value for key, value in os.environ.items() if key not in ("RUNNER_LIBTORCH", "CUDA_HOME", "CXX")}
         environment |= {"PATH": path or f"{self.stubs}:{os.environ['PATH']}"} | variables
         return subprocess.run([os.path.join(self.root, arguments[0]), *arguments[1:]], cwd=cwd or self.root, env=environment, capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, timeout=120)
@@ -94,49 +100,99 @@ class FrontScripts(unittest.TestCase):
             self.stub(tool, f'exec {shutil.which(tool) or "/bin/false"} "$@"')
         self.stub("id", f"echo {user}")
 
-    def be_another_system(self, name, codename, catch2):
-        """A folder that stands in for /, whose apt offers that Catch2 and knows no package mold."""
-        system = os.path.join(self.root, "system")
-        self.write("system/etc/os-release", f'PRETTY_NAME="{name}"\nVERSION_CODENAME={codename}\n')
-        self.stub("apt-cache", f"""case $2 in mold) ;; catch2) printf 'catch2:\\n  Installed: (none)\\n  Candidate: {catch2}\\n' ;;
-            *) printf '%s:\\n  Candidate: 1.0\\n' "$2" ;; esac""")
-        version = "usr/lib/x86_64-linux-gnu/cmake/Catch2/Catch2ConfigVersion.cmake"
-        self.stub("apt-get", f"""[ "$1" = install ] || exit 0
-            echo "install $*" >>{self.root}/installed; /bin/mkdir -p {system}/{os.path.dirname(version)}
-            echo 'set(PACKAGE_VERSION "3.7.1")' >{system}/{version}""")
+    def be_another_system(self, identity, name, codename, packages="*"):
+        """A folder that stands in for /, whose apt offers those packages, and which has all headers that setup takes from apt."""
+        self.system = os.path.join(self.root, "system")
+        self.write("system/etc/os-release", f'PRETTY_NAME="{name}"\nID={identity}\nVERSION_CODENAME={codename}\n')
+        with open(os.path.join(self.root, "scripts/setup"), encoding="utf-8") as file:
+            for header in re.findall(r"^\S+ +(include/\S+)", file.read(), re.MULTILINE):
+                self.write(f"system/usr/{header}", "")
+        self.stub("apt-cache", f"""case $2 in {packages}) printf '%s:\\n  Candidate: 1.0\\n' "$2" ;; esac""")
+        # Its archive and another one are what apt knows; Debian's packages are had from where the file `mirror` says.
+        self.stub("apt-get", f"""case $1 in
+            install) echo "$*" >>{self.root}/installed ;;
+            indextargets) printf 'http://127.0.0.1/ stable\\nhttp://localhost/{identity}/ {codename}\\n' ;;
+            esac""")
+        self.write("deb/DEBIAN/control", "Package: fake\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: none\n")
+        self.write("deb/usr/include/header.h", "")
+        self.run_in_bash("dpkg-deb --build --root-owner-group deb fake.deb >/dev/null")
+        self.write("mirror", "http://snapshot.debian.org/archive/debian/20250520T000000Z")
+        self.write("system/usr/lib/apt/apt-helper", f"""#!/bin/sh
+            echo "$4 $6" >>{self.root}/asked
+            case $4 in "$(cat {self.root}/mirror)"/*) exec cp {self.root}/fake.deb "$5" ;; esac
+            echo "E: no $4"; exit 100""", executable=True)
         self.stub("id", "echo 0")
-        return system
+
+    def read(self, path):
+        """The text of a file, which is removed; nothing where there is none."""
+        path = os.path.join(self.root, path)
+        if not os.path.exists(path):
+            return ""
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        os.remove(path)
+        return text
+
+    def forget(self, *pieces):
+        for piece in pieces:
+            shutil.rmtree(os.path.join(self.root, ".deps", piece))
 
     def test_setup_says_which_packages_a_system_does_not_have(self):
         self.lack_packages(user=0)
-        system = self.be_another_system("Ubuntu 22.04.5 LTS", "jammy", "2.13.8-1")
-        done = self.call("scripts/setup", path=self.stubs, RUNNER_SYSTEM=system)
+        self.be_another_system("debian", "Debian GNU/Linux 11 (bullseye)", "bullseye", packages="[!m]*")
+        done = self.call("scripts/setup", path=self.stubs, RUNNER_SYSTEM=self.system)
         self.assertEqual(self.result(done), (4, "",
             "scripts/setup: installing Debian packages: ccache (builds again in seconds), mold (links ten times faster)\n"
-            "scripts/setup: Ubuntu 22.04.5 LTS has no packages of: mold (links ten times faster). Debian 12, Ubuntu 24.04 and later ones have them\n"))
-        self.assertFalse(os.path.exists(os.path.join(self.root, "installed")))
+            "scripts/setup: Debian GNU/Linux 11 (bullseye) has no packages of: mold (links ten times faster). "
+            "Debian 12, Ubuntu 22.04 and later ones have them\n"))
+        self.assertEqual(self.read("installed"), "")
 
-    def test_setup_installs_catch2_where_apt_has_version_3(self):
-        os.remove(os.path.join(self.root, ".deps/.pins/libcatch2-dev"))
-        system = self.be_another_system("Debian GNU/Linux 13 (trixie)", "trixie", "3.7.1-0.3")
-        self.assertEqual(self.call("scripts/setup", RUNNER_SYSTEM=system).returncode, 0)  # the tests alone take it
-        self.assertFalse(os.path.exists(os.path.join(self.root, "installed")))
-        done = self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system)
-        self.assertEqual(self.result(done), (0, "", "scripts/setup: installing Debian packages: catch2 (the tests' framework)\nscripts/setup: done\n"))
-        with open(os.path.join(self.root, "installed"), encoding="utf-8") as file:
-            self.assertEqual(file.read(), "install install -y --no-install-recommends catch2\n")
-        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system).stderr, "scripts/setup: everything is there\n")
-        # Removed since, it is noticed.
-        shutil.rmtree(os.path.join(system, "usr"))
-        self.assertIn("installing Debian packages: catch2", self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system).stderr)
+    def test_setup_installs_another_compiler_where_the_systems_is_too_old(self):
+        self.lack_packages(user=0)
+        self.be_another_system("ubuntu", "Ubuntu 22.04.5 LTS", "jammy")
+        self.stub("g++", "echo 11")
+        self.assertEqual(self.call("scripts/setup", path=self.stubs, RUNNER_SYSTEM=self.system).returncode, 0)
+        self.assertEqual(self.read("installed"), "install -y --no-install-recommends ccache mold\ninstall -y --no-install-recommends g++-12\n")
 
-    def test_setup_says_where_catch2_3_is_not_to_be_had(self):
-        os.remove(os.path.join(self.root, ".deps/.pins/libcatch2-dev"))
-        system = self.be_another_system("Ubuntu 22.04.5 LTS", "jammy", "2.13.8-1")
-        done = self.call("scripts/setup", "--tests", RUNNER_SYSTEM=system)
+    def test_setup_unpacks_debians_packages_where_a_system_lacks_them(self):
+        self.be_another_system("ubuntu", "Ubuntu 22.04.5 LTS", "jammy")
+        self.write("system/usr/include/catch2/catch.hpp", "")  # of Catch2 2
+        self.forget("tomlplusplus", "gloo", "catch2")
+        says = "scripts/setup: {}, unpacked under .deps: this system has none, or an older one\n"
+        toml, gloo, catch2 = "libtomlplusplus-dev 3.3.0+ds-1", "libgloo-dev 0.0~git20220518.5b14351-3", "libcatch2-dev 3.7.1-0.4~bpo12+1"
+        done = self.call("scripts/setup", RUNNER_SYSTEM=self.system)
+        self.assertEqual(self.result(done), (0, "", says.format(toml) + says.format(gloo) + "scripts/setup: done\n"))
+        self.assertRegex(self.read("asked"), "^http://snapshot.debian.org/.*Z/pool/main/t/tomlplusplus/libtomlplusplus-dev_3.3.0[+]ds-1_amd64.deb SHA256:2779c"
+                         ".*\nhttp://snapshot.debian.org/.*Z/pool/main/g/gloo/libgloo-dev_0.0~git20220518.5b14351-3_amd64.deb SHA256:80529.*\n$")
+        done = self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system)  # the tests alone take it
+        self.assertEqual(self.result(done), (0, "", says.format(catch2) + "scripts/setup: done\n"))
+        for piece in ("tomlplusplus", "gloo", "catch2"):
+            self.assertTrue(os.path.exists(os.path.join(self.root, ".deps", piece, "usr/include/header.h")))
+        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is there\n")
+
+    def test_setup_takes_the_systems_own_where_that_is_new_enough(self):
+        self.be_another_system("debian", "Debian GNU/Linux 13 (trixie)", "trixie")
+        self.write("system/usr/local/include/catch2/catch_all.hpp", "")
+        self.forget("catch2")
+        self.assertEqual(self.result(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system)), (0, "", "scripts/setup: done\n"))
+        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is there\n")
+        self.assertEqual(self.read("asked"), "")
+        # Removed since, it is noticed. A Debian's own mirror is asked first.
+        shutil.rmtree(os.path.join(self.system, "usr/local"))
+        self.write("mirror", "http://localhost/debian")
+        self.assertIn("libcatch2-dev", self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr)
+        self.assertRegex(self.read("asked"), "^http://localhost/debian/pool/main/c/catch2/libcatch2-dev_.*\n$")
+
+    def test_setup_says_when_no_mirror_has_a_package(self):
+        self.be_another_system("debian", "Debian GNU/Linux 12 (bookworm)", "bookworm")
+        self.forget("gloo")
+        self.write("mirror", "none")
+        done = self.call("scripts/setup", RUNNER_SYSTEM=self.system)
         self.assertEqual(done.returncode, 4)
-        self.assertTrue(done.stderr.endswith("scripts/setup: Ubuntu 22.04.5 LTS has no package of Catch2 3; install it (a CMake package Catch2 3.x under "
-                                             "/usr/local) and run this again\n"), done.stderr)
+        self.assertEqual(re.findall("E: no (.*)/pool", done.stderr), ["http://localhost/debian",
+                                                                     "http://snapshot.debian.org/archive/debian/20250520T000000Z"])
+        self.assertTrue(done.stderr.endswith("scripts/setup: no mirror of Debian gave libgloo-dev 0.0~git20220518.5b14351-3; what apt said stands above. "
+                                             "Install it (/usr/include/gloo/context.h, or /usr/local/include/gloo/context.h) and run this again\n"), done.stderr)
 
     def test_setup_on_another_machine_takes_a_named_libtorch(self):
         self.stub("uname", "echo aarch64")
@@ -187,6 +243,12 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual((first.returncode, first.stdout), (7, f"version one, in {folder}, with run a recipe.toml\n"))
         self.assertIn("scripts/runner: configuring\nscripts/runner: building what changed\n", first.stderr)
         self.assertEqual(self.result(self.call("scripts/runner", "ls", cwd=folder)), (7, f"version one, in {folder}, with ls\n", ""))
+
+    def test_runner_builds_with_a_newer_compiler_where_gxx_is_too_old(self):
+        self.stub("g++", "echo 11")
+        self.write("CMakeLists.txt", CMAKELISTS + 'message(STATUS "built with <$ENV{CXX}>")')
+        self.call("scripts/runner")
+        self.assertIn("built with <g++-12>", self.read("build/configure.log"))
 
     def test_no_tests_are_no_success(self):
         done = self.call("scripts/test")
