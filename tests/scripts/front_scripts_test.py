@@ -116,7 +116,7 @@ class FrontScripts(unittest.TestCase):
         self.write("deb/DEBIAN/control", "Package: fake\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: none\n")
         self.write("deb/usr/include/header.h", "")
         self.run_in_bash("dpkg-deb --build --root-owner-group deb fake.deb >/dev/null")
-        self.write("mirror", "http://snapshot.debian.org/archive/debian/20250520T000000Z")
+        self.write("mirror", "http://127.0.0.1/named")
         self.write("system/usr/lib/apt/apt-helper", f"""#!/bin/sh
             echo "$4 $6" >>{self.root}/asked
             case $4 in "$(cat {self.root}/mirror)"/*) exec cp {self.root}/fake.deb "$5" ;; esac
@@ -160,11 +160,17 @@ class FrontScripts(unittest.TestCase):
         self.forget("tomlplusplus", "gloo", "catch2")
         says = "scripts/setup: {}, unpacked under .deps: this system has none, or an older one\n"
         toml, gloo, catch2 = "libtomlplusplus-dev 3.3.0+ds-1", "libgloo-dev 0.0~git20220518.5b14351-3", "libcatch2-dev 3.7.1-0.4~bpo12+1"
-        done = self.call("scripts/setup", RUNNER_SYSTEM=self.system)
+        self.assertEqual(self.result(self.call("scripts/setup", RUNNER_SYSTEM=self.system)), (4, "", says.format(toml) +
+            "scripts/setup: Ubuntu 22.04.5 LTS has no libtomlplusplus-dev as new as this takes.\n"
+            "  Name a mirror of Debian (RUNNER_DEBIAN_MIRROR=URL), or install it (/usr/include/toml++/toml.h, or "
+            "/usr/local/include/toml++/toml.h), and run this again\n"))
+        self.assertEqual(self.read("asked"), "")
+        mirror = {"RUNNER_SYSTEM": self.system, "RUNNER_DEBIAN_MIRROR": "http://127.0.0.1/named/"}
+        done = self.call("scripts/setup", **mirror)
         self.assertEqual(self.result(done), (0, "", says.format(toml) + says.format(gloo) + "scripts/setup: done\n"))
-        self.assertRegex(self.read("asked"), "^http://snapshot.debian.org/.*Z/pool/main/t/tomlplusplus/libtomlplusplus-dev_3.3.0[+]ds-1_amd64.deb SHA256:2779c"
-                         ".*\nhttp://snapshot.debian.org/.*Z/pool/main/g/gloo/libgloo-dev_0.0~git20220518.5b14351-3_amd64.deb SHA256:80529.*\n$")
-        done = self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system)  # the tests alone take it
+        self.assertRegex(self.read("asked"), "^http://127.0.0.1/named/pool/main/t/tomlplusplus/libtomlplusplus-dev_3.3.0[+]ds-1_amd64.deb SHA256:2779c"
+                         ".*\nhttp://127.0.0.1/named/pool/main/g/gloo/libgloo-dev_0.0~git20220518.5b14351-3_amd64.deb SHA256:80529.*\n$")
+        done = self.call("scripts/setup", "--tests", **mirror)  # the tests alone take it
         self.assertEqual(self.result(done), (0, "", says.format(catch2) + "scripts/setup: done\n"))
         for piece in ("tomlplusplus", "gloo", "catch2"):
             self.assertTrue(os.path.exists(os.path.join(self.root, ".deps", piece, "usr/include/header.h")))
@@ -187,12 +193,13 @@ class FrontScripts(unittest.TestCase):
         self.be_another_system("debian", "Debian GNU/Linux 12 (bookworm)", "bookworm")
         self.forget("gloo")
         self.write("mirror", "none")
-        done = self.call("scripts/setup", RUNNER_SYSTEM=self.system)
+        done = self.call("scripts/setup", RUNNER_SYSTEM=self.system, RUNNER_DEBIAN_MIRROR="http://127.0.0.1/named")
         self.assertEqual(done.returncode, 4)
-        self.assertEqual(re.findall("E: no (.*)/pool", done.stderr), ["http://localhost/debian",
-                                                                     "http://snapshot.debian.org/archive/debian/20250520T000000Z"])
-        self.assertTrue(done.stderr.endswith("scripts/setup: no mirror of Debian gave libgloo-dev 0.0~git20220518.5b14351-3; what apt said stands above. "
-                                             "Install it (/usr/include/gloo/context.h, or /usr/local/include/gloo/context.h) and run this again\n"), done.stderr)
+        self.assertEqual(re.findall("E: no (.*)/pool", done.stderr), ["http://localhost/debian", "http://127.0.0.1/named"])
+        self.assertTrue(done.stderr.endswith(
+            "scripts/setup: no mirror of Debian gave libgloo-dev 0.0~git20220518.5b14351-3; what apt said stands above.\n"
+            "  Name a mirror of Debian (RUNNER_DEBIAN_MIRROR=URL), or install it (/usr/include/gloo/context.h, or "
+            "/usr/local/include/gloo/context.h), and run this again\n"), done.stderr)
 
     def test_setup_on_another_machine_takes_a_named_libtorch(self):
         self.stub("uname", "echo aarch64")
