@@ -73,8 +73,8 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     auto weight_gradient = product.sum(at::IntArrayRef{0}).to(weight.scalar_type());
     auto wide_weight = weight.to(dtype);
     auto mean = at::mv(product, wide_weight).div_(x.size(-1)).unsqueeze(1);
-    auto x_gradient = at::mul(gradient, wide_weight).addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type());
-    return {x_gradient, weight_gradient, Tensor()};
+    at::mul_out(product, gradient, wide_weight);  // its place is free again
+    return {product.addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type()), weight_gradient, Tensor()};
   }
 };
 

@@ -59,10 +59,11 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
   auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
-  double widened = job_.cuda || compute_ >= 4 ? 0 : 4 * moment.widened_per_chunk_token;
-  return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token) +
+  double copy = job_.cuda || compute_ >= 4 ? 0 : 4;
+  return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token +
+                         moment.widened_per_token * copy) +
                chunk_tokens * (moment.compute_elements_per_chunk_token * element +
-                               moment.float32_per_chunk_token * wide + widened)) +
+                               moment.float32_per_chunk_token * wide + moment.widened_per_chunk_token * copy)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
 }
 

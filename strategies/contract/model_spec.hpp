@@ -44,7 +44,8 @@ struct MemoryMoment {
   double mask_bytes_per_token = 0;
   double compute_elements_per_chunk_token = 0;  ///< for each token of one loss chunk
   double float32_per_chunk_token = 0;
-  double widened_per_chunk_token = 0;  ///< fp32 copies of 16-bit values, which only CPUs make
+  double widened_per_token = 0;        ///< fp32 copies of 16-bit values, which only CPUs make
+  double widened_per_chunk_token = 0;  ///< such copies for each token of one loss chunk
   int64_t summed_over_chunks = 0;      ///< elements of a gradient that is added up when there are several chunks
   int64_t arrived = 0;                 ///< elements of the block's parameters whose gradients have been delivered
   int64_t arriving = 0;                ///< of the parameter whose gradient is being computed, and then delivered

@@ -52,7 +52,8 @@ void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) 
       {.compute_elements_per_token = saved - h + 2 * d, .arrived = w2, .arriving = w1},
       attention,
       {.compute_elements_per_token = 6 * d, .arrived = all - first_norm - wq, .arriving = wq},
-      {.compute_elements_per_token = 6 * d, .arrived = all}};
+      {.compute_elements_per_token = 6 * d, .widened_per_token = 2.5 * d, .arrived = all - first_norm},
+      {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 
 BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
