@@ -1,0 +1,235 @@
+#include "strategies/sharded/shard_store.hpp"
+
+#include "runner/base/error.hpp"
+#include "strategies/contract/dtype.hpp"
+
+namespace runner {
+
+using Master = ShardPlaces::Master;
+using Sent = ShardPlaces::Sent;
+
+ShardStore::ShardStore(const ShardPlan& plan, const ShardGroups& groups, const ModelSpec& model, DType master,
+                       torch::Device device, const std::string& label)
+    : plan_(plan), groups_(groups), device_(device), own_copy_(plan.own_copy(master)), shards_(plan.units.size()) {
+  for (size_t u = 0; u < shards_.size(); ++u) {
+    shards_[u].layout = make_flat_layout(model, plan_.units[u].slots, plan_.shards);
+    shards_[u].places = plan_.places(plan_.units[u], master);
+  }
+  make_file(master, label);
+  for (size_t u = 0; u < shards_.size(); ++u) make_tensors(u, master);
+}
+
+/// Lays the units' shards out in the arrays of this rank's file, if some tier is NVMe.
+void ShardStore::make_file(DType master, const std::string& label) {
+  auto use = plan_.swap_use(master);
+  if (!use.any()) return;
+  int64_t elements = 0;
+  for (auto& shard : shards_) {
+    shard.begin = elements;
+    elements += SwappedArrays::whole_units(shard.layout.shard);  // each begins where a read may begin
+  }
+  std::vector<SwappedArrays::Array> arrays;
+  auto add = [&](const char* name, int64_t bytes) {
+    arrays.push_back({name, static_cast<int>(bytes)});
+    return arrays.size() - 1;
+  };
+  OptimizerSwap swap;
+  swap.buffers = plan_.swap.update_buffers;
+  if (use.state) {
+    swap.exp_avg = add("exp_avg", bytes_of(DType::float32));
+    swap.exp_avg_sq = add("exp_avg_sq", bytes_of(DType::float32));
+  }
+  if (use.master) swap.parameter = add("parameter", bytes_of(DType::float32));
+  if (use.sent) swap.copy = add("sent", bytes_of(plan_.parameter));
+  swap.copy_dtype = plan_.parameter;
+  SwapOptions options{plan_.swap.folder, plan_.swap.block_size, plan_.swap.queue_depth, plan_.swap.threads, label};
+  swap.file = file_ = std::make_shared<SwappedArrays>(options, arrays, elements, plan_.swap.tile);
+  master_array_ = swap.parameter;
+  sent_array_ = swap.copy ? swap.copy : swap.parameter;
+  if (use.state) swap_ = swap;
+}
+
+void ShardStore::make_tensors(size_t u, DType master) {
+  Shard& shard = shards_[u];
+  const ShardUnit& unit = plan_.units[u];
+  bool on_device = shard.places.sent == Sent::whole || unit.shards == Tier::device;
+  bool pinned = device_.is_cuda() && plan_.pin_memory;
+  torch::Device host = plan_.optimizer != Tier::device ? torch::Device(torch::kCPU) : device_;
+  auto kept = torch::dtype(scalar_type(master)).device(host);
+  auto used = torch::dtype(scalar_type(plan_.parameter)).device(device_);
+  auto beside = used.device(torch::kCPU).pinned_memory(pinned);
+  if (host.is_cpu()) kept = kept.pinned_memory(pinned);
+  shard.gathered = unit.resident || !own_copy_;
+  if (!own_copy_) {
+    shard.full = shard.local = torch::zeros({shard.layout.shard}, kept);
+    return;
+  }
+  shard.full = unit.resident ? torch::zeros({shard.layout.total}, used) : torch::empty({shard.layout.total}, used);
+  if (shard.places.master == Master::whole) shard.local = own_part(shard);
+  if (shard.places.master == Master::memory) shard.local = torch::zeros({shard.layout.shard}, kept);
+  if (shard.places.sent == Sent::memory) shard.sent = torch::zeros({shard.layout.shard}, on_device ? used : beside);
+  if (shard.places.master == Master::whole || shard.places.sent == Sent::master || shard.places.sent == Sent::file)
+    return;
+  // The update casts its new values on the way, into what is sent where it can reach that.
+  if (!plan_.separate_host || on_device == (plan_.optimizer == Tier::device))
+    shard.written = shard.places.sent == Sent::whole ? own_part(shard) : shard.sent;
+  else if (plan_.written_apart(unit, master))
+    shard.written = torch::zeros({shard.layout.shard}, beside);
+}
+
+torch::Tensor ShardStore::own_part(const Shard& shard) const {
+  return shard.full.narrow(0, groups_.position * shard.layout.shard, shard.layout.shard);
+}
+
+void ShardStore::write_master(size_t u, int64_t begin, const torch::Tensor& values) {
+  file_->write(*master_array_, shards_[u].begin + begin, values.numel(), values.data_ptr());
+}
+
+// ---- new values
+
+void ShardStore::spread(bool updated) {
+  if (!own_copy_) return;
+  torch::NoGradGuard no_grad;
+  Works gathers;
+  for (size_t u = 0; u < shards_.size(); ++u) {
+    Shard& shard = shards_[u];
+    RUNNER_CHECK(!shard.reading, "a shard was read ahead and not used");
+    if (shard.places.sent == Sent::file) {
+      if (sent_array_ != master_array_ && (!updated || shard.local.defined())) write_sent(shard);
+    } else if (plan_.units[u].resident || shard.sent.defined()) {
+      cast_master(shard, plan_.units[u].resident ? own_part(shard) : shard.sent, updated);
+    }
+    if (plan_.units[u].resident && plan_.shards > 1) start_gather_resident(shard, gathers);
+  }
+  for (auto& gather : gathers) gather->wait();
+}
+
+void ShardStore::gather_resident(size_t u) {
+  if (plan_.shards == 1) return;
+  torch::NoGradGuard no_grad;
+  Works gathers;
+  start_gather_resident(shards_[u], gathers);
+  for (auto& gather : gathers) gather->wait();
+}
+
+void ShardStore::start_gather_resident(const Shard& shard, Works& gathers) {
+  if (!plan_.gather_by_broadcast) {
+    auto full = shard.full, mine = own_part(shard);
+    gathers.push_back(groups_.shards->_allgather_base(full, mine));
+    return;
+  }
+  for (int owner = 0; owner < plan_.shards; ++owner) {
+    std::vector<at::Tensor> part{shard.full.narrow(0, owner * shard.layout.shard, shard.layout.shard)};
+    gathers.push_back(groups_.shards->broadcast(part, {.rootRank = owner}));
+  }
+}
+
+/// Makes `target` what the master is.
+void ShardStore::cast_master(const Shard& shard, const torch::Tensor& target, bool updated) {
+  if (shard.places.master == Master::whole) return;
+  if (updated && shard.written.defined()) {
+    if (!shard.written.is_alias_of(target)) target.copy_(shard.written);
+  } else if (shard.local.defined()) {
+    target.copy_(shard.local);
+  } else {
+    for_pieces(shard, [&](int64_t begin, const torch::Tensor& values) {
+      target.narrow(0, begin, values.numel()).copy_(values);
+    });
+  }
+}
+
+/// The file's array of what is sent becomes what the master is.
+void ShardStore::write_sent(const Shard& shard) {
+  for_pieces(shard, [&](int64_t begin, const torch::Tensor& values) {
+    auto cast = values.to(scalar_type(plan_.parameter));
+    file_->write(*sent_array_, shard.begin + begin, cast.numel(), cast.data_ptr());
+  });
+}
+
+/// The master's elements, in host memory, some at a time.
+template <typename Body>
+void ShardStore::for_pieces(const Shard& shard, Body&& body) {
+  for (int64_t begin = 0; begin < shard.layout.shard; begin += piece) {
+    int64_t count = std::min(piece, shard.layout.shard - begin);
+    if (shard.local.defined()) {
+      body(begin, shard.local.narrow(0, begin, count).to(torch::kCPU));
+      continue;
+    }
+    auto values = torch::empty({count}, torch::kFloat32);
+    file_->read(*master_array_, shard.begin + begin, count, values.data_ptr());
+    body(begin, values);
+  }
+}
+
+// ---- gathers
+
+void ShardStore::read_ahead(const std::vector<size_t>& units) {
+  if (!sent_array_) return;
+  auto left = static_cast<int>(plan_.swap.parameter_buffers) - 1;
+  for (size_t u : units)
+    if (left-- > 0) start_read(u);
+}
+
+void ShardStore::start_read(size_t u) {
+  Shard& shard = shards_[u];
+  if (shard.places.sent != Sent::file || !lacks(u) || shard.reading) return;
+  shard.reading = std::make_unique<SwappedRead>(file_, *sent_array_, shard.begin, shard.layout.shard);
+}
+
+/// `from` on the device, in the dtype of use. From host memory it is copied by the current stream: through pinned
+/// memory without the host waiting, which writes there again only after the stream has come so far.
+torch::Tensor ShardStore::as_sent(const Shard& shard, torch::Tensor from) const {
+  bool pinned = from.is_cpu() && device_.is_cuda() && plan_.pin_memory;
+  auto used = shard.full.options();
+  if (pinned && from.scalar_type() != shard.full.scalar_type())
+    from = torch::empty(from.sizes(), used.device(torch::kCPU).pinned_memory(true)).copy_(from);
+  return from.to(used, /*non_blocking=*/pinned);
+}
+
+/// This rank's shard as it is sent.
+torch::Tensor ShardStore::shard_to_send(size_t u) {
+  Shard& shard = shards_[u];
+  if (shard.places.sent == Sent::master) return as_sent(shard, shard.local);
+  if (shard.places.sent == Sent::memory) return as_sent(shard, shard.sent);
+  start_read(u);
+  auto read = torch::from_blob(shard.reading->wait(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
+  auto mine = read.to(shard.full.options(), /*non_blocking=*/false, /*copy=*/true);
+  shard.reading.reset();
+  return mine;
+}
+
+bool ShardStore::lacks(size_t u) const {
+  return u < shards_.size() && !shards_[u].gathered && !shards_[u].incoming.defined();
+}
+
+void ShardStore::start_gather(size_t u) {
+  if (!lacks(u)) return;
+  Shard& shard = shards_[u];
+  torch::NoGradGuard no_grad;
+  auto mine = shard_to_send(u);
+  if (plan_.shards == 1) {
+    shard.incoming = mine.is_same(shard.local) || mine.is_same(shard.sent) ? mine.clone() : mine;
+    return;
+  }
+  shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
+  shard.gather = groups_.shards->_allgather_base(shard.incoming, mine);
+}
+
+void ShardStore::gather(size_t u) {
+  if (u >= shards_.size() || shards_[u].gathered) return;
+  Shard& shard = shards_[u];
+  start_gather(u);
+  if (shard.gather) shard.gather->wait();
+  shard.gather.reset();
+  hand_over(shard.incoming, shard.full);
+  shard.incoming.reset();
+  shard.gathered = true;
+}
+
+void ShardStore::release(size_t u) {
+  if (u >= shards_.size() || !own_copy_ || plan_.units[u].resident || !shards_[u].gathered) return;
+  empty_storage(shards_[u].full);
+  shards_[u].gathered = false;
+}
+
+}  // namespace runner
