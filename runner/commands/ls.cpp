@@ -23,7 +23,8 @@ struct Options {
 };
 
 void check_status(const std::string& status) {
-  static const std::vector<std::string> all = {"running", "finished", "failed", "interrupted", "preempted", "lost"};
+  static const std::vector<std::string> all = {"running",   "finished", "failed", "interrupted",
+                                               "preempted", "pruned",   "lost"};
   if (status.empty() || std::find(all.begin(), all.end(), status) != all.end()) return;
   const auto near = nearest(status, all);
   throw usage_error("--status {}: there is no such status{}; it is one of {}", status,
@@ -90,7 +91,7 @@ Action setup_ls(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_flag("--json", options->json, "Print {\"schema\", \"runs\"} as one JSON line");
   app.add_option("--status", options->status,
-                 "Only runs of this status: running, finished, failed, interrupted, preempted, lost");
+                 "Only runs of this status: running, finished, failed, interrupted, preempted, pruned, lost");
   app.add_option("--tag", options->tags, "Only runs with this tag; given several times, with all of them")
       ->allow_extra_args(false);
   app.add_option("-n", options->newest, "Only the newest N runs")->type_name("N");

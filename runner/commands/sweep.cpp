@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "runner/base/clock.hpp"
@@ -15,7 +16,7 @@
 #include "runner/report/table.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/executor.hpp"
-#include "runner/sweep/methods.hpp"
+#include "runner/sweep/lua_sweep.hpp"
 
 namespace runner {
 
@@ -24,13 +25,15 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string file, sweep = "last";
+  std::string file, sweep = "last", repaired;
   std::optional<int> parallel;
   int64_t shown = 8;
   bool json = false, failed = false;
 };
 
 std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
+
+json or_null(const std::optional<int64_t>& value) { return value ? json(*value) : json(); }
 
 SweepCounts count(const sweep::Search& search, size_t running) {
   SweepCounts counts;
@@ -102,7 +105,11 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
     execution.hooks = hooks_of(file, progress);
     end = sweep::execute(file, store, execution);
   } catch (const std::exception& error) {
-    store.end(id, "failed", error.what(), store.find(id).seconds + steady_seconds() - begun);
+    const std::string what = error.what();
+    store.end(id, "failed", what.substr(0, what.find('\n')), store.find(id).seconds + steady_seconds() - begun);
+    if (file.in_lua())
+      log::info("sweep {} keeps its trials; repair the file and continue with: runner sweep resume {} --file {}", id,
+                id, file.file);
     throw;
   }
   const SweepRow row = store.find(id);
@@ -129,11 +136,48 @@ ExitCode run(const Options& options) {
                  {"method", file.method},
                  {"metric", file.metric},
                  {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
-                 {"trials", file.make_search().count() ? json(*file.make_search().count()) : json()}};
-  sweep.recipe = print_recipe(recipe);
+                 {"trials", or_null(file.make_search().count())}};
+  sweep.recipe = print_given(recipe);
   const std::string id = store.begin(sweep);
   log::info("sweep {} in {}", id, store.find(id).folder);
   return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options);
+}
+
+/// Takes a repaired Lua file in place of the one that the sweep began with: what it would have proposed must be what
+/// was.
+void take_repaired(Sweeps& store, const SweepRow& row, const std::string& path) {
+  const sweep::SweepFile was = sweep_file_of(row);
+  if (!was.in_lua() || !sweep::is_lua_sweep(path))
+    throw usage_error("--file is for sweeps written in Lua, whose `run` may have to be repaired; {} is none",
+                      was.in_lua() ? path : was.file);
+  const sweep::SweepFile now =
+      sweep::parse_sweep(read_file(path), path, (fs::path(row.folder) / "recipe.toml").string());
+  auto same = [&](const char* key, const auto& before, const auto& after) {
+    if (before != after)
+      throw usage_error("{}: `{}` is another than the sweep began with; that makes it another sweep", path, key);
+  };
+  same("seed", was.seed, now.seed);
+  same("metric", was.metric, now.metric);
+  same("goal", was.goal, now.goal);
+  same("value", was.best_value, now.best_value);
+  same("reports", was.reports, now.reports);
+  auto search = now.make_search();
+  sweep::replay_history(search, store, row.id);
+  search.check();
+  json space = row.space;
+  space["source"] = now.source;
+  space["file"] = fs::absolute(path).lexically_normal().string();
+  space["trials"] = or_null(search.count());
+  store.set_space(row.id, space);
+}
+
+void warn_if_changed(const SweepRow& row) {
+  const std::string file = row.space.at("file");
+  if (sweep::is_lua_sweep(file) && fs::exists(file) && read_file(file) != row.space.at("source"))
+    log::warning(
+        "{0} is not what it was when sweep {1} began, which goes on with the file as it was; to take the new "
+        "one: runner sweep resume {1} --file {0}",
+        file, row.id);
 }
 
 ExitCode resume(const Options& options, bool retry) {
@@ -150,6 +194,17 @@ ExitCode resume(const Options& options, bool retry) {
     }
   }
   store.claim(id);
+  if (options.repaired.empty()) {
+    warn_if_changed(store.find(id));
+  } else {
+    try {
+      take_repaired(store, store.find(id), options.repaired);
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      store.end(id, "failed", what.substr(0, what.find('\n')), store.find(id).seconds);
+      throw;
+    }
+  }
   return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options, std::move(again));
 }
 
@@ -163,6 +218,31 @@ std::vector<sweep::Trial> first_trials(const sweep::SweepFile& file, int64_t cou
     trials.push_back(proposal.trial);
   }
   return trials;
+}
+
+std::string describe_count(const sweep::SweepFile& file, std::optional<int64_t> total) {
+  std::string count = total ? fmt::format("{} trial{}", *total, *total == 1 ? "" : "s") : "";
+  if (file.in_lua())
+    return total ? fmt::format("at most {} as `run` proposes them", count) : "as many trials as `run` proposes";
+  return fmt::format("{} by {}", total ? count : "trials until the time is over", file.method);
+}
+
+void print_trials(const sweep::SweepFile& file, const std::vector<sweep::Trial>& trials) {
+  std::vector<std::string> names;
+  for (const auto& parameter : file.space.parameters()) names.push_back(parameter.name);
+  for (const auto& trial : trials)  // in Lua they may set what is not in the space
+    for (const auto& [name, value] : trial.parameters.items())
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  std::vector<Column> columns = {{"TRIAL", true}};
+  for (const auto& name : names) columns.push_back({name, true, true});
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& trial : trials) {
+    auto& row = rows.emplace_back();
+    row.push_back(std::to_string(trial.number));
+    for (const auto& name : names)
+      row.push_back(trial.parameters.contains(name) ? toml_value(trial.parameters.at(name)) : "-");
+  }
+  std::fputs(format_table(columns, rows).c_str(), stdout);
 }
 
 ExitCode plan(const Options& options) {
@@ -185,21 +265,15 @@ ExitCode plan(const Options& options) {
                             .c_str());
     return ExitCode::done;
   }
-  std::printf(
-      "%s by %s, %s side by side; %s of %s is best\n",
-      total ? fmt::format("{} trial{}", *total, *total == 1 ? "" : "s").c_str() : "trials until the time is over",
-      file.method.c_str(), std::to_string(slots.size()).c_str(),
-      file.goal == sweep::Goal::min ? "the smallest" : "the greatest", file.metric.c_str());
-  std::vector<Column> columns = {{"TRIAL", true}};
-  for (const auto& parameter : file.space.parameters()) columns.push_back({parameter.name, true, true});
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& trial : trials) {
-    auto& row = rows.emplace_back();
-    row.push_back(std::to_string(trial.number));
-    for (const auto& parameter : file.space.parameters())
-      row.push_back(trial.parameters.contains(parameter.name) ? toml_value(trial.parameters.at(parameter.name)) : "-");
+  std::printf("%s, %s side by side; %s of %s is best\n", describe_count(file, total).c_str(),
+              std::to_string(slots.size()).c_str(), file.goal == sweep::Goal::min ? "the smallest" : "the greatest",
+              file.metric.c_str());
+  print_trials(file, trials);
+  if (file.in_lua()) {
+    const bool all_shown = static_cast<int64_t>(trials.size()) < options.shown;
+    std::printf("%s\n", all_shown ? "what comes then depends on their results" : "and perhaps more");
+    return ExitCode::done;
   }
-  std::fputs(format_table(columns, rows).c_str(), stdout);
   if (total && *total > static_cast<int64_t>(trials.size()))
     std::printf("and %s more\n", std::to_string(*total - static_cast<int64_t>(trials.size())).c_str());
   return ExitCode::done;
@@ -222,7 +296,7 @@ Action setup_sweep(CLI::App& app) {
     return sub;
   };
   auto* start = verb("run", "Run the trials that a sweep's file describes", run);
-  start->add_option("file", options->file, "The sweep's file, with a section [sweep]")->required();
+  start->add_option("file", options->file, "The sweep's file: TOML with a section [sweep], or Lua")->required();
   start->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
   add_parallel(*start, *options);
   auto* look = verb("plan", "How many trials, and the first of them; starts nothing", plan);
@@ -240,6 +314,7 @@ Action setup_sweep(CLI::App& app) {
     sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
     add_parallel(*sub, *options);
   }
+  again->add_option("--file", options->repaired, "Of a sweep in Lua: go on with this file, repaired");
   setup_sweep_reading(app, chosen);
   return [chosen] { return (*chosen)(); };
 }

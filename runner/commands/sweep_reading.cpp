@@ -126,7 +126,8 @@ ExitCode importance(const Options& options) {
   std::vector<sweep::Observation> observations;
   for (const auto& trial : store.trials(row.id))
     if (trial.status == "finished" && trial.value) observations.push_back({trial.parameters, *trial.value});
-  const auto list = sweep::importance(sweep_file_of(row).space, observations);
+  const auto file = sweep_file_of(row);
+  const auto list = sweep::importance(file.in_lua() ? sweep::observed_space(observations) : file.space, observations);
   if (options.json) {
     json shares = json::object();
     for (const auto& one : list) shares[one.parameter] = one.share;

@@ -27,6 +27,9 @@ enum class PrintOrigins { no, yes };
 /// The whole recipe as TOML that parses back to the same recipe (unset optional keys left out); with origins as
 /// comments.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
+/// The same without defaults: what is built on it with another model.name, optimizer.name ... gets the defaults of that
+/// one, and no key that is not for it.
+std::string print_given(const Recipe& recipe);
 
 /// A JSON value as TOML; tables inline. And a key, quoted where it must be.
 std::string toml_value(const nlohmann::json& value);

@@ -152,9 +152,9 @@ json schema_of(const Key& key) {
   return schema;
 }
 
-}  // namespace
-
-std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
+/// `wanted`: whether a key of the table is printed, by its dotted name.
+template <typename Wanted>
+std::string print_keys(const Recipe& recipe, PrintOrigins origins, Wanted&& wanted) {
   std::string text;
   for (const auto& section : sections()) {
     std::string body;
@@ -164,7 +164,7 @@ std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
       body += '\n';
     };
     for (const auto& key : key_table())
-      if (key.section == section.name)
+      if (key.section == section.name && wanted(key.dotted()))
         if (auto value = key.get(recipe); shown(key, recipe, value)) line(key.name, value);
     if (section.name == "strategy")
       for (const auto& [name, value] : recipe.strategy.options.items())
@@ -175,6 +175,17 @@ std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
     if (!body.empty()) text += (text.empty() ? "" : "\n") + fmt::format("[{}]\n{}", section.name, body);
   }
   return text;
+}
+
+}  // namespace
+
+std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
+  return print_keys(recipe, origins, [](const std::string&) { return true; });
+}
+
+std::string print_given(const Recipe& recipe) {
+  return print_keys(recipe, PrintOrigins::no,
+                    [&](const std::string& dotted) { return recipe.origins.contains(dotted); });
 }
 
 json recipe_to_json(const Recipe& recipe) {

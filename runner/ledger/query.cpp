@@ -14,7 +14,10 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* row_query =
-    "SELECT run.run, id, run.name, status, strategy, started, ended, steps, tags, metric_last.run IS NOT NULL, "
+    "SELECT run.run, id, run.name, CASE WHEN status = 'preempted' AND EXISTS (SELECT 1 FROM trial WHERE trial.run = "
+    "run.run "
+    "AND trial.status = 'pruned') THEN 'pruned' ELSE status END, strategy, started, ended, steps, tags, "
+    "metric_last.run IS NOT NULL, "
     "metric_last.value "
     "FROM run LEFT JOIN metric_last ON metric_last.run = run.run "
     "AND metric_last.key = (SELECT key FROM key WHERE name = 'loss') ";

@@ -151,6 +151,12 @@ void Sweeps::claim(const std::string& sweep) {
   transaction.commit();
 }
 
+void Sweeps::set_space(const std::string& sweep, const json& space) {
+  sqlite::Transaction transaction(*impl_->database);
+  impl_->database->run("UPDATE sweep SET space = ? WHERE id = ?", keep_text(*impl_->database, space.dump()), sweep);
+  transaction.commit();
+}
+
 void Sweeps::heartbeat(const std::string& sweep, double seconds) {
   impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE id = ?", wall_seconds(), seconds, sweep);
 }
@@ -194,6 +200,11 @@ void Sweeps::finish(const std::string& sweep, int64_t trial, const TrialEnd& end
       "UPDATE trial SET status = ?, objective = ?, step = ?, reason = ?, message = ?, ended = ? WHERE sweep = ? AND "
       "number = ?",
       end.status, end.value, end.step, text(end.reason), text(end.message), wall_seconds(), number, trial);
+  if (!end.message.empty())  // the run itself knows no more than that it got a signal
+    impl_->database->run(
+        "UPDATE run SET message = 'its sweep stopped it: ' || ? WHERE status = 'preempted' AND run = (SELECT run FROM "
+        "trial WHERE sweep = ? AND number = ?)",
+        end.message, number, trial);
   impl_->keep(number, trial, entry);
   transaction.commit();
 }

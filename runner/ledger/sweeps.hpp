@@ -74,6 +74,8 @@ class Sweeps {
   std::string begin(const NewSweep& sweep);
   /// Makes this process the owner. Throws Error(usage) where another one runs it.
   void claim(const std::string& sweep);
+  /// Replaces the sweep's file, repaired.
+  void set_space(const std::string& sweep, const nlohmann::json& space);
   /// The sweep's process is alive, and has run it for `seconds` in all.
   void heartbeat(const std::string& sweep, double seconds);
   /// finished | failed | interrupted. Running trials become waiting.

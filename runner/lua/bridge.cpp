@@ -69,12 +69,33 @@ int fail(lua_State* lua, Machine& machine) {
   return lua_error(lua);
 }
 
+/// Whether the function can wait here; the text of why not is left in Machine::failure.
+bool can_wait(lua_State* lua, Machine& machine, const Registered& function) noexcept {
+  if (lua == machine.driven && lua_isyieldable(lua)) return true;
+  try {
+    machine.failure =
+        lua == machine.driven
+            ? fmt::format("{}: cannot wait inside of a function that a library calls (table.sort, string.gsub ...)",
+                          function.name)
+        : machine.driven
+            ? fmt::format("{}: cannot wait inside of a coroutine that the script made itself", function.name)
+            : fmt::format("{}: cannot wait while the file is being read", function.name);
+  } catch (...) {
+    machine.failure.clear();
+  }
+  return false;
+}
+
 int call_registered(lua_State* lua) {
   auto& machine = Machine::of(lua);
   machine.charge(lua, 20);
   const auto* function = static_cast<const Registered*>(lua_touserdata(lua, lua_upvalueindex(1)));
+  if (function->waits && !can_wait(lua, machine, *function)) return fail(lua, machine);
   int results = run_registered(lua, machine, *function);
-  return results >= 0 ? results : fail(lua, machine);
+  if (results < 0) return fail(lua, machine);
+  if (!function->waits) return results;
+  machine.waited = true;
+  return lua_yield(lua, results);
 }
 
 // ---- handles
@@ -136,8 +157,8 @@ int name_object(lua_State* lua) {
 }
 
 /// A registered function whose Registered is found or made by name; raises, so the caller's frame is plain.
-void set_registered(lua_State* lua, const std::string& name, const Function& body, bool method) {
-  const auto* function = Machine::of(lua).add(name, body, method);
+void set_registered(lua_State* lua, const std::string& name, const Function& body, bool method, bool waits = false) {
+  const auto* function = Machine::of(lua).add(name, body, method, waits);
   push_registered(lua, function);
   lua_setfield(lua, -2, name.c_str());
 }
@@ -164,7 +185,7 @@ void push_class(lua_State* lua, const Class& kind) {
   lua_pop(lua, 1);
   lua_newtable(lua);
   lua_newtable(lua);
-  for (const auto& [name, body] : kind.methods()) set_registered(lua, name, body, true);
+  for (const auto& [name, body] : kind.methods()) set_registered(lua, name, body, true, kind.waits(name));
   set_properties(lua, kind);
   lua_pushlightuserdata(lua, const_cast<Class*>(&kind));
   lua_pushcclosure(lua, index_object, 3);
@@ -248,6 +269,7 @@ struct Reference::Slot {
 
 bool Reference::is_function() const { return slot_ && slot_->type == LUA_TFUNCTION; }
 bool Reference::is_table() const { return slot_ && slot_->type == LUA_TTABLE; }
+bool Reference::is_coroutine() const { return slot_ && slot_->type == LUA_TTHREAD; }
 
 void push_registered(lua_State* lua, const Registered* function) {
   lua_pushlightuserdata(lua, const_cast<Registered*>(function));
@@ -351,6 +373,21 @@ void push_value(lua_State* lua, const Value& value) {
     push_json(lua, value.plain);
 }
 
+Reference reference_to(lua_State* lua, int index) {
+  auto slot = std::make_shared<Reference::Slot>();
+  slot->life = Machine::of(lua).life;
+  slot->type = lua_type(lua, index);
+  index = lua_absindex(lua, index);
+  if (!lua_checkstack(lua, 4)) throw environment_error("Lua's stack is full");
+  lua_pushcfunction(lua, make_reference);
+  lua_pushvalue(lua, index);
+  bool made = lua_pcall(lua, 1, 1, 0) == LUA_OK;
+  if (made) slot->reference = static_cast<int>(lua_tointeger(lua, -1));
+  lua_pop(lua, 1);
+  if (!made) throw ScriptMistake("no memory left for a reference to a table or function");
+  return Reference(slot);
+}
+
 Value read_value(lua_State* lua, int index) {
   switch (lua_type(lua, index)) {
     case LUA_TBOOLEAN:
@@ -367,20 +404,8 @@ Value read_value(lua_State* lua, int index) {
       if (auto* object = object_at(lua, index)) return *object;
       return {};
     case LUA_TTABLE:
-    case LUA_TFUNCTION: {
-      auto slot = std::make_shared<Reference::Slot>();
-      slot->life = Machine::of(lua).life;
-      slot->type = lua_type(lua, index);
-      index = lua_absindex(lua, index);
-      if (!lua_checkstack(lua, 4)) throw environment_error("Lua's stack is full");
-      lua_pushcfunction(lua, make_reference);
-      lua_pushvalue(lua, index);
-      bool made = lua_pcall(lua, 1, 1, 0) == LUA_OK;
-      if (made) slot->reference = static_cast<int>(lua_tointeger(lua, -1));
-      lua_pop(lua, 1);
-      if (!made) throw ScriptMistake("no memory left for a reference to a table or function");
-      return Reference(slot);
-    }
+    case LUA_TFUNCTION:
+      return reference_to(lua, index);
     default:
       return {};
   }

@@ -241,13 +241,16 @@ Origin KeyPlaces::line(int number) const {
 
 Origin KeyPlaces::find(const std::string& dotted) const {
   if (dotted == "extends" && extend_) return place(*extend_);
+  return find_path(split(dotted, '.'));
+}
+
+Origin KeyPlaces::find_path(const std::vector<std::string>& path) const {
   const Token* best = return_;
   TablePointer table = root_;
-  auto parts = split(dotted, '.');
-  for (const auto& part : parts) {
+  for (const auto& part : path) {
     auto found = table ? table->fields.find(part) : std::map<std::string, const Token*>::const_iterator();
     if (!table || found == table->fields.end()) {
-      auto guess = anywhere_.find(parts.back());
+      auto guess = anywhere_.find(path.back());
       if (guess != anywhere_.end()) best = guess->second;
       break;
     }

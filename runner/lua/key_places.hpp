@@ -22,6 +22,8 @@ class KeyPlaces {
   KeyPlaces(const std::string& text, const std::string& name);
   /// Of a dotted key. "extends": the last call of `extend`.
   Origin find(const std::string& dotted) const;
+  /// The same where names may hold dots themselves: {"space", "optimizer.lr"}. Empty: the last `return`.
+  Origin find_path(const std::vector<std::string>& path) const;
   Origin line(int number) const;
 
  private:

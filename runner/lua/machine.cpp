@@ -177,8 +177,8 @@ LuaError State::Machine::error_of(int status, const char* message, size_t size) 
   return {ErrorKind::script, place_file.data(), place_line, text, trace.data()};
 }
 
-const Registered* State::Machine::add(std::string name, Function body, bool method) {
-  functions.push_back({std::move(name), std::move(body), method});
+const Registered* State::Machine::add(std::string name, Function body, bool method, bool waits) {
+  functions.push_back({std::move(name), std::move(body), method, waits});
   return &functions.back();
 }
 

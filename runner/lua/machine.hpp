@@ -19,6 +19,7 @@ struct Registered {
   std::string name;
   Function body;
   bool method = false;  ///< argument 0 is the object
+  bool waits = false;   ///< yields what the body returns to State::resume()
 };
 
 enum class Spent { nothing, instructions, time, host };
@@ -53,7 +54,7 @@ struct State::Machine {
   void note_place(lua_State* lua);
   LuaError error_of(int status, const char* message, size_t size) const;
 
-  const Registered* add(std::string name, Function body, bool method);
+  const Registered* add(std::string name, Function body, bool method, bool waits = false);
 
   static constexpr int hook_interval = 100;  ///< instructions between looks at the clock
   static constexpr int check_interval = 2000;
@@ -62,6 +63,9 @@ struct State::Machine {
   StateOptions options;
   lua_State* main = nullptr;
   lua_State* running = nullptr;  ///< the thread that runs now: main or a coroutine
+  lua_State* driven = nullptr;   ///< the coroutine that State::resume() runs now
+  bool waited = false;           ///< it yielded by a method that waits
+  bool place_known = false;      ///< the error that is raised now has noted its place already
   size_t used = 0, string_limit = 0, allocated = 0;
   bool limited = false;  ///< not while the libraries are opened
   Spent spent = Spent::nothing;
@@ -117,6 +121,8 @@ void push_registered(lua_State* lua, const Registered* function);
 void make_read_only(lua_State* lua);
 // ---- do not raise
 Value read_value(lua_State* lua, int index);
+/// Keeps a table, function or coroutine. Throws ScriptMistake where memory is out.
+Reference reference_to(lua_State* lua, int index);
 /// The table behind a read-only view, pushed; or the table itself.
 void push_behind_view(lua_State* lua, int index);
 std::shared_ptr<Object>* object_at(lua_State* lua, int index);

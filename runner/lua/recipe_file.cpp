@@ -2,7 +2,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/config/diagnostics.hpp"
-#include "runner/lua/key_places.hpp"
+#include "runner/lua/script_error.hpp"
 #include "runner/lua/state.hpp"
 
 namespace runner::lua {
@@ -11,22 +11,8 @@ using nlohmann::json;
 
 namespace {
 
-[[noreturn]] void refuse(const Origin& place, const std::string& message, const std::string& trace = "") {
-  Diagnostic diagnostic{place, "computed", message, {}, {}, {}, ""};
-  auto begin = trace.find_first_not_of(' ');
-  if (begin != std::string::npos)
-    diagnostic.other_message = trace.substr(begin, trace.find_last_not_of('\n') + 1 - begin);
-  throw RecipeError({diagnostic});
-}
-
-/// The place of an error, also one in a file that this one requires.
-Origin place_of(const LuaError& error, const KeyPlaces& places, const std::string& file) {
-  if (error.file() == file || error.file().empty()) return places.line(error.line());
-  Origin origin = places.line(0);
-  origin.file = error.file();
-  origin.line = error.line();
-  origin.column = 1;
-  return origin;
+[[noreturn]] void refuse(const Origin& place, const std::string& message) {
+  throw RecipeError({Diagnostic{place, "computed", message, {}, {}, {}, ""}});
 }
 
 }  // namespace
@@ -54,7 +40,7 @@ ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_b
       refuse(places.find(""), fmt::format("a recipe in Lua returns a table, not {}", kind_of(returned)));
     recipe = state.to_json(returned.reference, "the recipe");
   } catch (const LuaError& error) {
-    refuse(place_of(error, places, file), error.message(), error.trace());
+    throw located(error, places, file, "computed");
   } catch (const ScriptMistake& mistake) {
     refuse(places.find(""), mistake.what());
   }

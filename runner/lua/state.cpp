@@ -47,7 +47,7 @@ class Call {
   /// Makes a text of the error and notes where it was.
   static int on_error(lua_State* lua) {
     auto& machine = Machine::of(lua);
-    machine.note_place(lua);
+    if (!std::exchange(machine.place_known, false)) machine.note_place(lua);
     if (machine.spent != Spent::nothing || lua_type(lua, 1) == LUA_TSTRING) return 1;
     if (luaL_getmetafield(lua, 1, "__tostring") == LUA_TNIL) {
       lua_pushfstring(lua, "error() was called with %s instead of a message", luaL_typename(lua, 1));
@@ -123,6 +123,55 @@ int get_field(lua_State* lua) {
   return 1;
 }
 
+int make_coroutine(lua_State* lua) {
+  const auto* function = static_cast<const Value*>(lua_touserdata(lua, 1));
+  lua_State* thread = lua_newthread(lua);  // inherits the hook of budgets
+  push_value(lua, *function);
+  lua_xmove(lua, thread, 1);
+  return 1;
+}
+
+struct Resumption {
+  const Value* coroutine;
+  const Value* answer;
+  bool ended = false;
+};
+
+/// Its result is the coroutine's; an error in it is raised here, at the place where it was.
+int resume_coroutine(lua_State* lua) {
+  auto& resumption = *static_cast<Resumption*>(lua_touserdata(lua, 1));
+  auto& machine = Machine::of(lua);
+  push_value(lua, *resumption.coroutine);
+  lua_State* thread = lua_tothread(lua, -1);
+  if (!lua_checkstack(thread, 4)) return luaL_error(lua, "Lua's stack is full");
+  push_value(lua, *resumption.answer);
+  lua_xmove(lua, thread, 1);
+  int results = 0;
+  machine.waited = false;
+  machine.driven = machine.running = thread;
+  int status = lua_resume(thread, lua, 1, &results);
+  machine.running = lua;
+  machine.driven = nullptr;
+  if (status == LUA_OK || (status == LUA_YIELD && machine.waited && machine.spent == Spent::nothing)) {
+    resumption.ended = status == LUA_OK;
+    lua_settop(thread, lua_gettop(thread) - results + (results > 0 ? 1 : 0));  // the first
+    if (results == 0)
+      lua_pushnil(lua);
+    else
+      lua_xmove(thread, lua, 1);
+    return 1;
+  }
+  machine.note_place(thread);
+  machine.place_known = true;
+  if (status == LUA_YIELD) {
+    lua_pushliteral(lua, "coroutine.yield() works inside of coroutines that the script made itself");
+    return lua_error(lua);
+  }
+  lua_xmove(thread, lua, 1);
+  if (machine.spent != Spent::nothing) Machine::poison(thread);
+  return lua_error(lua);
+}
+
 int push_it(lua_State* lua) {
   push_value(lua, *static_cast<const Named*>(lua_touserdata(lua, 1))->table);
   return 1;
@@ -185,6 +234,23 @@ Value State::call(const Reference& function, const std::vector<Value>& arguments
   Call call(*machine_);
   call.run(invoke, &invocation);
   return read_value(call.lua(), -1);
+}
+
+Reference State::coroutine(const Reference& function) {
+  RUNNER_CHECK(function.is_function(), "State::coroutine() needs a function");
+  Value body(function);
+  Call call(*machine_);
+  call.run(make_coroutine, &body);
+  return reference_to(call.lua(), -1);
+}
+
+State::Resumed State::resume(const Reference& coroutine, const Value& answer) {
+  RUNNER_CHECK(coroutine.is_coroutine(), "State::resume() needs a coroutine");
+  Value resumed(coroutine);
+  Resumption resumption{&resumed, &answer};
+  Call call(*machine_);
+  call.run(resume_coroutine, &resumption);
+  return {resumption.ended, read_value(call.lua(), -1)};
 }
 
 Value State::field(const Reference& table, const std::string& name) {

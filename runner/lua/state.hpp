@@ -51,6 +51,16 @@ class State {
   /// Calls a function that a script gave. Throws LuaError, or what a registered function threw.
   Value call(const Reference& function, const std::vector<Value>& arguments = {});
 
+  /// A function of a script that can wait (Class::waiting_method) and go on later. Each resume() has full budgets.
+  Reference coroutine(const Reference& function);
+  struct Resumed {
+    bool ended = false;  ///< the function returned
+    Value value = {};    ///< what it returned, or what the body of the method returned that it waits in
+  };
+  /// Runs a coroutine until it waits or ends. `answer` is the function's argument at first, then the result of the
+  /// method that it waits in. Throws LuaError, also where the function yields by itself; then it cannot go on.
+  Resumed resume(const Reference& coroutine, const Value& answer);
+
   /// A field of a table that a script gave, raw; nil when it is not there.
   Value field(const Reference& table, const std::string& name);
   /// The names of a table's string keys, sorted.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ namespace runner::lua {
 class Object;
 class Arguments;
 
-/// A table or function that lives in a State; keeps it alive. Empty after the State is gone: then calls are our bug.
+/// A table, function or coroutine that lives in a State; keeps it alive. Empty after the State is gone: then calls are
+/// our bug.
 class Reference {
  public:
   struct Slot;
@@ -26,6 +28,7 @@ class Reference {
   explicit operator bool() const { return slot_ != nullptr; }
   bool is_function() const;
   bool is_table() const;
+  bool is_coroutine() const;  ///< State::coroutine()
   const std::shared_ptr<Slot>& slot() const { return slot_; }
 
  private:
@@ -59,10 +62,17 @@ class Class {
   const std::string& name() const { return name_; }
   /// Argument 0 of a method is the object; of an operator arguments 1 and 2 are what it stands between.
   void method(const std::string& name, Function body) { methods_[name] = std::move(body); }
+  /// A method after whose body the script waits: State::resume() returns with what the body returned, and what the next
+  /// one hands in is the method's result. An error anywhere else than in a function that State::resume() runs.
+  void waiting_method(const std::string& name, Function body) {
+    method(name, std::move(body));
+    waiting_.insert(name);
+  }
   void property(const std::string& name, std::function<Value(Object&)> read) { properties_[name] = std::move(read); }
   void operation(const std::string& name, Function body) { operations_[name] = std::move(body); }
 
   const std::map<std::string, Function>& methods() const { return methods_; }
+  bool waits(const std::string& method) const { return waiting_.contains(method); }
   const std::map<std::string, std::function<Value(Object&)>>& properties() const { return properties_; }
   const std::map<std::string, Function>& operations() const { return operations_; }
 
@@ -70,6 +80,7 @@ class Class {
   std::string name_;
   std::map<std::string, Function> methods_, operations_;
   std::map<std::string, std::function<Value(Object&)>> properties_;
+  std::set<std::string> waiting_;
 };
 
 /// An object of C++ behind a handle. Its owner may invalidate it at any time; every use after that is an error in the

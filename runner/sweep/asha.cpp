@@ -14,6 +14,7 @@ class Asha : public Method {
   Asha(std::unique_ptr<Method> sampler, const AshaOptions& options) : sampler_(std::move(sampler)), options_(options) {}
 
   Proposal propose(int64_t number) override { return sampler_->propose(number); }
+  bool adopt(const Trial& recorded) override { return sampler_->adopt(recorded); }
 
   bool wants(int64_t trial, int64_t step) const override {
     auto found = rung_.find(trial);

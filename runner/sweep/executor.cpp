@@ -15,7 +15,6 @@
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/sweep/failure.hpp"
-#include "runner/sweep/methods.hpp"
 #include "runner/sweep/trial_process.hpp"
 
 namespace runner::sweep {
@@ -59,6 +58,7 @@ class Executor {
     restore();
     while (true) {
       handle_signals();
+      ask_method([&] { search_.check(); });
       fill_slots();
       if (running_.empty()) break;
       wait();
@@ -69,6 +69,7 @@ class Executor {
           finish(i);
       tick();
     }
+    if (method_failure_) std::rethrow_exception(method_failure_);
     ExecutionEnd end = how_it_ended();
     store_.end(execution_.sweep, end.status, end.message, seconds());
     return end;
@@ -77,15 +78,14 @@ class Executor {
  private:
   // ---- what was before
   void restore() {
-    for (auto& [trial, text] : store_.history(execution_.sweep)) {
-      HistoryEntry entry = history_entry_from_json(text);
-      entry.trial = entry.proposal.number = trial;
-      search_.replay(entry);
-    }
+    replay_history(search_, store_, execution_.sweep);
     for (const auto& [number, state] : search_.trials())
       if (state.status == "running") pick_up(number);
     for (int64_t number : execution_.again) pending_.push_back(number);
+    for (const auto& row : store_.trials(execution_.sweep))  // was being tried again when that was interrupted
+      if (search_.trials().at(row.number).status == "failed" && row.status != "failed") pending_.push_back(row.number);
     std::sort(pending_.begin(), pending_.end());
+    pending_.erase(std::unique(pending_.begin(), pending_.end()), pending_.end());
   }
 
   /// A trial that had been proposed and not ended: its run may have come to its end without us.
@@ -116,7 +116,7 @@ class Executor {
 
   // ---- starting
   void fill_slots() {
-    while (stopped_by_ == 0) {
+    while (!stopping()) {
       auto free = std::find_if(slots_.begin(), slots_.end(), [](const auto& s) { return !s.busy && !s.set_aside; });
       if (free == slots_.end()) return;
       auto number = next_trial();
@@ -132,7 +132,8 @@ class Executor {
       return number;
     }
     if (sweep_.time_s && seconds() >= *sweep_.time_s) return std::nullopt;
-    Proposal proposal = search_.propose();
+    Proposal proposal;
+    ask_method([&] { proposal = search_.propose(); });
     if (proposal.kind != Proposal::Kind::trial) return std::nullopt;
     store_.propose(execution_.sweep, proposal.trial.number, proposal.trial.parameters,
                    to_json(proposed(proposal.trial)));
@@ -153,7 +154,7 @@ class Executor {
 
   std::vector<std::string> arguments(const Trial& trial, const TrialRow& row, const Slot& slot) const {
     std::vector<std::string> words = {"--json", "--sweep", execution_.sweep, "--trial", std::to_string(trial.number)};
-    if (find_method(sweep_.method)->uses_reports) words.insert(words.end(), {"--report-metric", sweep_.metric});
+    if (sweep_.uses_reports()) words.insert(words.end(), {"--report-metric", sweep_.metric});
     auto set = [&](const std::string& text) { words.insert(words.end(), {"--set", text}); };
     for (const auto& text : slot.overrides) set(text);
     if (!row.run.empty() && has_checkpoint(row.run)) {
@@ -202,7 +203,7 @@ class Executor {
   }
 
   void report(Running& running, const json& point) {
-    if (stopped_by_ != 0) return;
+    if (stopping()) return;
     double value = point["value"].is_number() ? point["value"].get<double>() : std::nan("");
     auto entry = search_.report(running.trial, point["step"], value);
     if (!entry) return;
@@ -236,6 +237,23 @@ class Executor {
     }
   }
 
+  bool stopping() const { return stopped_by_ != 0 || method_failure_; }
+
+  /// Where the method fails, what runs is stopped, and the error thrown once that has ended.
+  template <typename Call>
+  void ask_method(Call&& call) {
+    if (method_failure_) return;
+    try {
+      call();
+    } catch (const std::exception&) {
+      method_failure_ = std::current_exception();
+      if (running_.empty() || stopped_by_ != 0) return;
+      note(fmt::format("the sweep cannot go on; stopping {} with a checkpoint",
+                       running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size())));
+      for (auto& running : running_) running.process->stop();
+    }
+  }
+
   // ---- how they end
   void finish(size_t index) {
     handle_signals();  // where everybody was signalled (Slurm), the trial's end may come first
@@ -250,7 +268,7 @@ class Executor {
       end_pruned(running.trial);
     else if (done)
       end_with_value(running.trial, run);
-    else if (stopped_by_ != 0 && !running.timed_out)
+    else if (stopping() && !running.timed_out)
       return;  // interrupted: a later resume takes it up
     else
       end_failed(running.trial, exit_of(running, exit));
@@ -277,7 +295,9 @@ class Executor {
 
   void end_pruned(int64_t number) {
     const TrialState& state = search_.trials().at(number);
-    keep_end(number, "pruned", state.value.value_or(std::nan("")), state.step, "", "");
+    const double value = state.value.value_or(std::nan(""));
+    keep_end(number, "pruned", value, state.step, "",
+             fmt::format("pruned at step {}, where {} was {:.6g}", state.step, sweep_.metric, value));
   }
 
   void end_failed(int64_t number, const TrialExit& exit) {
@@ -343,10 +363,19 @@ class Executor {
   std::deque<int64_t> pending_;
   double begun_, seconds_before_, last_heartbeat_ = 0;
   int stopped_by_ = 0;
+  std::exception_ptr method_failure_;
   std::string last_message_;
 };
 
 }  // namespace
+
+void replay_history(Search& search, const Sweeps& store, const std::string& sweep) {
+  for (const auto& [trial, text] : store.history(sweep)) {
+    HistoryEntry entry = history_entry_from_json(text);
+    entry.trial = entry.proposal.number = trial;
+    search.replay(entry);
+  }
+}
 
 ExecutionEnd execute(const SweepFile& sweep, Sweeps& store, const Execution& execution) {
   return Executor(sweep, store, execution).run();

@@ -40,7 +40,11 @@ struct ExecutionEnd {
 /// A failed trial is an ended trial. A slot on which three trials in a row fail within a minute each, of classes that
 /// blame_device(), is set aside. SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a checkpoint) and
 /// leave the sweep resumable; a second SIGINT kills them. Trials die with this process. Throws Error(environment) where
-/// the ledger cannot be written or a trial cannot be started at all.
+/// the ledger cannot be written or a trial cannot be started at all. Where the method fails (a script's error), running
+/// trials are stopped as by a signal, and its error is thrown then: the sweep is left resumable.
 ExecutionEnd execute(const SweepFile& sweep, Sweeps& store, const Execution& execution);
+
+/// Repeats what the ledger keeps of a sweep. Throws Error(environment) as Search::replay() does.
+void replay_history(Search& search, const Sweeps& store, const std::string& sweep);
 
 }  // namespace runner::sweep

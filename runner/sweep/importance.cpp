@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "runner/base/error.hpp"
 
@@ -62,6 +63,26 @@ std::vector<Importance> importance(const Space& space, const std::vector<Observa
     list.push_back({parameter.name, epsilon_squared(bins_of(parameter, observations), observations)});
   std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
   return list;
+}
+
+Space observed_space(const std::vector<Observation>& observations) {
+  std::map<std::string, std::set<nlohmann::json>> seen;  // numbers in their order
+  for (const auto& one : observations)
+    for (const auto& [name, value] : one.parameters.items()) seen[name].insert(value);
+  std::vector<Parameter> parameters;
+  for (const auto& [name, values] : seen) {
+    Parameter parameter;
+    parameter.name = name;
+    if (std::all_of(values.begin(), values.end(), [](const auto& value) { return value.is_number(); })) {
+      parameter.low = *values.begin();
+      parameter.high = *values.rbegin();
+    } else {
+      parameter.kind = Parameter::Kind::choice;
+      parameter.choices.assign(values.begin(), values.end());
+    }
+    parameters.push_back(std::move(parameter));
+  }
+  return Space(std::move(parameters));
 }
 
 }  // namespace runner::sweep

@@ -24,4 +24,8 @@ struct Importance {
 /// Throws Error(usage) with fewer than 8 observations.
 std::vector<Importance> importance(const Space& space, const std::vector<Observation>& observations);
 
+/// What the observations span: a range of the numbers that a parameter had, else the choices. For sweeps without a
+/// space of their own.
+Space observed_space(const std::vector<Observation>& observations);
+
 }  // namespace runner::sweep

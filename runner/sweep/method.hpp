@@ -35,8 +35,9 @@ struct Ending {
   Kind kind = Kind::completed;
   /// Smaller is better, whatever the sweep's goal. Of a pruned trial: its last report. NaN: none.
   double value = std::numeric_limits<double>::quiet_NaN();
-  int64_t step = 0;       ///< that the value was reported at
-  bool diverged = false;  ///< failed by NaN or out of memory: there is nothing good near this point
+  int64_t step = 0;         ///< that the value was reported at
+  bool diverged = false;    ///< failed by NaN or out of memory: there is nothing good near this point
+  std::string reason = "";  ///< of failed: its class (failure.hpp)
 };
 
 enum class Verdict { go_on, stop };
@@ -49,6 +50,10 @@ class Method {
 
   /// The next trial; its number is `number`. Throws Error(usage) where constraints leave nothing.
   virtual Proposal propose(int64_t number) = 0;
+  /// Takes a recorded proposal as its own without making it anew, where that takes long and the state of the method
+  /// does not depend on it; false: propose() is to be called. Enough must be left for propose() to show another
+  /// version.
+  virtual bool adopt(const Trial& /*recorded*/) { return false; }
   /// Whether report() is to be called for this trial now; other reports mean nothing to the method.
   virtual bool wants(int64_t /*trial*/, int64_t /*step*/) const { return false; }
   /// `value`: smaller is better, NaN is worst. A trial told to stop will end as pruned.
@@ -57,6 +62,12 @@ class Method {
   virtual void finished(const Trial& trial, const Ending& ending) = 0;
   /// How many trials there are in all, where the method itself knows.
   virtual std::optional<int64_t> count() const { return std::nullopt; }
+  /// Throws what went wrong in a call of finished() or report(), which do not throw: what they are told is kept first.
+  virtual void check() {}
+  /// While a history is repeated: nothing is to be said that was said before.
+  virtual void set_replaying(bool /*replaying*/) {}
+  /// Why a method that is asked as before may answer otherwise.
+  virtual std::string why_other() const { return "the sweep was begun by another version of runner"; }
 };
 
 }  // namespace runner::sweep

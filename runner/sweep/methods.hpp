@@ -79,15 +79,6 @@ struct PbtOptions {
 /// depend on which member was faster.
 std::unique_ptr<Method> make_pbt(const Space& space, uint64_t seed, const PbtOptions& options);
 
-/// Asks a function for each trial's parameters (null: no more trials) and tells it each ending: the seam for methods
-/// written elsewhere (Lua). The function must answer alike when it is asked alike.
-struct MethodCallbacks {
-  std::function<nlohmann::json(int64_t number)> propose;
-  std::function<void(const Trial& trial, const Ending& ending)> finished;
-  std::function<Verdict(int64_t trial, int64_t step, double value)> report = {};  ///< empty: trials are never stopped
-};
-std::unique_ptr<Method> make_callback_method(const Space& space, MethodCallbacks callbacks);
-
 /// A random point that the constraints accept; stream: the trial's.
 nlohmann::json random_point(const Space& space, uint64_t seed, uint64_t stream);
 

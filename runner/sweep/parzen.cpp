@@ -91,7 +91,7 @@ json Parzen::draw(size_t kernel, RandomBits& random) const {
     double u = random.uniform();
     auto choices = parameter_->choices.size();
     for (size_t i = 0; i + 1 < choices; ++i)
-      if ((u -= density(kernel, parameter_->choices[i])) < 0) return parameter_->choices[i];
+      if ((u -= choice_density(kernel, i)) < 0) return parameter_->choices[i];
     return parameter_->choices.back();
   }
   if (high_ <= low_) return parameter_->at(0);
@@ -106,12 +106,18 @@ json Parzen::draw(size_t kernel, RandomBits& random) const {
   return parameter_->kind == Parameter::Kind::integer ? json(static_cast<int64_t>(std::llround(value))) : json(value);
 }
 
-double Parzen::density(size_t kernel, const json& value) const {
+double Parzen::choice_density(size_t kernel, size_t choice) const {
+  auto choices = static_cast<double>(parameter_->choices.size());
+  if (kernel >= observed_choices_.size()) return 1 / choices;
+  double hit = choice == observed_choices_[kernel] ? 1 : 0;
+  return (prior_ + hit) / (prior_ * choices + 1);
+}
+
+void Parzen::multiply(const json& value, std::vector<double>& products) const {
   if (parameter_->kind == Parameter::Kind::choice) {
-    auto choices = static_cast<double>(parameter_->choices.size());
-    if (kernel >= observed_choices_.size()) return 1 / choices;
-    double hit = parameter_->choice_index(value) == observed_choices_[kernel] ? 1 : 0;
-    return (prior_ + hit) / (prior_ * choices + 1);
+    const size_t choice = parameter_->choice_index(value);
+    for (size_t kernel = 0; kernel < products.size(); ++kernel) products[kernel] *= choice_density(kernel, choice);
+    return;
   }
   double number = value.get<double>(), from = number - grain_ / 2, to = number + grain_ / 2;
   if (parameter_->log) {
@@ -119,19 +125,23 @@ double Parzen::density(size_t kernel, const json& value) const {
     to = std::log(to);
     number = std::log(number);
   }
-  if (grain_ > 0) return normal_mass(from, to, centers_[kernel], widths_[kernel]) / masses_[kernel];
-  double z = (number - centers_[kernel]) / widths_[kernel];
-  return std::exp(-0.5 * z * z) / (widths_[kernel] * std::sqrt(2 * std::numbers::pi)) / masses_[kernel];
+  if (grain_ > 0) {
+    for (size_t kernel = 0; kernel < products.size(); ++kernel)
+      products[kernel] *= normal_mass(from, to, centers_[kernel], widths_[kernel]) / masses_[kernel];
+    return;
+  }
+  const double scale = std::sqrt(2 * std::numbers::pi);
+  for (size_t kernel = 0; kernel < products.size(); ++kernel) {
+    double z = (number - centers_[kernel]) / widths_[kernel];
+    products[kernel] *= std::exp(-0.5 * z * z) / (widths_[kernel] * scale) / masses_[kernel];
+  }
 }
 
 double log_joint_density(const std::vector<const Parzen*>& estimates, const std::vector<json>& values) {
-  const auto& weights = estimates.front()->weights();
+  std::vector<double> products = estimates.front()->weights();
+  for (size_t i = 0; i < estimates.size(); ++i) estimates[i]->multiply(values[i], products);
   double sum = 0;
-  for (size_t kernel = 0; kernel < weights.size(); ++kernel) {
-    double product = weights[kernel];
-    for (size_t i = 0; i < estimates.size(); ++i) product *= estimates[i]->density(kernel, values[i]);
-    sum += product;
-  }
+  for (double product : products) sum += product;
   return std::log(std::max(sum, 1e-300));
 }
 

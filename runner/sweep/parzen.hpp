@@ -21,10 +21,12 @@ class Parzen {
   const std::vector<double>& weights() const { return weights_; }
   size_t pick_kernel(RandomBits& random) const;
   nlohmann::json draw(size_t kernel, RandomBits& random) const;
-  /// The kernel's density at `value` (probability, for values with a grain), without its weight.
-  double density(size_t kernel, const nlohmann::json& value) const;
+  /// Multiplies each kernel's density at `value` (probability, for values with a grain), without its weight, into
+  /// products[kernel].
+  void multiply(const nlohmann::json& value, std::vector<double>& products) const;
 
  private:
+  double choice_density(size_t kernel, size_t choice) const;
   void place_kernels(const std::vector<double>& observed);
 
   const Parameter* parameter_;

@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "runner/config/config.hpp"
+#include "runner/lua/key_places.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/lua_sweep.hpp"
 #include "runner/sweep/random_bits.hpp"
 #include "runner/sweep/space_reader.hpp"
 #include "runner/sweep/sweep_file.hpp"
@@ -65,34 +67,61 @@ void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJs
                    fmt::format("pbt decides itself how long parts are: `{}` cannot be varied", key));
 }
 
+/// Why the recipe of a trial with these parameters would be refused; empty: it would not.
+std::string recipe_problem(const SweepFile& sweep, const json& parameters) {
+  auto overrides = sweep.overrides;
+  for (const auto& text : overrides_of(parameters)) overrides.push_back(text);
+  try {
+    load_whole_recipe(sweep.recipe, overrides);
+  } catch (const RecipeError& error) {
+    return fmt::format("trials with {} would fail: {}",
+                       parameters.empty() ? "no parameters" : join(overrides_of(parameters), ", "),
+                       error.diagnostics().front().message);
+  }
+  return "";
+}
+
+void check_space(const SweepFile& sweep, const LocatedJson& table, Problems& problems) {
+  Problems seen_before;
+  auto read = read_space(table, sweep.method == "grid", seen_before);
+  for (const auto& parameter : sweep.space.parameters())
+    for (const auto& value : telling_values(parameter)) {
+      json point = point_with(sweep.space, parameter, value, sweep.seed);
+      auto problem = point.is_null() ? "" : recipe_problem(sweep, point);
+      if (problem.empty()) continue;
+      Diagnostic diagnostic{read.places.at(parameter.name), "trial", problem, {}, {}, {}, ""};
+      diagnostic.other_message = "leave such points out with `constraints`, or change the range";
+      problems.add(diagnostic);
+      break;
+    }
+}
+
+/// What `run` proposes before it needs a result; the first hundred.
+void check_first_trials(const SweepFile& sweep, const Origin& place, Problems& problems) {
+  auto method = sweep.make_method();
+  method->set_replaying(true);  // what it prints, the sweep itself will print
+  for (int64_t number = 0; number < 100; ++number) {
+    auto proposal = method->propose(number);
+    if (proposal.kind != Proposal::Kind::trial) return;
+    auto problem = recipe_problem(sweep, proposal.trial.parameters);
+    if (problem.empty()) continue;
+    problems.add(place, "trial", fmt::format("trial {} of `run`: {}", number, problem));
+    return;
+  }
+}
+
 }  // namespace
 
 void check_recipes(const SweepFile& sweep) {
   Problems problems;
   const Recipe base = load_whole_recipe(sweep.recipe, sweep.overrides);  // its own mistakes come with its own places
-  auto tree = parse_located_toml(sweep.source, sweep.file);
-  const LocatedJson& table = *tree.find("sweep");
+  const auto tree =
+      sweep.in_lua() ? read_lua_sweep(sweep.source, sweep.file) : parse_located_toml(sweep.source, sweep.file);
+  const LocatedJson& table = sweep.in_lua() ? tree : *tree.find("sweep");
   check_demands(sweep, base, table, problems);
-  Problems seen_before;
-  auto read = read_space(*table.find("space"), sweep.method == "grid", seen_before);
-  for (const auto& parameter : sweep.space.parameters())
-    for (const auto& value : telling_values(parameter)) {
-      json point = point_with(sweep.space, parameter, value, sweep.seed);
-      if (point.is_null()) continue;
-      auto overrides = sweep.overrides;
-      for (const auto& text : overrides_of(point)) overrides.push_back(text);
-      try {
-        load_whole_recipe(sweep.recipe, overrides);
-      } catch (const RecipeError& error) {
-        const auto& first = error.diagnostics().front();
-        Diagnostic diagnostic{read.places.at(parameter.name), first.code, "", {}, {}, {}, ""};
-        diagnostic.message =
-            fmt::format("trials with {} would fail: {}", join(overrides_of(point), ", "), first.message);
-        diagnostic.other_message = "leave such points out with `constraints`, or change the range";
-        problems.add(diagnostic);
-        break;
-      }
-    }
+  if (const auto* space = table.find("space")) check_space(sweep, *space, problems);
+  problems.throw_if_any();
+  if (sweep.in_lua()) check_first_trials(sweep, lua::KeyPlaces(sweep.source, sweep.file).find_path({"run"}), problems);
   problems.throw_if_any();
 }
 

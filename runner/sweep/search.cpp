@@ -24,6 +24,14 @@ std::optional<Value> get(const json& source, const char* name) {
   return found == source.end() ? std::nullopt : std::optional(found->get<Value>());
 }
 
+/// Everything of a proposal that decides what is run.
+std::string describe(const Trial& trial) {
+  auto text = trial.parameters.dump();
+  if (trial.from_trial) text += fmt::format(" from trial {}", *trial.from_trial);
+  if (trial.until_step) text += fmt::format(" until step {}", *trial.until_step);
+  return text;
+}
+
 }  // namespace
 
 json to_json(const HistoryEntry& entry) {
@@ -62,24 +70,37 @@ HistoryEntry history_entry_from_json(const json& text) {
 }
 
 void Search::replay(const HistoryEntry& entry) {
+  method_->set_replaying(true);
+  repeat(entry);
+  method_->set_replaying(false);
+}
+
+void Search::repeat(const HistoryEntry& entry) {
   auto differs = [&](const std::string& what) {
-    return environment_error(
-        "this sweep cannot be continued: {} of trial {} is now another than was recorded; it was begun by another "
-        "version of runner",
-        what, entry.trial);
+    return environment_error("this sweep cannot be continued: {}; {}", what, method_->why_other());
   };
+  if (entry.kind == Kind::proposed && method_->adopt(entry.proposal)) {
+    trials_[entry.trial] = {entry.proposal};
+    return;
+  }
   if (entry.kind == Kind::proposed) {
     auto proposal = method_->propose(entry.trial);
-    if (proposal.kind != Proposal::Kind::trial || proposal.trial.parameters != entry.proposal.parameters ||
-        proposal.trial.from_trial != entry.proposal.from_trial ||
-        proposal.trial.until_step != entry.proposal.until_step)
-      throw differs("the proposal");
+    auto was = describe(entry.proposal);
+    if (proposal.kind != Proposal::Kind::trial)
+      throw differs(fmt::format("trial {} was {}, and would now not be proposed", entry.trial, was));
+    auto would_be = describe(proposal.trial);
+    const bool same = proposal.trial.parameters == entry.proposal.parameters &&
+                      proposal.trial.from_trial == entry.proposal.from_trial &&
+                      proposal.trial.until_step == entry.proposal.until_step;
+    if (!same) throw differs(fmt::format("trial {} was {}, and would now be {}", entry.trial, was, would_be));
     trials_[entry.trial] = {proposal.trial};
     return;
   }
   if (entry.kind == Kind::reported) {
     bool stop = method_->report(entry.trial, entry.step, minimized(number(entry.value))) == Verdict::stop;
-    if (stop != entry.stop) throw differs("a verdict");
+    if (stop != entry.stop)
+      throw differs(fmt::format("trial {} was told to {} at step {}, and would now be told to {}", entry.trial,
+                                entry.stop ? "stop" : "go on", entry.step, stop ? "stop" : "go on"));
     auto& state = trials_.at(entry.trial);
     state.value = entry.value;
     state.step = entry.step;
@@ -131,6 +152,7 @@ void Search::apply_end(const HistoryEntry& entry) {
                                            : Ending::Kind::failed;
   ending.value = minimized(number(entry.value));
   ending.step = entry.step;
+  ending.reason = entry.reason;
   ending.diverged = entry.reason == "nan" || entry.reason == "out_of_memory";
   method_->finished(state.trial, ending);
   ++ended_since_best_;

@@ -54,9 +54,10 @@ class Search {
   Search(std::unique_ptr<Method> method, Goal goal, Limits limits)
       : method_(std::move(method)), goal_(goal), limits_(limits) {}
 
-  /// Repeats a kept entry. Throws Error(environment) where the method now answers otherwise (the ledger's sweep was
-  /// made by another version).
+  /// Repeats a kept entry. Throws Error(environment) where the method now answers otherwise, naming the trial.
   void replay(const HistoryEntry& entry);
+  /// Throws what went wrong in the method since it was last asked.
+  void check() { method_->check(); }
 
   /// Of a trial, proposed() is the entry to be kept.
   Proposal propose();
@@ -77,6 +78,7 @@ class Search {
  private:
   double minimized(double value) const { return goal_ == Goal::max ? -value : value; }
   void apply_end(const HistoryEntry& entry);
+  void repeat(const HistoryEntry& entry);
 
   std::unique_ptr<Method> method_;
   Goal goal_;

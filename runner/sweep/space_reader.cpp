@@ -4,6 +4,7 @@
 
 #include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
+#include "runner/sweep/varied_key.hpp"
 
 namespace runner::sweep {
 
@@ -27,11 +28,11 @@ class SpaceReader {
   }
 
  private:
-  /// `optimizer.lr = ...` without quotes is a table `optimizer` with a key `lr`.
+  /// `optimizer.lr = ...` without quotes is a table `optimizer` with a key `lr`; below `hooks` there is one more.
   void descend(const LocatedJson& table, const std::string& prefix) {
     for (const auto& [name, value] : table.members) {
-      if (prefix.empty() && value.is_object && find_section(name))
-        descend(value, name + ".");
+      if (value.is_object && (prefix == "hooks." || (prefix.empty() && find_section(name))))
+        descend(value, prefix + name + ".");
       else
         parameter(prefix + name, value);
     }
@@ -52,20 +53,10 @@ class SpaceReader {
   }
 
   bool known(const std::string& name, const Origin& place) {
-    auto dot = name.find('.');
-    bool option = name.starts_with("strategy.") && name.size() > 9;  // the strategy's own: its recipe is checked
-    if (option || find_key(name)) return true;
-    std::vector<std::string> all;
-    for (const auto& key : key_table()) all.push_back(key.dotted());
-    Diagnostic diagnostic{place, "unknown-key", fmt::format("the recipe has no key `{}`", name), {}, {}, {}, ""};
-    const Section* section = find_section(name);
-    diagnostic.suggestion = section && !section->main_key.empty() ? name + "." + section->main_key : nearest(name, all);
-    std::string last = dot == std::string::npos ? name : name.substr(name.rfind('.') + 1);
-    for (const auto& key : key_table())
-      if (!diagnostic.suggestion && key.name == last) diagnostic.suggestion = key.dotted();
-    if (!diagnostic.suggestion) diagnostic.suggestion = foreign_name(last);
-    if (!diagnostic.suggestion) diagnostic.other_message = "`runner help recipe` lists all keys";
-    problems_.add(diagnostic);
+    auto diagnostic = unknown_key(name);
+    if (!diagnostic) return true;
+    diagnostic->place = place;
+    problems_.add(*diagnostic);
     return false;
   }
 

@@ -6,6 +6,8 @@
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/lua_method.hpp"
+#include "runner/sweep/lua_sweep.hpp"
 #include "runner/sweep/methods.hpp"
 #include "runner/sweep/space_reader.hpp"
 
@@ -17,6 +19,8 @@ using nlohmann::json;
 
 const std::vector<std::string> sweep_keys = {"name", "recipe",   "set",    "method", "metric",      "value", "goal",
                                              "seed", "parallel", "budget", "stop",   "constraints", "space"};
+const std::vector<std::string> lua_keys = {"name",     "recipe", "set",  "metric",      "value", "goal",    "seed",
+                                           "parallel", "budget", "stop", "constraints", "space", "reports", "run"};
 
 class SweepReader {
  public:
@@ -33,15 +37,36 @@ class SweepReader {
       problems_.throw_if_any();
     }
     check_names(*table, sweep_keys, "[sweep]", problems_);
-    simple_keys(*table);
-    if (!snapshot_) recipe(*table);
     method(*table);
-    limits(*table);
-    space(*table);
-    problems_.throw_if_any();
+    read_rest(*table);
+  }
+
+  /// The table that a file in Lua returns.
+  void read_lua(const LocatedJson& table) {
+    sweep_.method = "lua";
+    if (const auto* named = table.find("method"))
+      problems_.add(named->key_place, "contradiction",
+                    "a sweep in Lua has no `method`: its `run` decides what is tried");
+    else
+      check_names(table, lua_keys, "the table of a sweep", problems_);
+    if (const auto* reports = table.find("reports")) {
+      if (reports->value.is_boolean())
+        sweep_.reports = reports->value;
+      else
+        wrong_type(*reports, "reports", "true or false", problems_);
+    }
+    read_rest(table);
   }
 
  private:
+  void read_rest(const LocatedJson& table) {
+    simple_keys(table);
+    if (!snapshot_) recipe(table);
+    limits(table);
+    space(table);
+    problems_.throw_if_any();
+  }
+
   const LocatedJson* text(const LocatedJson& table, const std::string& name, std::string& target) {
     const auto* found = table.find(name);
     if (!found) return nullptr;
@@ -98,7 +123,8 @@ class SweepReader {
     const auto* found = text(table, "recipe", sweep_.recipe);
     if (!found) {
       problems_.add(table.place, "missing-key",
-                    "[sweep] needs `recipe`: the file that is varied, relative to this one");
+                    fmt::format("{} needs `recipe`: the file that is varied, relative to this one",
+                                sweep_.in_lua() ? "a sweep" : "[sweep]"));
       return;
     }
     sweep_.recipe = (fs::absolute(sweep_.file).parent_path() / sweep_.recipe).lexically_normal().string();
@@ -114,8 +140,8 @@ class SweepReader {
 
   void add_set(const LocatedJson& table, const std::string& prefix) {
     for (const auto& [name, value] : table.members) {
-      if (prefix.empty() && value.is_object && find_section(name))
-        add_set(value, name + ".");
+      if (value.is_object && (prefix == "hooks." || (prefix.empty() && find_section(name))))
+        add_set(value, prefix + name + ".");
       else
         sweep_.overrides.push_back(prefix + name + "=" + toml_value(value.plain()));
     }
@@ -194,6 +220,7 @@ class SweepReader {
           wrong_type(*target, "target", "a number", problems_);
       }
     }
+    if (sweep_.in_lua()) return;  // ends where `run` does
     const auto* entry = find_method(sweep_.method);
     const bool has_end = budget && (budget->find("trials") || budget->find("time"));
     if (entry->needs_trials && !has_end)
@@ -205,10 +232,18 @@ class SweepReader {
 
   void space(const LocatedJson& table) {
     const auto* found = table.find("space");
+    if (!found && sweep_.in_lua()) {
+      if (const auto* constraints = table.find("constraints"))
+        problems_.add(constraints->key_place, "missing-key", "`constraints` are for a `space`, and there is none");
+      return;
+    }
     if (!found || !found->is_object || found->members.empty()) {
       problems_.add(
           found ? found->place : table.place, "missing-key",
-          "[sweep] needs a space: [sweep.space] and below it \"optimizer.lr\" = { log_uniform = [1e-5, 1e-2] } ...");
+          sweep_.in_lua()
+              ? "`space` is a table from keys to ranges: [\"optimizer.lr\"] = {log_uniform = {1e-5, 1e-2}} ..."
+              : "[sweep] needs a space: [sweep.space] and below it \"optimizer.lr\" = { log_uniform = [1e-5, 1e-2] } "
+                "...");
       return;
     }
     auto read = read_space(*found, sweep_.method == "grid", problems_);
@@ -228,7 +263,7 @@ class SweepReader {
     } catch (const Error& error) {
       problems_.add(list ? list->place : found->place, "not-allowed", error.what());
     }
-    if (!problems_.empty()) return;
+    if (!problems_.empty() || sweep_.in_lua()) return;
     try {
       if (sweep_.make_method()->count() == 0)
         problems_.add(found->place, "not-allowed", "the constraints leave no point of the grid");
@@ -254,7 +289,10 @@ class SweepReader {
 
 }  // namespace
 
+bool SweepFile::uses_reports() const { return in_lua() ? reports : find_method(method)->uses_reports; }
+
 std::unique_ptr<Method> SweepFile::make_method() const {
+  if (in_lua()) return make_lua_method(*this);
   return sweep::make_method(method, space, seed, method_options);
 }
 
@@ -266,7 +304,11 @@ SweepFile parse_sweep(const std::string& text, const std::string& file, const st
   sweep.file = file;
   sweep.source = text;
   sweep.recipe = snapshot;
-  SweepReader(sweep, !snapshot.empty()).read(parse_located_toml(text, file));
+  SweepReader reader(sweep, !snapshot.empty());
+  if (is_lua_sweep(file))
+    reader.read_lua(read_lua_sweep(text, file));
+  else
+    reader.read(parse_located_toml(text, file));
   return sweep;
 }
 

@@ -1,4 +1,4 @@
-// A sweep's file: [sweep] with method, metric, goal, space and limits, read with every mistake located.
+// A sweep's file: [sweep] with method, metric, goal, space and limits, or the same in Lua, with every mistake located.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,11 +16,12 @@ struct SweepFile {
   std::string name, file, source;
   std::string recipe;                  ///< path of the recipe that is varied
   std::vector<std::string> overrides;  ///< [sweep.set], as --set takes them
-  std::string method = "random";
+  std::string method = "random";       ///< or "lua": the file's `run`
   nlohmann::json method_options = nlohmann::json::object();
   std::string metric = "val_loss";
   Goal goal = Goal::min;
   bool best_value = false;  ///< a trial's value is the best point of its curve, not the last
+  bool reports = false;     ///< in Lua: `run` is told every point of the metric, and may stop trials by it
   uint64_t seed = 0;
   std::optional<int> parallel;         ///< none: as many as there are device slots
   std::optional<double> time_s;        ///< no trial begins later than this after the sweep did
@@ -28,13 +29,16 @@ struct SweepFile {
   Limits limits;
   Space space;
 
+  bool in_lua() const { return method == "lua"; }
+  /// Whether trials are to tell each point of the metric while they run.
+  bool uses_reports() const;
   std::unique_ptr<Method> make_method() const;
   Search make_search() const;
 };
 
-/// Reads `text`, which stands in `file`, and holds keys, ranges and choices against the table of recipe keys and the
-/// recipe. Throws RecipeError with all mistakes. `snapshot`: the recipe as the sweep began with it, which stands in
-/// for the one that the file names and its [sweep.set].
+/// Reads `text`, which stands in `file` (Lua where that ends in .lua: lua_sweep.hpp), and holds keys, ranges and
+/// choices against the table of recipe keys and the recipe. Throws RecipeError with all mistakes. `snapshot`: the
+/// recipe as the sweep began with it, which stands in for the one that the file names and its [sweep.set].
 SweepFile parse_sweep(const std::string& text, const std::string& file, const std::string& snapshot = "");
 SweepFile load_sweep(const std::string& file);
 
@@ -43,7 +47,8 @@ std::vector<std::string> overrides_of(const nlohmann::json& parameters);
 
 /// Makes the recipes at both ends of every range and with every choice, with the other parameters at random as the
 /// constraints allow, and throws RecipeError with what is wrong with them, at the parameter's place in the sweep's
-/// file. What only other combinations show is left to their trials.
+/// file. What only other combinations show is left to their trials. Of a sweep in Lua also the recipes of the trials
+/// that `run` proposes before it needs a result.
 void check_recipes(const SweepFile& sweep);
 
 /// A TOML recipe that `extends` the base, with `overrides` ("KEY=VALUE") and parameters on top.

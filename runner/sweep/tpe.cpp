@@ -12,6 +12,8 @@ namespace runner::sweep {
 namespace {
 
 constexpr size_t good_max = 25;
+constexpr int64_t checked_each =
+    64;  ///< of the proposals that are replayed; a proposal costs as many steps as trials ended
 
 class Tpe : public Method {
  public:
@@ -24,6 +26,12 @@ class Tpe : public Method {
                           : promising(stream);
     running_[number] = parameters;
     return Proposal::of({number, std::move(parameters)});
+  }
+
+  bool adopt(const Trial& recorded) override {
+    if (recorded.number < checked_each || recorded.number % checked_each == 0) return false;
+    running_[recorded.number] = recorded.parameters;
+    return true;
   }
 
   void finished(const Trial& trial, const Ending& ending) override {

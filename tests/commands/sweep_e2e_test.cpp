@@ -6,24 +6,13 @@
 #include <set>
 
 #include "runner/ledger/sweeps.hpp"
-#include "tests/support/command.hpp"
+#include "tests/commands/sweep_support.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 
 namespace {
-
-/// A worker that makes its losses up from the recipe's lr and seed: $steps steps with a pause before each.
-const std::string made_up_worker = R"(
-while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && dir=$2; shift; done
-lr=$(sed -n 's/^lr = //p' $dir/resolved.toml | head -n 1)
-steps=$(sed -n 's/^max_steps = //p' $dir/resolved.toml)
-emit '{"event":"ready","steps":'$steps'}'
-awk -v lr=$lr -v steps=$steps 'BEGIN { off = log(lr) / log(10) + 3
-  for (s = 1; s <= steps; ++s) printf "{\"event\":\"step\",\"step\":%d,\"epoch\":0,\"loss\":%.12f,\"lr\":%s,\"grad_norm\":1,\"tokens\":9,\"seconds\":1,\"data_wait_s\":0,\"memory_bytes\":1,\"skipped\":false}\n", s, 1 + off * off + 2 / s, lr }' |
-while read -r line; do sleep ${PAUSE:-0}; emit "$line"; done
-)";
 
 void write_sweep(const Workplace& place, const std::string& method, const std::string& rest, int steps = 3) {
   write_tiny_recipe(place);
@@ -33,40 +22,6 @@ void write_sweep(const Workplace& place, const std::string& method, const std::s
 }
 
 const std::string lr_space = "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-5, 1e-1] }\n";
-
-json status_of(const Workplace& place) {
-  auto result = place.run({"sweep", "status", "--json"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  return result.json();
-}
-
-/// What must not depend on kills: number, end, parameters and value of each trial.
-json final_table(const Workplace& place) {
-  json table = json::array();
-  json status = status_of(place);
-  for (const auto& trial : status.at("trials"))
-    table.push_back({trial.at("trial"), trial.at("status"), trial.at("parameters"), trial.at("value")});
-  return table;
-}
-
-/// Processes that work in `folder`, whoever their parents are.
-int processes_of(const fs::path& folder) {
-  int count = 0;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    auto name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    count += slurp(entry.path() / "cmdline").find(folder.string()) != std::string::npos;
-  }
-  return count;
-}
-
-bool first_trial_began(const Workplace& place) {
-  if (!fs::exists(place.home() / "sweeps")) return false;
-  for (const auto& entry : fs::directory_iterator(place.home() / "sweeps"))
-    if (fs::exists(entry.path() / "logs/trial-0000.log")) return true;
-  return false;
-}
 
 }  // namespace
 
@@ -127,6 +82,18 @@ TEST_CASE("ASHA stops the worse trials early", "[e2e][sweep]") {
     best_at_two = std::min(best_at_two, at_two);
     if (trial.at("status") == "pruned") CHECK(trial.at("step").get<int>() < 12);
     if (trial.at("status") == "finished") CHECK(trial.at("step") == 12);
+  }
+  int pruned = 0;
+  for (const auto& run : place.run({"ls", "--json"}).json().at("runs")) pruned += run.at("status") == "pruned";
+  CHECK(pruned == counts.at("pruned"));
+  CHECK(place.run({"ls", "--status", "pruned", "--json"}).json().at("runs").size() == static_cast<size_t>(pruned));
+  for (const auto& trial : status.at("trials")) {
+    if (trial.at("status") != "pruned") continue;
+    auto shown = place.run({"show", trial.at("run").get<std::string>(), "--json"}).json();
+    CHECK(shown.at("status") == "pruned");
+    CHECK_THAT(
+        shown.at("message").get<std::string>(),
+        ContainsSubstring("its sweep stopped it: pruned at step " + trial.at("step").dump() + ", where loss was "));
   }
 }
 
@@ -232,6 +199,26 @@ TEST_CASE("failures have classes, and retry tries them again under their numbers
   for (const auto& trial : after.at("trials")) CHECK(trial.at("tries") == 2);
 }
 
+TEST_CASE("a trial whose second try was interrupted is tried again, not lost", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker("exit 7");
+  write_sweep(place, "\"random\"", "parallel = 1\nbudget = { trials = 2 }\n" + lr_space);
+  CHECK(place.run({"sweep", "run", "sweep.toml"}).code == 1);
+  for (bool hard : {false, true}) {
+    place.replace_worker("exec sleep 60");
+    pid_t pid = place.start({"sweep", hard ? "resume" : "retry", hard ? "last" : "--failed"});
+    REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") == 1; }, 30));
+    ::kill(pid, hard ? SIGKILL : SIGINT);
+    place.finish(pid);
+    CHECK(wait_until([&] { return processes_of(place.path()) == 0; }, 10));
+  }
+  place.replace_worker(made_up_worker);
+  auto result = place.run({"sweep", "resume", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.json().at("sweep").at("counts").at("finished") == 2);
+}
+
 TEST_CASE("a device slot on which three trials in a row fail fast is set aside", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker("exit 7");
@@ -249,6 +236,55 @@ TEST_CASE("a device slot on which three trials in a row fail fast is set aside",
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(result.json().at("sweep").at("counts").at("finished") == 24);
+}
+
+TEST_CASE("keys that bring others' defaults can be varied: family, optimizer, strategy, options of hooks",
+          "[e2e][sweep]") {
+  struct Case {
+    std::string space;
+    size_t trials;
+  };
+  const std::string both = R"("model.name" = ["gpt", "llama"]
+"optimizer.name" = ["adamw", "sgd"]
+"optimizer.momentum" = { choice = [0.5], when = { "optimizer.name" = "sgd" } }
+)";
+  const std::string strategies = R"("strategy.name" = ["single", "ddp", "fsdp"]
+"strategy.sharding_strategy" = { choice = ["FULL_SHARD", "SHARD_GRAD_OP"], when = { "strategy.name" = "fsdp" } }
+"devices.cpu_processes" = { choice = [2], when = { "strategy.name" = ["ddp", "fsdp"] } }
+)";
+  for (const auto& [space, trials] :
+       {Case{both, 4}, Case{strategies, 4}, Case{"\"hooks.scale.factor\" = [0.0, 1.0]\n", 2},
+        Case{"hooks.scale.factor = [0.0, 1.0]\n", 2}}) {
+    INFO(space);
+    Workplace place;
+    write_tiny_recipe(place, "[hooks]\nfiles = [\"scale.lua\"]\n");
+    place.write("scale.lua",
+                "return {options = {factor = {type = 'number', default = 1}}, on_train_batch_start = function(ctx, _, "
+                "options) ctx:set_lr(ctx.lr * options.factor) end}");
+    place.write("sweep.toml",
+                "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\nparallel = 1\n"
+                "set = { \"devices.cpu_processes\" = 1, \"train.max_steps\" = 3 }\n[sweep.space]\n" +
+                    space);
+    auto result = place.run({"sweep", "run", "sweep.toml"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    auto list = status_of(place).at("trials");
+    REQUIRE(list.size() == trials);
+    std::set<double> values;
+    for (const auto& trial : list) {
+      values.insert(trial.at("value").get<double>());
+      std::vector<std::string> words = {"run",   "tiny.toml",        "--json", "--set", "devices.cpu_processes=1",
+                                        "--set", "train.max_steps=3"};
+      for (const auto& [name, value] : trial.at("parameters").items()) {
+        words.push_back("--set");
+        words.push_back(name + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+      }
+      auto alone = place.run(words);
+      INFO(alone.err);
+      CHECK(alone.json().at("final_loss") == trial.at("value"));
+    }
+    if (space != strategies) CHECK(values.size() == trials);  // strategies differ by rounding, if at all
+  }
 }
 
 TEST_CASE("PBT's members go on from each other's checkpoints", "[e2e][sweep]") {

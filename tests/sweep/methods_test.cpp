@@ -207,22 +207,3 @@ TEST_CASE("PBT: the worst take weights and perturbed parameters of the best, gen
   }
   CHECK(pbt->propose(16).kind == Proposal::Kind::done);  // nobody is left to go on from
 }
-
-TEST_CASE("a method of callbacks asks for parameters and passes endings and verdicts") {
-  std::vector<double> told;
-  auto method =
-      make_callback_method(Space({integer("n", 0, 9)}, {Constraint("n != 2")}),
-                           {[](int64_t number) {
-                              return number < 3 ? json{{"n", number}} : json();
-                            },
-                            [&](const Trial&, const Ending& ending) { told.push_back(ending.value); },
-                            [](int64_t, int64_t, double value) { return value > 1 ? Verdict::stop : Verdict::go_on; }});
-  auto trial = method->propose(0).trial;
-  CHECK(trial.parameters == json{{"n", 0}});
-  method->finished(trial, {Ending::Kind::completed, 4});
-  CHECK(told == std::vector<double>{4});
-  CHECK(method->report(0, 1, 2) == Verdict::stop);
-  CHECK(method->report(0, 1, 0) == Verdict::go_on);
-  CHECK(method->propose(3).kind == Proposal::Kind::done);
-  CHECK_THROWS_AS(method->propose(2), Error);
-}

@@ -114,9 +114,9 @@ TEST_CASE("a history that the method would not have made is refused") {
     search.replay(entry_of(other));
     FAIL("replayed");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()) ==
-          "this sweep cannot be continued: the proposal of trial 0 is now another than was recorded; it was begun by "
-          "another version of runner");
+    CHECK(std::string(error.what()) == "this sweep cannot be continued: trial 0 was " + other["parameters"].dump() +
+                                           ", and would now be " + history[0]["parameters"].dump() +
+                                           "; the sweep was begun by another version of runner");
   }
 }
 

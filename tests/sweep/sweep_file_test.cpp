@@ -241,7 +241,7 @@ TEST_CASE("shipped sweeps read, and their recipes are sound") {
     CHECK(sweep.make_search().propose().kind == Proposal::Kind::trial);
     ++count;
   }
-  CHECK(count == 3);
+  CHECK(count == 6);
 }
 
 TEST_CASE("device slots are groups of GPUs, or of cores") {

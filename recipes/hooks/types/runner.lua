@@ -137,3 +137,74 @@ function context:gradient(name) end
 ---@param base string # a .toml or .lua file, relative to this one
 ---@return table<string, any>
 function extend(base) end
+
+---How a trial of a sweep ended.
+---@class runner.Result
+---@field trial integer # its number, from 0
+---@field status "finished"|"pruned"|"failed"
+---@field value number? # the metric, as measured; nil where there is none
+---@field step integer # that the value was measured at
+---@field reason string? # of failed: out_of_memory, nan, user_error, device, timeout, preempted or other
+---@field parameters table<string, any>
+
+---What happens to trials; an end has the fields of a result, too.
+---@class runner.SweepEvent: runner.Result
+---@field kind "report"|"end"
+
+---A trial of a sweep, as far as `run` was told of it.
+---@class runner.Trial
+---@field number integer
+---@field parameters table<string, any>
+---@field status "running"|"finished"|"pruned"|"failed"
+---@field value number?
+---@field reason string?
+local trial = {}
+---@return {step: integer, value: number?}[]
+function trial:reports() end
+---Ends it as pruned at its next report; with `reports = true` in the file.
+function trial:stop() end
+
+---What `run` of a sweep gets. Trials begin in the order in which they are started.
+---@class runner.Sweep
+---@field seed integer
+---@field metric string
+---@field goal "min"|"max"
+---@field running integer # trials that were started and whose end was not told yet
+local sweep = {}
+---Starts a trial and waits for its end.
+---@param parameters table<string, any> # {["optimizer.lr"] = 1e-3}
+---@return runner.Result
+function sweep:try(parameters) end
+---Starts a trial without waiting.
+---@param parameters table<string, any>
+---@return runner.Trial
+function sweep:start(parameters) end
+---@param trial? runner.Trial # without one: whichever ends next
+---@return runner.Result? # nil: none is running
+function sweep:wait(trial) end
+---@return runner.SweepEvent? # nil: none is running
+function sweep:next_event() end
+---@param number integer
+---@return runner.Trial
+function sweep:trial(number) end
+---@return table<string, any> # a random point of the file's `space`
+function sweep:sample() end
+---@return runner.Result? # of those that finished
+function sweep:best() end
+
+---What a sweep in Lua returns: the keys of [sweep], and `run`.
+---@class runner.SweepFile
+---@field recipe string # relative to this file
+---@field run fun(sweep: runner.Sweep)
+---@field reports? boolean # `run` is told every point of the metric
+---@field metric? string
+---@field goal? "min"|"max"
+---@field value? "last"|"best"
+---@field seed? integer
+---@field name? string
+---@field parallel? integer
+---@field set? table<string, any>
+---@field budget? {trials: integer?, time: string?, trial_time: string?}
+---@field stop? {target: number?, no_improvement: integer?, failures: integer?}
+---@field space? table<string, any>
+---@field constraints? string[]

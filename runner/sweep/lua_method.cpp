@@ -1,0 +1,53 @@
+#include "runner/sweep/lua_method.hpp"
+
+#include "runner/sweep/lua_script.hpp"
+
+namespace runner::sweep {
+
+namespace {
+
+class LuaMethod : public Method {
+ public:
+  explicit LuaMethod(const SweepFile& sweep) : script_(sweep) {}
+
+  Proposal propose(int64_t number) override {
+    script_.begin();
+    check();
+    auto next = script_.next_trial();
+    if (!next) return script_.ended() ? Proposal{} : Proposal::waiting();
+    RUNNER_CHECK(next->number == number, "trial {} is asked for as {}", next->number, number);
+    return Proposal::of(*next);
+  }
+  bool wants(int64_t, int64_t) const override { return script_.file().reports; }
+  Verdict report(int64_t trial, int64_t step, double value) override {
+    if (!script_.trial(trial).stopped) script_.tell_report(trial, {step, measured(value)});
+    return script_.trial(trial).stopped ? Verdict::stop : Verdict::go_on;
+  }
+  void finished(const Trial& trial, const Ending& ending) override {
+    const char* status = ending.kind == Ending::Kind::completed ? "finished"
+                         : ending.kind == Ending::Kind::pruned  ? "pruned"
+                                                                : "failed";
+    script_.tell_end(trial.number, {status, {ending.step, measured(ending.value)}, ending.reason});
+  }
+  void check() override {
+    if (script_.failure()) std::rethrow_exception(script_.failure());
+  }
+  void set_replaying(bool replaying) override { script_.set_quiet(replaying); }
+  std::string why_other() const override {
+    return fmt::format(
+        "either {} (or a file that it requires) is not what it was, or its `run` goes by more than the seed and the "
+        "results: os.time, os.clock, the order of pairs()",
+        script_.file().file);
+  }
+
+ private:
+  double measured(double value) const { return script_.file().goal == Goal::max ? -value : value; }
+
+  LuaScript script_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_lua_method(const SweepFile& sweep) { return std::make_unique<LuaMethod>(sweep); }
+
+}  // namespace runner::sweep

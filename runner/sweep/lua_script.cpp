@@ -1,0 +1,200 @@
+#include "runner/sweep/lua_script.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/base/log.hpp"
+#include "runner/lua/script_error.hpp"
+#include "runner/sweep/methods.hpp"
+#include "runner/sweep/varied_key.hpp"
+
+namespace runner::sweep {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t unbegun_max = 10'000;  ///< trials that wait for their turn
+constexpr int empty_waits_max = 100'000;
+
+json number_or_null(double value) { return std::isfinite(value) ? json(value) : json(); }
+
+}  // namespace
+
+LuaScript::LuaScript(const SweepFile& sweep) : file_(sweep) {
+  lua_ = load_lua_sweep(file_.source, file_.file, [this](std::string_view line) {
+    if (!quiet_) log::info("{}: {}", fs::path(file_.file).filename().string(), line);
+  });
+  lua_.state->load_text(fmt::format("math.randomseed({})", static_cast<int64_t>(file_.seed)), "seed");
+  coroutine_ = lua_.state->coroutine(lua_.run);
+  quiet_ = false;  // what loading prints was printed when the file was read first
+}
+
+// ---- what is done with it
+
+void LuaScript::begin() {
+  if (begun_) return;
+  begun_ = true;
+  go_on(lua::Value(make_sweep_object(*this)));
+  deliver();
+}
+
+std::optional<Trial> LuaScript::next_trial() {
+  if (unbegun_.empty()) return std::nullopt;
+  int64_t number = unbegun_.front();
+  unbegun_.pop_front();
+  return trial(number).trial;
+}
+
+void LuaScript::tell_report(int64_t number, Point point) {
+  events_.push_back({number, {"running", point, ""}});
+  deliver();
+}
+
+void LuaScript::tell_end(int64_t number, const Standing& standing) {
+  if (trial(number).standing.over()) return note_end(number, standing);  // it had failed and was tried again
+  auto untold = std::find_if(events_.begin(), events_.end(),
+                             [&](const Event& event) { return event.trial == number && event.standing.over(); });
+  if (untold != events_.end())
+    untold->standing = standing;
+  else
+    events_.push_back({number, standing});
+  deliver();
+}
+
+// ---- telling
+
+void LuaScript::deliver() {
+  while (wanted_ != Wanted::nothing && !failure_) {
+    auto news = answer();
+    if (!news) return;
+    go_on(lua::Value(*news));
+  }
+}
+
+void LuaScript::go_on(const lua::Value& answer) {
+  wanted_ = Wanted::nothing;
+  try {
+    ended_ = lua_.state->resume(coroutine_, answer).ended;
+  } catch (const lua::LuaError& error) {
+    failure_ =
+        std::make_exception_ptr(lua::located(error, lua::KeyPlaces(file_.source, file_.file), file_.file, "sweep-run"));
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+/// What the wait brings: nothing while it has to go on, null where nothing can come any more.
+std::optional<json> LuaScript::answer() {
+  if (wanted_ == Wanted::end_of_trial) {
+    if (trial(wanted_trial_).standing.over()) return result(wanted_trial_);
+    return answer_end([&](const Event& event) { return event.trial == wanted_trial_ && event.standing.over(); });
+  }
+  if (wanted_ == Wanted::report_or_end && !events_.empty()) {
+    Event event = std::move(events_.front());
+    events_.pop_front();
+    return tell(event);
+  }
+  if (wanted_ == Wanted::any_end)
+    if (auto end = answer_end([](const Event& event) { return event.standing.over(); })) return end;
+  return in_flight_ == 0 ? std::optional<json>(json()) : std::nullopt;
+}
+
+/// The end that is wanted, if it has come; with the reports before it.
+std::optional<json> LuaScript::answer_end(const std::function<bool(const Event&)>& wanted) {
+  auto found = std::find_if(events_.begin(), events_.end(), wanted);
+  if (found == events_.end()) return std::nullopt;
+  Event end = *found;
+  Events left;
+  for (auto event = events_.begin(); event != events_.end(); ++event) {
+    if (event == found) continue;
+    if (event < found && !event->standing.over())
+      tell(*event);
+    else
+      left.push_back(std::move(*event));
+  }
+  events_ = std::move(left);
+  return tell(end);
+}
+
+json LuaScript::tell(const Event& event) {
+  empty_waits_ = 0;
+  if (event.standing.over()) {
+    --in_flight_;
+    note_end(event.trial, event.standing);
+    json told = result(event.trial);
+    told["kind"] = "end";
+    return told;
+  }
+  const Point point = event.standing.last;
+  trials_[static_cast<size_t>(event.trial)].reports.push_back(point);
+  return {{"kind", "report"}, {"trial", event.trial}, {"step", point.step}, {"value", number_or_null(point.value)}};
+}
+
+void LuaScript::note_end(int64_t number, const Standing& standing) {
+  trials_[static_cast<size_t>(number)].standing = standing;
+  if (standing.status != "finished" || !std::isfinite(standing.last.value)) return;
+  const double sign = file_.goal == Goal::max ? -1 : 1;
+  if (!best_ || sign * standing.last.value < sign * trial(*best_).standing.last.value) best_ = number;
+}
+
+// ---- what it does
+
+int64_t LuaScript::start(const json& parameters, const std::string& function) {
+  if (unbegun_.size() >= unbegun_max)
+    throw lua::ScriptMistake(fmt::format("{}: {} trials wait for their turn already", function, unbegun_max));
+  ScriptTrial state;
+  state.trial.number = count();
+  state.trial.parameters = checked_parameters(parameters, function);
+  unbegun_.push_back(state.trial.number);
+  trials_.push_back(std::move(state));
+  ++in_flight_;
+  empty_waits_ = 0;
+  return unbegun_.back();
+}
+
+void LuaScript::wait_for(Wanted wanted, int64_t number) {
+  if (++empty_waits_ > empty_waits_max)
+    throw lua::ScriptMistake(fmt::format(
+        "{} waits in a row that brought nothing new: no trial was started, and none ended", empty_waits_max));
+  wanted_ = wanted;
+  wanted_trial_ = number;
+}
+
+void LuaScript::stop(int64_t number) {
+  if (!file_.reports)
+    throw lua::ScriptMistake("stop: a trial is stopped at one of its reports; write `reports = true` beside `run`");
+  trials_.at(static_cast<size_t>(number)).stopped = true;
+}
+
+json LuaScript::sample() {
+  if (file_.space.parameters().empty())
+    throw lua::ScriptMistake(
+        "sample: the file has no `space`: space = {[\"optimizer.lr\"] = {log_uniform = {1e-5, 1e-2}}} beside `run`");
+  try {
+    return random_point(file_.space, file_.seed, samples_++);
+  } catch (const Error& error) {
+    throw lua::ScriptMistake(std::string("sample: ") + error.what());
+  }
+}
+
+json LuaScript::result(int64_t number) const {
+  const auto& state = trial(number);
+  json told = {{"trial", number},
+               {"status", state.standing.status},
+               {"parameters", state.trial.parameters},
+               {"step", state.standing.last.step},
+               {"value", number_or_null(state.standing.last.value)}};
+  if (!state.standing.reason.empty()) told["reason"] = state.standing.reason;
+  return told;
+}
+
+json LuaScript::best() const { return best_ ? result(*best_) : json(); }
+
+std::shared_ptr<lua::Object> LuaScript::handle(int64_t number) {
+  auto& state = trials_.at(static_cast<size_t>(number));
+  if (!state.handle) state.handle = make_trial_object(*this, number);
+  return state.handle;
+}
+
+}  // namespace runner::sweep

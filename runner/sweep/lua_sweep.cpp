@@ -1,0 +1,85 @@
+#include "runner/sweep/lua_sweep.hpp"
+
+#include "runner/lua/script_error.hpp"
+
+namespace runner::sweep {
+
+using nlohmann::json;
+
+namespace {
+
+const lua::Limits limits = {256u << 20, 100'000'000, 30.0};
+
+[[noreturn]] void refuse(const Origin& place, const std::string& message) {
+  throw RecipeError({Diagnostic{place, "sweep-file", message, {}, {}, {}, ""}});
+}
+
+/// Lua's {} is both: what is a table in [sweep] becomes one.
+json as_table(const std::string& key, json value) {
+  const bool table = key == "set" || key == "budget" || key == "stop" || key == "space";
+  return table && value.is_array() && value.empty() ? json::object() : value;
+}
+
+LocatedJson located(const json& value, std::vector<std::string>& path, const lua::KeyPlaces& places) {
+  LocatedJson result;
+  result.place = result.key_place = places.find_path(path);
+  result.is_object = value.is_object();
+  if (!result.is_object) {
+    result.value = value;
+    return result;
+  }
+  for (const auto& [name, member] : value.items()) {
+    path.push_back(name);
+    result.members.emplace_back(name, located(member, path, places));
+    path.pop_back();
+  }
+  return result;
+}
+
+}  // namespace
+
+bool is_lua_sweep(const std::string& file) { return fs::path(file).extension() == ".lua"; }
+
+LuaSweep load_lua_sweep(const std::string& text, const std::string& file,
+                        std::function<void(std::string_view line)> print) {
+  lua::KeyPlaces places(text, file);
+  lua::StateOptions options;
+  options.limits = limits;
+  options.print = std::move(print);
+  LuaSweep sweep{std::make_unique<lua::State>(options), {}, {}};
+  auto& state = *sweep.state;
+  json table = json::object();
+  try {
+    lua::Value returned = state.load_text(text, file, fs::absolute(file).lexically_normal().parent_path());
+    if (!returned.reference.is_table())
+      refuse(places.find_path({}),
+             fmt::format("a sweep in Lua returns a table with `recipe` and `run`, not {}", lua::kind_of(returned)));
+    for (const auto& key : state.keys(returned.reference)) {
+      lua::Value value = state.field(returned.reference, key);
+      if (key == "run") {
+        if (!value.reference.is_function())
+          refuse(places.find_path({key}), fmt::format("`run` must be a function, not {}", lua::kind_of(value)));
+        sweep.run = value.reference;
+      } else if (value.reference.is_function()) {
+        refuse(places.find_path({key}), fmt::format("`{}` is a function; of these `run` alone means something", key));
+      } else {
+        table[key] = as_table(key, value.reference ? state.to_json(value.reference, key) : value.plain);
+      }
+    }
+  } catch (const lua::LuaError& error) {
+    throw lua::located(error, places, file, "sweep-file");
+  } catch (const lua::ScriptMistake& mistake) {
+    refuse(places.find_path({}), mistake.what());
+  }
+  if (!sweep.run)
+    refuse(places.find_path({}), "a sweep in Lua needs `run = function(sweep) ... end`, which proposes its trials");
+  std::vector<std::string> path;
+  sweep.table = located(table, path, places);
+  return sweep;
+}
+
+LocatedJson read_lua_sweep(const std::string& text, const std::string& file) {
+  return load_lua_sweep(text, file).table;
+}
+
+}  // namespace runner::sweep

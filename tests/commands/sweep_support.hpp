@@ -1,0 +1,59 @@
+// What tests of sweeps from the command line share: trials that train nothing, and how a sweep stands.
+#pragma once
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/support/command.hpp"
+
+namespace runner::testing {
+
+/// A worker that makes its losses up from the recipe's lr and seed: $steps steps with a pause before each; with
+/// VALIDATE set, the same as validation losses.
+inline const std::string made_up_worker = R"sh(
+while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && dir=$2; shift; done
+lr=$(sed -n 's/^lr = //p' $dir/resolved.toml | head -n 1)
+steps=$(sed -n 's/^max_steps = //p' $dir/resolved.toml)
+emit '{"event":"ready","steps":'$steps'}'
+awk -v lr=$lr -v steps=$steps 'BEGIN { off = log(lr) / log(10) + 3
+  for (s = 1; s <= steps; ++s) printf "{\"event\":\"step\",\"step\":%d,\"epoch\":0,\"loss\":%.12f,\"lr\":%s,\"grad_norm\":1,\"tokens\":9,\"seconds\":1,\"data_wait_s\":0,\"memory_bytes\":1,\"skipped\":false}\n", s, 1 + off * off + 2 / s, lr }' |
+while read -r line; do sleep ${PAUSE:-0}; emit "$line"
+  if [ -n "$VALIDATE" ]; then
+    emit "$(echo "$line" | sed 's/^{"event":"step",/{"event":"validation",/; s/"epoch".*"loss"/"loss"/; s/,"lr".*/}/')"
+  fi
+done
+)sh";
+
+inline nlohmann::json status_of(const Workplace& place) {
+  auto result = place.run({"sweep", "status", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return result.json();
+}
+
+/// What must not depend on kills: number, end, parameters and value of each trial.
+inline nlohmann::json final_table(const Workplace& place) {
+  auto table = nlohmann::json::array();
+  auto status = status_of(place);
+  for (const auto& trial : status.at("trials"))
+    table.push_back({trial.at("trial"), trial.at("status"), trial.at("parameters"), trial.at("value")});
+  return table;
+}
+
+/// Processes that work in `folder`, whoever their parents are.
+inline int processes_of(const fs::path& folder) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    auto name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    count += slurp(entry.path() / "cmdline").find(folder.string()) != std::string::npos;
+  }
+  return count;
+}
+
+inline bool first_trial_began(const Workplace& place) {
+  if (!fs::exists(place.home() / "sweeps")) return false;
+  for (const auto& entry : fs::directory_iterator(place.home() / "sweeps"))
+    if (fs::exists(entry.path() / "logs/trial-0000.log")) return true;
+  return false;
+}
+
+}  // namespace runner::testing
