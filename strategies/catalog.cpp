@@ -1,5 +1,8 @@
 #include "strategies/catalog.hpp"
 
+#include <list>
+#include <mutex>
+
 #include "runner/base/text.hpp"
 #include "strategies/ddp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
@@ -50,7 +53,32 @@ const std::vector<Entry>& catalog() {
   return list;
 }
 
+namespace {
+
+struct Learnt {
+  std::mutex mutex;
+  std::list<Entry> entries;  ///< the newest first
+};
+
+Learnt& learnt() {
+  static Learnt all;
+  return all;
+}
+
+}  // namespace
+
+const Entry* learn_strategy(Entry entry) {
+  std::lock_guard lock(learnt().mutex);
+  learnt().entries.push_front(std::move(entry));
+  return &learnt().entries.front();
+}
+
 std::optional<Named> find_strategy(const std::string& given) {
+  {
+    std::lock_guard lock(learnt().mutex);
+    for (const auto& entry : learnt().entries)
+      if (entry.name == given) return Named{&entry};
+  }
   std::string name = lower(given);
   for (const auto& entry : catalog()) {
     if (entry.name == name) return Named{&entry};

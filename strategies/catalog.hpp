@@ -9,13 +9,17 @@ namespace runner {
 
 const std::vector<Entry>& catalog();
 
+/// Makes an entry that is not in the list (a strategy of a user's) known by its name to find_strategy(), in place of an
+/// earlier one of that name. It stays valid to the end of the process.
+const Entry* learn_strategy(Entry entry);
+
 /// What a name means: its entry and the options an alias presets.
 struct Named {
   const Entry* entry = nullptr;
   nlohmann::json preset = nlohmann::json::object();
   const Alias* alias = nullptr;  ///< null when the name is the entry's own
 };
-/// nullopt for an unknown name. Names are compared in lower case.
+/// nullopt for an unknown name. Names of the list are compared in lower case.
 std::optional<Named> find_strategy(const std::string& name);
 /// Every name and alias, for nearest-name suggestions.
 std::vector<std::string> strategy_names();

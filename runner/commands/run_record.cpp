@@ -12,6 +12,7 @@
 #include "runner/devices/devices.hpp"
 #include "runner/launch/variables.hpp"
 #include "runner/ledger/facts.hpp"
+#include "runner/selection/script_strategy.hpp"
 
 namespace runner {
 
@@ -46,7 +47,8 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
 }
 
 nlohmann::json predicted(const Plan& plan) {
-  nlohmann::json values = {{"memory_bytes_per_rank", plan.memory_bytes()}};
+  nlohmann::json values = nlohmann::json::object();
+  if (memory_known(*plan.entry)) values["memory_bytes_per_rank"] = plan.memory_bytes();
   if (plan.step_seconds) values["step_seconds"] = *plan.step_seconds;
   return values;
 }

@@ -4,7 +4,9 @@
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/lua/strategy_file.hpp"
 #include "runner/report/table.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/catalog.hpp"
 
@@ -67,13 +69,14 @@ void print_entry(const Entry& entry) {
 Action setup_strategies(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  app.add_option("name", *name, "A strategy or alias: show its options");
+  app.add_option("name", *name, "A strategy, an alias or lua:FILE.lua: show its options");
   app.add_flag("--json", *json, "As JSON");
   return [name, json] {
     std::vector<const Entry*> shown;
     if (name->empty()) {
       for (const auto& entry : catalog()) shown.push_back(&entry);
     } else {
+      if (lua::names_script(*name)) learn_script_strategy(*name);
       auto found = find_strategy(*name);
       if (!found) {
         auto near = nearest(*name, strategy_names());

@@ -214,7 +214,9 @@ class Reader {
   /// schedule and whatever else decides which keys mean something.
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
-      std::erase_if(lower, [](const auto& item) { return item.first.starts_with("strategy."); });
+      std::erase_if(lower, [](const auto& item) {
+        return item.first.starts_with("strategy.") && item.first != "strategy.registry";  // what names mean stays
+      });
     for (const auto& key : key_table()) {
       auto decides = upper.find(key.needs.key);
       if (decides != upper.end() && !key.needs.met_by(decides->second.value)) lower.erase(key.dotted());
@@ -397,10 +399,12 @@ class Reader {
       return;
     }
     if (!key) {  // an option of a strategy
-      recipe.strategy.options[name] = located.value;
+      bool file = name == "registry" && located.value.is_string();
+      recipe.strategy.options[name] =
+          file ? json(absolute(located.value.get<std::string>(), located.folder)) : script_at(located);
       return;
     }
-    json value = located.value;
+    json value = dotted == "strategy.name" ? script_at(located) : located.value;
     if (convert(*key, value, located))
       key->set(recipe, value);
     else
@@ -425,6 +429,14 @@ class Reader {
   static bool plain_word(const Key& key, const std::string& value) {
     if (key.dotted() == "hooks.files") return value.find_first_of("./") == std::string::npos;
     return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece");
+  }
+  /// "lua:FILE.lua" with the file's whole path; other values as they are.
+  static json script_at(const Located& located) {
+    static const std::string prefix = "lua:";
+    if (!located.value.is_string()) return located.value;
+    auto text = located.value.get<std::string>();
+    if (!text.starts_with(prefix) || text.find_first_of("./", prefix.size()) == std::string::npos) return text;
+    return prefix + absolute(text.substr(prefix.size()), located.folder);
   }
   static std::string absolute(const std::string& path, const fs::path& folder) {
     return (folder / path).lexically_normal().string();

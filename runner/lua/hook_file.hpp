@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/config/diagnostics.hpp"
-#include "runner/lua/state.hpp"
+#include "runner/lua/script_file.hpp"
 
 namespace runner::lua {
 
@@ -34,13 +33,8 @@ constexpr size_t moments_count = 16;
 /// By Moment.
 const std::array<const char*, moments_count>& moment_names();
 
-struct HookOption {
-  std::string type;  ///< number | integer | boolean | string | list
-  nlohmann::json default_value;
-  std::optional<double> minimum, maximum;
-  std::vector<std::string> choices;
-  std::string help;
-};
+using HookOption = ScriptOption;
+using HookSource = ScriptSource;
 
 struct HookFile {
   std::string name;  ///< what [hooks.NAME] says; default the file's stem
@@ -49,12 +43,6 @@ struct HookFile {
   Origin asked_at;    ///< where the recipe names the file
   std::map<std::string, HookOption> options;
   std::array<Reference, moments_count> functions;
-};
-
-/// A file as the recipe names it: a path, or the bare name of a shipped one.
-struct HookSource {
-  std::string file;
-  Origin asked_at;
 };
 
 /// Loads the file into `state`. What is wrong with it goes to `diagnostics`, and then there is no result.

@@ -1,6 +1,7 @@
 #include "runner/lua/hook_places.hpp"
 
 #include "runner/lua/hook_set.hpp"
+#include "runner/lua/strategy_file.hpp"
 
 namespace runner::lua {
 
@@ -8,14 +9,25 @@ using nlohmann::json;
 
 namespace {
 
-const char* const keys[] = {"hooks.files", "train.early_stopping"};
+/// The keys of a recipe that name a script.
+std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
+  std::vector<std::string> keys;
+  if (!hook_sources(recipe).empty()) keys = {"hooks.files", "train.early_stopping"};
+  if (names_script(recipe.strategy.name) || recipe.strategy.options.contains("registry"))
+    keys.push_back("strategy.name");
+  const auto& options = recipe.strategy.options;
+  if (auto hook = options.find("ddp_comm_hook"); hook != options.end() && hook->is_string() && names_script(*hook))
+    keys.push_back("strategy.ddp_comm_hook");
+  return keys;
+}
 
 }  // namespace
 
 void write_hook_places(const Recipe& recipe, const fs::path& run_dir) {
-  if (hook_sources(recipe).empty()) return;
+  auto keys = keys_with_scripts(recipe);
+  if (keys.empty()) return;
   json places = json::object();
-  for (const char* key : keys) {
+  for (const auto& key : keys) {
     Origin place = recipe.origin(key);
     if (place.line > 0) places[key] = {{"file", place.file}, {"line", place.line}, {"column", place.column}};
   }

@@ -15,12 +15,7 @@ namespace {
 const char* const early_stopping = "early_stopping";
 
 StateOptions state_options(const Recipe& recipe, const HookSet::Talk& talk) {
-  StateOptions options;
-  options.limits.memory_bytes = static_cast<size_t>(recipe.hooks.memory_limit);
-  options.limits.instructions = recipe.hooks.instruction_limit;
-  options.limits.seconds = recipe.hooks.time_limit;
-  options.trusted = recipe.hooks.trusted;
-  options.seed = static_cast<uint64_t>(recipe.run.seed);
+  StateOptions options = script_state_options(recipe);
   options.print = talk.print;
   return options;
 }
@@ -87,7 +82,7 @@ std::vector<HookSet::Hook> load_hooks(State& state, const Recipe& recipe, std::v
   return hooks;
 }
 
-// ---- states in checkpoints: JSON has no infinities
+}  // namespace
 
 json keep_nonfinite(json value) {
   if (value.is_structured())
@@ -106,8 +101,6 @@ json restore_nonfinite(json value) {
     for (auto& item : value) item = restore_nonfinite(std::move(item));
   return value;
 }
-
-}  // namespace
 
 std::vector<HookSource> hook_sources(const Recipe& recipe) {
   std::vector<HookSource> sources;

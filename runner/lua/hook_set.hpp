@@ -69,6 +69,10 @@ class HookSet {
   std::array<std::vector<size_t>, moments_count> callers_;  ///< by Moment: which hooks have a function for it
 };
 
+/// A script's state for a checkpoint, and back: JSON has no infinities.
+nlohmann::json keep_nonfinite(nlohmann::json value);
+nlohmann::json restore_nonfinite(nlohmann::json value);
+
 /// What the recipe asks for, in order; none: no hooks.
 std::vector<HookSource> hook_sources(const Recipe& recipe);
 

@@ -1,4 +1,5 @@
-// The hooks of recipes/hooks and the editor's stubs as text, so that an installed binary does not need the source tree.
+// The hooks of recipes/hooks, the strategies of recipes/strategies_lua and the editor's stubs as text, so that an
+// installed binary does not need the source tree.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -8,6 +9,9 @@ namespace runner::lua {
 extern const size_t shipped_count;
 extern const char* const shipped_names[];
 extern const char* const shipped_texts[];
+extern const size_t shipped_strategies_count;
+extern const char* const shipped_strategy_names[];
+extern const char* const shipped_strategy_texts[];
 /// LuaLS definitions (recipes/hooks/types/runner.lua).
 extern const char* const stubs_text;
 

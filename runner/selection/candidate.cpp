@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runner/selection/recompute.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {
@@ -100,6 +101,10 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   job.recompute = recomputed_blocks(every > 0 ? added : recipe_.activation_checkpointing, model_);
   if (auto refusal = candidate.entry->refuse(job)) {
     candidate.refused = *refusal;
+    return candidate;
+  }
+  if (!memory_known(*candidate.entry)) {
+    candidate.fits = true;  // nobody knows better
     return candidate;
   }
   candidate.memory = candidate.entry->memory(job);

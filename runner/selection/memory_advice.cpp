@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runner/base/text.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {
@@ -106,6 +107,7 @@ void consider_offload(Search& search, const Job& job) {
 }  // namespace
 
 std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
+  if (!memory_known(entry)) return {};
   Search search(entry, job);
   consider_loss_chunk(search, entry, job);
   consider_micro_batch(search, entry, job);
@@ -116,6 +118,7 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
 }
 
 std::string memory_advice(const Entry& entry, const Job& job) {
+  if (!memory_known(entry)) return fmt::format("what takes it is not known: the file of `{}` does not say", entry.name);
   MemoryParts parts = entry.memory(job);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},

@@ -8,6 +8,7 @@
 #include "runner/selection/batch.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/recompute.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/selection/what_if.hpp"
 
@@ -70,6 +71,17 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     plan.rule = "named";
     plan.reason = fmt::format("the recipe names `{}`", recipe.strategy.name);
     recipe.strategy.options = complete_options(*plan.entry, resolved.options);
+    if (!memory_known(*plan.entry) && recipe.train.micro_batch_size == Recipe::automatic)
+      throw RecipeError(
+          {{recipe.origin("train.micro_batch_size"),
+            "needs",
+            fmt::format("train.micro_batch_size = \"auto\" needs to know what a step takes, and the file of `{}` does "
+                        "not say (`memory = function(job)`): give a number",
+                        recipe.strategy.name),
+            {},
+            {},
+            {},
+            ""}});
     Candidate candidate = fit_named(request, *resolved.entry);
     if (!candidate.refused.empty()) return;  // said where the whole job is known
     auto before = recipe.train.micro_batch_size;
@@ -226,8 +238,8 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
-  plan.memory = plan.entry->memory(plan.job);
-  plan.traffic = plan.entry->traffic(plan.job);
+  if (memory_known(*plan.entry)) plan.memory = plan.entry->memory(plan.job);
+  if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);
   Candidate planned;
   planned.entry = plan.entry;
   planned.job = plan.job;
@@ -243,6 +255,11 @@ nlohmann::json Plan::to_json() const {
   for (const auto& part : traffic)
     traffic_list.push_back(
         {{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
+  const bool known = memory_known(*entry);
+  const nlohmann::json parts = {{"parameters", memory.parameters},       {"gradients", memory.gradients},
+                                {"optimizer", memory.optimizer},         {"gathered", memory.gathered},
+                                {"communication", memory.communication}, {"activations", memory.activations},
+                                {"snapshot", snapshot_bytes()}};
   return {{"strategy", entry->name},
           {"options", recipe.strategy.options},
           {"rule", rule},
@@ -253,17 +270,10 @@ nlohmann::json Plan::to_json() const {
           {"accumulation", job.accumulation},
           {"precision", recipe.precision.mode},
           {"parameters", model->parameter_count()},
-          {"memory_bytes_per_rank", memory_bytes()},
-          {"memory_parts",
-           {{"parameters", memory.parameters},
-            {"gradients", memory.gradients},
-            {"optimizer", memory.optimizer},
-            {"gathered", memory.gathered},
-            {"communication", memory.communication},
-            {"activations", memory.activations},
-            {"snapshot", snapshot_bytes()}}},
-          {"between_steps_bytes_per_rank", memory.between_steps},
-          {"traffic", traffic_list},
+          {"memory_bytes_per_rank", known ? nlohmann::json(memory_bytes()) : nlohmann::json()},
+          {"memory_parts", known ? parts : nlohmann::json()},
+          {"between_steps_bytes_per_rank", known ? nlohmann::json(memory.between_steps) : nlohmann::json()},
+          {"traffic", traffic_known(*entry, job) ? traffic_list : nlohmann::json()},
           {"step_seconds", step_seconds ? nlohmann::json(*step_seconds) : nlohmann::json()}};
 }
 

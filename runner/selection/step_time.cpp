@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runner/selection/script_strategy.hpp"
+
 namespace runner {
 
 namespace {
@@ -160,7 +162,9 @@ std::optional<double> communication_seconds(const std::vector<Traffic>& traffic,
 }
 
 std::optional<StepTime> step_time(const Candidate& candidate, const Rates& rates) {
-  if (candidate.memory.state_on_disk) return std::nullopt;
+  if (candidate.memory.state_on_disk || !memory_known(*candidate.entry) ||
+      !traffic_known(*candidate.entry, candidate.job))
+    return std::nullopt;
   auto traffic = candidate.entry->traffic(candidate.job);
   auto communication = communication_seconds(traffic, candidate.job, rates);
   if (!communication) return std::nullopt;

@@ -7,7 +7,9 @@
 #include "runner/config/value_check.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/recipe_file.hpp"
+#include "runner/lua/strategy_file.hpp"
 #include "runner/selection/lengths.hpp"
+#include "runner/selection/script_strategy.hpp"
 
 namespace runner {
 
@@ -80,6 +82,8 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   if (auto wanted = type_problem(option, value); !wanted.empty()) {
     diagnostic.code = "wrong-type";
     diagnostic.message = fmt::format("`{}` must be {}, not {}", option.name, wanted, value.dump());
+  } else if (option.name == "ddp_comm_hook" && lua::names_script(value.get<std::string>())) {
+    return;
   } else if (option.type == Type::choice &&
              std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
     diagnostic.code = "not-allowed";
@@ -144,6 +148,25 @@ bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
   });
 }
 
+/// One of the catalog's own list.
+std::optional<Named> find_built_in(const std::string& name) {
+  auto named = find_strategy(name);
+  bool listed = named && std::any_of(catalog().begin(), catalog().end(),
+                                     [&](const Entry& entry) { return &entry == named->entry; });
+  return listed ? named : std::nullopt;
+}
+
+/// The strategy that the recipe names: one of the catalog's, or one that a file of Lua is or registers.
+std::optional<Named> find_named(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
+                                std::vector<std::string>& registered) {
+  const auto& name = recipe.strategy.name;
+  bool registry = recipe.strategy.options.contains("registry");
+  if (!lua::names_script(name) && !registry) return find_built_in(name);
+  if (name == "auto") return {};
+  if (const auto* entry = learn_script_strategy(recipe, diagnostics, &registered)) return Named{entry};
+  return lua::names_script(name) ? std::nullopt : find_built_in(name);
+}
+
 }  // namespace
 
 bool takes(const Entry& entry, const std::string& option) {
@@ -158,6 +181,12 @@ const std::vector<OptionSpec>& common_options() {
        {},
        {},
        "How long a collective may take before the run stops; default train.timeout."},
+      {"registry",
+       Type::text,
+       nullptr,
+       {},
+       {},
+       "A Lua file that registers names of strategies; relative to the recipe."},
       {"process_group_backend",
        Type::choice,
        nullptr,
@@ -170,20 +199,25 @@ const std::vector<OptionSpec>& common_options() {
 
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   ResolvedStrategy resolved;
-  auto named = find_strategy(recipe.strategy.name);
+  std::vector<std::string> registered;
+  size_t before = diagnostics.size();
+  auto named = find_named(recipe, diagnostics, registered);
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy.name");
   if (recipe.strategy.name == "auto") {
     check_given_options(recipe, resolved.options, diagnostics);
     return resolved;
   }
+  if (!named && (lua::names_script(recipe.strategy.name) || diagnostics.size() > before)) return resolved;
   if (!named) {
     diagnostic.code = "unknown-strategy";
     diagnostic.message = fmt::format("unknown strategy `{}`", recipe.strategy.name);
     for (const auto& entry : catalog())
       if (entry.unavailable.empty()) diagnostic.allowed.push_back(entry.name);
     diagnostic.allowed.push_back("auto");
+    diagnostic.allowed.insert(diagnostic.allowed.end(), registered.begin(), registered.end());
     auto names = strategy_names();
+    names.insert(names.end(), registered.begin(), registered.end());
     names.push_back("auto");
     diagnostic.suggestion = nearest(recipe.strategy.name, names);
     diagnostics.push_back(diagnostic);
@@ -203,6 +237,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   for (const auto& [name, given] : recipe.strategy.options.items()) {
     nlohmann::json value = given;
     const OptionSpec* option = find_option(named->entry->options, name);
+    if (name == "registry" && find_option(common_options(), name)) option = find_option(common_options(), name);
     if (!option && named->entry->distributed) option = find_option(common_options(), name);
     if (!option) {
       diagnostics.push_back(unknown_option(recipe, *named->entry, name));
@@ -212,6 +247,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
     resolved.options[name] = value;
   }
+  if (named->entry->name == "ddp") script_hook_options(recipe, diagnostics);
   return resolved;
 }
 

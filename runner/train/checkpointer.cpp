@@ -165,7 +165,7 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
   std::vector<std::string> problems;
   for (const auto& tensor : strategy.state()) {
     if (!checkpoint.has(tensor.name)) {
-      problems.push_back(fmt::format("`{}` is missing", tensor.name));
+      if (!tensor.optional) problems.push_back(fmt::format("`{}` is missing", tensor.name));
     } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
       problems.push_back(fmt::format("`{}` has shape [{}] instead of [{}]", tensor.name,
                                      fmt::join(checkpoint.shape(tensor.name), ", "),

@@ -8,13 +8,16 @@
 #include "runner/config/config.hpp"
 #include "runner/cuda/module.hpp"
 #include "runner/lua/hook_places.hpp"
+#include "runner/lua/strategy_file.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/plan.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/train/failure_report.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
 #include "runner/train/planned_steps.hpp"
+#include "runner/train/strategies/strategy.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 #include "strategies/contract/initialize.hpp"
@@ -109,6 +112,15 @@ struct OutOfMemory {
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 };
 
+/// Null where the recipe's strategy is no script.
+const Entry* script_entry(const Recipe& recipe) {
+  if (!lua::names_script(recipe.strategy.name) && !recipe.strategy.options.contains("registry")) return nullptr;
+  std::vector<Diagnostic> diagnostics;
+  const Entry* entry = learn_script_strategy(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  return entry;
+}
+
 /// The supervisor has verified the checkpoint once for all ranks: each reads its own bytes only.
 void resume(Trainer& trainer, const std::string& folder, EventSink& events) {
   Checkpoint checkpoint(folder, /*verify=*/false);
@@ -126,12 +138,20 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
   Job job = make_job(recipe, model->spec, topology_of(recipe, world_options(recipe)));
-  const Entry& entry = *find_strategy(recipe.strategy.name)->entry;
-  if (!job.cuda && entry.memory(job).state_on_disk) return_large_blocks();
-  auto strategy = make_strategy(recipe.strategy.name,
-                                {world, *model, job, optimizer_config(recipe.optimizer),
-                                 parameter_source(recipe, model->spec), by_norm ? clip.gradient_clip_val : std::nullopt,
-                                 by_norm ? std::nullopt : clip.gradient_clip_val, clip.on_nonfinite == "skip"});
+  const Entry* script = script_entry(recipe);
+  const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
+  if (!job.cuda && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
+  StrategySetup setup{world,
+                      *model,
+                      job,
+                      optimizer_config(recipe.optimizer),
+                      parameter_source(recipe, model->spec),
+                      by_norm ? clip.gradient_clip_val : std::nullopt,
+                      by_norm ? std::nullopt : clip.gradient_clip_val,
+                      clip.on_nonfinite == "skip"};
+  setup.comm_hook = make_script_comm_hook(recipe, world);
+  auto strategy =
+      script ? make_script_strategy(recipe, std::move(setup)) : make_strategy(recipe.strategy.name, std::move(setup));
   OutOfMemory out_of_memory{job, entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
   nlohmann::json ready{{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "strategies/collective/completed_work.hpp"
 
@@ -173,7 +174,8 @@ WorkPtr ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs, std::vector
 
 WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                   std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) {
-  TORCH_CHECK(output_splits.empty() && input_splits.empty(), "all_to_all over shared memory takes equal splits only");
+  if (!input_splits.empty() || !output_splits.empty())
+    return alltoall_split(output, input, output_splits, input_splits);
   TORCH_CHECK(output.numel() == input.numel() && input.numel() % size_ == 0, "all_to_all: ", input.numel(),
               " elements for ", size_, " ranks");
   auto *in = bytes_of(input), *out = bytes_of(output);
@@ -190,6 +192,55 @@ WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::ve
       std::memcpy(out + r * part + done, group_->slot(r, half) + static_cast<size_t>(rank_) * count, count);
     done += static_cast<int64_t>(count);
   } while (done < part);
+  return completed({output});
+}
+
+/// Ranks first tell one another how their inputs are split; then chunks of each whole input pass, and a rank takes what
+/// of them is for it.
+WorkPtr ShmBackend::alltoall_split(at::Tensor& output, at::Tensor& input, const std::vector<int64_t>& output_splits,
+                                   const std::vector<int64_t>& input_splits) {
+  auto sum = [](const std::vector<int64_t>& splits) {
+    return std::accumulate(splits.begin(), splits.end(), int64_t{0});
+  };
+  auto parts = static_cast<size_t>(size_);
+  TORCH_CHECK(input_splits.size() == parts && output_splits.size() == parts && sum(input_splits) == input.numel() &&
+                  sum(output_splits) == output.numel() && output.scalar_type() == input.scalar_type(),
+              "all_to_all: splits of ", size_, " ranks that add up to the tensors");
+  int64_t element = input.element_size(), total = static_cast<int64_t>(input.nbytes()),
+          chunk = static_cast<int64_t>(shm_chunk_bytes);
+  auto *in = bytes_of(input), *out = bytes_of(output);
+  begin(Collective::all_to_all, input);
+  int half = half_ ^= 1;
+  std::memcpy(group_->slot(rank_, half), input_splits.data(), parts * sizeof(int64_t));
+  meet();
+  struct Range {
+    int64_t begin, end, to;  ///< bytes of a rank's input that are for this one; where they go
+  };
+  std::vector<Range> ranges;
+  int64_t received = 0;
+  for (int r = 0; r < size_; ++r) {
+    std::vector<int64_t> splits(parts);
+    std::memcpy(splits.data(), group_->slot(r, half), parts * sizeof(int64_t));
+    int64_t before = std::accumulate(splits.begin(), splits.begin() + rank_, int64_t{0});
+    auto mine = static_cast<size_t>(rank_), from = static_cast<size_t>(r);
+    TORCH_CHECK(splits[mine] == output_splits[from], "all_to_all: rank ", r, " sends ", splits[mine],
+                " elements where rank ", rank_, " takes ", output_splits[from]);
+    ranges.push_back({before * element, (before + splits[mine]) * element, received});
+    received += splits[mine] * element;
+  }
+  for (int64_t done = 0; done < total; done += chunk) {
+    int64_t end = std::min(done + chunk, total);
+    half = half_ ^= 1;
+    std::memcpy(group_->slot(rank_, half), in + done, static_cast<size_t>(end - done));
+    meet();
+    for (int r = 0; r < size_; ++r) {
+      const Range& range = ranges[static_cast<size_t>(r)];
+      int64_t from = std::max(done, range.begin), to = std::min(end, range.end);
+      if (from < to)
+        std::memcpy(out + range.to + from - range.begin, group_->slot(r, half) + from - done,
+                    static_cast<size_t>(to - from));
+    }
+  }
   return completed({output});
 }
 

@@ -40,6 +40,9 @@ class ShmBackend : public c10d::Backend {
   void abort() override { group_->abort(); }
 
  private:
+  c10::intrusive_ptr<c10d::Work> alltoall_split(at::Tensor& output, at::Tensor& input,
+                                                const std::vector<int64_t>& output_splits,
+                                                const std::vector<int64_t>& input_splits);
   /// Announces a collective over `payload`, the whole tensor that it works on.
   void begin(Collective kind, const at::Tensor& payload, int64_t root = 0,
              c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM);

@@ -222,15 +222,14 @@ StepResult Strategy::step(const StepInput& input) {
   auto decision = ask_observer(gradients, input.lr_factor);
 
   double squared = 0;
-  if (counts_in_norm())
-    for (const auto& gradient : gradients) {
-      if (gradient.numel() == 0) continue;
-      double norm =
-          at::linalg_vector_norm(gradient, 2, std::nullopt, false,
-                                 gradient.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)
-              .item<double>();
-      squared += norm * norm;
-    }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const auto& gradient = gradients[i];
+    if (gradient.numel() == 0 || !counts_in_norm(i)) continue;
+    double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false,
+                                         gradient.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)
+                      .item<double>();
+    squared += norm * norm;
+  }
   Control control = exchange(loss_sum, squared, input.votes);
 
   StepResult result;
@@ -300,6 +299,8 @@ std::vector<StateTensor> Strategy::state() {
       list.push_back(std::move(state));
     }
   }
+  auto own = own_state();
+  list.insert(list.end(), own.begin(), own.end());
   return list;
 }
 
@@ -327,12 +328,15 @@ std::vector<StateTensor> Strategy::state_to_save() {
 }
 
 nlohmann::json Strategy::scalars() const {
-  return {{"optimizer_steps", optimizer_.steps()}, {"loss_scaler", scaler_.state()}};
+  nlohmann::json all = {{"optimizer_steps", optimizer_.steps()}, {"loss_scaler", scaler_.state()}};
+  if (auto own = own_scalars(); !own.is_null()) all["own"] = own;
+  return all;
 }
 
 void Strategy::load_scalars(const nlohmann::json& scalars) {
   optimizer_.set_steps(scalars.at("optimizer_steps"));
   scaler_.load(scalars.at("loss_scaler"));
+  load_own_scalars(scalars.value("own", nlohmann::json()));
 }
 
 torch::Tensor Strategy::reduce(torch::Tensor tensor, c10d::ReduceOp op) {

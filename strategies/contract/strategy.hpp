@@ -31,6 +31,32 @@ namespace runner {
 /// file).
 using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
+struct StateTensor;
+
+/// What reduces a strategy's buckets of gradients in place of an all-reduce, with state of its own. Every rank makes
+/// the same calls, in the same order.
+class CommHook {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  /// What a hook may ask of the strategy that it works for.
+  struct Host {
+    std::function<int64_t()> steps;      ///< optimizer steps done
+    std::function<double()> loss_scale;  ///< gradients are multiplied by it
+  };
+  virtual ~CommHook() = default;
+  /// Before the first step: elements of each bucket, in the order in which they will be reduced.
+  virtual void prepare(const std::vector<int64_t>& bucket_elements, const torch::TensorOptions& options, Host host) = 0;
+  /// A bucket is full, `gradients` (1-d) this rank's. Called while backward goes on, by whichever thread of autograd's
+  /// has delivered the last of them, never by two at once. When the work that it returns has ended, `gradients` are the
+  /// sums over ranks; where it returns none, when finish() has.
+  virtual Work begin(size_t bucket, const torch::Tensor& gradients) = 0;
+  /// Of every bucket in order, once all have begun.
+  virtual void finish(size_t bucket) = 0;
+  virtual std::vector<StateTensor> state() = 0;
+  virtual nlohmann::json scalars() const = 0;
+  virtual void load_scalars(const nlohmann::json& scalars) = 0;
+};
+
 /// What a strategy is made from. References outlive the strategy.
 struct StrategySetup {
   World& world;
@@ -39,8 +65,9 @@ struct StrategySetup {
   OptimizerConfig optimizer;
   ParameterSource source;
   std::optional<double> clip_norm, clip_value;
-  bool skip_nonfinite = false;      ///< train.on_nonfinite = "skip"
-  LossScalePolicy loss_scale = {};  ///< where the precision scales losses
+  bool skip_nonfinite = false;               ///< train.on_nonfinite = "skip"
+  LossScalePolicy loss_scale = {};           ///< where the precision scales losses
+  std::shared_ptr<CommHook> comm_hook = {};  ///< null: gradients are summed as the options say
 };
 
 /// One optimizer step's input on this rank.
@@ -79,6 +106,7 @@ struct StateTensor {
   torch::Tensor local;  ///< contiguous, 1-d; undefined where the elements are in a file
   int64_t write_begin = 0, write_end = 0;
   std::optional<SwappedSpan> swapped = {};  ///< fp32
+  bool optional = false;                    ///< keeps its values where a checkpoint does not have it
 
   int64_t numel() const { return swapped ? swapped->count : local.numel(); }
   /// Elements [begin, begin + count) of the local ones: a copy in host memory.
@@ -166,6 +194,16 @@ class Strategy {
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether this rank's gradients count in the norm's sum over ranks (replicas count once).
   virtual bool counts_in_norm() const = 0;
+  /// The same of one local parameter, where they differ in it.
+  virtual bool counts_in_norm(size_t local) const {
+    (void)local;
+    return counts_in_norm();
+  }
+  /// State of the strategy's own, listed after parameters and optimizer state; and what of it is no tensor (null:
+  /// nothing), equal on all ranks.
+  virtual std::vector<StateTensor> own_state() { return {}; }
+  virtual nlohmann::json own_scalars() const { return nullptr; }
+  virtual void load_own_scalars(const nlohmann::json& scalars) { (void)scalars; }
   /// Makes new values of finish_gradients()' sums; or begins to, if settle() ends it.
   virtual void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
     optimizer_.step(gradients, lr_factor, gradient_divisor);
@@ -194,6 +232,8 @@ class Strategy {
                    const torch::Tensor& copy);
   /// Fills a 1-d tensor with elements [offset, ...) of a parameter, through `source`, in bounded pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
+  int64_t optimizer_steps() const { return optimizer_.steps(); }
+  double loss_scale() const { return scaler_.scale(); }
   /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.
   torch::Tensor forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
 

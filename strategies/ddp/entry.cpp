@@ -133,7 +133,8 @@ Entry ddp_entry() {
        "none",
        {"none", "fp16_compress", "bf16_compress"},
        {},
-       "Send gradients in 16 bits: half the bytes, rounded sums."},
+       "Send gradients in 16 bits: half the bytes, rounded sums. Or \"lua:FILE.lua\": a function of Lua reduces them."},
+      {"ddp_comm_hook_options", Type::table, nullptr, {}, {}, "Options of the comm hook that is a file of Lua."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.memory = [](const Job& job) {

@@ -3,6 +3,8 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <utility>
+
 #include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/strategy.hpp"
@@ -38,6 +40,40 @@ class SumHook : public c10d::CppCommHookInterface<c10d::ProcessGroup*> {
   std::optional<torch::ScalarType> wire_;
 };
 
+/// A bucket goes through a hook from outside. What that has to end itself it ends when all buckets have begun: then no
+/// gradient is left to compute beside which it could wait.
+class ForeignHook : public c10d::CppCommHookInterface<std::shared_ptr<CommHook>> {
+ public:
+  using CppCommHookInterface::CppCommHookInterface;
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    torch::NoGradGuard no_grad;
+    if (auto work = state_->begin(bucket.getIndex(), bucket.getBufferRef())) {
+      pending_.push_back({bucket.getIndex(), {}, {}});
+      if (bucket.isLast()) finish();
+      return work->getFuture();
+    }
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    pending_.push_back({bucket.getIndex(), bucket.getBufferRef(), future});
+    if (bucket.isLast()) finish();
+    return future;
+  }
+
+ private:
+  struct Pending {
+    size_t bucket;
+    at::Tensor gradients;
+    c10::intrusive_ptr<c10::ivalue::Future> future;  ///< null: the work's own
+  };
+  void finish() {
+    for (auto& pending : std::exchange(pending_, {})) {
+      state_->finish(pending.bucket);
+      if (pending.future) pending.future->markCompleted(c10::IValue(std::vector<at::Tensor>{pending.gradients}));
+    }
+  }
+  std::vector<Pending> pending_;
+};
+
 /// The Reducer with the buckets it is given: they are in order of arrival already, so that the second step need not
 /// measure that order, agree on it by broadcast and build all buckets once more.
 class Reducer : public c10d::Reducer {
@@ -53,11 +89,12 @@ class Reducer : public c10d::Reducer {
 
 class Ddp : public Strategy {
  public:
-  explicit Ddp(StrategySetup setup) : Strategy(std::move(setup)), plan_(ddp_plan(job_)) {}
+  Ddp(StrategySetup setup, std::shared_ptr<CommHook> comm_hook)
+      : Strategy(std::move(setup)), plan_(ddp_plan(job_)), comm_hook_(std::move(comm_hook)) {}
 
   void module_to_device() override {
     place_whole_copy();
-    if (world_.size > 1) make_reducer();
+    if (world_.size > 1 || comm_hook_) make_reducer();
   }
 
   void teardown() override { reducer_.reset(); }
@@ -113,6 +150,14 @@ class Ddp : public Strategy {
     }
   }
 
+  std::vector<StateTensor> own_state() override {
+    return comm_hook_ ? comm_hook_->state() : std::vector<StateTensor>();
+  }
+  nlohmann::json own_scalars() const override { return comm_hook_ ? comm_hook_->scalars() : nlohmann::json(); }
+  void load_own_scalars(const nlohmann::json& scalars) override {
+    if (comm_hook_ && !scalars.is_null()) comm_hook_->load_scalars(scalars);
+  }
+
   /// Each rank writes an equal part of every parameter.
   std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
     int64_t n = parameter.value.numel();
@@ -124,11 +169,27 @@ class Ddp : public Strategy {
     reducer_ = std::make_shared<Reducer>(model_.slots, plan_, world_.group);
     std::optional<torch::ScalarType> wire;
     if (plan_.wire != job_.precision.parameter) wire = scalar_type(plan_.wire);
-    reducer_->register_comm_hook(std::make_unique<SumHook>(world_.group.get(), wire));
+    if (comm_hook_) {
+      prepare_comm_hook();
+      reducer_->register_comm_hook(std::make_unique<ForeignHook>(comm_hook_));
+    } else {
+      reducer_->register_comm_hook(std::make_unique<SumHook>(world_.group.get(), wire));
+    }
     learning_graph_ = plan_.static_graph;
   }
 
+  void prepare_comm_hook() {
+    std::vector<int64_t> elements;
+    for (const auto& bucket : plan_.buckets) {
+      elements.push_back(0);
+      for (size_t slot : bucket) elements.back() += model_.spec.numel(slot);
+    }
+    comm_hook_->prepare(elements, model_.slots.front().options().requires_grad(false),
+                        {[this] { return optimizer_steps(); }, [this] { return loss_scale(); }});
+  }
+
   DdpPlan plan_;
+  std::shared_ptr<CommHook> comm_hook_;
   std::shared_ptr<Reducer> reducer_;
   bool last_ = true;
   bool learning_graph_ = false;
@@ -136,6 +197,9 @@ class Ddp : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ddp(StrategySetup setup) { return std::make_unique<Ddp>(std::move(setup)); }
+std::unique_ptr<Strategy> make_ddp(StrategySetup setup) {
+  auto comm_hook = setup.comm_hook;
+  return std::make_unique<Ddp>(std::move(setup), std::move(comm_hook));
+}
 
 }  // namespace runner

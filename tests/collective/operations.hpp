@@ -155,6 +155,25 @@ class OperationCheck {
     std::vector<at::Tensor> parts;
     for (int r = 0; r < size_; ++r) parts.push_back(input_of(r, dtype_, part * size_).narrow(0, rank_ * part, part));
     check("all_to_all", received, torch::cat(parts));
+    check_split_all_to_all(part);
+  }
+
+  /// Rank r sends k parts to the rank k after it.
+  void check_split_all_to_all(int64_t part) {
+    auto count = [&](int from, int to) { return (to - from + size_) % size_ * part; };
+    std::vector<int64_t> sent_splits, taken_splits;
+    std::vector<at::Tensor> parts;
+    int64_t total = part * size_ * (size_ - 1) / 2;
+    for (int other = 0; other < size_; ++other) {
+      sent_splits.push_back(count(rank_, other));
+      taken_splits.push_back(count(other, rank_));
+      int64_t before = 0;
+      for (int to = 0; to < rank_; ++to) before += count(other, to);
+      parts.push_back(input_of(other, dtype_, total).narrow(0, before, count(other, rank_)));
+    }
+    auto sent = input_of(rank_, dtype_, total), received = torch::zeros({total}, dtype_);
+    group_->alltoall_base(received, sent, taken_splits, sent_splits)->wait();
+    check("all_to_all of unequal parts", received, torch::cat(parts));
   }
 
   ProcessGroup group_;

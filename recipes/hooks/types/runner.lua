@@ -208,3 +208,136 @@ function sweep:best() end
 ---@field stop? {target: number?, no_improvement: integer?, failures: integer?}
 ---@field space? table<string, any>
 ---@field constraints? string[]
+
+-- ---- strategies (recipes/strategies_lua)
+
+---What this rank holds, 1-d. Methods that end in _ change it and give it back.
+---@class runner.strategy.Tensor
+---@field numel integer
+---@operator add(runner.strategy.Tensor|number): runner.strategy.Tensor
+---@operator sub(runner.strategy.Tensor|number): runner.strategy.Tensor
+---@operator mul(runner.strategy.Tensor|number): runner.strategy.Tensor
+---@operator div(runner.strategy.Tensor|number): runner.strategy.Tensor
+local own = {}
+---@return number
+function own:norm() end
+---@return number
+function own:sum() end
+---@return number
+function own:mean() end
+---@return number
+function own:min() end
+---@return number
+function own:max() end
+---@return boolean
+function own:is_finite() end
+---@return runner.strategy.Tensor
+function own:clone() end
+---@param dtype "float32"|"float16"|"bfloat16"|"float64"|"int64"
+---@return runner.strategy.Tensor # a copy
+function own:to(dtype) end
+---@param offset integer # elements left out before it
+---@param count integer
+---@return runner.strategy.Tensor # of the same storage
+function own:narrow(offset, count) end
+---@param count integer
+---@return runner.strategy.Tensor # indices of the elements that are largest in magnitude
+function own:largest(count) end
+---@param indices runner.strategy.Tensor
+---@return runner.strategy.Tensor
+function own:take(indices) end
+---@return runner.strategy.Tensor
+function own:zero_() end
+---@param factor number
+---@return runner.strategy.Tensor
+function own:scale_(factor) end
+---@param other runner.strategy.Tensor|number
+---@param factor? number # of other; 1
+---@return runner.strategy.Tensor
+function own:add_(other, factor) end
+---@param other runner.strategy.Tensor|number
+---@return runner.strategy.Tensor
+function own:copy_(other) end
+---@param indices runner.strategy.Tensor
+---@param values runner.strategy.Tensor|number
+---@return runner.strategy.Tensor
+function own:put_(indices, values) end
+---@param indices runner.strategy.Tensor
+---@param values runner.strategy.Tensor
+---@return runner.strategy.Tensor
+function own:index_add_(indices, values) end
+
+---A collective that goes on.
+---@class runner.strategy.Work
+local work = {}
+function work:wait() end
+
+---Collectives over all ranks: every rank calls them, in the same order. Each but barrier also as NAME_async, which gives a Work.
+---@class runner.strategy.World
+---@field rank integer # from 0
+---@field size integer
+local ranks = {}
+---@param tensor runner.strategy.Tensor
+---@param operation? "sum"|"min"|"max" # "sum"
+---@return runner.strategy.Tensor # itself
+function ranks:all_reduce(tensor, operation) end
+---@param tensor runner.strategy.Tensor
+---@param operation? "sum"|"min"|"max" # "sum"
+---@return runner.strategy.Work
+function ranks:all_reduce_async(tensor, operation) end
+---@param out runner.strategy.Tensor # size times as many elements, by rank
+---@param tensor runner.strategy.Tensor
+---@return runner.strategy.Tensor # out
+function ranks:all_gather(out, tensor) end
+---@param out runner.strategy.Tensor # this rank's part of what is reduced
+---@param tensor runner.strategy.Tensor
+---@param operation? "sum"|"min"|"max" # "sum"
+---@return runner.strategy.Tensor # out
+function ranks:reduce_scatter(out, tensor, operation) end
+---@param tensor runner.strategy.Tensor
+---@param root? integer # 0
+---@return runner.strategy.Tensor # itself
+function ranks:broadcast(tensor, root) end
+---@param out runner.strategy.Tensor # from the rank `by` behind
+---@param tensor runner.strategy.Tensor # to the rank `by` further round the ring
+---@param by integer
+---@return runner.strategy.Tensor # out
+function ranks:shift(out, tensor, by) end
+function ranks:barrier() end
+
+---Parameters whose gradients are reduced together.
+---@class runner.strategy.Bucket
+---@field index integer # from 1, in the order in which they are reduced
+---@field numel integer
+---@field gradients runner.strategy.Tensor # shares of the mean over the global batch, times ctx.loss_scale
+---@field parameters? runner.strategy.Tensor # change them in setup and after_update only; not in a comm hook
+---@field sharded boolean
+---@field shard? runner.strategy.Tensor # of sharded ones: where this rank's part of the sum goes
+
+---@class runner.strategy.Context
+---@field step integer # updates done
+---@field loss_scale number
+---@field world runner.strategy.World
+---@field buckets runner.strategy.Bucket[]
+local strategy_context = {}
+---A tensor of zeros at first that checkpoints keep, each rank's its own. `setup` makes it.
+---@param name string
+---@param numel? integer
+---@return runner.strategy.Tensor
+function strategy_context:kept(name, numel) end
+---@param numel integer
+---@param dtype? "float32"|"float16"|"bfloat16"|"float64"|"int64" # "float32"
+---@return runner.strategy.Tensor
+function strategy_context:zeros(numel, dtype) end
+
+---@class runner.Strategy
+---@field name? string
+---@field about? string
+---@field options? table<string, table>
+---@field replicas_differ? boolean # between steps, ranks' parameters are not the same
+---@field setup? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
+---@field shard? fun(parameter: {name: string, shape: integer[], numel: integer}, options: runner.Options): boolean
+---@field reduce? fun(bucket: runner.strategy.Bucket, ctx: runner.strategy.Context, state: runner.State, options: runner.Options): runner.strategy.Work|function|nil
+---@field after_update? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
+---@field memory? fun(job: table): number # bytes that a rank keeps beyond parameters, gradients and optimizer state
+---@field traffic? fun(job: table): {collective: string, calls: integer, bytes: integer}[] # of one step

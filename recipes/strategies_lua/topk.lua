@@ -1,0 +1,34 @@
+-- Top-k compression with error feedback (Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Lin et al., Deep Gradient
+-- Compression, ICLR 2018): of each bucket only the largest elements are sent, and what is not sent is remembered and added
+-- to the next step's. A strategy, or a comm hook of ddp: strategy.ddp_comm_hook = "lua:topk".
+return {
+  about = "Sends the largest gradients only, and remembers the others for the next step.",
+  options = {density = {type = "number", default = 0.01, min = 1e-6, max = 1, help = "part of a bucket that is sent"}},
+
+  setup = function(ctx)
+    for _, bucket in ipairs(ctx.buckets) do ctx:kept("residual" .. bucket.index, bucket.numel) end
+  end,
+
+  reduce = function(bucket, ctx, state, options)
+    local gradients, world = bucket.gradients, ctx.world
+    local count = math.max(1, math.floor(options.density * bucket.numel))
+    local residual = ctx:kept("residual" .. bucket.index):add_(gradients, 1 / ctx.loss_scale)
+    local indices = residual:largest(count)
+    local values = residual:take(indices)
+    residual:put_(indices, 0)
+    if not residual:is_finite() then residual:zero_() end -- of a step that will be skipped
+    local all_indices, all_values = ctx:zeros(count * world.size, "int64"), ctx:zeros(count * world.size)
+    local first = world:all_gather_async(all_indices, indices)
+    local second = world:all_gather_async(all_values, values)
+    return function()
+      first:wait()
+      second:wait()
+      gradients:zero_()
+      -- Rank by rank: each has an index once, so that sums have one order everywhere.
+      for rank = 0, world.size - 1 do
+        gradients:index_add_(all_indices:narrow(rank * count, count), all_values:narrow(rank * count, count))
+      end
+      gradients:scale_(ctx.loss_scale)
+    end
+  end,
+}

@@ -1,0 +1,291 @@
+#include "runner/lua/script_file.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/base/text.hpp"
+
+namespace runner::lua {
+
+using nlohmann::json;
+
+namespace {
+
+const std::vector<std::string> option_types = {"number", "integer", "boolean", "string", "list"};
+
+bool fits(const std::string& type, json& value) {
+  if (type == "number") return value.is_number();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "string") return value.is_string();
+  if (type == "list") return value.is_array();
+  if (value.is_number_float() && std::floor(value.get<double>()) == value.get<double>() &&
+      std::abs(value.get<double>()) < 9e15)
+    value = static_cast<int64_t>(value.get<double>());
+  return value.is_number_integer();
+}
+
+std::string article(const std::string& type) {
+  if (type == "boolean") return "true or false";
+  return (type == "integer" ? "an " : "a ") + type;
+}
+
+}  // namespace
+
+std::string option_problem(const std::string& name, const ScriptOption& option, json& value) {
+  if (!fits(option.type, value))
+    return fmt::format("`{}` must be {}, not {}", name, article(option.type), value.dump());
+  if (value.is_number()) {
+    double number = value.get<double>();
+    if (std::isnan(number)) return fmt::format("`{}` must be a number, not NaN", name);
+    if (option.minimum && number < *option.minimum)
+      return fmt::format("`{}` must be at least {}, not {}", name, *option.minimum, value.dump());
+    if (option.maximum && number > *option.maximum)
+      return fmt::format("`{}` must be at most {}, not {}", name, *option.maximum, value.dump());
+  }
+  bool chosen =
+      option.choices.empty() || std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end();
+  return chosen ? "" : fmt::format("`{}` cannot be {}", name, value.dump());
+}
+
+namespace {
+
+/// Reads one file's table.
+class Loader {
+ public:
+  Loader(State& state, const ScriptKind& kind, const ScriptSource& source, std::vector<Diagnostic>& diagnostics)
+      : state_(state), kind_(kind), source_(source), diagnostics_(diagnostics), code_(kind.noun + "-file") {
+    file_.asked_at = source.asked_at;
+  }
+
+  bool run(const std::vector<Global>& globals) {
+    guarded([&] { run_file(globals); });
+    return finish();
+  }
+
+  std::optional<ScriptFile> load() {
+    guarded([&] {
+      Value table = run_file({});
+      if (!diagnostics_here_.empty()) return;
+      if (table.reference.is_table())
+        read(table.reference);
+      else
+        report(0, code_, fmt::format("a {} file returns a table of its functions, not {}", kind_.noun, kind_of(table)));
+    });
+    if (!finish()) return {};
+    return std::move(file_);
+  }
+
+  std::optional<ScriptFile> read(const std::string& shown, const Reference& table) {
+    file_.shown = shown;
+    file_.name = source_.file;
+    guarded([&] { read(table); });
+    if (!finish()) return {};
+    return std::move(file_);
+  }
+
+ private:
+  void guarded(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const LuaError& error) {
+      auto calls = error.trace().substr(0, error.trace().find_last_not_of('\n') + 1);
+      report(error.line(), code_, error.message() + (calls.empty() ? "" : "\n" + calls), error.file());
+    } catch (const ScriptMistake& mistake) {
+      report(0, code_, mistake.what());
+    }
+  }
+
+  /// Hands the mistakes out; whether there are none.
+  bool finish() {
+    diagnostics_.insert(diagnostics_.end(), diagnostics_here_.begin(), diagnostics_here_.end());
+    return diagnostics_here_.empty();
+  }
+
+  Value run_file(const std::vector<Global>& globals) {
+    const auto& shipped = kind_.shipped;
+    if (auto found = shipped.find(source_.file); found != shipped.end()) {
+      file_.shown = kind_.folder + "/" + found->first + ".lua";
+      file_.name = found->first;
+      text_ = found->second;
+      return state_.load_text(text_, file_.shown, {}, globals);
+    }
+    file_.shown = source_.file;
+    file_.name = fs::path(source_.file).stem().string();
+    if (fs::exists(source_.file) && !fs::is_directory(source_.file)) {
+      text_ = read_file(source_.file);
+      return state_.load_text(text_, file_.shown, fs::absolute(source_.file).lexically_normal().parent_path(), globals);
+    }
+    missing();
+    return {};
+  }
+
+  void missing() {
+    bool bare = source_.file.find_first_of("./") == std::string::npos;
+    Diagnostic diagnostic{source_.asked_at, "missing-file", "", {}, {}, {}, "", kind_.section};
+    std::vector<std::string> names;
+    for (const auto& [name, text] : kind_.shipped) names.push_back(name);
+    if (bare) {
+      diagnostic.message =
+          fmt::format("there is no shipped {} \"{}\"; a file of your own ends in .lua", kind_.noun, source_.file);
+      diagnostic.allowed = names;
+    } else {
+      diagnostic.message = fmt::format("the {} file {} does not exist", kind_.noun, source_.file);
+      std::error_code ignored;
+      names.clear();
+      for (const auto& entry : fs::directory_iterator(fs::path(source_.file).parent_path(), ignored))
+        if (entry.path().extension() == ".lua") names.push_back(entry.path().string());
+    }
+    diagnostic.suggestion = nearest(source_.file, names);
+    diagnostics_here_.push_back(diagnostic);
+  }
+
+  Diagnostic& report(int line, const std::string& code, const std::string& message, const std::string& file = "") {
+    Diagnostic diagnostic;
+    diagnostic.place.kind = Origin::Kind::file;
+    diagnostic.place.file = file.empty() ? file_.shown : file;
+    diagnostic.place.line = line;
+    diagnostic.place.column = line > 0 ? 1 : 0;
+    auto lines = split(text_, '\n');
+    if (diagnostic.place.file == file_.shown && line > 0 && line <= static_cast<int>(lines.size()))
+      diagnostic.place.excerpt = lines[static_cast<size_t>(line) - 1];
+    diagnostic.code = code;
+    diagnostic.message = message;
+    diagnostic.section = kind_.section;
+    if (source_.asked_at.line > 0 || source_.asked_at.kind == Origin::Kind::set) {
+      diagnostic.other = source_.asked_at;
+      diagnostic.other_message = "the file is named here";
+    }
+    diagnostics_here_.push_back(diagnostic);
+    return diagnostics_here_.back();
+  }
+
+  void read(const Reference& table) {
+    for (const auto& key : state_.keys(table)) {
+      Value value = state_.field(table, key);
+      if (key == "name" || key == "about")
+        read_text(key, value);
+      else if (key == "options")
+        read_options(value);
+      else if (std::find(kind_.fields.begin(), kind_.fields.end(), key) != kind_.fields.end())
+        file_.fields[key] = value;
+      else
+        read_function(key, value);
+    }
+  }
+
+  void read_text(const std::string& key, const Value& value) {
+    if (!value.plain.is_string() || value.plain.get<std::string>().empty()) {
+      report(0, code_, fmt::format("`{}` must be a string, not {}", key, kind_of(value)));
+      return;
+    }
+    auto text = value.plain.get<std::string>();
+    if (key == "name" &&
+        text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != std::string::npos)
+      report(0, code_,
+             fmt::format("`name` = \"{}\": letters, digits, _ and - only, as in [{}.NAME]", text, kind_.section));
+    (key == "name" ? file_.name : file_.about) = text;
+  }
+
+  void read_function(const std::string& key, const Value& value) {
+    const auto& names = kind_.functions;
+    if (std::find(names.begin(), names.end(), key) == names.end()) {
+      int line = value.reference.is_function() ? state_.line_of(value.reference) : 0;
+      auto& diagnostic =
+          report(line, kind_.noun == "hook" ? "unknown-hook" : "unknown-part",
+                 fmt::format("`{}` is no {}{}", key, kind_.noun == "hook" ? "hook" : "part of a " + kind_.noun,
+                             line > 0 ? ", so it would never be called" : ""));
+      diagnostic.allowed = {"name", "about", "options"};
+      diagnostic.allowed.insert(diagnostic.allowed.end(), kind_.fields.begin(), kind_.fields.end());
+      diagnostic.allowed.insert(diagnostic.allowed.end(), names.begin(), names.end());
+      diagnostic.suggestion = nearest(key, diagnostic.allowed);
+      return;
+    }
+    if (!value.reference.is_function()) {
+      report(0, code_, fmt::format("`{}` must be a function, not {}", key, kind_of(value)));
+      return;
+    }
+    file_.functions[key] = value.reference;
+  }
+
+  void read_options(const Value& value) {
+    if (!value.reference.is_table()) {
+      report(0, code_, fmt::format("`options` must be a table, not {}", kind_of(value)));
+      return;
+    }
+    json all = state_.to_json(value.reference, "options");
+    if (all.is_array() && !all.empty())
+      report(0, code_, "`options` must be a table from names to descriptions, not a list");
+    if (!all.is_object()) return;
+    for (const auto& [name, description] : all.items()) read_option(name, description);
+  }
+
+  void read_option(const std::string& name, const json& description) {
+    static const std::vector<std::string> fields = {"type", "default", "min", "max", "choices", "help"};
+    auto wrong = [&](const std::string& what) { report(0, code_, fmt::format("option `{}`: {}", name, what)); };
+    if (!description.is_object()) return wrong("must be a table of type, default, min, max, choices and help");
+    ScriptOption option;
+    for (const auto& [field, value] : description.items())
+      if (std::find(fields.begin(), fields.end(), field) == fields.end()) {
+        auto near = nearest(field, fields);
+        return wrong(fmt::format("has no `{}`{}", field, near ? "; did you mean `" + *near + "`?" : ""));
+      }
+    option.type = description.value("type", json()).is_string() ? description["type"].get<std::string>() : "";
+    if (std::find(option_types.begin(), option_types.end(), option.type) == option_types.end())
+      return wrong("`type` must be one of " + join(option_types, ", "));
+    for (auto [field, bound] : {std::pair{"min", &option.minimum}, std::pair{"max", &option.maximum}})
+      if (description.contains(field)) {
+        if (!description[field].is_number()) return wrong(fmt::format("`{}` must be a number", field));
+        *bound = description[field].get<double>();
+      }
+    if (description.contains("choices"))
+      for (const auto& choice : description["choices"]) {
+        if (!choice.is_string()) return wrong("`choices` must be strings");
+        option.choices.push_back(choice);
+      }
+    if (description.contains("help") && description["help"].is_string()) option.help = description["help"];
+    option.default_value = description.value("default", json());
+    if (!option.default_value.is_null())
+      if (auto problem = option_problem("default", option, option.default_value); !problem.empty())
+        return wrong(problem);
+    file_.options[name] = option;
+  }
+
+  State& state_;
+  const ScriptKind& kind_;
+  const ScriptSource& source_;
+  std::vector<Diagnostic>& diagnostics_;
+  std::vector<Diagnostic> diagnostics_here_;
+  std::string code_;
+  ScriptFile file_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::optional<ScriptFile> load_script(State& state, const ScriptKind& kind, const ScriptSource& source,
+                                      std::vector<Diagnostic>& diagnostics) {
+  return Loader(state, kind, source, diagnostics).load();
+}
+
+std::optional<ScriptFile> read_script(State& state, const ScriptKind& kind, const ScriptSource& source,
+                                      const std::string& shown, const Reference& table,
+                                      std::vector<Diagnostic>& diagnostics) {
+  return Loader(state, kind, source, diagnostics).read(shown, table);
+}
+
+bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source, const std::vector<Global>& globals,
+                std::vector<Diagnostic>& diagnostics) {
+  return Loader(state, kind, source, diagnostics).run(globals);
+}
+
+StateOptions script_state_options(const Recipe& recipe) {
+  StateOptions options;
+  options.limits.memory_bytes = static_cast<size_t>(recipe.hooks.memory_limit);
+  options.limits.instructions = recipe.hooks.instruction_limit;
+  options.limits.seconds = recipe.hooks.time_limit;
+  options.trusted = recipe.hooks.trusted;
+  options.seed = static_cast<uint64_t>(recipe.run.seed);
+  return options;
+}
+
+}  // namespace runner::lua

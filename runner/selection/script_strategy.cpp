@@ -1,0 +1,267 @@
+#include "runner/selection/script_strategy.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "runner/base/text.hpp"
+#include "runner/lua/hook_file.hpp"
+#include "runner/lua/strategy_file.hpp"
+#include "strategies/contract/memory.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+const char* const bucket_option = "bucket_cap_mb";
+const char* const hook_option = "ddp_comm_hook";
+const char* const hook_options_option = "ddp_comm_hook_options";
+
+OptionSpec::Type type_of(const lua::ScriptOption& option) {
+  using Type = OptionSpec::Type;
+  if (option.type == "boolean") return Type::boolean;
+  if (option.type == "integer") return Type::integer;
+  if (option.type == "number") return Type::number;
+  if (option.type == "list") return Type::names;
+  return option.choices.empty() ? Type::text : Type::choice;
+}
+
+/// The functions of a file that the planner calls, in a state of their own. Plans are made by several threads.
+class Claims {
+ public:
+  Claims(const Recipe& recipe) : state_(lua::script_state_options(recipe)) {}
+
+  lua::State& state() { return state_; }
+  lua::StrategyFile file;
+
+  std::vector<ScriptBucket> buckets(const Job& job) {
+    auto found = file.functions.find("shard");
+    if (found == file.functions.end()) return script_buckets(job, {});
+    auto options = job.options;
+    return script_buckets(job, [&](const ParameterSpec& parameter) {
+      auto answer = call("shard", {parameter_for_script(parameter), options});
+      if (!answer.is_boolean() && !answer.is_null())
+        throw usage_error("{}: `shard` must return true or false, not {}", file.shown, answer.dump());
+      return answer == true;
+    });
+  }
+
+  json call(const std::string& function, const std::vector<json>& arguments) {
+    std::vector<lua::Value> values;
+    for (const auto& argument : arguments) values.push_back(lua::Value(state_.read_only(argument)));
+    try {
+      lua::Value result = state_.call(file.functions.at(function), values);
+      return result.reference.is_table() ? state_.to_json(result.reference, function) : result.plain;
+    } catch (const lua::LuaError& error) {
+      throw usage_error("strategy {} failed in {}: {}", file.name, function, error.what());
+    }
+  }
+
+  std::mutex mutex;
+
+ private:
+  lua::State state_;
+};
+
+/// Whole copies and buckets of all gradients, which stay between steps; of sharded parameters this rank's part of the
+/// sum and of the optimizer's state. And what the file says that it keeps.
+class ScriptMemory : public StepMemory {
+ public:
+  ScriptMemory(const Job& job, const std::vector<ScriptBucket>& buckets, int64_t kept)
+      : StepMemory(job, job.precision.parameter) {
+    for (const auto& bucket : buckets) {
+      int64_t whole = bucket.layout.total * bytes_of(leaf_), part = bucket.layout.shard * bytes_of(leaf_);
+      now_.parameters += whole;
+      now_.gradients += whole + (bucket.sharded ? part : 0);
+      int64_t updated = bucket.sharded ? part : elements_of(*job.model, bucket.slots) * bytes_of(leaf_);
+      now_.optimizer += updated * job.optimizer_states;
+    }
+    now_.communication += kept;
+  }
+
+ protected:
+  void gradient_arrives(size_t) override {}
+};
+
+MemoryParts memory_of(Claims& claims, const Job& job) {
+  std::lock_guard lock(claims.mutex);
+  auto buckets = claims.buckets(job);
+  auto bytes = claims.call("memory", {job_for_script(job, buckets)});
+  if (!bytes.is_number() || !(bytes.get<double>() >= 0))
+    throw usage_error("{}: `memory` must return the bytes that a rank keeps, not {}", claims.file.shown, bytes.dump());
+  return ScriptMemory(job, buckets, static_cast<int64_t>(bytes.get<double>())).play();
+}
+
+std::vector<Traffic> traffic_of(Claims& claims, const Job& job) {
+  if (job.world_size == 1) return {};
+  std::lock_guard lock(claims.mutex);
+  auto buckets = claims.buckets(job);
+  std::vector<Traffic> list;
+  auto wrong = [&](const json& what) {
+    return usage_error(
+        "{}: `traffic` must return a list of {{collective = \"all_reduce\", calls = n, bytes = of all calls}}, not {}",
+        claims.file.shown, what.dump());
+  };
+  auto said = claims.call("traffic", {job_for_script(job, buckets)});
+  if (!said.is_array()) throw wrong(said);
+  for (const auto& part : said) {
+    if (!part.is_object() || !part.contains("collective") || !part.value("calls", json()).is_number() ||
+        !part.value("bytes", json()).is_number())
+      throw wrong(part);
+    bool known = false;
+    for (auto kind : {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::reduce_scatter,
+                      Collective::all_to_all})
+      if (part["collective"] == name_of(kind)) {
+        list.push_back(make_traffic(kind, job.world_size, static_cast<int64_t>(part["calls"].get<double>()),
+                                    static_cast<int64_t>(part["bytes"].get<double>())));
+        known = true;
+      }
+    if (!known) throw wrong(part);
+  }
+  int64_t calls = 0, bytes = 0;
+  for (const auto& bucket : buckets)
+    if (bucket.sharded) ++calls, bytes += bucket.layout.total * bytes_of(job.precision.parameter);
+  if (calls > 0) list.push_back(make_traffic(Collective::all_gather, job.world_size, calls, bytes));
+  return list;
+}
+
+Entry entry_of(const std::string& name, const std::shared_ptr<Claims>& claims) {
+  const auto& file = claims->file;
+  Entry entry;
+  entry.name = name;
+  entry.summary = file.about.empty() ? "A strategy in Lua (" + file.shown + ")." : file.about;
+  for (const auto& [option, spec] : file.options)
+    entry.options.push_back(
+        {option, type_of(spec), spec.default_value, spec.choices, spec.minimum, spec.help, "", spec.maximum});
+  if (!file.options.contains(bucket_option))
+    entry.options.push_back({bucket_option,
+                             OptionSpec::Type::number,
+                             25,
+                             {},
+                             0.001,
+                             "Size of a gradient bucket in MiB (the first is 1 MiB)."});
+  entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
+  if (file.functions.contains("memory")) entry.memory = [claims](const Job& job) { return memory_of(*claims, job); };
+  if (file.functions.contains("traffic")) entry.traffic = [claims](const Job& job) { return traffic_of(*claims, job); };
+  std::string unsaid;
+  if (!entry.memory) unsaid = "memory";
+  if (!entry.traffic) unsaid += unsaid.empty() ? "traffic" : " and traffic";
+  entry.notes = [name, unsaid](const Job&) {
+    std::vector<std::string> notes;
+    if (!unsaid.empty()) notes.push_back(fmt::format("{} of `{}` are not known: its file does not say", unsaid, name));
+    return notes;
+  };
+  return entry;
+}
+
+}  // namespace
+
+const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
+                                   std::vector<std::string>* registered) {
+  auto request = lua::strategy_request(recipe, strategy_names());
+  auto claims = std::make_shared<Claims>(recipe);
+  auto file = lua::load_strategy_file(claims->state(), request, diagnostics, registered);
+  if (!file) return nullptr;
+  claims->file = std::move(*file);
+  return learn_strategy(entry_of(recipe.strategy.name, claims));
+}
+
+const Entry* learn_script_strategy(const std::string& name) {
+  Recipe recipe;
+  recipe.strategy.name = name;
+  std::vector<Diagnostic> diagnostics;
+  const auto* entry = learn_script_strategy(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  return entry;
+}
+
+bool has_script_hook(const json& options) {
+  auto found = options.find(hook_option);
+  return found != options.end() && found->is_string() && lua::names_script(*found);
+}
+
+json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  const auto& options = recipe.strategy.options;
+  auto given = options.value(hook_options_option, json());
+  auto place = recipe.origin(std::string("strategy.") + hook_options_option);
+  if (!has_script_hook(options)) {
+    if (!given.is_null())
+      diagnostics.push_back({place,
+                             "contradiction",
+                             "`ddp_comm_hook_options` are of a comm hook that is a file of Lua, and there is none",
+                             {},
+                             {},
+                             {},
+                             "",
+                             "strategy"});
+    return json::object();
+  }
+  lua::State state(lua::script_state_options(recipe));
+  auto file = lua::load_comm_hook_file(state, options[hook_option],
+                                       recipe.origin(std::string("strategy.") + hook_option), diagnostics);
+  if (!file) return json::object();
+  if (!given.is_null() && !given.is_object()) {
+    diagnostics.push_back({place,
+                           "wrong-type",
+                           fmt::format("`ddp_comm_hook_options` must be a table, not {}", given.dump()),
+                           {},
+                           {},
+                           {},
+                           "",
+                           "strategy"});
+    return json::object();
+  }
+  lua::HookFile named{file->name, "", file->shown, file->asked_at, file->options, {}};
+  return lua::complete_hook_options(
+      named, given, [&](const std::string&) { return place; }, diagnostics);
+}
+
+std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
+  constexpr double mebibyte = 1024 * 1024;
+  auto cap = static_cast<int64_t>(job.options.value(bucket_option, 25.0) * mebibyte);
+  auto parameters = job.model->parameters();
+  std::vector<ScriptBucket> buckets;
+  struct Open {
+    size_t bucket = 0;
+    int64_t bytes = 0, limit = 0;
+  };
+  Open open[2];  // not sharded, sharded
+  for (size_t slot = parameters.size(); slot-- > 0;) {
+    bool sharded = shard && shard(*parameters[slot]);
+    Open& now = open[sharded];
+    if (now.bytes >= now.limit) {
+      now = {buckets.size(), 0, buckets.empty() ? std::min(static_cast<int64_t>(mebibyte), cap) : cap};
+      buckets.push_back({{}, sharded, {}});
+    }
+    buckets[now.bucket].slots.push_back(slot);
+    now.bytes += parameters[slot]->numel() * bytes_of(job.precision.parameter);
+  }
+  // A bucket is full when its earliest parameter's gradient has come.
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const auto& a, const auto& b) { return a.slots.back() > b.slots.back(); });
+  for (auto& bucket : buckets)
+    bucket.layout = make_flat_layout(*job.model, bucket.slots, bucket.sharded ? job.world_size : 1);
+  return buckets;
+}
+
+json parameter_for_script(const ParameterSpec& parameter) {
+  return {{"name", parameter.name}, {"shape", parameter.shape}, {"numel", parameter.numel()}};
+}
+
+json job_for_script(const Job& job, const std::vector<ScriptBucket>& buckets) {
+  json list = json::array();
+  for (const auto& bucket : buckets) list.push_back({{"numel", bucket.layout.total}, {"sharded", bucket.sharded}});
+  return {{"parameters", job.model->parameter_count()},
+          {"world_size", job.world_size},
+          {"local_size", job.local_size},
+          {"num_nodes", job.num_nodes},
+          {"micro_batch_size", job.micro_batch_size},
+          {"accumulation", job.accumulation},
+          {"element_bytes", bytes_of(job.precision.parameter)},
+          {"optimizer_states", job.optimizer_states},
+          {"buckets", list},
+          {"options", job.options}};
+}
+
+}  // namespace runner

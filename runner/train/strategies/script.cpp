@@ -1,0 +1,240 @@
+#include "runner/train/strategies/script.hpp"
+
+#include <cstdio>
+
+#include "runner/base/text.hpp"
+#include "runner/lua/hook_set.hpp"
+#include "runner/selection/script_strategy.hpp"
+
+namespace runner {
+
+using lua::Arguments;
+using lua::Class;
+using lua::Object;
+using lua::ScriptMistake;
+using lua::Value;
+using nlohmann::json;
+
+namespace {
+
+// ---- buckets
+
+struct BucketHandle {
+  StrategyScript* script;
+  size_t index;
+  BucketTensors& tensors() const { return script->buckets()[index]; }
+};
+
+const Class& bucket_class() {
+  static const Class kind = [] {
+    Class made("bucket");
+    auto tensor = [&](const char* name, torch::Tensor BucketTensors::*member, bool parameters) {
+      made.property(name, [=](Object& object) {
+        const auto& handle = object.as<BucketHandle>();
+        const auto& values = handle.tensors().*member;
+        return values.defined() ? script_tensor(handle.script->shared(), values, parameters) : Value();
+      });
+    };
+    made.property(
+        "index", [](Object& object) { return Value(json(static_cast<int64_t>(object.as<BucketHandle>().index) + 1)); });
+    made.property("numel", [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().numel)); });
+    made.property("sharded",
+                  [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().shard.defined())); });
+    tensor("gradients", &BucketTensors::gradients, false);
+    tensor("parameters", &BucketTensors::parameters, true);
+    tensor("shard", &BucketTensors::shard, false);
+    return made;
+  }();
+  return kind;
+}
+
+// ---- ctx
+
+struct ContextHandle {
+  StrategyScript* script;
+};
+
+const Class& context_class();
+
+StrategyScript& script_of(const Arguments& arguments) {
+  return *arguments.as<ContextHandle>(0, context_class()).script;
+}
+
+const Class& context_class() {
+  static const Class kind = [] {
+    Class made("context");
+    auto property = [&](const char* name, Value (*read)(StrategyScript&)) {
+      made.property(name, [read](Object& object) { return read(*object.as<ContextHandle>().script); });
+    };
+    property("step", [](StrategyScript& script) { return Value(json(script.steps())); });
+    property("loss_scale", [](StrategyScript& script) { return Value(json(script.loss_scale())); });
+    property("world", [](StrategyScript& script) { return script.world(); });
+    property("buckets", [](StrategyScript& script) { return script.bucket_list(); });
+    made.method("kept", [](const Arguments& arguments) {
+      arguments.at_most(2);
+      std::optional<int64_t> numel;
+      if (arguments.has(2)) numel = arguments.integer(2);
+      return script_of(arguments).kept(arguments.text(1), numel);
+    });
+    made.method("zeros", [](const Arguments& arguments) {
+      arguments.at_most(2);
+      auto& script = script_of(arguments);
+      int64_t numel = arguments.integer(1);
+      if (numel < 0) throw ScriptMistake(fmt::format("zeros: {} elements", numel));
+      auto options = script.options();
+      if (arguments.has(2)) options = options.dtype(script_dtype(arguments, 2));
+      return script_tensor(script.shared(), torch::zeros({numel}, options));
+    });
+    return made;
+  }();
+  return kind;
+}
+
+const char* const make_list = "return function(...) return {...} end";
+
+}  // namespace
+
+StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, json options)
+    : shared_{world, false, {}},
+      noun_(kind == Kind::strategy ? "strategy" : "comm hook"),
+      state_([&] {
+        auto chosen = lua::script_state_options(recipe);
+        chosen.print = [](std::string_view line) {
+          std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+        };
+        return chosen;
+      }()),
+      option_values_(std::move(options)) {
+  std::vector<Diagnostic> diagnostics;
+  if (kind == Kind::strategy) {
+    name_ = recipe.strategy.name;
+    if (auto file = lua::load_strategy_file(state_, lua::strategy_request(recipe, strategy_names()), diagnostics))
+      file_ = std::move(*file);
+  } else {
+    name_ = recipe.strategy.options.at("ddp_comm_hook");
+    if (auto file = lua::load_comm_hook_file(state_, name_, recipe.origin("strategy.ddp_comm_hook"), diagnostics))
+      static_cast<lua::ScriptFile&>(file_) = std::move(*file);
+  }
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  options_ = state_.read_only(option_values_);
+  own_state_ = state_.table(json::object());
+  world_ = script_world(shared_);
+  context_ = Value(Object::make(context_class(), ContextHandle{this}));
+}
+
+void StrategyScript::begin(std::vector<BucketTensors> buckets, const torch::TensorOptions& kept, CommHook::Host host) {
+  buckets_ = std::move(buckets);
+  pending_.resize(buckets_.size());
+  kept_options_ = kept;
+  host_ = std::move(host);
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    bucket_handles_.push_back(Value(Object::make(bucket_class(), BucketHandle{this, i})));
+  Value list = state_.load_text(make_list, "buckets");
+  bucket_list_ = state_.call(list.reference, bucket_handles_).reference;
+  if (!has("setup")) return;
+  in_setup_ = shared_.parameters_writable = true;
+  call("setup", {});
+  in_setup_ = shared_.parameters_writable = false;
+  wait_for_works();
+}
+
+bool StrategyScript::shards(const ParameterSpec& parameter) {
+  if (!has("shard")) return false;
+  Value answer = call_function("shard", file_.functions.at("shard"),
+                               {Value(state_.read_only(parameter_for_script(parameter))), Value(options_)});
+  return answer.plain == true;
+}
+
+StrategyScript::Work StrategyScript::reduce(size_t bucket) {
+  Value returned = call("reduce", {bucket_handles_[bucket]});
+  pending_[bucket] = {};
+  if (returned.is_nil()) return {};
+  if (returned.object && &returned.object->kind() == &script_work_class()) {
+    pending_[bucket] = returned;
+    const auto& work = returned.object->as<ScriptWork>();
+    const auto& gradients = buckets_[bucket].gradients;
+    return work.reduces_in_place && work.tensors[0].is_same(gradients) ? work.work : Work();
+  }
+  if (!returned.reference.is_function())
+    throw Error(ExitCode::run_failed, fmt::format("{} {}: `reduce` must return a work, a function or nothing, not {}",
+                                                  noun_, name_, lua::kind_of(returned)));
+  pending_[bucket] = returned;
+  return {};
+}
+
+void StrategyScript::finish(size_t bucket) {
+  Value pending = std::exchange(pending_[bucket], Value());
+  if (pending.reference.is_function()) call_function("reduce", pending.reference, {});
+  if (pending.object) pending.object->as<ScriptWork>().wait();
+  if (bucket + 1 == buckets_.size()) wait_for_works();
+}
+
+void StrategyScript::after_update() {
+  if (!has("after_update")) return;
+  shared_.parameters_writable = true;
+  call("after_update", {});
+  wait_for_works();
+  shared_.parameters_writable = false;
+}
+
+void StrategyScript::wait_for_works() {
+  for (auto& work : std::exchange(shared_.works, {})) work->as<ScriptWork>().wait();
+}
+
+Value StrategyScript::call(const std::string& function, std::vector<Value> arguments) {
+  for (const auto& value : {context_, Value(own_state_), Value(options_)}) arguments.push_back(value);
+  return call_function(function, file_.functions.at(function), arguments);
+}
+
+Value StrategyScript::call_function(const std::string& doing, const lua::Reference& function,
+                                    const std::vector<Value>& arguments) {
+  torch::NoGradGuard no_grad;
+  try {
+    return state_.call(function, arguments);
+  } catch (const lua::LuaError& error) {
+    auto text = fmt::format("{} {} failed in {}: {}", noun_, name_, doing, error.what());
+    const auto& place = file_.asked_at;
+    if (place.line > 0)
+      text += fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column);
+    throw Error(ExitCode::run_failed, text);
+  }
+}
+
+Value StrategyScript::kept(const std::string& name, std::optional<int64_t> numel) {
+  auto found = kept_.find(name);
+  if (found == kept_.end()) {
+    if (!in_setup_ || !numel)
+      throw ScriptMistake(fmt::format("kept: there is no tensor `{}`; setup makes them: ctx:kept(name, numel)", name));
+    if (*numel < 0) throw ScriptMistake(fmt::format("kept: {} elements", *numel));
+    found = kept_.emplace(name, torch::zeros({*numel}, kept_options_)).first;
+  }
+  if (numel && *numel != found->second.numel())
+    throw ScriptMistake(fmt::format("kept: `{}` has {} elements, not {}", name, found->second.numel(), *numel));
+  return script_tensor(shared_, found->second);
+}
+
+std::vector<StateTensor> StrategyScript::state() const {
+  std::vector<StateTensor> list;
+  for (const auto& [name, tensor] : kept_) {
+    int64_t numel = tensor.numel();
+    StateTensor state{"lua/" + name, {shared_.world.size, numel}, shared_.world.rank * numel, tensor, 0, numel};
+    state.optional = true;
+    list.push_back(std::move(state));
+  }
+  return list;
+}
+
+json StrategyScript::scalars() const {
+  try {
+    return lua::keep_nonfinite(state_.to_json(own_state_, "state"));
+  } catch (const ScriptMistake& mistake) {
+    throw Error(ExitCode::run_failed,
+                fmt::format("{} {}: a checkpoint cannot keep its state: {}", noun_, name_, mistake.what()));
+  }
+}
+
+void StrategyScript::load_scalars(const json& scalars) {
+  if (!scalars.is_null()) own_state_ = state_.table(lua::restore_nonfinite(scalars));
+}
+
+}  // namespace runner

@@ -1,0 +1,194 @@
+#include "runner/train/strategies/tensor.hpp"
+
+#include <map>
+
+#include "runner/base/text.hpp"
+#include "runner/lua/error.hpp"
+
+namespace runner {
+
+using lua::Arguments;
+using lua::Class;
+using lua::Object;
+using lua::ScriptMistake;
+using lua::Value;
+using nlohmann::json;
+
+namespace {
+
+ScriptTensor& self(const Arguments& arguments) { return arguments.as<ScriptTensor>(0, script_tensor_class()); }
+ScriptTensor& tensor_at(const Arguments& arguments, int index) {
+  return arguments.as<ScriptTensor>(index, script_tensor_class());
+}
+
+void require_same_size(const Arguments& arguments, const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.numel() != b.numel())
+    throw ScriptMistake(
+        fmt::format("{}: tensors of {} and of {} elements", arguments.function_name(), a.numel(), b.numel()));
+}
+
+/// The argument as what can be combined with `values`: a number, or a tensor of as many elements.
+torch::Tensor operand(const Arguments& arguments, int index, const torch::Tensor& values) {
+  if (!arguments.value(index).object) return torch::scalar_tensor(arguments.number(index), torch::kFloat64);
+  const auto& other = tensor_at(arguments, index).values;
+  require_same_size(arguments, values, other);
+  return other;
+}
+
+torch::Tensor indices_at(const Arguments& arguments, int index) {
+  const auto& indices = tensor_at(arguments, index).values;
+  if (indices.scalar_type() != torch::kInt64)
+    throw ScriptMistake(
+        fmt::format("{}: argument {} must be indices, as largest() gives them", arguments.function_name(), index));
+  return indices;
+}
+
+void add_statements(Class& made) {
+  made.property("numel", [](Object& object) { return Value(json(object.as<ScriptTensor>().values.numel())); });
+  auto number = [&](const char* name, double (*of)(const torch::Tensor&)) {
+    made.method(name, [of](const Arguments& arguments) {
+      arguments.at_most(0);
+      return Value(json(of(self(arguments).values)));
+    });
+  };
+  number("norm", [](const torch::Tensor& values) {
+    return at::linalg_vector_norm(values, 2, std::nullopt, false, torch::kFloat64).item<double>();
+  });
+  number("sum", [](const torch::Tensor& values) { return values.sum(torch::kFloat64).item<double>(); });
+  number("mean", [](const torch::Tensor& values) { return values.mean(torch::kFloat64).item<double>(); });
+  number("min", [](const torch::Tensor& values) { return values.min().item<double>(); });
+  number("max", [](const torch::Tensor& values) { return values.max().item<double>(); });
+  made.method("is_finite", [](const Arguments& arguments) {
+    arguments.at_most(0);
+    return Value(json(self(arguments).values.isfinite().all().item<bool>()));
+  });
+}
+
+/// Methods that give other tensors.
+void add_views(Class& made) {
+  made.method("clone", [](const Arguments& arguments) {
+    arguments.at_most(0);
+    const auto& tensor = self(arguments);
+    return script_tensor(*tensor.host, tensor.values.clone());
+  });
+  made.method("to", [](const Arguments& arguments) {
+    arguments.at_most(1);
+    const auto& tensor = self(arguments);
+    return script_tensor(*tensor.host,
+                         tensor.values.to(script_dtype(arguments, 1), /*non_blocking=*/false, /*copy=*/true));
+  });
+  made.method("narrow", [](const Arguments& arguments) {
+    arguments.at_most(2);
+    const auto& tensor = self(arguments);
+    int64_t offset = arguments.integer(1), count = arguments.integer(2);
+    if (offset < 0 || count < 0 || offset > tensor.values.numel() - count)
+      throw ScriptMistake(
+          fmt::format("narrow: {} elements after the first {} of {}", count, offset, tensor.values.numel()));
+    return script_tensor(*tensor.host, tensor.values.narrow(0, offset, count), tensor.parameters);
+  });
+  made.method("largest", [](const Arguments& arguments) {
+    arguments.at_most(1);
+    const auto& tensor = self(arguments);
+    int64_t count = arguments.integer(1);
+    if (count < 1 || count > tensor.values.numel())
+      throw ScriptMistake(fmt::format("largest: {} of {} elements", count, tensor.values.numel()));
+    return script_tensor(*tensor.host, std::get<1>(tensor.values.abs().topk(count, 0, true, /*sorted=*/false)));
+  });
+  made.method("take", [](const Arguments& arguments) {
+    arguments.at_most(1);
+    const auto& tensor = self(arguments);
+    return script_tensor(*tensor.host, tensor.values.index_select(0, indices_at(arguments, 1)));
+  });
+}
+
+/// Methods that change the tensor, which they give back.
+void add_changes(Class& made) {
+  using Change = void (*)(const Arguments&, torch::Tensor&);
+  auto add = [&](const char* name, int most, Change change) {
+    made.method(name, [most, change](const Arguments& arguments) {
+      arguments.at_most(most);
+      torch::NoGradGuard no_grad;
+      auto& tensor = self(arguments);
+      tensor.require_writable();
+      change(arguments, tensor.values);
+      return arguments.value(0);
+    });
+  };
+  add("zero_", 0, [](const Arguments&, torch::Tensor& values) { values.zero_(); });
+  add("scale_", 1, [](const Arguments& arguments, torch::Tensor& values) { values.mul_(arguments.number(1)); });
+  add("copy_", 1,
+      [](const Arguments& arguments, torch::Tensor& values) { values.copy_(operand(arguments, 1, values)); });
+  add("add_", 2, [](const Arguments& arguments, torch::Tensor& values) {
+    values.add_(operand(arguments, 1, values), arguments.number(2, 1.0));
+  });
+  add("put_", 2, [](const Arguments& arguments, torch::Tensor& values) {
+    auto indices = indices_at(arguments, 1);
+    if (!arguments.value(2).object) {
+      values.index_fill_(0, indices, arguments.number(2));
+      return;
+    }
+    const auto& put = tensor_at(arguments, 2).values;
+    require_same_size(arguments, indices, put);
+    values.index_copy_(0, indices, put.to(values.scalar_type()));
+  });
+  add("index_add_", 2, [](const Arguments& arguments, torch::Tensor& values) {
+    auto indices = indices_at(arguments, 1);
+    const auto& added = tensor_at(arguments, 2).values;
+    require_same_size(arguments, indices, added);
+    values.index_add_(0, indices, added.to(values.scalar_type()));
+  });
+}
+
+using Combine = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&);
+
+lua::Function between(Combine combine) {
+  return [combine](const Arguments& arguments) {
+    torch::NoGradGuard no_grad;
+    int side = arguments.value(1).object ? 1 : 2;
+    const auto& tensor = tensor_at(arguments, side);
+    auto other = operand(arguments, 3 - side, tensor.values);
+    return script_tensor(*tensor.host, side == 1 ? combine(tensor.values, other) : combine(other, tensor.values));
+  };
+}
+
+}  // namespace
+
+void ScriptTensor::require_writable() const {
+  if (parameters && !host->parameters_writable)
+    throw ScriptMistake("parameters cannot change inside a step: change them in setup or after_update");
+}
+
+torch::ScalarType script_dtype(const Arguments& arguments, int index) {
+  static const std::map<std::string, torch::ScalarType> types = {{"float32", torch::kFloat32},
+                                                                 {"float16", torch::kFloat16},
+                                                                 {"bfloat16", torch::kBFloat16},
+                                                                 {"float64", torch::kFloat64},
+                                                                 {"int64", torch::kInt64}};
+  auto name = arguments.text(index);
+  if (auto found = types.find(name); found != types.end()) return found->second;
+  throw ScriptMistake(
+      fmt::format("{}: argument {} must be \"float32\", \"float16\", \"bfloat16\", \"float64\" or \"int64\", "
+                  "not \"{}\"",
+                  arguments.function_name(), index, name));
+}
+
+const Class& script_tensor_class() {
+  static const Class kind = [] {
+    Class made("tensor");
+    add_statements(made);
+    add_views(made);
+    add_changes(made);
+    made.operation("__add", between([](const torch::Tensor& a, const torch::Tensor& b) { return a + b; }));
+    made.operation("__sub", between([](const torch::Tensor& a, const torch::Tensor& b) { return a - b; }));
+    made.operation("__mul", between([](const torch::Tensor& a, const torch::Tensor& b) { return a * b; }));
+    made.operation("__div", between([](const torch::Tensor& a, const torch::Tensor& b) { return a / b; }));
+    return made;
+  }();
+  return kind;
+}
+
+Value script_tensor(ScriptHost& host, torch::Tensor values, bool parameters) {
+  return Value(Object::make(script_tensor_class(), ScriptTensor{&host, std::move(values), parameters}));
+}
+
+}  // namespace runner

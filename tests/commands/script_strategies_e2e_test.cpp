@@ -1,0 +1,180 @@
+// Strategies and comm hooks in Lua as real processes: parity, kill and resume, mistakes, registered names.
+#include <signal.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/checkpoint/checkpoint.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+json losses(const Workplace& place) {
+  auto result = place.run({"metrics", "last", "--name", "loss", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return result.json().at("points");
+}
+
+json train(const Workplace& place, const std::vector<std::string>& overrides) {
+  std::vector<std::string> arguments = {"run", "tiny.toml", "--json"};
+  for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});
+  auto result = place.run(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return losses(place);
+}
+
+fs::path newest_checkpoint(const std::string& run_dir) {
+  auto list = runner::list_checkpoints(fs::path(run_dir) / "checkpoints");
+  REQUIRE_FALSE(list.empty());
+  return list.back();
+}
+
+/// Every tensor of a checkpoint, byte for byte, and what of the strategy's state is no tensor.
+std::map<std::string, std::string> state_in(const fs::path& folder) {
+  runner::Checkpoint checkpoint(folder);
+  std::map<std::string, std::string> state;
+  for (const auto& name : checkpoint.tensors()) {
+    int64_t count = 1;
+    for (int64_t size : checkpoint.shape(name)) count *= size;
+    std::string bytes(static_cast<size_t>(count * runner::dtype_bytes(checkpoint.dtype(name))), '\0');
+    checkpoint.read(name, 0, count, std::as_writable_bytes(std::span(bytes.data(), bytes.size())));
+    state[name] = std::move(bytes);
+  }
+  state["scalars"] = checkpoint.state().at("strategy").dump();
+  return state;
+}
+
+const std::string checkpoints = "[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\n";
+
+}  // namespace
+
+TEST_CASE("data parallelism in Lua is ddp as processes too, over shared memory and over Gloo", "[e2e][lua]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto ranks = GENERATE(as<std::string>(), "2", "3");
+  for (std::string backend : {"shm", "gloo"}) {
+    INFO(ranks << " ranks over " << backend);
+    std::vector<std::string> common{"devices=" + ranks, "devices.process_group_backend=" + backend};
+    auto with = [&](const std::string& strategy) {
+      auto all = common;
+      all.insert(all.begin(), "strategy=" + strategy);
+      return train(place, all);
+    };
+    auto ddp = with("ddp");
+    if (ranks == "2" || backend == "shm") {
+      CHECK(with("lua:ddp") == ddp);
+      CHECK(with("{name=\"lua:ddp\",bucket_cap_mb=0.01}") == ddp);
+      CHECK(with("{name=\"ddp\",ddp_comm_hook=\"lua:ddp\"}") == ddp);
+    }
+    if (backend == "shm") CHECK(with("lua:zero1") == ddp);
+  }
+}
+
+TEST_CASE("a strategy in Lua that is killed and resumed ends bit-equal, with its own state", "[e2e][lua]") {
+  auto strategy = GENERATE(as<std::string>(), "name = \"lua:local_sgd\"\nevery = 7\n", "name = \"lua:gossip\"\n",
+                           "name = \"lua:topk\"\ndensity = 0.05\n",
+                           "name = \"ddp\"\nddp_comm_hook = \"lua:topk\"\nddp_comm_hook_options = { density = 0.05 }\n");
+  INFO(strategy);
+  auto write = [&](const Workplace& place) {
+    write_tiny_recipe(place, "[strategy]\n" + strategy + checkpoints);
+  };
+  const std::vector<std::string> arguments = {"run", "tiny.toml", "--json", "--set", "train.max_steps=40",
+                                              "--set", "devices=3"};
+  Workplace whole;
+  write(whole);
+  auto expected = whole.run(arguments);
+  INFO(expected.err);
+  REQUIRE(expected.code == 0);
+  for (bool one_rank : {false, true}) {
+    Workplace place;
+    write(place);
+    pid_t pid = place.start(arguments);
+    std::string run_dir;
+    REQUIRE(wait_until(
+        [&] {
+          if (!fs::exists(place.home() / "runs")) return false;
+          for (const auto& entry : fs::directory_iterator(place.home() / "runs")) run_dir = entry.path().string();
+          return !run_dir.empty() && fs::exists(fs::path(run_dir) / "checkpoints") &&
+                 runner::list_checkpoints(fs::path(run_dir) / "checkpoints").size() >= 2;
+        },
+        60));
+    auto workers = children_of(pid);
+    ::kill(one_rank && workers.size() == 3 ? workers[1] : pid, SIGKILL);
+    auto killed = place.finish(pid);
+    if (one_rank) CHECK_THAT(killed.err, ContainsSubstring("rank 1 was killed by signal 9 (SIGKILL)"));
+    auto resumed = place.run({"resume", "last", "--json"});
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK(resumed.json().at("final_loss") == expected.json().at("final_loss"));
+    CHECK(state_in(newest_checkpoint(run_dir)) == state_in(newest_checkpoint(expected.json().at("run_dir"))));
+  }
+}
+
+TEST_CASE("a strategy in Lua that fails ends the run with its line and the recipe's", "[e2e][lua]") {
+  auto [text, message] = GENERATE(table<std::string, std::string>(
+      {{"return {reduce = function() while true do pcall(error) end end}", "mine.lua:1: took more than 100000 Lua"},
+       {"return {\n  reduce = function(bucket, ctx)\n    if ctx.step == 3 and ctx.world.rank == 1 then error('no') end\n"
+        "    return ctx.world:all_reduce_async(bucket.gradients) end}",
+        "mine.lua:3: no"},
+       {"return {reduce = function(bucket) local all = {} while true do all[#all + 1] = bucket.gradients:clone() end end}",
+        "mine.lua:1: "}}));
+  INFO(text);
+  Workplace place;
+  write_tiny_recipe(place,
+                    "[strategy]\nname = \"lua:scripts/mine.lua\"\n[hooks]\ninstruction_limit = 100000\n"
+                    "memory_limit = \"4MiB\"\n");
+  place.write("scripts/mine.lua", text);
+  auto result = place.run({"run", "tiny.toml", "--json"});
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("failed in reduce: ") && ContainsSubstring(message) &&
+                             ContainsSubstring("the recipe names it at tiny.toml:22:8"));
+}
+
+TEST_CASE("a registered strategy runs, is shown, and resumes under its name", "[e2e][lua]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n" + checkpoints);
+  place.write("lua/strategies.lua",
+              "strategies.register('averaged', strategies.get('lua:local_sgd'), 'Averages now and then')\n");
+  auto result = place.run({"run", "tiny.toml", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  auto shown = place.run({"show", "last", "--json"}).json();
+  CHECK(shown.at("strategy") == "averaged");
+  CHECK(shown.at("plan").at("options").at("every") == 3);
+  auto resumed = place.run({"resume", "last", "--json", "--set", "train.max_steps=15"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(resumed.json().at("steps") == 15);
+  CHECK(losses(place).size() == 15);
+}
+
+TEST_CASE("`runner strategies lua:FILE` shows a file's options, and shipped recipes train", "[e2e][lua]") {
+  Workplace place;
+  auto shown = place.run({"strategies", "lua:topk"});
+  INFO(shown.err);
+  CHECK(shown.code == 0);
+  CHECK_THAT(shown.out, ContainsSubstring("lua:topk: Sends the largest gradients only") &&
+                            ContainsSubstring("part of a bucket that is sent"));
+  int count = 0;
+  for (const auto& file : fs::directory_iterator(RUNNER_SOURCE_DIR "/recipes/strategies_lua")) {
+    if (file.path().extension() != ".toml") continue;
+    INFO(file.path());
+    ++count;
+    auto result = place.run({"run", file.path().string(), "--json", "--set", "train.max_steps=12", "--set",
+                             "devices.accelerator=cpu", "--set", "train.log_every_n_steps=1"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    auto curve = losses(place);
+    REQUIRE(curve.size() == 12);
+    CHECK(curve.back()[1].get<double>() < curve.front()[1].get<double>() - 0.05);
+  }
+  CHECK(count == 4);
+}

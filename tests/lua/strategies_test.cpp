@@ -1,0 +1,172 @@
+// Files of strategies and comm hooks, and the registry: what they may contain, and what is said of mistakes.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/lua/strategy_file.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using namespace runner::lua;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+/// A folder with Lua files, and what is said when a strategy is loaded from it.
+struct Place {
+  TemporaryFolder folder;
+  State state;
+  std::vector<Diagnostic> diagnostics;
+  std::vector<std::string> registered;
+
+  std::string write(const std::string& name, const std::string& text) {
+    auto path = folder.path / name;
+    write_file_atomic(path, text);
+    return path.string();
+  }
+  Origin line(int number) const {
+    Origin origin;
+    origin.kind = Origin::Kind::file;
+    origin.file = "recipe.toml";
+    origin.line = number;
+    origin.column = 8;
+    return origin;
+  }
+  std::optional<StrategyFile> load(const std::string& name, const std::string& registry = "") {
+    diagnostics.clear();
+    StrategyRequest request{name, line(3), registry, line(4), {"ddp", "fsdp"}};
+    return load_strategy_file(state, request, diagnostics, &registered);
+  }
+  /// What is wrong with a strategy of this text; "" if nothing.
+  std::string wrong(const std::string& text) {
+    auto path = write("mine.lua", text);
+    auto file = load("lua:" + path);
+    CHECK(file.has_value() == diagnostics.empty());
+    return said();
+  }
+  std::string said() const {
+    std::string all;
+    for (const auto& diagnostic : diagnostics) all += render(diagnostic);
+    for (size_t at; (at = all.find(folder.path.string() + "/")) != std::string::npos;)
+      all.erase(at, folder.path.string().size() + 1);
+    return all;
+  }
+  /// What a registry file prints in its `out` error, or is told.
+  std::string registry(const std::string& text) {
+    load("none", write("strategies.lua", text));
+    return said();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a strategy's file is a table of functions, typed options and words of its own") {
+  Place place;
+  auto path = place.write("mine.lua", R"(return {
+    about = "Mine.", options = {every = {type = "integer", default = 3, min = 1}}, replicas_differ = true,
+    setup = function() end, after_update = function() end,
+  })");
+  auto file = place.load("lua:" + path);
+  REQUIRE(file);
+  CHECK(file->name == "mine");
+  CHECK(file->about == "Mine.");
+  CHECK(file->replicas_differ);
+  CHECK(file->options.at("every").default_value == 3);
+  CHECK(file->functions.size() == 2);
+  CHECK(place.load("lua:ddp")->functions.contains("reduce"));
+}
+
+TEST_CASE("what is wrong with a strategy's file is said with its place, and the recipe's") {
+  Place place;
+  CHECK_THAT(place.wrong("return {\n  reduse = function() end}"),
+             ContainsSubstring("mine.lua:2:1: error: `reduse` is no part of a strategy, so it would never be called") &&
+                 ContainsSubstring("did you mean `reduce`?") && ContainsSubstring("recipe.toml:3:8") &&
+                 ContainsSubstring("the file is named here"));
+  CHECK_THAT(place.wrong("return 7"),
+             ContainsSubstring("a strategy file returns a table of its functions, not a number"));
+  CHECK_THAT(place.wrong("return {\n reduce = }"),
+             ContainsSubstring("mine.lua:2:1: error: unexpected symbol near '}'"));
+  CHECK_THAT(place.wrong("return {reduce = 3}"), ContainsSubstring("`reduce` must be a function, not a number"));
+  CHECK_THAT(
+      place.wrong("return {setup = function() end}"),
+      ContainsSubstring("without a function `reduce` each rank follows its own gradients: say `replicas_differ = "
+                        "true`"));
+  CHECK_THAT(place.wrong("return {reduce = function() end, replicas_differ = 'no'}"),
+             ContainsSubstring("`replicas_differ` must be true or false, not a string"));
+  CHECK_THAT(place.wrong("return {reduce = function() end, shard = function() end, replicas_differ = true}"),
+             ContainsSubstring("`shard` needs equal replicas"));
+  CHECK_THAT(place.wrong("return {reduce = function() end, options = {every = {type = 'whole'}}}"),
+             ContainsSubstring("option `every`: `type` must be one of number, integer, boolean, string, list"));
+  CHECK_THAT(place.wrong("while true do end"), ContainsSubstring("took more than 50000000 Lua instructions"));
+  place.load("lua:" + (place.folder.path / "mime.lua").string());
+  CHECK_THAT(place.said(), ContainsSubstring("recipe.toml:3:8: error: the strategy file mime.lua does not exist") &&
+                               ContainsSubstring("did you mean `mine.lua`?"));
+  place.load("lua:local_sdg");
+  CHECK_THAT(place.said(), ContainsSubstring("there is no shipped strategy \"local_sdg\"; a file of your own ends in "
+                                             ".lua") &&
+                               ContainsSubstring("did you mean `local_sgd`?"));
+}
+
+TEST_CASE("a comm hook reduces, and has nothing else of a strategy") {
+  Place place;
+  std::vector<Diagnostic> diagnostics;
+  CHECK(load_comm_hook_file(place.state, "lua:topk", {}, diagnostics));
+  CHECK(diagnostics.empty());
+  auto path = place.write("hook.lua", "return {setup = function() end}");
+  CHECK_FALSE(load_comm_hook_file(place.state, "lua:" + path, {}, diagnostics));
+  CHECK(diagnostics.at(0).message == "a comm hook needs a function `reduce`");
+  CHECK_FALSE(load_comm_hook_file(place.state, "lua:gossip", {}, diagnostics));
+  CHECK_THAT(diagnostics.at(1).message, ContainsSubstring("`after_update` is no part of a comm hook"));
+}
+
+TEST_CASE("register, get, available_strategies and remove are the registry's") {
+  Place place;
+  place.write("mine.lua", "return {about = 'From a file.', reduce = function() end}");
+  auto registry = place.write("strategies.lua", R"(
+    strategies.register("mine", require "mine")
+    strategies.register("averaged", strategies.get("lua:local_sgd"), "Averages now and then")
+    strategies.register("gone", {reduce = function() end})
+    assert(strategies.get("gone").reduce)
+    assert(table.concat(strategies.available_strategies(), " ") == "averaged ddp fsdp gone mine")
+    strategies.remove("gone")
+    assert(table.concat(strategies.available_strategies(), " ") == "averaged ddp fsdp mine")
+    assert(strategies.get("ddp").name == "ddp")
+  )");
+  auto mine = place.load("mine", registry);
+  REQUIRE(place.said().empty());
+  REQUIRE(mine);
+  CHECK(mine->name == "mine");
+  CHECK(mine->about == "From a file.");
+  CHECK(place.registered == std::vector<std::string>{"averaged", "mine"});
+  auto averaged = place.load("averaged", registry);
+  REQUIRE(averaged);
+  CHECK(averaged->about == "Averages now and then");
+  CHECK(averaged->replicas_differ);
+  CHECK(averaged->options.contains("every"));
+  CHECK_FALSE(place.load("gone", registry));
+  CHECK(place.diagnostics.empty());
+}
+
+TEST_CASE("what is wrong in a registry's file is said with its line") {
+  Place place;
+  auto says = [&](const std::string& line, const std::string& what) {
+    INFO(line);
+    CHECK_THAT(place.registry("\n" + line), ContainsSubstring("strategies.lua:2:1: error: " + what));
+  };
+  says("strategies.register('ddp', {})", "register: `ddp` is built in");
+  says("strategies.register('a b', {})", "register: \"a b\" is no name: letters, digits, _ and - only");
+  says("strategies.register('a', {}) strategies.register('a', {})",
+       "register: `a` is registered already; remove it first");
+  says("strategies.register('a', 'topk.lua')", "register: argument 2 must be the table of a strategy, not a string");
+  says("strategies.get('fdsp')", "get: there is no strategy `fdsp`; did you mean `fsdp`?");
+  says("strategies.get('lua:nothing')", "get: there is no shipped strategy \"nothing\"");
+  says("strategies.remove('ddp')", "remove: `ddp` is built in, and stays");
+  says("strategies.remove('x')", "remove: there is no strategy `x`");
+  auto broken = place.write("strategies.lua", "strategies.register('mine', {reduse = function() end})");
+  CHECK_FALSE(place.load("mine", broken));
+  CHECK_THAT(place.said(), ContainsSubstring("did you mean `reduce`?"));
+  CHECK_FALSE(place.load("mine", "nowhere.lua"));
+  CHECK_THAT(place.said(), ContainsSubstring("recipe.toml:4:8: error: the strategy file nowhere.lua does not exist"));
+}

@@ -1,0 +1,168 @@
+// Strategies in Lua as the recipe names them and the planner sees them.
+#include "runner/selection/script_strategy.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/selection/plan.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+using runner::testing::TemporaryFolder;
+
+namespace {
+
+const std::string rest = R"(
+[model]
+name = "gpt"
+n_layers = 2
+dim = 64
+n_heads = 4
+max_seq_len = 32
+[data]
+format = "text"
+train = ["text.txt"]
+[train]
+max_steps = 10
+global_batch_size = 8
+)";
+
+/// A folder with a recipe whose [strategy] is `strategy`.
+struct Place {
+  TemporaryFolder folder;
+  explicit Place(const std::string& strategy) { write("recipe.toml", "[strategy]\n" + strategy + rest); }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder.path / name).parent_path());
+    write_file_atomic(folder.path / name, text);
+  }
+  Recipe load(const std::vector<std::string>& overrides = {}) const {
+    return load_whole_recipe((folder.path / "recipe.toml").string(), overrides);
+  }
+  std::string wrong(const std::vector<std::string>& overrides = {}) const {
+    try {
+      load(overrides);
+    } catch (const RecipeError& error) {
+      std::string text = error.what();
+      for (size_t at; (at = text.find(folder.path.string() + "/")) != std::string::npos;)
+        text.erase(at, folder.path.string().size() + 1);
+      return text;
+    }
+    return "";
+  }
+};
+
+Topology cpus(int ranks) {
+  Topology topology;
+  topology.devices_per_node = ranks;
+  topology.cores = 8;
+  topology.device_reason = "asked for";
+  return topology;
+}
+
+const std::string averaging =
+    "return {about = 'Averages.', replicas_differ = true, options = {every = {type = 'integer', default = 2, min = 1}, "
+    "how = {type = 'string', default = 'mean', choices = {'mean', 'median'}}}}";
+
+}  // namespace
+
+TEST_CASE("a strategy's file is found beside the recipe, and its options are the recipe's", "[lua]") {
+  Place place("name = \"lua:files/mine.lua\"\nevery = 5\n");
+  place.write("files/mine.lua", averaging);
+  Recipe recipe = place.load();
+  CHECK(recipe.strategy.name == "lua:" + (place.folder.path / "files/mine.lua").string());
+  Plan plan = make_plan(recipe, cpus(2), 256);
+  CHECK(plan.entry->summary == "Averages.");
+  CHECK(plan.recipe.strategy.name == recipe.strategy.name);
+  CHECK(plan.recipe.strategy.options == json{{"every", 5}, {"how", "mean"}, {"bucket_cap_mb", 25}});
+}
+
+TEST_CASE("mistakes in the options of a strategy in Lua are told like any other's", "[lua]") {
+  Place place("name = \"lua:mine.lua\"\nevry = 5\n");
+  place.write("mine.lua", averaging);
+  CHECK_THAT(place.wrong(), ContainsSubstring("recipe.toml:3:1: error: strategy `lua:mine.lua` has no option `evry`") &&
+                                ContainsSubstring("did you mean `every`?"));
+  place.write("recipe.toml", "[strategy]\nname = \"lua:mine.lua\"\nevery = 0\nhow = \"meen\"\n" + rest);
+  CHECK_THAT(place.wrong(), ContainsSubstring("recipe.toml:3:1: error: `every` must be at least 1, not 0") &&
+                                ContainsSubstring("recipe.toml:4:1: error: `how` cannot be \"meen\"") &&
+                                ContainsSubstring("did you mean `mean`?"));
+  place.write("mine.lua", "return {\n  after = function() end}");
+  CHECK_THAT(place.wrong(), ContainsSubstring("mine.lua:2:1: error: `after` is no part of a strategy"));
+}
+
+TEST_CASE("costs that a file does not say are not known, and nobody guesses them", "[lua]") {
+  Place place("name = \"lua:mine.lua\"\n");
+  place.write("mine.lua", averaging);
+  Plan plan = make_plan(place.load(), cpus(2), 256);
+  json said = plan.to_json();
+  for (const char* key :
+       {"memory_bytes_per_rank", "memory_parts", "between_steps_bytes_per_rank", "traffic", "step_seconds"})
+    CHECK(said.at(key).is_null());
+  CHECK(plan.notes.back() ==
+        fmt::format("memory and traffic of `{}` are not known: its file does not say", plan.entry->name));
+  Recipe automatic = place.load({"train.micro_batch_size=auto"});
+  CHECK_THROWS_WITH(make_plan(automatic, cpus(2), 256),
+                    ContainsSubstring("train.micro_batch_size = \"auto\" needs to know what a step takes"));
+  Place shipped("name = \"lua:ddp\"\n");
+  Plan known = make_plan(shipped.load(), cpus(2), 256);
+  CHECK(known.memory.total() > 0);
+  REQUIRE(known.traffic.size() == 1);
+  CHECK(known.traffic[0].collective == "all_reduce");
+  CHECK_FALSE(known.to_json().at("memory_bytes_per_rank").is_null());
+}
+
+TEST_CASE("a claim that is none is refused", "[lua]") {
+  Place place("name = \"lua:mine.lua\"\n");
+  auto refused = [&](const std::string& functions, const std::string& what) {
+    place.write("mine.lua", "return {reduce = function() end, " + functions + "}");
+    CHECK_THROWS_WITH(make_plan(place.load(), cpus(2), 256), ContainsSubstring(what));
+  };
+  refused("memory = function() return 'much' end", "`memory` must return the bytes that a rank keeps, not \"much\"");
+  refused("memory = function(job) return job.nothing.x end", "failed in memory: ");
+  refused("traffic = function() return {{collective = 'all_reduse', calls = 1, bytes = 2}} end",
+          "`traffic` must return a list of {collective = \"all_reduce\", calls = n, bytes = of all calls}, not "
+          "{\"bytes\":2,\"calls\":1,\"collective\":\"all_reduse\"}");
+  refused("shard = function() return 1 end, memory = function() return 0 end",
+          "`shard` must return true or false, not 1");
+}
+
+TEST_CASE("a registered name is used like any other", "[lua]") {
+  Place place("name = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n");
+  place.write("lua/mine.lua", averaging);
+  place.write("lua/strategies.lua", "strategies.register('averaged', require 'mine', 'Now and then')");
+  Plan plan = make_plan(place.load(), cpus(2), 256);
+  CHECK(plan.entry->name == "averaged");
+  CHECK(plan.entry->summary == "Now and then");
+  CHECK(plan.recipe.strategy.options.at("every") == 3);
+  CHECK_THAT(place.wrong({"strategy=averagd"}),
+             ContainsSubstring("unknown strategy `averagd`") && ContainsSubstring("did you mean `averaged`?"));
+  CHECK(place.wrong({"strategy=ddp"}).empty());
+  CHECK(make_plan(place.load({"strategy=ddp"}), cpus(2), 256).entry->name == "ddp");
+  CHECK(make_plan(place.load({"strategy=averaged"}), cpus(2), 256).entry->name == "averaged");
+  CHECK(make_plan(place.load({"strategy=auto"}), cpus(2), 256).entry->name == "ddp");
+  CHECK(make_plan(place.load({"strategy=single"}), cpus(1), 256).entry->name == "single");
+  Place without("name = \"averaged\"\n");
+  CHECK_THAT(without.wrong(), ContainsSubstring("unknown strategy `averaged`"));
+}
+
+TEST_CASE("a comm hook in Lua takes its options from ddp_comm_hook_options", "[lua]") {
+  Place place("name = \"ddp\"\nddp_comm_hook = \"lua:hook.lua\"\nddp_comm_hook_options = { density = 0.5 }\n");
+  place.write("hook.lua",
+              "return {options = {density = {type = 'number', default = 0.1, max = 1}}, reduce = function() end}");
+  Recipe recipe = place.load();
+  CHECK(recipe.strategy.options.at("ddp_comm_hook") == "lua:" + (place.folder.path / "hook.lua").string());
+  std::vector<Diagnostic> none;
+  CHECK(script_hook_options(recipe, none) == json{{"density", 0.5}});
+  Plan plan = make_plan(recipe, cpus(2), 256);
+  CHECK(plan.entry->name == "ddp");
+  CHECK(plan.to_json().at("traffic").is_null());
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook_options={densty=1}"}),
+             ContainsSubstring("the hook hook has no option `densty`") && ContainsSubstring("did you mean `density`?"));
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook_options={density=2}"}),
+             ContainsSubstring("`density` must be at most 1, not 2"));
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=none"}),
+             ContainsSubstring("`ddp_comm_hook_options` are of a comm hook that is a file of Lua, and there is none"));
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=fp16"}), ContainsSubstring("`ddp_comm_hook` cannot be \"fp16\""));
+}

@@ -1,0 +1,467 @@
+// Strategies and comm hooks in Lua, on ranks that are threads: parity with their twins in C++, convergence,
+// checkpoints, and what happens when they go wrong.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+
+#include "runner/train/checkpointer.hpp"
+#include "tests/support/measured_memory.hpp"
+#include "tests/support/script_runs.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+using Catch::Matchers::WithinRel;
+using nlohmann::json;
+
+namespace {
+
+/// `run` with the makings of `other`.
+TinyRun like(const TinyRun& run, const TinyRun& other) {
+  TinyRun changed = run;
+  changed.strategy = other.strategy;
+  changed.options = other.options;
+  changed.make = other.make;
+  return changed;
+}
+
+TinyRun as_ddp(const TinyRun& run) {
+  TinyRun changed = run;
+  changed.strategy = "ddp";
+  changed.options = json::object();
+  changed.make = nullptr;
+  return changed;
+}
+
+void check_close(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) CHECK_THAT(a[i], WithinRel(b[i], tolerance));
+}
+
+/// Bit for bit: losses, norms, and parameters with the optimizer's state.
+void check_equal(const TinyResult& mine, const TinyResult& ddp, bool norms = true) {
+  CHECK(mine.losses == ddp.losses);
+  if (norms) CHECK(mine.norms == ddp.norms);
+  for (const auto& [name, values] : ddp.state) {
+    INFO(name);
+    CHECK(mine.state.at(name) == values);
+  }
+}
+
+/// A file of a strategy, in a folder of its own.
+struct Script {
+  TemporaryFolder folder;
+  explicit Script(const std::string& text) { write_file_atomic(path(), text); }
+  fs::path path() const { return folder.path / "mine.lua"; }
+  std::string name() const { return "lua:" + path().string(); }
+};
+
+std::string failure_of(const TinyRun& run) {
+  try {
+    train_tiny(run);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("data parallelism in Lua is ddp, bit for bit", "[parity][lua]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.accumulation = GENERATE(1, 3);
+  run.recompute = GENERATE(false, true);
+  if (GENERATE(false, true)) run.clip_norm = 0.5;
+  double bucket_cap_mb = run.recompute ? 0.01 : 25;
+  for (int world_size : {1, 2, 3, 4}) {
+    run.world_size = world_size;
+    INFO(run.family << ", accumulation " << run.accumulation << ", recompute " << run.recompute << ", " << world_size
+                    << " ranks");
+    auto ddp = train_tiny(as_ddp(run));
+    check_equal(train_tiny(like(run, script_run("lua:ddp", {{"bucket_cap_mb", bucket_cap_mb}}))), ddp);
+    if (run.clip_norm) continue;
+    for (int min_numel : {0, 500}) {
+      auto zero1 = train_tiny(like(run, script_run("lua:zero1", {{"bucket_cap_mb", 0.02}, {"min_numel", min_numel}})));
+      check_equal(zero1, ddp, /*norms=*/false);
+      check_close(zero1.norms, ddp.norms, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("data parallelism in Lua is ddp with every precision, dropout, untied heads and a short last batch",
+          "[parity][lua]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = 3;
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed", "16-mixed", "bf16-true");
+  run.tied = GENERATE(false, true);
+  run.dropout = 0.1;
+  run.short_last = 2;
+  run.accumulation = 2;
+  INFO(run.precision << ", tied " << run.tied);
+  check_equal(train_tiny(like(run, script_run("lua:ddp"))), train_tiny(as_ddp(run)));
+}
+
+TEST_CASE("a comm hook in Lua that sums is ddp, bit for bit, with each of the Reducer's options", "[parity][lua]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = GENERATE(1, 3);
+  run.accumulation = GENERATE(1, 3);
+  json options = GENERATE(json::object(), json{{"gradient_as_bucket_view", false}}, json{{"static_graph", true}},
+                          json{{"find_unused_parameters", true}});
+  options["bucket_cap_mb"] = 0.01;
+  Script later(R"(return {reduce = function(bucket, ctx)
+    local world = ctx.world
+    return function() world:all_reduce(bucket.gradients) end
+  end})");
+  auto hook = GENERATE(0, 1);
+  INFO(run.world_size << " ranks, accumulation " << run.accumulation << ", " << options.dump() << ", hook " << hook);
+  check_equal(train_tiny(like(run, hook_run(hook == 0 ? "lua:ddp" : later.name(), json::object(), options))),
+              train_tiny(as_ddp(run)));
+}
+
+TEST_CASE("what the files of strategies in Lua claim is what happens", "[memory][recording][lua]") {
+  at::set_num_threads(1);
+  auto [name, options] = GENERATE(table<std::string, json>({{"lua:ddp", {{"bucket_cap_mb", 0.05}}},
+                                                            {"lua:zero1", {{"bucket_cap_mb", 0.05}}},
+                                                            {"lua:zero1", {{"min_numel", 5000}}},
+                                                            {"lua:local_sgd", {{"every", 100}}}}));
+  TinyRun run = script_run(name, options);
+  run.world_size = 2;
+  run.accumulation = GENERATE(1, 3);
+  run.vocab = 503;
+  run.loss_chunk_tokens = 128;
+  run.dim = 128;
+  run.n_layers = 2;
+  INFO(name << " " << options.dump() << ", accumulation " << run.accumulation);
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  Job job = tiny_job(run, spec);
+  const Entry& entry = *find_strategy(name)->entry;
+  auto claim = entry.memory(job);
+  auto measured = measure_memory(run);
+  CHECK(measured.between_steps == claim.between_steps);
+  CHECK_THAT(static_cast<double>(claim.total()), WithinRel(static_cast<double>(measured.peak), 0.03));
+  if (!entry.traffic) return;
+  std::map<std::string, std::pair<int64_t, int64_t>> claimed, seen;
+  for (const auto& part : entry.traffic(job)) claimed[part.collective] = {part.calls, part.payload_bytes};
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      if (world.rank == 0)
+        world.trace->observe([&](const CollectiveCall& call) {
+          if (call.group == World::control_index) return;
+          auto& sum = seen[name_of(call.operation.kind)];
+          sum = {sum.first + 1, sum.second + static_cast<int64_t>(call.operation.bytes)};
+        });
+      strategy.step(tiny_input(run, world.rank, 0));
+      world.trace->observe({});
+    });
+  });
+  CHECK(seen == claimed);
+}
+
+TEST_CASE("local SGD that averages after each plain step is ddp, and more seldom it converges", "[lua]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = GENERATE(1, 2, 4);
+  run.optimizer.kind = OptimizerConfig::Kind::sgd;
+  run.optimizer.lr = 0.1;
+  INFO(run.world_size << " ranks");
+  check_close(train_tiny(like(run, script_run("lua:local_sgd", {{"every", 1}}))).losses, train_tiny(as_ddp(run)).losses,
+              1e-4);
+  run.optimizer = {.lr = 3e-3, .groups = {}};
+  run.steps = 40;
+  auto ddp = train_tiny(as_ddp(run)), local = train_tiny(like(run, script_run("lua:local_sgd", {{"every", 4}})));
+  double fall = ddp.losses.front() - ddp.losses.back();
+  REQUIRE(fall > 1);
+  CHECK(local.losses.front() - local.losses.back() > 0.9 * fall);
+}
+
+TEST_CASE("after an average, local SGD's replicas are one model; before it they are not", "[lua]") {
+  at::set_num_threads(1);
+  TinyRun run = script_run("lua:local_sgd", {{"every", 3}});
+  run.world_size = 3;
+  std::mutex mutex;
+  std::vector<std::vector<torch::Tensor>> models(static_cast<size_t>(run.world_size));
+  auto collect = [&](int64_t steps) {
+    run_ranks(run.world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        for (int64_t step = 0; step < steps; ++step) strategy.step(tiny_input(run, world.rank, step));
+        std::vector<torch::Tensor> mine;
+        for (const auto& parameter : strategy.parameters()) mine.push_back(parameter.local.clone());
+        std::lock_guard lock(mutex);
+        models[static_cast<size_t>(world.rank)] = mine;
+      });
+    });
+    bool same = true;
+    for (const auto& model : models)
+      for (size_t i = 0; i < model.size(); ++i) same = same && torch::equal(model[i], models[0][i]);
+    return same;
+  };
+  CHECK_FALSE(collect(2));
+  CHECK(collect(3));
+  CHECK_FALSE(collect(4));
+}
+
+TEST_CASE("gossip of two ranks with plain steps is ddp, and of four it converges", "[lua]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.world_size = 2;
+  run.optimizer.kind = OptimizerConfig::Kind::sgd;
+  run.optimizer.lr = 0.1;
+  check_close(train_tiny(like(run, script_run("lua:gossip"))).losses, train_tiny(as_ddp(run)).losses, 1e-4);
+  run.world_size = 4;
+  run.optimizer = {.lr = 3e-3, .groups = {}};
+  run.steps = 40;
+  auto ddp = train_tiny(as_ddp(run)), gossip = train_tiny(like(run, script_run("lua:gossip")));
+  double fall = ddp.losses.front() - ddp.losses.back();
+  CHECK(gossip.losses.front() - gossip.losses.back() > 0.9 * fall);
+}
+
+TEST_CASE("top-k that sends everything is ddp, and a twentieth with error feedback converges", "[lua]") {
+  at::set_num_threads(1);
+  bool hook = GENERATE(false, true);
+  auto topk = [&](double density) {
+    json options{{"density", density}};
+    return hook ? hook_run("lua:topk", options) : script_run("lua:topk", options);
+  };
+  TinyRun run;
+  run.world_size = GENERATE(1, 3);
+  run.precision = GENERATE(as<std::string>(), "32-true", "16-mixed");
+  INFO((hook ? "comm hook, " : "strategy, ") << run.world_size << " ranks, " << run.precision);
+  check_close(train_tiny(like(run, topk(1.0))).losses, train_tiny(as_ddp(run)).losses,
+              run.precision == "32-true" ? 1e-5 : 1e-3);
+  run.optimizer = {.lr = 3e-3, .groups = {}};
+  run.steps = 40;
+  auto ddp = train_tiny(as_ddp(run)), sparse = train_tiny(like(run, topk(0.05)));
+  double fall = ddp.losses.front() - ddp.losses.back();
+  CHECK(sparse.losses.front() - sparse.losses.back() > 0.75 * fall);
+}
+
+TEST_CASE("error feedback loses no gradient: what was sent and what is kept add up", "[lua]") {
+  at::set_num_threads(1);
+  // With plain SGD at rate 1 parameters move by what was sent; the rest is the ranks' residuals.
+  TinyRun run = script_run("lua:topk", {{"density", 0.1}});
+  run.world_size = 2;
+  run.steps = 1;
+  run.optimizer.kind = OptimizerConfig::Kind::sgd;
+  run.optimizer.lr = 1;
+  run.optimizer.weight_decay = 0;
+  auto sparse = train_tiny(run), ddp = train_tiny(as_ddp(run));
+  const auto& residual = sparse.state.at("lua/residual1");
+  double kept = 0, left_out = 0;
+  for (float value : residual) kept += value;
+  for (const auto& [name, values] : ddp.state)
+    if (name.starts_with("param/"))
+      for (size_t i = 0; i < values.size(); ++i) left_out += static_cast<double>(sparse.state.at(name)[i]) - values[i];
+  CHECK(std::abs(kept) > 1e-4);
+  CHECK_THAT(left_out, WithinRel(kept, 1e-3));
+}
+
+TEST_CASE("a checkpoint keeps what strategies in Lua keep: a resumed training is bit-equal", "[lua]") {
+  at::set_num_threads(1);
+  struct Case {
+    const char* label;
+    TinyRun run;
+  };
+  std::vector<Case> cases = {{"ddp", script_run("lua:ddp")},
+                             {"zero1", script_run("lua:zero1", {{"min_numel", 500}})},
+                             {"local SGD", script_run("lua:local_sgd", {{"every", 4}})},
+                             {"gossip", script_run("lua:gossip")},
+                             {"top-k", script_run("lua:topk", {{"density", 0.1}})},
+                             {"top-k as a comm hook", hook_run("lua:topk", {{"density", 0.1}})}};
+  for (auto& [label, run] : cases) {
+    INFO(label);
+    run.world_size = 3;
+    run.steps = 7;
+    auto whole = train_tiny(run);
+    TemporaryFolder folder;
+    std::mutex mutex;
+    TinyResult resumed;
+    run_ranks(run.world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        for (int64_t step = 0; step < 3; ++step) strategy.step(tiny_input(run, world.rank, step));
+        Checkpointer::Options options;
+        options.folder = folder.path;
+        options.async = false;
+        Checkpointer(world, options, [](const Checkpointer::Published&) {
+        }).save(strategy, 3, {{"strategy", strategy.scalars()}});
+      });
+    });
+    run_ranks(run.world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        Checkpoint checkpoint(folder.path / checkpoint_name(3));
+        load_state(strategy, checkpoint);
+        strategy.load_scalars(checkpoint.state().at("strategy"));
+        for (int64_t step = 3; step < run.steps; ++step) {
+          auto outcome = strategy.step(tiny_input(run, world.rank, step));
+          if (world.rank == 0) resumed.losses.push_back(outcome.loss);
+        }
+        collect_state(strategy, resumed.state, mutex);
+      });
+    });
+    CHECK(resumed.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+    CHECK(resumed.state == whole.state);
+  }
+}
+
+TEST_CASE("a strategy in Lua begins from another strategy's checkpoint, and refuses one of other ranks' own state",
+          "[lua]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  auto save = [&](const TinyRun& run) {
+    run_ranks(run.world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        strategy.step(tiny_input(run, world.rank, 0));
+        Checkpointer::Options options;
+        options.folder = folder.path;
+        options.async = false;
+        Checkpointer(world, options, [](const Checkpointer::Published&) {
+        }).save(strategy, 1, {{"strategy", strategy.scalars()}});
+      });
+    });
+  };
+  auto load = [&](const TinyRun& run) {
+    run_ranks(run.world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        Checkpoint checkpoint(folder.path / checkpoint_name(1));
+        load_state(strategy, checkpoint);
+        strategy.load_scalars(checkpoint.state().at("strategy"));
+        strategy.step(tiny_input(run, world.rank, 1));
+      });
+    });
+  };
+  TinyRun run;
+  run.world_size = 2;
+  save(as_ddp(run));
+  for (const char* name : {"lua:local_sgd", "lua:topk", "lua:gossip"}) CHECK_NOTHROW(load(like(run, script_run(name))));
+  fs::remove_all(folder.path / checkpoint_name(1));
+  save(like(run, script_run("lua:topk")));
+  CHECK_NOTHROW(load(as_ddp(run)));
+  TinyRun more = like(run, script_run("lua:topk"));
+  more.world_size = 3;
+  CHECK_THROWS_WITH(load(more),
+                    ContainsSubstring("`lua/residual1` has shape [2, ") && ContainsSubstring("] instead of [3, "));
+}
+
+TEST_CASE("a strategy that fails ends the training, and says where", "[lua]") {
+  at::set_num_threads(1);
+  struct Case {
+    std::string text, failure;
+  };
+  // `%` stands for the file.
+  std::vector<Case> cases = {
+      {"return {reduce = function() while true do end end}",
+       "failed in reduce: %:1: took more than 100000 Lua instructions"},
+      {"return {reduce = function() while true do pcall(error) end end}",
+       "failed in reduce: %:1: took more than 100000 Lua instructions"},
+      {"return {reduce = function() return function() local t = {} while true do t[#t + 1] = t end end end}",
+       "failed in reduce: %:1: took more than 100000 Lua instructions"},
+      {"return {reduce = function(bucket) local s = ('x'):rep(1e9) end}", "failed in reduce: %:1: "},
+      {"return {\n  reduce = function(bucket, ctx) error('broken on ' .. ctx.world.rank) end}",
+       "failed in reduce: %:2: broken on "},
+      {"return {reduce = function() return 7 end}", "`reduce` must return a work, a function or nothing, not a number"},
+      {"return {reduce = function(bucket) bucket.parameters:zero_() end}",
+       "failed in reduce: %:1: parameters cannot change inside a step: change them in setup or after_update"},
+      {"return {reduce = function(bucket, ctx) ctx:kept('velocity'):zero_() end}",
+       "failed in reduce: %:1: kept: there is no tensor `velocity`; setup makes them: ctx:kept(name, numel)"},
+      {"return {reduce = function(bucket, ctx) ctx.world:all_gather(bucket.gradients, bucket.gradients) end}",
+       "all_gather: argument 1 must have "},
+      {"return {reduce = function(bucket, ctx) ctx.world:all_reduse(bucket.gradients) end}",
+       "a world has no `all_reduse`; did you mean `all_reduce`?"},
+      {"return {reduce = function() end, after_update = function() local x = nil + 1 end}",
+       "failed in after_update: %:1: "},
+      {"return {reduce = function() end, setup = function() coroutine.wrap(function() while true do end end)() end}",
+       "failed in setup: %:1: took more than 100000 Lua instructions"},
+      {"return {reduce = function() end, shard = function(parameter) return parameter.nothing.at_all end}",
+       "failed in shard: "},
+  };
+  for (const auto& [text, failure] : cases) {
+    INFO(text);
+    Script script(text);
+    auto run = script_run(script.name(), json::object(), [&](Recipe& recipe) {
+      recipe.hooks.instruction_limit = 100'000;
+      Origin place;
+      place.kind = Origin::Kind::file;
+      place.file = "recipe.toml";
+      place.line = 3;
+      place.column = 8;
+      recipe.origins["strategy.name"] = place;
+    });
+    run.world_size = 2;
+    run.accumulation = 2;
+    std::string expected = failure;
+    if (auto at = expected.find('%'); at != std::string::npos) expected.replace(at, 1, script.path().string());
+    auto said = failure_of(run);
+    CHECK_THAT(said, StartsWith("strategy " + script.name()) && ContainsSubstring(expected));
+    if (failure.starts_with("failed in"))
+      CHECK_THAT(said, ContainsSubstring("\n  the recipe names it at recipe.toml:3:8"));
+  }
+}
+
+TEST_CASE("a rank that calls another collective than the others is told from them", "[lua]") {
+  at::set_num_threads(1);
+  Script script(R"(return {reduce = function(bucket, ctx)
+    if ctx.step == 2 and ctx.world.rank == 1 then return ctx.world:broadcast_async(bucket.gradients) end
+    return ctx.world:all_reduce_async(bucket.gradients)
+  end})");
+  auto run = script_run(script.name());
+  run.world_size = 3;
+  CHECK_THAT(failure_of(run), ContainsSubstring("ranks diverged: ranks 0, 2 are in all_reduce #3") ||
+                                  ContainsSubstring("ranks diverged: rank"));
+}
+
+TEST_CASE("tensors and collectives of a strategy compute what they say", "[lua]") {
+  at::set_num_threads(1);
+  Script script(R"(
+    local function same(a, b) assert(math.abs(a - b) < 1e-6, a .. " instead of " .. b) end
+    return {
+      setup = function(ctx, state)
+        local world, size, rank = ctx.world, ctx.world.size, ctx.world.rank
+        local t = ctx:zeros(6)
+        same(t.numel, 6)
+        t:add_(2):narrow(2, 3):scale_(-3)
+        same(t:sum(), 2 * 3 - 6 * 3); same(t:mean(), -2); same(t:min(), -6); same(t:max(), 2)
+        same(t:norm(), math.sqrt(3 * 4 + 3 * 36))
+        local where = t:largest(3)
+        same(t:take(where):sum(), -18)
+        same((t * 2 - t / 2 + 1):sum(), -12 * 1.5 + 6)
+        same((1 - t):sum(), 18)
+        t:put_(where, 0); same(t:sum(), 6)
+        t:put_(where, t:take(where):add_(5)); same(t:sum(), 21)
+        t:index_add_(where, t:take(where)); same(t:sum(), 36)
+        same(t:to("bfloat16"):to("float32"):sum(), 36)
+        assert(t:is_finite()); assert(not (t / 0):is_finite())
+        local copy = t:clone():zero_(); same(t:sum(), 36); same(copy:copy_(t):sum(), 36)
+
+        local mine = ctx:zeros(2):add_(rank + 1)
+        same(world:all_reduce(mine:clone()):sum(), size * (size + 1))
+        same(world:all_reduce(mine:clone(), "max"):max(), size)
+        same(world:all_reduce(mine:clone(), "min"):max(), 1)
+        local all = world:all_gather(ctx:zeros(2 * size), mine)
+        for other = 0, size - 1 do same(all:narrow(2 * other, 2):sum(), 2 * (other + 1)) end
+        local part = world:reduce_scatter(ctx:zeros(2), all)
+        same(part:sum(), 2 * size * (rank + 1))
+        same(world:broadcast(mine:clone(), size - 1):sum(), 2 * size)
+        for by = -size, 2 * size do
+          local work = world:shift_async(part, mine, by)
+          work:wait()
+          same(part:sum(), 2 * ((rank - by) % size + 1))
+        end
+        local large = ctx:zeros(700001):add_(rank)
+        same(world:shift(ctx:zeros(700001), large, 1):max(), (rank - 1) % size)
+        world:barrier()
+        state.done = true
+      end,
+      reduce = function(bucket, ctx, state) assert(state.done); ctx.world:all_reduce(bucket.gradients) end,
+    })");
+  auto run = script_run(script.name());
+  run.world_size = GENERATE(1, 2, 3);
+  INFO(run.world_size << " ranks");
+  check_equal(train_tiny(run), train_tiny(as_ddp(run)));
+}
