@@ -181,12 +181,13 @@ class Loader {
   void read_function(const std::string& key, const Value& value) {
     const auto& names = moment_names();
     auto found = std::find(names.begin(), names.end(), key);
-    if (found == names.end()) {
+    const bool loss = key == "loss";
+    if (found == names.end() && !loss) {
       int line = value.reference.is_function() ? state_.line_of(value.reference) : 0;
       auto& diagnostic = report(line, "unknown-hook",
                                 fmt::format("`{}` is no hook{}", key, line > 0 ? ", so it would never be called" : ""));
       diagnostic.allowed.assign(names.begin(), names.end());
-      diagnostic.allowed.insert(diagnostic.allowed.begin(), {"name", "about", "options"});
+      diagnostic.allowed.insert(diagnostic.allowed.begin(), {"name", "about", "options", "loss"});
       diagnostic.suggestion = nearest(key, diagnostic.allowed);
       return;
     }
@@ -194,7 +195,7 @@ class Loader {
       report(0, "hook-file", fmt::format("`{}` must be a function, not {}", key, kind_of(value)));
       return;
     }
-    hook_.functions[static_cast<size_t>(found - names.begin())] = value.reference;
+    (loss ? hook_.loss : hook_.functions[static_cast<size_t>(found - names.begin())]) = value.reference;
   }
 
   void read_options(const Value& value) {

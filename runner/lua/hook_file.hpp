@@ -49,6 +49,7 @@ struct HookFile {
   Origin asked_at;    ///< where the recipe names the file
   std::map<std::string, HookOption> options;
   std::array<Reference, moments_count> functions;
+  Reference loss;  ///< empty: the hook makes none
 };
 
 /// A file as the recipe names it: a path, or the bare name of a shipped one.
