@@ -8,6 +8,7 @@
 //   checkpoint  {step, path, seconds, bytes}                             global rank 0, once published
 //   metrics     {step, values: {name: number}}                           global rank 0: what hooks log
 //   artifact    {step, path}                                             global rank 0: a file that a hook asked for
+//   sample      {step, text or tokens}                                   global rank 0: what a hook had generated
 //   memory      {peak_bytes, rss_peak_bytes}                             every rank, at the end
 //   note        {message}                                                anything a person should read
 //   stopping    {step, reason}                                           global rank 0: a stop was agreed on

@@ -317,7 +317,16 @@ std::shared_ptr<Object>* object_at(lua_State* lua, int index) {
   return ours ? static_cast<std::shared_ptr<Object>*>(lua_touserdata(lua, index)) : nullptr;
 }
 
-static void push_json_as(lua_State* lua, const json& value, bool read_only) {
+/// The object that `value` stands for, or null. Allocates nothing: the caller's frame is plain.
+static const std::shared_ptr<Object>* kept_object(const json& value, const KeptObjects* objects) {
+  if (!objects || value.empty()) return nullptr;
+  auto first = value.begin();
+  if (first.key() != "$object" || !first->is_string()) return nullptr;
+  auto found = objects->find(*first->get_ptr<const std::string*>());
+  return found == objects->end() ? nullptr : &found->second;
+}
+
+static void push_json_as(lua_State* lua, const json& value, bool read_only, const KeptObjects* objects) {
   luaL_checkstack(lua, 8, "plain data nested too deeply");
   switch (value.type()) {
     case json::value_t::boolean:
@@ -339,17 +348,21 @@ static void push_json_as(lua_State* lua, const json& value, bool read_only) {
       lua_createtable(lua, static_cast<int>(value.size()), 0);
       lua_Integer at = 0;
       for (auto item = value.begin(); item != value.end(); ++item) {
-        push_json_as(lua, *item, read_only);
+        push_json_as(lua, *item, read_only, objects);
         lua_rawseti(lua, -2, ++at);
       }
       if (read_only) make_read_only(lua);
       break;
     }
     case json::value_t::object: {
+      if (const auto* object = kept_object(value, objects)) {
+        push_object(lua, *object);
+        break;
+      }
       lua_createtable(lua, 0, static_cast<int>(value.size()));
       for (auto item = value.begin(); item != value.end(); ++item) {
         lua_pushlstring(lua, item.key().data(), item.key().size());
-        push_json_as(lua, *item, read_only);
+        push_json_as(lua, *item, read_only, objects);
         lua_rawset(lua, -3);
       }
       if (read_only) make_read_only(lua);
@@ -360,8 +373,10 @@ static void push_json_as(lua_State* lua, const json& value, bool read_only) {
   }
 }
 
-void push_json(lua_State* lua, const json& value) { push_json_as(lua, value, false); }
-void push_read_only_json(lua_State* lua, const json& value) { push_json_as(lua, value, true); }
+void push_json(lua_State* lua, const json& value, const KeptObjects* objects) {
+  push_json_as(lua, value, false, objects);
+}
+void push_read_only_json(lua_State* lua, const json& value) { push_json_as(lua, value, true, nullptr); }
 
 void push_value(lua_State* lua, const Value& value) {
   luaL_checkstack(lua, 8, nullptr);

@@ -12,7 +12,7 @@ constexpr size_t depth_max = 32, bytes_max = 64u << 20;
 /// One conversion. Tables that are reached twice are copied twice, within bytes_max.
 class Converter {
  public:
-  Converter(lua_State* lua, const std::string& what) : lua_(lua), what_(what) {}
+  Converter(lua_State* lua, const std::string& what, const KeepObject* keep) : lua_(lua), what_(what), keep_(keep) {}
 
   json any(int index) {
     spend(64);
@@ -28,12 +28,27 @@ class Converter {
       case LUA_TSTRING:
         spend(lua_rawlen(lua_, index));
         return read_value(lua_, index).plain;
+      case LUA_TUSERDATA:
+        if (auto* object = object_at(lua_, index); object && keep_ && *keep_) return kept(*object);
+        [[fallthrough]];
       default:
         refuse(kind_at(lua_, index) + " is not plain data");
     }
   }
 
  private:
+  json kept(const std::shared_ptr<Object>& object) {
+    std::string pointer;
+    for (const auto& part : path_) {
+      pointer += '/';
+      for (char byte : part) pointer += byte == '~' ? "~0" : byte == '/' ? "~1" : std::string(1, byte);
+    }
+    try {
+      return (*keep_)(object, pointer);
+    } catch (const ScriptMistake& mistake) {
+      refuse(mistake.what());
+    }
+  }
   [[noreturn]] void refuse(const std::string& why) const {
     std::string path;
     for (const auto& part : path_) path += path.empty() || part.front() == '[' ? part : "." + part;
@@ -115,6 +130,7 @@ class Converter {
 
   lua_State* lua_;
   const std::string& what_;
+  const KeepObject* keep_;
   std::vector<const void*> open_;
   std::vector<std::string> path_;
   size_t bytes_ = 0;
@@ -123,11 +139,11 @@ class Converter {
 }  // namespace
 
 /// Leaves the stack as it was, also when it throws.
-json json_at(lua_State* lua, int index, const std::string& what) {
+json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep) {
   int top = lua_gettop(lua);
   try {
     if (!lua_checkstack(lua, 8)) throw ScriptMistake(what + ": Lua's stack is full");
-    return Converter(lua, what).any(lua_absindex(lua, index));
+    return Converter(lua, what, keep).any(lua_absindex(lua, index));
   } catch (...) {
     lua_settop(lua, top);
     throw;

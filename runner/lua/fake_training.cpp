@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "runner/config/config.hpp"
+#include "runner/lua/fake_matrix.hpp"
 
 namespace runner::lua {
 
@@ -78,6 +79,12 @@ const Class& fake_tensor_class() {
             arguments.value(1).object ? arguments.as<Numbers>(1, fake_tensor_class()).at(i) : arguments.number(1);
       return arguments.value(0);
     });
+    made.method("lerp_", [](const Arguments& arguments) {
+      auto& numbers = self(arguments);
+      const auto& to = arguments.as<Numbers>(1, fake_tensor_class());
+      for (size_t i = 0; i < numbers.size(); ++i) numbers[i] += arguments.number(2) * (to.at(i) - numbers[i]);
+      return arguments.value(0);
+    });
     made.method("histogram",
                 [](const Arguments& arguments) { return Value(histogram(self(arguments), arguments.integer(1, 10))); });
     made.method("clone", [](const Arguments& arguments) { return handle(self(arguments)); });
@@ -108,7 +115,7 @@ FakeTraining::FakeTraining(State& state, const Recipe& recipe, std::function<voi
       loss_(std::nan("")),
       lr_(recipe.optimizer.lr) {
   double seed = 0.1;
-  for (const char* name : {"embedding.weight", "blocks.0.attention.weight", "head.weight"}) {
+  for (const char* name : {"embedding.tokens.weight", "blocks.0.attention.out.weight", "head.weight"}) {
     parameters_[name] = Object::make(fake_tensor_class(), Numbers{seed, -2 * seed, 3 * seed, seed});
     gradients_[name] = Object::make(fake_tensor_class(), Numbers{seed / 10, 0, -seed / 5, seed});
     seed *= 2;
@@ -125,6 +132,7 @@ void FakeTraining::moment(HookSet& hooks, Moment moment) {
 
 void FakeTraining::batch(HookSet& hooks) {
   moment(hooks, Moment::on_train_batch_start);
+  make_loss(hooks);
   moment(hooks, Moment::on_before_backward);
   moment(hooks, Moment::on_after_backward);
   moment(hooks, Moment::on_before_optimizer_step);
@@ -132,6 +140,33 @@ void FakeTraining::batch(HookSet& hooks) {
   loss_ = 4.0 / static_cast<double>(step_);
   metrics_["loss"] = loss_;
   moment(hooks, Moment::on_train_batch_end);
+}
+
+void FakeTraining::make_loss(HookSet& hooks) {
+  if (!hooks.has_loss()) return;
+  said_("loss");
+  auto logits = make_fake_matrix(3, 4, {1, 0, -1, 0.5, 0, 0, 0, 0, -2, 3, 0.5, 1});
+  auto losses = hooks.loss(Value(context_), logits, make_fake_matrix(3, 1, {0, 3, 1}, /*whole=*/true));
+  said_("  losses " + json(fake_numbers(*losses)).dump());
+}
+
+void FakeTraining::checkpoint(HookSet& hooks) {
+  std::map<std::string, Numbers> kept;
+  auto keep = [&](const std::string& name, const std::shared_ptr<Object>& object) {
+    if (&object->kind() != &fake_tensor_class())
+      throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
+    for (const auto* handles : {&parameters_, &gradients_})
+      for (const auto& [parameter, handle] : *handles)
+        if (handle == object) throw ScriptMistake("a handle ends with the call that got it; keep a clone()");
+    kept[name] = object->as<Numbers>();
+    return json{{"numel", kept[name].size()}};
+  };
+  auto restore = [&](const std::string& name, const json&) { return handle(kept.at(name)).object; };
+  if (hooks.wants(Moment::on_save_checkpoint)) said_("on_save_checkpoint");
+  auto saved = hooks.save(Value(context_), keep);
+  said_("state in the checkpoint: " + saved.dump());
+  if (hooks.wants(Moment::on_load_checkpoint)) said_("on_load_checkpoint");
+  hooks.load(json::parse(saved.dump()), Value(context_), restore);
 }
 
 void FakeTraining::validation(HookSet& hooks) {
@@ -148,11 +183,7 @@ void FakeTraining::run(HookSet& hooks) {
     for (int i = 0; i < steps_of_epoch && stopped_.empty(); ++i) batch(hooks);
     validation(hooks);
     moment(hooks, Moment::on_train_epoch_end);
-    if (hooks.wants(Moment::on_save_checkpoint)) said_("on_save_checkpoint");
-    auto saved = hooks.save(Value(context_));
-    said_("state in the checkpoint: " + saved.dump());
-    if (hooks.wants(Moment::on_load_checkpoint)) said_("on_load_checkpoint");
-    hooks.load(nlohmann::json::parse(saved.dump()), Value(context_));
+    checkpoint(hooks);
   }
   exception_ = "out of memory (as a test)";
   moment(hooks, Moment::on_exception);
@@ -169,6 +200,52 @@ std::string FakeTraining::artifact(const std::string& name) {
   said_("  artifact " + name);
   return "/dev/null";
 }
+void FakeTraining::append_artifact(const std::string& name, const std::string& text) {
+  said_(fmt::format("  write {} to {}", json(text).dump(), name));
+}
+
+namespace {
+
+struct FakeSnapshot : Snapshot {
+  using Tensors = std::map<std::string, std::shared_ptr<Object>>;
+  const std::function<void(const std::string&)>& said;
+  Tensors& tensors;
+  const int64_t& now;
+  int64_t taken = 0;
+  std::map<std::string, Numbers> values;
+
+  FakeSnapshot(const std::function<void(const std::string&)>& said, Tensors& tensors, const int64_t& now)
+      : said(said), tensors(tensors), now(now) {}
+  int64_t step() override { return taken; }
+  void take() override {
+    taken = now;
+    for (const auto& [name, tensor] : tensors) values[name] = tensor->as<Numbers>();
+    said("  snapshot");
+  }
+  void restore() override {
+    for (const auto& [name, tensor] : tensors) tensor->as<Numbers>() = values[name];
+    said(fmt::format("  restore the snapshot of step {}", taken));
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Snapshot> FakeTraining::snapshot() {
+  auto made = std::make_shared<FakeSnapshot>(said_, parameters_, step_);
+  made->take();
+  return made;
+}
+
+json FakeTraining::generate(const Generation& wanted) {
+  said_(fmt::format("  generate {} tokens", wanted.max_new_tokens));
+  if (wanted.text) return *wanted.text + " and so on";
+  auto tokens = wanted.tokens;
+  tokens.resize(tokens.size() + static_cast<size_t>(std::min<int64_t>(wanted.max_new_tokens, 1000)));
+  return tokens;
+}
+
+std::optional<int64_t> FakeTraining::max_steps() { return int64_t{epochs} * steps_of_epoch; }
+
 void FakeTraining::stop(const std::string& reason) {
   stopped_ = reason;
   said_("  stop: " + reason);

@@ -1,5 +1,5 @@
-// A training without torch, for `runner lua check` and for tests: five steps of two epochs, three small parameters, and
-// a record of everything that hooks ask for.
+// A training without torch, for `runner lua check` and for tests: five steps of two epochs, three small parameters, a
+// loss of three tokens, and a record of everything that hooks ask for.
 #pragma once
 #include <functional>
 #include <map>
@@ -21,6 +21,8 @@ class FakeTraining : public Training, private HookWorld {
 
   int64_t step() override { return step_; }
   int64_t epoch() override { return epoch_; }
+  std::optional<int64_t> max_steps() override;
+  bool is_last_step() override { return step_ == *max_steps(); }
   double loss() override { return loss_; }
   double lr() override { return lr_; }
   nlohmann::json metrics() override { return metrics_; }
@@ -29,6 +31,7 @@ class FakeTraining : public Training, private HookWorld {
   HookWorld& world() override { return *this; }
   void log(const std::string& name, double value, const std::string& sync) override;
   std::string artifact(const std::string& name) override;
+  void append_artifact(const std::string& name, const std::string& text) override;
   void stop(const std::string& reason) override;
   void checkpoint() override;
   void set_lr(double lr) override;
@@ -36,6 +39,8 @@ class FakeTraining : public Training, private HookWorld {
   std::vector<std::string> parameter_names() override;
   Value parameter(const std::string& name) override;
   Value gradient(const std::string& name) override;
+  std::shared_ptr<Snapshot> snapshot() override;
+  nlohmann::json generate(const Generation& wanted) override;
 
   const std::string& stopped() const { return stopped_; }
 
@@ -48,6 +53,8 @@ class FakeTraining : public Training, private HookWorld {
   void barrier() override {}
 
   void moment(HookSet& hooks, Moment moment);
+  void make_loss(HookSet& hooks);
+  void checkpoint(HookSet& hooks);
   void batch(HookSet& hooks);
   void validation(HookSet& hooks);
 

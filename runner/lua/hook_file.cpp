@@ -30,8 +30,11 @@ const std::array<const char*, moments_count>& moment_names() {
 namespace {
 
 const ScriptKind& hook_kind() {
-  static const ScriptKind kind{"hook", "hooks",        "recipes/hooks", {moment_names().begin(), moment_names().end()},
-                               {},     shipped_hooks()};
+  static const ScriptKind kind = [] {
+    std::vector<std::string> functions{"loss"};
+    functions.insert(functions.end(), moment_names().begin(), moment_names().end());
+    return ScriptKind{"hook", "hooks", "recipes/hooks", functions, {}, shipped_hooks()};
+  }();
   return kind;
 }
 
@@ -40,10 +43,11 @@ const ScriptKind& hook_kind() {
 std::optional<HookFile> load_hook_file(State& state, const HookSource& source, std::vector<Diagnostic>& diagnostics) {
   auto script = load_script(state, hook_kind(), source, diagnostics);
   if (!script) return {};
-  HookFile hook{script->name, script->about, script->shown, script->asked_at, std::move(script->options), {}};
+  HookFile hook{script->name, script->about, script->shown, script->asked_at, std::move(script->options), {}, {}};
   for (size_t moment = 0; moment < moments_count; ++moment)
     if (auto found = script->functions.find(moment_names()[moment]); found != script->functions.end())
       hook.functions[moment] = found->second;
+  if (auto found = script->functions.find("loss"); found != script->functions.end()) hook.loss = found->second;
   return hook;
 }
 

@@ -43,6 +43,7 @@ struct HookFile {
   Origin asked_at;    ///< where the recipe names the file
   std::map<std::string, HookOption> options;
   std::array<Reference, moments_count> functions;
+  Reference loss;  ///< empty: the hook makes none
 };
 
 /// Loads the file into `state`. What is wrong with it goes to `diagnostics`, and then there is no result.

@@ -44,6 +44,21 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
                              "hooks"});
     names.push_back(hook.file.name);
   }
+  const HookSet::Hook* with_loss = nullptr;
+  for (const auto& hook : hooks) {
+    if (!hook.file.loss) continue;
+    if (with_loss)
+      diagnostics.push_back({hook.file.asked_at,
+                             "two-losses",
+                             fmt::format("the hooks {} and {} both have a `loss`, and a training has one",
+                                         with_loss->file.name, hook.file.name),
+                             {},
+                             {},
+                             {},
+                             "",
+                             "hooks"});
+    with_loss = &hook;
+  }
   for (const auto& [name, options] : recipe.hooks.options.items()) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     auto key = "hooks." + name + "." + (options.empty() ? "" : options.begin().key());
@@ -90,6 +105,13 @@ json keep_nonfinite(json value) {
   if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
   double number = value.get<double>();
   return {{"$number", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
+}
+
+/// Calls body({"$object": NAME, ...}) for each of them.
+void for_each_object(const json& value, const std::function<void(const json&)>& body) {
+  if (!value.is_structured()) return;
+  if (value.is_object() && value.contains("$object")) return body(value);
+  for (const auto& item : value) for_each_object(item, body);
 }
 
 json restore_nonfinite(json value) {
@@ -152,23 +174,69 @@ void HookSet::end_call(Hook& hook, const std::string& doing, std::string failure
   if (!failure.empty()) fail(hook, doing, failure);
 }
 
-void HookSet::fail(Hook& hook, const std::string& doing, const std::string& what) {
+namespace {
+
+std::string failure_text(const HookSet::Hook& hook, const std::string& doing, const std::string& what) {
   const auto& place = hook.file.asked_at;
   auto text = fmt::format("hook {} failed in {}: {}", hook.file.name, doing, what);
   if (place.line > 0) text += fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column);
+  return text;
+}
+
+}  // namespace
+
+void HookSet::fail(Hook& hook, const std::string& doing, const std::string& what) {
+  auto text = failure_text(hook, doing, what);
   if (!disables_) throw HookError(text);
   hook.disabled = true;
   if (talk_.report) talk_.report(text + "\n  it is left out from now on (hooks.on_error = \"disable\")");
 }
 
-json HookSet::save(const Value& context) {
+bool HookSet::has_loss() const {
+  return std::any_of(hooks_.begin(), hooks_.end(), [](const Hook& hook) { return bool(hook.file.loss); });
+}
+
+Matrix::Pointer HookSet::loss(const Value& context, const Matrix::Pointer& logits, const Matrix::Pointer& targets) {
+  auto hook = std::find_if(hooks_.begin(), hooks_.end(), [](const Hook& each) { return bool(each.file.loss); });
+  RUNNER_CHECK(hook != hooks_.end(), "no hook makes the loss");
+  double started = steady_seconds();
+  MatrixScope scope;
+  std::string failure;
+  Matrix::Pointer losses;
+  try {
+    auto returned =
+        state_->call(hook->file.loss, {context, scope.handle(logits), scope.handle(targets), Value(hook->options)});
+    losses = scope.losses(returned, logits->rows());
+  } catch (const LuaError& error) {
+    failure = error.what();
+  } catch (const ScriptMistake& mistake) {
+    failure = mistake.what();
+  }
+  hook->seconds += steady_seconds() - started;
+  if (!failure.empty()) throw Error(ExitCode::run_failed, failure_text(*hook, "loss", failure));
+  return losses;
+}
+
+json HookSet::state_of(const Hook& hook, const Keep& keep) {
+  KeepObject keep_object;
+  if (keep)
+    keep_object = [&](const std::shared_ptr<Object>& object, const std::string& path) {
+      auto name = hook.file.name + path;
+      json kept = keep(name, object);
+      kept["$object"] = name;
+      return kept;
+    };
+  return state_->to_json(hook.state, "state", keep_object);
+}
+
+json HookSet::save(const Value& context, const Keep& keep) {
   call(Moment::on_save_checkpoint, context);
   json saved = json::object();
   for (auto& hook : hooks_) {
     if (hook.disabled) continue;
     std::string failure;
     try {
-      json state = state_->to_json(hook.state, "state");
+      json state = state_of(hook, keep);
       if (!state.empty()) saved[hook.file.name] = keep_nonfinite(std::move(state));
     } catch (const ScriptMistake& mistake) {
       failure = mistake.what();
@@ -179,13 +247,18 @@ json HookSet::save(const Value& context) {
   return saved;
 }
 
-void HookSet::load(const json& saved, const Value& context) {
+void HookSet::load(const json& saved, const Value& context, const Restore& restore) {
   for (const auto& [name, state] : saved.items()) {
     auto found =
         std::find_if(hooks_.begin(), hooks_.end(), [&name = name](const Hook& hook) { return hook.file.name == name; });
-    if (found != hooks_.end())
-      found->state = state_->table(restore_nonfinite(state));
-    else if (talk_.report)
+    if (found != hooks_.end()) {
+      KeptObjects objects;
+      for_each_object(state, [&](const json& kept) {
+        const auto& object = kept["$object"].get_ref<const std::string&>();
+        if (restore) objects[object] = restore(object, kept);
+      });
+      found->state = state_->table(restore_nonfinite(state), objects);
+    } else if (talk_.report)
       talk_.report(fmt::format("the checkpoint has the state of a hook {}, which this recipe does not have", name));
   }
   call(Moment::on_load_checkpoint, context);

@@ -7,6 +7,7 @@
 
 #include "runner/config/recipe.hpp"
 #include "runner/lua/hook_file.hpp"
+#include "runner/lua/matrix.hpp"
 
 namespace runner::lua {
 
@@ -18,8 +19,10 @@ class HookError : public Error {
 
 /// Hooks share one State, and so its memory. A function of a hook is called as
 ///   on_train_batch_end(ctx, state, options)
-/// ctx: what the caller hands to call(), see training.hpp; state: the hook's own table, plain data, which checkpoints
-/// keep; options: its options with defaults filled in, read-only. A moment that no hook has costs nothing.
+/// ctx: what the caller hands to call(), see training.hpp; state: the hook's own table, plain data and tensors, which
+/// checkpoints keep; options: its options with defaults filled in, read-only. A moment that no hook has costs nothing.
+/// One hook of a recipe may have
+///   loss(ctx, logits, targets, options)
 class HookSet {
  public:
   struct Talk {
@@ -41,10 +44,22 @@ class HookSet {
   /// through.
   void call(Moment moment, const Value& context);
 
-  /// on_save_checkpoint, then {hook: its state}. Numbers that are not finite are kept (as {"$number": "inf"}).
-  nlohmann::json save(const Value& context);
+  /// Whether a hook makes the loss.
+  bool has_loss() const;
+  /// The losses [n, 1] that its `loss` makes of logits [n, vocab] and targets [n, 1]. Throws Error(run_failed) where it
+  /// fails, whatever on_error says: a training does not go on with another loss.
+  Matrix::Pointer loss(const Value& context, const Matrix::Pointer& logits, const Matrix::Pointer& targets);
+
+  /// Puts an object of a state into a checkpoint as NAME ("HOOK/weights/a.b", a JSON pointer behind the hook) and gives
+  /// back what it takes to make it again, an object; throws ScriptMistake where that is no object to be kept.
+  using Keep = std::function<nlohmann::json(const std::string& name, const std::shared_ptr<Object>& object)>;
+  /// Makes it again.
+  using Restore = std::function<std::shared_ptr<Object>(const std::string& name, const nlohmann::json& kept)>;
+  /// on_save_checkpoint, then {hook: its state}. Numbers that are not finite are kept (as {"$number": "inf"}), objects
+  /// as {"$object": NAME, ...} if `keep` takes them.
+  nlohmann::json save(const Value& context, const Keep& keep = {});
   /// The states of the hooks that are in `saved`, then on_load_checkpoint. Reports what belongs to no hook.
-  void load(const nlohmann::json& saved, const Value& context);
+  void load(const nlohmann::json& saved, const Value& context, const Restore& restore = {});
 
   struct Hook {
     HookFile file;
@@ -61,6 +76,7 @@ class HookSet {
   /// The end of a call: agrees on its failure, and acts on it.
   void end_call(Hook& hook, const std::string& doing, std::string failure);
   void fail(Hook& hook, const std::string& doing, const std::string& what);
+  nlohmann::json state_of(const Hook& hook, const Keep& keep);
 
   bool disables_;
   Talk talk_;

@@ -114,7 +114,7 @@ Value run_text(Machine& machine, std::string_view text, const std::string& name,
 
 // ---- bridge.cpp: raise
 void push_value(lua_State* lua, const Value& value);
-void push_json(lua_State* lua, const nlohmann::json& value);
+void push_json(lua_State* lua, const nlohmann::json& value, const KeptObjects* objects = nullptr);
 void push_read_only_json(lua_State* lua, const nlohmann::json& value);
 void push_registered(lua_State* lua, const Registered* function);
 /// Replaces the table on top by a read-only view of it.
@@ -127,6 +127,6 @@ Reference reference_to(lua_State* lua, int index);
 void push_behind_view(lua_State* lua, int index);
 std::shared_ptr<Object>* object_at(lua_State* lua, int index);
 std::string kind_at(lua_State* lua, int index);
-nlohmann::json json_at(lua_State* lua, int index, const std::string& what);
+nlohmann::json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep = nullptr);
 
 }  // namespace runner::lua

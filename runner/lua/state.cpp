@@ -177,8 +177,14 @@ int push_it(lua_State* lua) {
   return 1;
 }
 
+struct Data {
+  const json* plain;
+  const KeptObjects* objects;
+};
+
 int make_table(lua_State* lua) {
-  push_json(lua, *static_cast<const json*>(lua_touserdata(lua, 1)));
+  const auto& data = *static_cast<const Data*>(lua_touserdata(lua, 1));
+  push_json(lua, *data.plain, data.objects);
   return 1;
 }
 int make_read_only_table(lua_State* lua) {
@@ -292,18 +298,19 @@ int State::line_of(const Reference& function) {
   return std::max(0, info.linedefined);
 }
 
-json State::to_json(const Reference& table, const std::string& what) {
+json State::to_json(const Reference& table, const std::string& what, const KeepObject& keep) {
   RUNNER_CHECK(table.is_table(), "State::to_json() needs a table");
   Value holder(table);
   Named named{&holder};
   Call call(*machine_);
   call.run(push_it, &named);
-  return json_at(call.lua(), -1, what);
+  return json_at(call.lua(), -1, what, &keep);
 }
 
-Reference State::table(const json& data) {
+Reference State::table(const json& data, const KeptObjects& objects) {
+  Data argument{&data, &objects};
   Call call(*machine_);
-  call.run(make_table, &data);
+  call.run(make_table, &argument);
   return read_value(call.lua(), -1).reference;
 }
 
@@ -313,6 +320,7 @@ Reference State::read_only(const json& data) {
   return read_value(call.lua(), -1).reference;
 }
 
+void State::collect_garbage() { lua_gc(machine_->running ? machine_->running : machine_->main, LUA_GCCOLLECT); }
 size_t State::memory_bytes() const { return machine_->used; }
 int64_t State::instructions_used() const { return machine_->instructions; }
 double State::seconds_used() const { return machine_->seconds; }

@@ -68,12 +68,15 @@ class State {
   /// The line where a function begins in its file; 0 for functions that are not the script's.
   int line_of(const Reference& function);
   /// A table as plain data; cycles, holes, other keys than names or 1..n, and what is no
-  /// data are refused with their path. Throws ScriptMistake. `what` begins the message.
-  nlohmann::json to_json(const Reference& table, const std::string& what);
+  /// data are refused with their path. Throws ScriptMistake. `what` begins the message. Objects are what `keep` makes
+  /// of them; without it they are no data.
+  nlohmann::json to_json(const Reference& table, const std::string& what, const KeepObject& keep = {});
   /// Plain data as a table that scripts can change, or not.
-  Reference table(const nlohmann::json& data);
+  Reference table(const nlohmann::json& data, const KeptObjects& objects = {});
   Reference read_only(const nlohmann::json& data);
 
+  /// Frees what scripts hold no more: for objects that are larger than the handles Lua sees of them.
+  void collect_garbage();
   size_t memory_bytes() const;
   /// Instructions and seconds that the last outermost call took.
   int64_t instructions_used() const;

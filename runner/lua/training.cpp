@@ -52,6 +52,61 @@ const Class& world_class() {
   return kind;
 }
 
+const Class& artifact_class();
+const Class& snapshot_class();
+
+struct ArtifactFile {
+  Training* training;
+  std::string name, path;
+};
+
+const Class& artifact_class() {
+  static const Class kind = [] {
+    Class made("artifact");
+    made.property("path", [](Object& self) { return Value(json(self.as<ArtifactFile>().path)); });
+    made.method("write", [](const Arguments& arguments) {
+      auto& file = arguments.as<ArtifactFile>(0, artifact_class());
+      std::string text;
+      for (int i = 1; i <= arguments.count(); ++i) {
+        auto value = arguments.value(i);
+        if (value.plain.is_string())
+          text += value.plain.get_ref<const std::string&>();
+        else if (value.plain.is_number_integer())
+          text += std::to_string(value.plain.get<int64_t>());
+        else if (value.plain.is_number())
+          text += fmt::format("{:.14g}", value.plain.get<double>());
+        else
+          arguments.wrong(i, "a string or a number");
+      }
+      file.training->append_artifact(file.name, text);
+      return arguments.value(0);
+    });
+    return made;
+  }();
+  return kind;
+}
+
+const Class& snapshot_class() {
+  static const Class kind = [] {
+    Class made("snapshot");
+    auto self = [](const Arguments& arguments) -> Snapshot& {
+      arguments.at_most(0);
+      return *arguments.as<std::shared_ptr<Snapshot>>(0, snapshot_class());
+    };
+    made.property("step", [](Object& object) { return Value(json(object.as<std::shared_ptr<Snapshot>>()->step())); });
+    made.method("take", [self](const Arguments& arguments) {
+      self(arguments).take();
+      return arguments.value(0);
+    });
+    made.method("restore", [self](const Arguments& arguments) {
+      self(arguments).restore();
+      return arguments.value(0);
+    });
+    return made;
+  }();
+  return kind;
+}
+
 const Class& context_class();
 
 Training& training_of(const Arguments& arguments) { return *arguments.as<Training*>(0, context_class()); }
@@ -89,6 +144,11 @@ void add_properties(Class& made) {
   };
   add("step", [](Training& training) { return json(training.step()); });
   add("epoch", [](Training& training) { return json(training.epoch()); });
+  add("max_steps", [](Training& training) {
+    auto steps = training.max_steps();
+    return steps ? json(*steps) : json();
+  });
+  add("is_last_step", [](Training& training) { return json(training.is_last_step()); });
   add("loss", [](Training& training) { return json(training.loss()); });
   add("lr", [](Training& training) { return json(training.lr()); });
   add("metrics", [](Training& training) { return training.metrics(); });
@@ -112,7 +172,10 @@ void add_control(Class& made) {
   });
   made.method("artifact", [](const Arguments& arguments) {
     arguments.at_most(1);
-    return Value(training_of(arguments).artifact(file_name(arguments)));
+    auto& training = training_of(arguments);
+    auto name = file_name(arguments);
+    auto path = training.artifact(name);
+    return Value(Object::make(artifact_class(), ArtifactFile{&training, name, path}));
   });
   made.method("stop", [](const Arguments& arguments) {
     arguments.at_most(1);
@@ -153,12 +216,58 @@ void add_parameters(Class& made) {
   });
 }
 
+/// The argument of ctx:generate{...}.
+Generation generation_of(const json& wanted) {
+  static const std::vector<std::string> fields = {"prompt", "max_new_tokens", "temperature", "top_k", "seed"};
+  Generation generation;
+  if (!wanted.is_object()) throw ScriptMistake("generate: argument 1 must be a table such as {prompt = \"Once\"}");
+  for (const auto& [name, value] : wanted.items()) word(name, fields, "generate: a field");
+  auto number = [&](const char* name, auto otherwise, double least, double most) {
+    if (!wanted.contains(name)) return otherwise;
+    const auto& value = wanted[name];
+    constexpr bool whole = std::is_integral_v<decltype(otherwise)>;
+    if (!(whole ? value.is_number_integer() : value.is_number()) || !(value.template get<double>() >= least) ||
+        value.template get<double>() > most)
+      throw ScriptMistake(fmt::format("generate: {} must be {}, {} to {}, not {}", name,
+                                      whole ? "an integer" : "a number", least, most, value.dump()));
+    return value.template get<decltype(otherwise)>();
+  };
+  constexpr double largest = 1e6;
+  generation.max_new_tokens = number("max_new_tokens", generation.max_new_tokens, 0, largest);
+  generation.temperature = number("temperature", generation.temperature, 0, largest);
+  generation.top_k = number("top_k", generation.top_k, 0, 1e9);
+  if (wanted.contains("seed")) generation.seed = number("seed", int64_t{0}, -1e15, 1e15);
+  json prompt = wanted.value("prompt", json());
+  bool tokens = prompt.is_array() && !prompt.empty();
+  for (const auto& token : tokens ? prompt : json::array()) {
+    tokens = tokens && token.is_number_integer();
+    if (tokens) generation.tokens.push_back(token);
+  }
+  if (prompt.is_string() && !prompt.get_ref<const std::string&>().empty())
+    generation.text = prompt;
+  else if (!tokens)
+    throw ScriptMistake("generate: prompt must be a text or a list of tokens, and not empty");
+  return generation;
+}
+
+void add_larger(Class& made) {
+  made.method("snapshot", [](const Arguments& arguments) {
+    arguments.at_most(0);
+    return Value(Object::make(snapshot_class(), training_of(arguments).snapshot()));
+  });
+  made.method("generate", [](const Arguments& arguments) {
+    arguments.at_most(1);
+    return Value(training_of(arguments).generate(generation_of(arguments.table(1))));
+  });
+}
+
 const Class& context_class() {
   static const Class kind = [] {
     Class made("context");
     add_properties(made);
     add_control(made);
     add_parameters(made);
+    add_larger(made);
     return made;
   }();
   return kind;

@@ -54,6 +54,12 @@ std::string kind_of(const Value& value);
 
 using Function = std::function<Value(const Arguments&)>;
 
+/// What stands for an object in plain data; `path` is its place in there, a JSON pointer (RFC 6901). Throws
+/// ScriptMistake, without the place, where it cannot be kept.
+using KeepObject = std::function<nlohmann::json(const std::shared_ptr<Object>& object, const std::string& path)>;
+/// Objects that plain data stands for: {"$object": NAME} is the one of that name.
+using KeptObjects = std::map<std::string, std::shared_ptr<Object>>;
+
 /// What scripts can do with objects of one kind: `object:method(...)`, `object.property`, operators by Lua's names
 /// ("__add", "__unm", "__tostring" ...). Made once, outlives its objects and every State they are in.
 class Class {

@@ -1,8 +1,7 @@
 #include "runner/models/cross_entropy.hpp"
 
-#include <algorithm>
-
 #include "runner/base/error.hpp"
+#include "runner/models/loss_chunks.hpp"
 
 namespace runner {
 
@@ -12,12 +11,6 @@ using torch::autograd::variable_list;
 
 namespace {
 
-constexpr int64_t ignored_target = -100;
-
-torch::ScalarType loss_dtype(const Tensor& hidden) {
-  return hidden.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
 Tensor log_probabilities(const Tensor& hidden, const Tensor& weight) {
   auto logits = at::linear(hidden, weight);
   return at::log_softmax(logits, -1, loss_dtype(hidden));
@@ -25,21 +18,6 @@ Tensor log_probabilities(const Tensor& hidden, const Tensor& weight) {
 
 Tensor summed_loss(const Tensor& log_probabilities, const Tensor& targets) {
   return at::nll_loss(log_probabilities, targets, /*weight=*/{}, at::Reduction::Sum, ignored_target);
-}
-
-/// Calls body(start, tokens) for each chunk.
-template <typename Body>
-void for_each_chunk(int64_t tokens, int64_t chunk_tokens, Body&& body) {
-  int64_t step = chunk_tokens > 0 ? chunk_tokens : std::max<int64_t>(tokens, 1);
-  for (int64_t start = 0; start < tokens; start += step) body(start, std::min(step, tokens - start));
-}
-
-/// Adds a^T b to `sum`, which may be wider than the factors.
-void add_product(Tensor& sum, const Tensor& a, const Tensor& b) {
-  if (sum.scalar_type() == a.scalar_type())
-    sum.addmm_(a.t(), b);
-  else
-    sum.add_(at::mm(a.t(), b));
 }
 
 class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy> {

@@ -3,6 +3,7 @@
 #include "runner/config/recipe.hpp"
 #include "runner/models/cross_entropy.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/token_loss.hpp"
 
 namespace runner {
 
@@ -17,8 +18,15 @@ class Head : public Block {
 
   torch::Tensor forward(const torch::Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
+    if (context.logits_of) {
+      auto last = norm_(input.select(1, *context.logits_of).contiguous().to(compute.dtype));
+      return at::linear(last, weight_.as(compute.dtype)).to(torch::kFloat32);
+    }
     auto hidden = norm_(input.reshape({-1, input.size(-1)}).to(compute.dtype));
-    return chunked_cross_entropy(hidden, weight_.get(), context.batch->targets.reshape(-1), chunk_tokens_);
+    auto targets = context.batch->targets.reshape(-1);
+    if (context.token_loss)
+      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss);
+    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_);
   }
 
  private:

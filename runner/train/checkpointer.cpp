@@ -77,14 +77,17 @@ void Checkpointer::rethrow_failure() {
   if (running_.valid() && running_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) running_.get();
 }
 
-void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state) {
+void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state,
+                        const std::vector<StateTensor>& more) {
   wait();
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->step = step;
   snapshot->state = state;
   snapshot->begun = steady_seconds();
   bool streamed = false;
-  for (const auto& tensor : strategy.state_to_save()) {
+  auto tensors = strategy.state_to_save();
+  tensors.insert(tensors.end(), more.begin(), more.end());
+  for (const auto& tensor : tensors) {
     int64_t count = tensor.write_end - tensor.write_begin;
     if (count == 0) continue;
     if (tensor.swapped) {
@@ -145,6 +148,12 @@ nlohmann::json Checkpointer::entry_of(int rank, int64_t step) {
   return nlohmann::json::parse(bytes.begin(), bytes.end());
 }
 
+torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count) {
+  auto host = torch::empty({count}, scalar_type_named(checkpoint.dtype(tensor)));
+  checkpoint.read(tensor, offset, count, bytes_of_tensor(host));
+  return host;
+}
+
 namespace {
 
 /// What goes to a file passes through memory in pieces.
@@ -152,9 +161,7 @@ void load(const StateTensor& tensor, const Checkpoint& checkpoint) {
   int64_t piece = tensor.swapped ? int64_t{1} << 20 : tensor.numel();
   for (int64_t begin = 0; begin < tensor.numel(); begin += piece) {
     int64_t count = std::min(piece, tensor.numel() - begin);
-    auto host = torch::empty({count}, scalar_type_named(checkpoint.dtype(tensor.name)));
-    checkpoint.read(tensor.name, tensor.offset + begin, count, bytes_of_tensor(host));
-    tensor.write(begin, host);
+    tensor.write(begin, read_elements(checkpoint, tensor.name, tensor.offset + begin, count));
   }
 }
 

@@ -28,7 +28,8 @@ class Checkpointer {
   ~Checkpointer();
 
   /// Collective. Copies the state (to host memory), then writes in the background; waits for the save before it first.
-  void save(Strategy& strategy, int64_t step, const TrainerState& state);
+  /// `more`: this rank's pieces of tensors that are not the strategy's.
+  void save(Strategy& strategy, int64_t step, const TrainerState& state, const std::vector<StateTensor>& more = {});
   /// Until the last save is published. Rethrows what went wrong in it.
   void wait();
   /// Rethrows what went wrong in the last save, if that is known by now.
@@ -46,6 +47,9 @@ class Checkpointer {
   std::function<void(const Published&)> published_;
   std::future<void> running_;
 };
+
+/// Elements [offset, offset + count) of a tensor of a checkpoint, in host memory, in the dtype that it was saved in.
+torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count);
 
 /// Fills a strategy's state from a checkpoint; reads the byte ranges this rank needs only. Throws Error(environment)
 /// naming the tensors that are missing or have another shape.

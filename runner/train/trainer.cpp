@@ -32,7 +32,10 @@ Trainer::Trainer(TrainerSetup setup)
                                                         {"path", published.path},
                                                         {"seconds", published.seconds},
                                                         {"bytes", published.bytes}});
-                    }) {}
+                    }),
+      max_steps_(planned_steps(recipe_, setup_.world.size, setup_.train.size())) {
+  if (setup_.hooks && max_steps_ != INT64_MAX) setup_.hooks->set_max_steps(max_steps_);
+}
 
 void Trainer::call_hooks(lua::Moment moment) {
   if (setup_.hooks) setup_.hooks->call(moment);
@@ -62,7 +65,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   setup_.hooks->set_progress(step_, position_.epoch);
   setup_.hooks->set_metric("loss", loss_);
   if (validated_step_ == step_) setup_.hooks->set_metric("val_loss", val_loss_);
-  setup_.hooks->load(state.value("hooks", nlohmann::json::object()));
+  setup_.hooks->load(state.value("hooks", nlohmann::json::object()), checkpoint);
 }
 
 TrainerState Trainer::trainer_state() const {
@@ -137,6 +140,13 @@ bool Trainer::stop_agreed() const {
 
 bool Trainer::validate() {
   call_hooks(lua::Moment::on_validation_start);
+  bool done = measure_validation();
+  if (done) call_hooks(lua::Moment::on_validation_end);
+  if (setup_.hooks) setup_.hooks->end_validation();
+  return done;
+}
+
+bool Trainer::measure_validation() {
   double begun = steady_seconds();
   Loader::Options options;
   options.micro_batch_size = *recipe_.train.micro_batch_size;
@@ -168,15 +178,15 @@ bool Trainer::validate() {
   validated_step_ = step_;
   saved_step_ = -1;  // a checkpoint of this step would lack the value
   if (setup_.hooks) setup_.hooks->set_metric("val_loss", loss);
-  call_hooks(lua::Moment::on_validation_end);
   return true;
 }
 
 void Trainer::save() {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
   TrainerState state = trainer_state();
-  if (setup_.hooks) state["hooks"] = setup_.hooks->save();
-  checkpointer_.save(setup_.strategy, step_, state);
+  std::vector<StateTensor> of_hooks;
+  if (setup_.hooks) state["hooks"] = setup_.hooks->save(of_hooks);
+  checkpointer_.save(setup_.strategy, step_, state, of_hooks);
   saved_step_ = step_;
   last_save_ = steady_seconds();
 }
@@ -231,6 +241,7 @@ TrainerResult Trainer::run() {
 void Trainer::tell_hooks(const StepResult& result, int64_t epoch) {
   if (!setup_.hooks) return;
   setup_.hooks->set_progress(step_, epoch);
+  setup_.hooks->set_last_step(step_ >= max_steps_ || (result.votes & vote_time_over) != 0);
   setup_.hooks->set_metric("loss", result.loss);
   setup_.hooks->set_metric("grad_norm", result.grad_norm);
   setup_.hooks->call(lua::Moment::on_train_batch_end);
@@ -250,7 +261,6 @@ TrainerResult Trainer::train() {
   Loader loader(setup_.train, options);
   loader.set_batch_size_of_epoch(
       [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
-  max_steps_ = planned_steps(recipe_, setup_.world.size, setup_.train.size());
   loop_started_ = last_save_ = steady_seconds();
 
   TrainerResult outcome;

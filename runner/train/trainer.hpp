@@ -62,6 +62,7 @@ class Trainer {
   void report(const StepResult& result, double seconds, double waited, int64_t tokens, double lr);
   /// False where a stop ended it: there is no value then.
   bool validate();
+  bool measure_validation();
   bool stop_agreed() const;
   void save();
   uint32_t votes() const;

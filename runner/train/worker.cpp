@@ -159,7 +159,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   if (steps != INT64_MAX) ready["steps"] = steps;
   events.emit("ready", ready);
 
-  auto hooks = make_training_hooks({recipe, world, *strategy, model->spec, events, options.run_dir});
+  auto hooks = make_training_hooks({recipe, world, *strategy, model->spec, events, options.run_dir, options.cache_dir});
   Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started,
                    &stop_requested, peak_memory, hooks.get()});
   return failures.during([&] {

@@ -7,7 +7,9 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "strategies/contract/model_spec.hpp"
@@ -20,6 +22,10 @@ struct MicroBatch {
   torch::Tensor targets;
 };
 
+/// Losses [n] of tokens, in place of cross entropy: from logits [n, vocab] in fp32 (fp64 in fp64 models) and targets
+/// int64 [n], none of them ignored. Differentiable where the logits are.
+using TokenLoss = std::function<torch::Tensor(const torch::Tensor& logits, const torch::Tensor& targets)>;
+
 /// What a block may need besides its input.
 struct ForwardContext {
   const MicroBatch* batch = nullptr;
@@ -27,14 +33,17 @@ struct ForwardContext {
   /// Of (seed, step). A block adds its own index, and a mask goes on from sequence to sequence of the global batch: it
   /// is the same however many ranks and micro-batches share them, and recomputation repeats it.
   uint64_t dropout_key = 0;
-  int64_t first_sequence = 0;  ///< of the micro-batch, in the step's global batch
+  int64_t first_sequence = 0;             ///< of the micro-batch, in the step's global batch
+  const TokenLoss* token_loss = nullptr;  ///< in place of cross entropy
+  std::optional<int64_t> logits_of = {};  ///< instead of any loss: logits at this position of every sequence
 };
 
 class Block {
  public:
   virtual ~Block() = default;
   /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim];
-  /// head: [B, T, dim] -> scalar fp32, the cross entropy summed over all non-ignored targets of the micro-batch.
+  /// head: [B, T, dim] -> scalar fp32, the cross entropy summed over all non-ignored targets of the micro-batch, or
+  /// with logits_of [B, vocab] fp32.
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };
 

@@ -138,6 +138,7 @@ double Strategy::backward_all(const StepInput& input) {
     bool last = m + 1 == input.micro_batches.size();
     const MicroBatch batch = input.micro_batches[m].inputs.defined() ? input.micro_batches[m] : empty_batch();
     ForwardContext context{&batch, true, input.dropout_key, first_sequence};
+    if (token_loss_) context.token_loss = &token_loss_;
     if (input.micro_batches[m].inputs.defined()) first_sequence += batch.inputs.size(0);
     begin_micro_batch(last);
     auto loss = forward(batch, context);
@@ -266,6 +267,14 @@ double Strategy::evaluate(const MicroBatch& given) {
   const MicroBatch batch = given.inputs.defined() ? given : empty_batch();
   ForwardContext context{&batch, false, 0};
   return forward(batch, context).to(torch::kFloat64).item<double>();
+}
+
+torch::Tensor Strategy::logits(const torch::Tensor& inputs, int64_t position) {
+  torch::NoGradGuard no_grad;
+  const MicroBatch batch{inputs, torch::full_like(inputs, -100)};
+  ForwardContext context{&batch, false, 0};
+  context.logits_of = position;
+  return forward(batch, context);
 }
 
 std::vector<StateTensor> Strategy::parameters() {

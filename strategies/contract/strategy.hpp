@@ -148,6 +148,9 @@ class Strategy {
   /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls
   /// it equally often; an undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
+  /// Logits [B, vocab] fp32 of what follows position `position` of inputs int64 [B, T] on the device, without dropout.
+  /// Collective for sharded strategies: every rank calls it equally often.
+  torch::Tensor logits(const torch::Tensor& inputs, int64_t position);
   /// Lists the training state, of which no update is left to do; a later step may replace values at any time after it
   /// has begun. The trainer saves and loads through it. Loading writes all of it and then calls state_loaded().
   std::vector<StateTensor> state();
@@ -156,6 +159,9 @@ class Strategy {
   std::vector<StateTensor> parameters();
   /// From the next step on; null: nobody. Outlives the steps it is told of.
   void observe(StepObserver* observer) { observer_ = observer; }
+  /// From the next step on, in place of cross entropy; empty: that again. evaluate() keeps cross entropy, so that
+  /// trainings with different losses compare. What it throws comes out of step() on the rank that it is thrown on.
+  void use_loss(TokenLoss loss) { token_loss_ = std::move(loss); }
   /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on
   /// rank 0 in host memory and nothing on the others. Collective then.
   std::vector<StateTensor> state_to_save();
@@ -267,6 +273,7 @@ class Strategy {
   bool skip_nonfinite_;
   LossScaler scaler_;
   StepObserver* observer_ = nullptr;
+  TokenLoss token_loss_;
 };
 
 /// Makes the strategy of that name (registry.cpp). Throws std::logic_error for an unknown name: selection has checked

@@ -98,3 +98,40 @@ TEST_CASE("train.early_stopping ends a run that does not improve", "[e2e]") {
   CHECK(result.json().at("steps") == 3);
   CHECK_THAT(result.err, ContainsSubstring("hook early_stopping: val_loss has not improved on"));
 }
+
+TEST_CASE("shipped hooks as a person uses them: averages over a resume, a text in the ledger and in a file", "[e2e]") {
+  auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
+  INFO(strategy);
+  auto recipe = [](const Workplace& place) {
+    write_tiny_recipe(place, R"(val_check_interval = 3
+[checkpoint]
+every_n_steps = 3
+[hooks]
+files = ["ema", "label_smoothing", "sample_generation"]
+[hooks.ema]
+decay = 0.9
+[hooks.sample_generation]
+prompt = "line 4"
+max_new_tokens = 5
+)");
+  };
+  Workplace whole, parts;
+  recipe(whole);
+  recipe(parts);
+  REQUIRE(run(whole, strategy, 2).code == 0);
+  auto first = parts.run({"run", "tiny.toml", "--set", "strategy=" + strategy, "--set", "train.max_steps=6"});
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  auto rest = parts.run({"resume", "last", "--json", "--set", "train.max_steps=12"});
+  INFO(rest.err);
+  REQUIRE(rest.code == 0);
+  CHECK_THAT(rest.err, ContainsSubstring("sample at step 12: line 4"));
+  CHECK(points(parts, "val_loss") == points(whole, "val_loss"));
+  CHECK(points(parts, "loss") == points(whole, "loss"));
+  auto shown = parts.run({"show", "last", "--json"}).json();
+  int samples = 0;
+  for (const auto& event : shown.at("events")) samples += event.dump().find("sample") != std::string::npos;
+  CHECK(samples == 4);
+  CHECK(slurp(fs::path(rest.json().at("run_dir").get<std::string>()) / "artifacts/samples.txt")
+            .starts_with("step 3\nline 4"));
+}

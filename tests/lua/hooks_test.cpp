@@ -141,11 +141,67 @@ TEST_CASE("on_error = disable leaves a failing hook out, once, and the others go
   CHECK(reports == 1);
 }
 
-TEST_CASE("a state that is no plain data is a clear error") {
-  Hooks hooks(
-      {"return {name = 'keeper', setup = function(ctx, state) state.grad = {ctx:gradient('head.weight')} end}"});
+TEST_CASE("a state that is neither plain data nor a tensor of its own is a clear error") {
+  Hooks hooks({"return {name = 'keeper', setup = function(ctx, state) state.deep = {{ctx}} end}"});
   CHECK(hooks.run().back() ==
-        "hook keeper failed in its state for a checkpoint: state at grad[1]: a tensor is not plain data");
+        "hook keeper failed in its state for a checkpoint: state at deep[1][1]: a context is not plain data");
+  Hooks handle(
+      {"return {name = 'keeper', setup = function(ctx, state) state.grad = {ctx:gradient('head.weight')} end}"});
+  CHECK(handle.run().back() ==
+        "hook keeper failed in its state for a checkpoint: state at grad[1]: a handle ends with the call that got it; "
+        "keep a clone()");
+}
+
+TEST_CASE("a state keeps tensors over a checkpoint, at any depth and under any name") {
+  Hooks hooks({R"(return {name = 'keeper',
+    on_train_start = function(ctx, state) state.kept = {["a/b~.c"] = {ctx:parameter('head.weight'):clone()}} end,
+    on_load_checkpoint = function(ctx, state) ctx:log('norm', state.kept["a/b~.c"][1]:norm()) end})"});
+  auto lines = hooks.run();
+  CHECK(
+      lines[1] ==
+      R"(state in the checkpoint: {"keeper":{"kept":{"a/b~.c":[{"$object":"keeper/kept/a~1b~0.c/[1]","numel":4}]}}})");
+  CHECK(lines[3] == "  log norm = 1.549193338482967");
+}
+
+TEST_CASE("a loss in Lua computes what its closed form says, without a training") {
+  Hooks hooks({R"(return {name = 'smooth', loss = function(ctx, logits, targets)
+    local log_probabilities = logits:log_softmax()
+    return 0.9 * -log_probabilities:gather(targets) - 0.1 * log_probabilities:mean() + logits:logsumexp() ^ 2 * 0.01
+  end})"});
+  auto lines = hooks.run();
+  REQUIRE(lines[0] == "loss");
+  auto losses = json::parse(lines[1].substr(std::string("  losses ").size()));
+  const std::vector<std::vector<double>> logits = {{1, 0, -1, 0.5}, {0, 0, 0, 0}, {-2, 3, 0.5, 1}};
+  const std::vector<size_t> targets = {0, 3, 1};
+  for (size_t row = 0; row < 3; ++row) {
+    double sum = 0, mean = 0;
+    for (double logit : logits[row]) sum += std::exp(logit);
+    for (double logit : logits[row]) mean += (logit - std::log(sum)) / 4;
+    double expected =
+        -0.9 * (logits[row][targets[row]] - std::log(sum)) - 0.1 * mean + 0.01 * std::pow(std::log(sum), 2);
+    CHECK(std::abs(losses[row].get<double>() - expected) < 1e-12);
+  }
+}
+
+TEST_CASE("a loss that returns something else, or puts sizes together that do not fit, is told so") {
+  auto said = [](const std::string& body) {
+    return Hooks({"return {name = 'l', loss = function(ctx, logits, targets) " + body + " end}"}).run().back();
+  };
+  CHECK(said("return 1") ==
+        "hook l failed in loss: `loss` must return the losses of its tokens, a matrix [3, 1], not a number");
+  CHECK(said("return logits") ==
+        "hook l failed in loss: `loss` must return the losses of its tokens, a matrix [3, 1], not [3, 4]");
+  CHECK(said("return targets") ==
+        "hook l failed in loss: `loss` must return the losses of its tokens, a matrix [3, 1], not the targets");
+  CHECK(said("return logits + logits:sum(1):sum(2):sum() + logits:gather(logits)") ==
+        "hook l failed in loss: hook0.lua:1: gather: argument 1 must be targets [3, 1], a column for each row, not [3, "
+        "4]");
+  CHECK(said("return logits:max(1) * logits:gather(targets) + logits:softmax():sum(1) * (logits:max(1) - "
+             "logits:sum(3))") ==
+        "hook l failed in loss: hook0.lua:1: sum: dim is 1 (over the tokens) or 2 (over each token's columns), not 3");
+  Hooks two({"return {name = 'a', loss = function(ctx, logits) return logits:max() end}",
+             "return {name = 'b', loss = function(ctx, logits) return logits:max() end}"});
+  CHECK(two.run().back().find("the hooks a and b both have a `loss`, and a training has one") != std::string::npos);
 }
 
 TEST_CASE("states survive a checkpoint, and what belongs to no hook is said") {
@@ -236,6 +292,7 @@ TEST_CASE("the editor's definitions name everything that a hook sees") {
   };
   check(context->kind());
   check(training.parameter("head.weight").object->kind());
+  check(matrix_class());
   check(context->kind().properties().at("world")(*context).object->kind());
   for (const char* moment : moment_names())
     CHECK(stubs.find(fmt::format("---@field {}? runner.Hook", moment)) != std::string::npos);

@@ -1,9 +1,4 @@
 // Hooks in real training, on ranks that are threads: when they are called, what they change, and how ranks agree.
-#include "runner/train/hooks/training_hooks.hpp"
-
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -11,131 +6,12 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "runner/base/clock.hpp"
-#include "runner/train/trainer.hpp"
-#include "tests/support/temporary_folder.hpp"
-#include "tests/support/tiny_training.hpp"
+#include "tests/support/hooked_run.hpp"
 
 using namespace runner;
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::WithinRel;
-using nlohmann::json;
-
-namespace {
-
-struct Rows : Dataset {
-  const TinyRun& run;
-  int64_t rows;
-  Rows(const TinyRun& run, int64_t rows) : run(run), rows(rows) {}
-  int64_t size() const override { return rows; }
-  int64_t seq_len() const override { return run.seq_len; }
-  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
-    tiny_row(run, sample, inputs.data(), targets.data());
-  }
-};
-
-struct Form {
-  int world_size;
-  std::string strategy;
-  json options = json::object();
-};
-
-/// A tiny run with one hook, "probe". Steps of 12 rows, two an epoch; two micro-batches a step on each of two ranks.
-struct HookedRun {
-  TemporaryFolder folder;
-  TinyRun tiny;
-  Recipe recipe;
-  int64_t validation_rows = 0;
-  TrainerResult result;
-  std::vector<json> events;           ///< rank 0's of the last go()
-  std::vector<std::string> failures;  ///< by rank: what the last go() threw
-
-  HookedRun(const Form& form, const std::string& hook) {
-    tiny.world_size = form.world_size;
-    tiny.strategy = form.strategy;
-    tiny.options = form.options;
-    recipe.train.global_batch_size = tiny.global_batch;
-    recipe.train.micro_batch_size = 3;
-    tiny.accumulation = tiny.global_batch / 3 / form.world_size;
-    recipe.train.max_steps = 4;
-    recipe.data.prefetch = 0;
-    recipe.optimizer.lr = tiny.optimizer.lr;
-    if (!hook.empty()) set_hook(hook);
-  }
-
-  void set_hook(const std::string& text) {
-    auto file = folder.path / "probe.lua";
-    write_file_atomic(file, text);
-    recipe.hooks.files = {file.string()};
-  }
-
-  void go(const fs::path& resume_from = {}) {
-    at::set_num_threads(1);
-    auto log = folder.path / "events";
-    int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    failures.assign(static_cast<size_t>(tiny.world_size), "");
-    const ModelSpec spec = make_spec(tiny_model(tiny), tiny.vocab, tiny.seq_len);
-    run_ranks(tiny.world_size, [&](World& world) {
-      Rows train(tiny, 24), validation(tiny, validation_rows);
-      with_strategy(tiny, world, [&](Strategy& strategy) {
-        EventSink sink(world.rank, world.rank == 0 ? fd : -1);
-        auto hooks = make_training_hooks({recipe, world, strategy, spec, sink, folder.path});
-        Trainer trainer({recipe,
-                         world,
-                         strategy,
-                         train,
-                         validation_rows > 0 ? &validation : nullptr,
-                         sink,
-                         folder.path,
-                         tiny.vocab,
-                         steady_seconds(),
-                         nullptr,
-                         {},
-                         hooks.get()});
-        try {
-          if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
-          auto mine = trainer.run();
-          if (world.rank == 0) result = mine;
-        } catch (const lua::HookError& error) {
-          failures[static_cast<size_t>(world.rank)] = error.what();
-        }
-      });
-    });
-    ::close(fd);
-    events = EventReader(0).feed(read_file(log));
-  }
-
-  std::vector<json> events_of(const std::string& kind) const {
-    std::vector<json> some;
-    for (const auto& event : events)
-      if (event.at("event") == kind) some.push_back(event);
-    return some;
-  }
-  /// What hooks logged under a name, in order.
-  std::vector<double> logged(const std::string& name) const {
-    std::vector<double> values;
-    for (const auto& event : events_of("metrics"))
-      if (event.at("values").contains(name)) values.push_back(event.at("values").at(name));
-    return values;
-  }
-  std::vector<double> of_steps(const std::string& field) const {
-    std::vector<double> values;
-    for (const auto& event : events_of("step")) values.push_back(event.at(field));
-    return values;
-  }
-  fs::path checkpoint(int64_t step) const { return folder.path / "checkpoints" / checkpoint_name(step); }
-  json state(int64_t step) const { return Checkpoint(checkpoint(step)).state(); }
-};
-
-const std::vector<Form> forms = {
-    {1, "single"}, {2, "ddp"}, {1, "fsdp"}, {2, "fsdp"}, {2, "zero", {{"stage", 2}}}, {2, "zero", {{"stage", 3}}}};
-
-std::string name_of(const Form& form) {
-  return fmt::format("{} {} on {}", form.strategy, form.options.dump(), form.world_size);
-}
-
-}  // namespace
 
 TEST_CASE("hooks are called at Lightning's moments, in its order") {
   HookedRun run({2, "ddp"}, R"(

@@ -5,13 +5,15 @@
 ---A number for each option, a list or a word: what [hooks.NAME] in the recipe says over the defaults. Read-only.
 ---@alias runner.Options table<string, any>
 
----A hook's own table: plain data (numbers, strings, booleans, lists, tables), kept in checkpoints.
+---A hook's own table: plain data (numbers, strings, booleans, lists, tables) and tensors (clones, and what arithmetic
+---made), kept in checkpoints.
 ---@alias runner.State table<string, any>
 
 ---A parameter or a gradient, whole: each rank holds a part or a copy. What it says (norm, mean, sum, min, max,
 ---histogram) is exact over all ranks, so every rank must ask, in the same order; what changes it (scale_, add_, copy_)
 ---and arithmetic work on what a rank holds, so every rank must do the same. Parameters do not change inside a step.
----A handle ends with the call of the hook that got it; keep a clone(), which stays until the training ends.
+---A handle ends with the call of the hook that got it; keep a clone(), which stays until the training ends and, in
+---`state`, beyond. What a hook does to parameters from on_validation_start to on_validation_end lasts until then.
 ---@class runner.Tensor
 ---@field numel integer
 ---@field shape integer[]
@@ -45,6 +47,79 @@ function tensor:add_(other) end
 ---@return runner.Tensor # itself, changed in place
 function tensor:copy_(other) end
 
+---@param other runner.Tensor
+---@param weight number
+---@return runner.Tensor # itself, moved by that share of the way towards the other
+function tensor:lerp_(other, weight) end
+
+---Logits [tokens, vocab], targets and losses [tokens, 1], and what comes between. Sizes are equal where two meet, or one
+---of them is 1. Differentiable; ends with the call of `loss` that it was made in.
+---@class runner.Matrix
+---@field rows integer
+---@field columns integer
+---@operator add(runner.Matrix|number): runner.Matrix
+---@operator sub(runner.Matrix|number): runner.Matrix
+---@operator mul(runner.Matrix|number): runner.Matrix
+---@operator div(runner.Matrix|number): runner.Matrix
+---@operator pow(runner.Matrix|number): runner.Matrix
+---@operator unm: runner.Matrix
+local matrix = {}
+---@return runner.Matrix # of each row
+function matrix:softmax() end
+---@return runner.Matrix # of each row
+function matrix:log_softmax() end
+---@param targets runner.Matrix
+---@return runner.Matrix # [rows, 1]: of each row the column that its target names
+function matrix:gather(targets) end
+---@param dim? integer # 2: over each row's columns; 1: over the rows
+---@return runner.Matrix
+function matrix:sum(dim) end
+---@param dim? integer
+---@return runner.Matrix
+function matrix:mean(dim) end
+---@param dim? integer
+---@return runner.Matrix
+function matrix:max(dim) end
+---@param dim? integer
+---@return runner.Matrix
+function matrix:logsumexp(dim) end
+---@param exponent runner.Matrix|number
+---@return runner.Matrix
+function matrix:pow(exponent) end
+---@return runner.Matrix
+function matrix:exp() end
+---@return runner.Matrix
+function matrix:log() end
+---@return runner.Matrix
+function matrix:abs() end
+---@return runner.Matrix
+function matrix:sqrt() end
+---@return runner.Matrix
+function matrix:tanh() end
+---@return runner.Matrix
+function matrix:sigmoid() end
+---@return runner.Matrix # the same numbers, through which no gradient flows
+function matrix:detach() end
+
+---A copy of all that steps change: parameters, the optimizer's state and count, the loss scale; not the place in the
+---data. In host memory, of each rank's part; not kept in checkpoints.
+---@class runner.Snapshot
+---@field step integer # when it was taken
+local snapshot = {}
+---@return runner.Snapshot # itself, taken anew in the same memory
+function snapshot:take() end
+---Between steps, on every rank; holds once this call of the hook has ended.
+---@return runner.Snapshot # itself
+function snapshot:restore() end
+
+---A file in the run's folder, written by rank 0; the other ranks' write() does nothing.
+---@class runner.Artifact
+---@field path string
+local artifact = {}
+---@param ... string|number # appended
+---@return runner.Artifact # itself
+function artifact:write(...) end
+
 ---The ranks of the run. Collectives: every rank calls them, in the same order.
 ---@class runner.World
 ---@field rank integer # from 0
@@ -67,6 +142,8 @@ function world:barrier() end
 ---@class runner.Context
 ---@field step integer # optimizer steps done
 ---@field epoch integer # from 0
+---@field max_steps integer? # nil where only time ends the training
+---@field is_last_step boolean # after it no step follows, unless a hook stops the training earlier
 ---@field loss number # of the last global batch; NaN before the first
 ---@field lr number
 ---@field metrics table<string, number> # the last value of each, validation's too
@@ -81,7 +158,7 @@ local context = {}
 ---@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # over the ranks, alike on all; "none": rank 0's, kept there
 function context:log(name, value, options) end
 ---@param name string # a plain file name
----@return string path # in the run folder; write it on rank 0 only
+---@return runner.Artifact
 function context:artifact(name) end
 ---@param reason string # ends training after this step, on all ranks, whichever of them asks
 function context:stop(reason) end
@@ -101,6 +178,14 @@ function context:parameter(name) end
 ---@return runner.Tensor
 function context:gradient(name) end
 
+---@return runner.Snapshot
+function context:snapshot() end
+---Continues a prompt by the parameters as they are, the same on every rank; between steps. All ranks call it alike. A
+---`sample` event tells the ledger.
+---@param wanted {prompt: string|integer[], max_new_tokens?: integer, temperature?: number, top_k?: integer, seed?: integer}
+---@return string|integer[] # the prompt and what follows it, as text or as tokens, as the prompt is
+function context:generate(wanted) end
+
 ---@class runner.Option
 ---@field type "number"|"integer"|"boolean"|"string"|"list"
 ---@field default? any # without one it is nil unless given
@@ -109,6 +194,10 @@ function context:gradient(name) end
 ---@field choices? string[]
 ---@field help? string
 
+---Losses [tokens, 1] of a few tokens, of which none is ignored; ranks call it as often as they have such chunks, so it
+---meets no other rank and keeps nothing. Of ctx it sees what can be read. Validation keeps cross entropy.
+---@alias runner.Loss fun(ctx: runner.Context, logits: runner.Matrix, targets: runner.Matrix, options: runner.Options): runner.Matrix
+
 ---@alias runner.Hook fun(ctx: runner.Context, state: runner.State, options: runner.Options)
 
 ---What a hook file returns.
@@ -116,6 +205,7 @@ function context:gradient(name) end
 ---@field name? string # what [hooks.NAME] says; default the file's name
 ---@field about? string
 ---@field options? table<string, runner.Option>
+---@field loss? runner.Loss # at most one hook of a recipe has it
 ---@field setup? runner.Hook
 ---@field on_train_start? runner.Hook
 ---@field on_train_epoch_start? runner.Hook

@@ -11,7 +11,7 @@ namespace runner {
 namespace {
 
 constexpr size_t text_bytes = 2000, purpose_bytes = 200;
-constexpr size_t carried = 4;  ///< values that go along with what a rank is there for
+constexpr size_t carried = 6;  ///< values that go along with what a rank is there for
 const char* const the_end = "the end of the call";
 
 /// 52 bits of FNV-1a, which a double carries.
@@ -86,6 +86,7 @@ std::optional<HookExchange::Rows> HookExchange::try_meeting(const std::string& w
 }
 
 HookExchange::Rows HookExchange::meet(const std::string& what, const std::vector<double>& values) {
+  if (closed_) throw lua::ScriptMistake(what + ": " + *closed_);
   if (alone_) throw lua::ScriptMistake(what + ": the other ranks are not there in on_exception");
   if (auto rows = try_meeting(what, values)) return *rows;
   throw lua::ScriptMistake(fmt::format("{}: every rank must call it, in the same order: {}", what,

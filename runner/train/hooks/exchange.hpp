@@ -20,6 +20,8 @@ class HookExchange {
 
   /// From now on no other rank is there to be met (on_exception): what would need one is refused.
   void leave_alone() { alone_ = true; }
+  /// While there is a reason, what would need another rank is refused with it.
+  void close(std::optional<std::string> why) { closed_ = std::move(why); }
   bool alone() const { return alone_; }
 
   /// `values` of every rank. Collective; `what` says what for ("all_reduce (sum)") and must be the same on all ranks,
@@ -41,6 +43,7 @@ class HookExchange {
 
   World& world_;
   bool alone_ = false;
+  std::optional<std::string> closed_;
 };
 
 }  // namespace runner

@@ -106,6 +106,8 @@ json histogram(const HookTensor& tensor, int64_t bins) {
 
 /// `values` as a tensor of its own, placed as `like` is.
 Value own(const HookTensor& like, torch::Tensor values) {
+  if (at::isReducedFloatingType(values.scalar_type())) values = values.to(torch::kFloat32);
+  if (like.host->made) like.host->made(static_cast<int64_t>(values.nbytes()));
   HookTensor made = like;
   made.kind = HookTensor::Kind::own;
   made.place = {};
@@ -190,6 +192,16 @@ void add_changes(Class& made) {
   add("copy_", [](const Arguments& arguments, const HookTensor& tensor) {
     return operand(arguments, 1, tensor).expand_as(tensor.read());
   });
+  made.method("lerp_", [](const Arguments& arguments) {
+    arguments.at_most(2);
+    torch::NoGradGuard no_grad;
+    auto& tensor = self(arguments);
+    const auto& other = arguments.as<HookTensor>(1, tensor_class());
+    require_alike(arguments, tensor, other);
+    auto held = tensor.read();
+    tensor.write(held.lerp(other.read().to(held.scalar_type()), arguments.number(2)));
+    return arguments.value(0);
+  });
 }
 
 const Class& tensor_class() {
@@ -224,6 +236,7 @@ void HookTensor::write(const torch::Tensor& to) {
     if (!host->parameters_writable)
       throw ScriptMistake(
           fmt::format("{} cannot change inside a step: change it in on_train_batch_start or on_train_batch_end", name));
+    if (host->before_write && place.numel() > 0) host->before_write(place);
     host->parameters_written = true;
   }
   if (place.numel() > 0) place.write(0, divisor == 1 ? to : to * divisor);
@@ -245,6 +258,22 @@ std::shared_ptr<Object> make_tensor_handle(HookTensorHost& host, HookTensor::Kin
     tensor.end = piece.write_end;
   }
   return Object::make(tensor_class(), std::move(tensor));
+}
+
+const HookTensor* hook_tensor(const Object& object) {
+  if (&object.kind() != &tensor_class()) return nullptr;
+  return &object.as<HookTensor>();
+}
+
+std::shared_ptr<Object> make_own_tensor(HookTensorHost& host, const std::string& parameter,
+                                        const std::vector<int64_t>& shape, const std::vector<StateTensor>& pieces,
+                                        const std::function<torch::Tensor(int64_t, int64_t)>& read) {
+  auto like = make_tensor_handle(host, HookTensor::Kind::parameter, parameter, shape, pieces);
+  const auto& tensor = like->as<HookTensor>();
+  int64_t count = tensor.place.numel();
+  auto values = count > 0 ? read(tensor.offset, count) : torch::empty({0}, torch::kFloat32);
+  if (count > 0 && !tensor.place.swapped) values = values.to(tensor.place.local.device());
+  return own(tensor, values).object;
 }
 
 }  // namespace runner

@@ -2,8 +2,10 @@
 //
 // What a handle says of its tensor (norm, mean, sum, min, max, histogram) is exact over all ranks, each element counted
 // once: collective calls. What it does (arithmetic, clone, scale_, add_, copy_) every rank does to what it holds, so
-// every rank must do it; no ranks meet for that. shape and numel are the whole tensor's.
+// every rank must do it; no ranks meet for that. shape and numel are the whole tensor's. Tensors of a hook's own
+// (clones, results) are in fp32 at least, so that averages of 16-bit parameters move.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +19,10 @@ namespace runner {
 /// What a handle needs of the training that it is of.
 struct HookTensorHost {
   HookExchange& exchange;
-  bool parameters_writable = false;  ///< now
-  bool parameters_written = false;   ///< on this rank, since somebody looked
+  bool parameters_writable = false;                           ///< now
+  bool parameters_written = false;                            ///< on this rank, since somebody looked
+  std::function<void(const StateTensor&)> before_write = {};  ///< of a parameter
+  std::function<void(int64_t bytes)> made = {};               ///< a tensor of a hook's own, which Lua sees as a handle
 };
 
 /// A part of a tensor of the training, or (without `place`) values of its own.
@@ -44,5 +48,12 @@ struct HookTensor {
 std::shared_ptr<lua::Object> make_tensor_handle(HookTensorHost& host, HookTensor::Kind kind, const std::string& name,
                                                 const std::vector<int64_t>& shape,
                                                 const std::vector<StateTensor>& pieces, double divisor = 1);
+
+/// What a handle is of; null for other objects. Throws lua::ScriptMistake where the handle has ended.
+const HookTensor* hook_tensor(const lua::Object& object);
+/// A tensor of a hook's own with the place of `parameter`'s piece among `pieces`, holding `read(offset, count)`.
+std::shared_ptr<lua::Object> make_own_tensor(HookTensorHost& host, const std::string& parameter,
+                                             const std::vector<int64_t>& shape, const std::vector<StateTensor>& pieces,
+                                             const std::function<torch::Tensor(int64_t offset, int64_t count)>& read);
 
 }  // namespace runner

@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <numeric>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
-#include "runner/config/config.hpp"
+#include "runner/train/hooks/matrix.hpp"
 
 namespace runner {
 
@@ -16,10 +17,6 @@ using lua::Value;
 using nlohmann::json;
 
 namespace {
-
-/// What the trainer itself records; a hook's value under such a name could not be told from it.
-const std::vector<std::string> own_metrics = {
-    "loss", "lr", "grad_norm", "tokens_per_s", "step_seconds", "memory_bytes", "epoch", "data_wait_share", "val_loss"};
 
 double reduced(const std::vector<double>& values, const std::string& operation) {
   if (operation == "min") return *std::min_element(values.begin(), values.end());
@@ -43,15 +40,23 @@ std::string first_text(const std::vector<std::string>& texts) {
   return "";
 }
 
-// ---- the words that a call's end exchanges: bits, the rate, what was logged with a sync
+// ---- the words that a call's end exchanges: bits, the rate, what was logged with a sync, which snapshot was gone back
+// to, which tensors states hold
 constexpr uint32_t bit_failed = 1, bit_stop = 2, bit_checkpoint = 4, bit_skip = 8, bit_lr = 16, bit_parameters = 32;
-enum Word : size_t { word_bits, word_lr, word_logged, word_names };
+enum Word : size_t { word_bits, word_lr, word_logged, word_names, word_restored, word_tensors };
+
+double hash_of(const std::string& text) { return static_cast<double>(std::hash<std::string>()(text) >> 12); }
 
 uint32_t bits_of(const std::vector<double>& row) { return static_cast<uint32_t>(row.at(word_bits)); }
 
-bool inside_step(lua::Moment moment) {
-  return moment == lua::Moment::on_before_backward || moment == lua::Moment::on_after_backward ||
-         moment == lua::Moment::on_before_optimizer_step;
+bool in_validation(std::optional<lua::Moment> moment) {
+  return moment == lua::Moment::on_validation_start || moment == lua::Moment::on_validation_end;
+}
+
+bool between_steps(lua::Moment moment) {
+  using M = lua::Moment;
+  return moment == M::on_train_start || moment == M::on_train_epoch_start || moment == M::on_train_batch_start ||
+         moment == M::on_train_batch_end || moment == M::on_train_epoch_end;
 }
 
 bool any(const HookExchange::Rows& rows, uint32_t bit) {
@@ -59,6 +64,11 @@ bool any(const HookExchange::Rows& rows, uint32_t bit) {
 }
 
 }  // namespace
+
+bool inside_step(lua::Moment moment) {
+  return moment == lua::Moment::on_before_backward || moment == lua::Moment::on_after_backward ||
+         moment == lua::Moment::on_before_optimizer_step;
+}
 
 std::unique_ptr<TrainingHooks> make_training_hooks(const TrainingHooksSetup& setup) {
   return lua::hook_sources(setup.recipe).empty() ? nullptr : std::make_unique<TrainingHooks>(setup);
@@ -69,12 +79,26 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
       exchange_(setup_.world),
       tensors_{exchange_},
       hooks_(make_hooks()),
-      context_(lua::make_context(*this)) {
+      context_(lua::make_context(*this)),
+      snapshots_{setup_.strategy, [this] { return step_; },
+                 [this](const char* what) {
+                   require_moment(what, between_steps, "between steps: in on_train_batch_start or on_train_batch_end");
+                 },
+                 [this](int64_t taken, std::function<void()> apply) {
+                   wishes_.restored = taken;
+                   wishes_.restore = std::move(apply);
+                 }} {
   setup_.strategy.observe(this);
+  if (hooks_.has_loss())
+    setup_.strategy.use_loss(
+        [this](const torch::Tensor& logits, const torch::Tensor& targets) { return token_loss(logits, targets); });
+  tensors_.before_write = [this](const StateTensor& place) { keep_for_training(place); };
+  tensors_.made = [this](int64_t bytes) { forget_garbage(bytes); };
 }
 
 TrainingHooks::~TrainingHooks() {
   setup_.strategy.observe(nullptr);
+  setup_.strategy.use_loss({});
   end_handles();
   context_->invalidate("the training is over");
 }
@@ -96,7 +120,9 @@ void TrainingHooks::call(Moment moment) {
   torch::NoGradGuard no_grad;
   moment_ = moment;
   tensors_.parameters_writable = !inside_step(moment);
+  double started = steady_seconds();
   hooks_.call(moment, Value(context_));
+  seconds_ += steady_seconds() - started;
   moment_.reset();
 }
 
@@ -114,23 +140,6 @@ void TrainingHooks::call_exception(const std::string& what) noexcept {
   }
 }
 
-json TrainingHooks::save() {
-  torch::NoGradGuard no_grad;
-  moment_ = Moment::on_save_checkpoint;
-  tensors_.parameters_writable = false;
-  auto saved = hooks_.save(Value(context_));
-  moment_.reset();
-  return saved;
-}
-
-void TrainingHooks::load(const json& saved) {
-  torch::NoGradGuard no_grad;
-  moment_ = Moment::on_load_checkpoint;
-  tensors_.parameters_writable = true;
-  hooks_.load(saved, Value(context_));
-  moment_.reset();
-}
-
 // ---- the end of a call
 
 std::string TrainingHooks::agree(const std::string& hook, const std::string& failure) {
@@ -143,8 +152,12 @@ std::string TrainingHooks::agree(const std::string& hook, const std::string& fai
   for (const auto& logged : wishes.synced) names += logged.name + "\n" + logged.sync + "\n";
   auto rows =
       exchange_.end({static_cast<double>(bits), wishes.lr.value_or(0), static_cast<double>(wishes.synced.size()),
-                     static_cast<double>(std::hash<std::string>()(names) >> 12)});
-  if (any(rows, bit_parameters)) setup_.strategy.state_loaded();
+                     hash_of(names), wishes.restored ? static_cast<double>(*wishes.restored) + 1 : 0,
+                     hash_of(std::exchange(tensors_of_states_, {}))});
+  if (any(rows, bit_parameters)) {
+    lent_ |= in_validation(moment_);
+    setup_.strategy.state_loaded();
+  }
   if (any(rows, bit_failed)) return first_text(exchange_.texts(failure));
   if (auto wrong = contradiction(rows); !wrong.empty()) return wrong;
   grant(hook, wishes, rows);
@@ -170,6 +183,12 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
     return "log with a sync: every rank must log the same names, in the same order: " +
            said([](const auto& row) { return fmt::format("logs {}", row[word_logged]); });
   if (differs(word_names)) return "log with a sync: ranks log other names, or with another sync, than rank 0";
+  if (differs(word_restored))
+    return "restore: every rank must go back to the same snapshot: " + said([](const auto& row) {
+             return row[word_restored] == 0 ? std::string("stays")
+                                            : fmt::format("goes back to step {}", row[word_restored] - 1);
+           });
+  if (differs(word_tensors)) return "the states of ranks hold other tensors, or under other names, than rank 0's";
   return "";
 }
 
@@ -177,6 +196,10 @@ void TrainingHooks::grant(const std::string& hook, const Wishes& wishes, const H
   if (any(rows, bit_stop)) {
     auto texts = exchange_.texts(wishes.stop ? *wishes.stop + " " : "");  // never empty where somebody asks
     if (stop_reason_.empty()) stop_reason_ = fmt::format("hook {}: {}", hook, trim(first_text(texts)));
+  }
+  if (wishes.restore) {
+    wishes.restore();
+    setup_.strategy.state_loaded();
   }
   checkpoint_ |= any(rows, bit_checkpoint);
   skip_ |= any(rows, bit_skip);
@@ -202,117 +225,54 @@ void TrainingHooks::publish(const Wishes& wishes) {
   if (rank() == 0) setup_.events.emit("metrics", {{"step", step_}, {"values", values}});
 }
 
+void TrainingHooks::forget_garbage(int64_t bytes_made) {
+  constexpr int64_t bytes_most = int64_t{64} << 20;
+  bytes_made_ += bytes_made;
+  if (bytes_made_ < bytes_most) return;
+  hooks_.state().collect_garbage();
+  bytes_made_ = 0;
+}
+
+// ---- parameters that hooks change for a validation
+
+void TrainingHooks::keep_for_training(const StateTensor& place) {
+  if (!in_validation(moment_)) return;
+  if (!kept_.contains(place.name)) kept_[place.name] = {place, place.read(0, place.numel())};
+}
+
+void TrainingHooks::end_validation() {
+  for (auto& [name, kept] : kept_) kept.place.write(0, kept.values);
+  kept_.clear();
+  if (std::exchange(lent_, false)) setup_.strategy.state_loaded();
+}
+
+// ---- the loss of a chunk of tokens
+
+torch::Tensor TrainingHooks::token_loss(const torch::Tensor& logits, const torch::Tensor& targets) {
+  struct Inside {
+    TrainingHooks& hooks;
+    explicit Inside(TrainingHooks& hooks) : hooks(hooks) {
+      hooks.in_loss_ = true;
+      hooks.exchange_.close("not in `loss`, which ranks call as often as they have chunks of tokens");
+    }
+    ~Inside() {
+      hooks.in_loss_ = false;
+      hooks.exchange_.close({});
+    }
+  } inside(*this);
+  auto losses = hooks_.loss(Value(context_), make_matrix(logits), make_matrix(targets.unsqueeze(1)));
+  auto made = tensor_of(*losses).squeeze(1);
+  if (logits.requires_grad() && !made.requires_grad())
+    throw Error(ExitCode::run_failed, "a hook's `loss` does not depend on its logits, so nothing would be learnt");
+  return made;
+}
+
 void TrainingHooks::end_handles() {
   for (auto& weak : handles_)
     if (auto object = weak.lock()) object->invalidate("it ended with the call of the hook that got it; keep a clone()");
   handles_.clear();
   parameter_pieces_.reset();
   gradient_pieces_.reset();
-}
-
-// ---- lua::Training
-
-void TrainingHooks::require_moment(const char* what, bool allowed, const char* when) const {
-  if (!allowed)
-    throw ScriptMistake(
-        fmt::format("{}: not in {}: {}", what, lua::moment_names()[static_cast<size_t>(*moment_)], when));
-}
-
-double TrainingHooks::loss() { return metrics_.value("loss", std::nan("")); }
-double TrainingHooks::lr() { return setup_.recipe.optimizer.lr * lr_factor_; }
-
-lua::Reference TrainingHooks::recipe() {
-  if (!recipe_) recipe_ = hooks_.state().read_only(recipe_to_json(setup_.recipe));
-  return *recipe_;
-}
-
-void TrainingHooks::log(const std::string& name, double value, const std::string& sync) {
-  if (name.empty()) throw ScriptMistake("log: the name is empty");
-  if (std::find(own_metrics.begin(), own_metrics.end(), name) != own_metrics.end())
-    throw ScriptMistake(fmt::format(
-        "log: \"{}\" is a metric of the trainer's own; take another name, such as \"hook/{}\"", name, name));
-  if (sync == "none") {
-    if (rank() == 0) wishes_.logged.push_back({name, sync, value});
-  } else {
-    wishes_.synced.push_back({name, sync, value});
-  }
-}
-
-std::string TrainingHooks::artifact(const std::string& name) {
-  auto path = setup_.run_dir / "artifacts" / name;
-  if (rank() != 0 || fs::exists(path)) return path.string();
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error)
-    throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.parent_path().string(), error.message()));
-  write_file_atomic(path, "");
-  setup_.events.emit("artifact", {{"step", step_}, {"path", path.string()}});
-  return path.string();
-}
-
-namespace {
-
-bool is_over(lua::Moment moment) {
-  return moment == lua::Moment::on_train_end || moment == lua::Moment::teardown || moment == lua::Moment::on_exception;
-}
-
-/// Moments of a step before its update.
-bool before_update(lua::Moment moment) { return moment == lua::Moment::on_train_batch_start || inside_step(moment); }
-
-}  // namespace
-
-void TrainingHooks::stop(const std::string& reason) {
-  require_moment("stop", !is_over(*moment_), "the training is over");
-  wishes_.stop = reason;
-}
-
-void TrainingHooks::checkpoint() {
-  require_moment("checkpoint", !is_over(*moment_), "the training is over");
-  wishes_.checkpoint = true;
-}
-
-void TrainingHooks::set_lr(double lr) {
-  require_moment("set_lr", before_update(*moment_),
-                 "each step begins with the schedule's rate, so set it from on_train_batch_start to "
-                 "on_before_optimizer_step");
-  if (!(setup_.recipe.optimizer.lr > 0)) throw ScriptMistake("set_lr: optimizer.lr is 0, and rates are shares of it");
-  wishes_.lr = lr;
-}
-
-void TrainingHooks::skip_step() {
-  require_moment("skip_step", before_update(*moment_),
-                 "skip a step from on_train_batch_start to on_before_optimizer_step, before its update");
-  wishes_.skip = true;
-}
-
-std::vector<std::string> TrainingHooks::parameter_names() {
-  std::vector<std::string> names;
-  for (const auto* parameter : setup_.model.parameters()) names.push_back(parameter->name);
-  return names;
-}
-
-const std::vector<int64_t>& TrainingHooks::shape_of(const std::string& parameter) const {
-  return setup_.model.parameters().at(setup_.model.slot(parameter))->shape;
-}
-
-Value TrainingHooks::handle(HookTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
-                            double divisor) {
-  auto object = make_tensor_handle(tensors_, kind, name, shape_of(name), pieces, divisor);
-  handles_.push_back(object);
-  return Value(object);
-}
-
-Value TrainingHooks::parameter(const std::string& name) {
-  if (exchange_.alone()) throw ScriptMistake("parameter: not in on_exception: a step may have ended in the middle");
-  if (!parameter_pieces_) parameter_pieces_ = setup_.strategy.parameters();
-  return handle(HookTensor::Kind::parameter, name, *parameter_pieces_, 1);
-}
-
-Value TrainingHooks::gradient(const std::string& name) {
-  require_moment("gradient", gradients_ != nullptr,
-                 "gradients are there in on_before_optimizer_step, once they are summed over ranks");
-  if (!gradient_pieces_) gradient_pieces_ = (*gradients_)();
-  return handle(HookTensor::Kind::gradient, name, *gradient_pieces_, gradient_scale_);
 }
 
 // ---- lua::HookWorld

@@ -1,9 +1,10 @@
 // The hooks of a recipe in a real training: what `ctx` is in the worker, and how ranks agree on what hooks ask for.
 //
 // Every call of a hook ends with one exchange over the control group (exchange.hpp), which carries what it asked for
-// (stop, checkpoint, skip_step, set_lr), whether it failed, and what it logged with a sync: so whatever a hook of one
-// rank decides holds on all ranks from that moment on, and so does the end of a hook under on_error = "disable". One
-// rank alone exchanges nothing.
+// (stop, checkpoint, skip_step, set_lr, restore), whether it failed, and what it logged with a sync: so whatever a hook
+// of one rank decides holds on all ranks from that moment on, and so does the end of a hook under on_error = "disable".
+// One rank alone exchanges nothing. A hook's `loss` is the exception: ranks call it as often as they have chunks of
+// tokens, so it meets nobody and asks for nothing.
 #pragma once
 #include <functional>
 #include <map>
@@ -14,11 +15,14 @@
 #include <vector>
 
 #include "runner/base/files.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/config/recipe.hpp"
+#include "runner/data/data.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/training.hpp"
 #include "runner/train/hooks/exchange.hpp"
+#include "runner/train/hooks/snapshot.hpp"
 #include "runner/train/hooks/tensor.hpp"
 #include "strategies/contract/strategy.hpp"
 
@@ -31,6 +35,7 @@ struct TrainingHooksSetup {
   const ModelSpec& model;
   EventSink& events;
   fs::path run_dir;
+  std::string cache_dir = {};  ///< where the tokenizer is, for ctx:generate
 };
 
 class TrainingHooks : private lua::Training, private lua::HookWorld, private StepObserver {
@@ -46,7 +51,10 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   void set_progress(int64_t step, int64_t epoch) {
     step_ = step;
     epoch_ = epoch;
+    last_step_ = false;
   }
+  void set_max_steps(int64_t steps) { max_steps_ = steps; }
+  void set_last_step(bool last) { last_step_ = last; }
   /// The schedule's factor on optimizer.lr for the step that comes.
   void set_lr_factor(double factor) { lr_factor_ = factor; }
   void set_metric(const std::string& name, double value) { metrics_[name] = value; }
@@ -57,10 +65,16 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   /// on_exception, on this rank alone. What goes wrong in it is only reported.
   void call_exception(const std::string& what) noexcept;
 
-  /// {hook: its state} of rank 0 for a checkpoint, after on_save_checkpoint. Collective.
-  nlohmann::json save();
-  /// Collective. Every rank gets the same states.
-  void load(const nlohmann::json& saved);
+  /// After a validation, also one that a stop has ended: puts back what hooks have done to parameters since
+  /// on_validation_start. Collective.
+  void end_validation();
+
+  /// {hook: its state} of rank 0 for a checkpoint, after on_save_checkpoint; appends this rank's pieces of the tensors
+  /// in states, "hook/HOOK/PLACE". Collective.
+  nlohmann::json save(std::vector<StateTensor>& tensors);
+  /// Collective. Every rank gets the same states; tensors from `checkpoint`, what it holds of them. Throws
+  /// Error(environment) where one is missing or has another shape.
+  void load(const nlohmann::json& saved, const Checkpoint& checkpoint);
 
   // ---- what hooks asked for; equal on all ranks
   double lr_factor() const { return lr_factor_; }
@@ -68,11 +82,15 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   const std::string& stop_reason() const { return stop_reason_; }
   /// Whether a checkpoint was asked for since the last call.
   bool take_checkpoint() { return std::exchange(checkpoint_, false); }
+  /// Wall time that calls of hooks have taken on this rank, with what ranks agree on after them; without `loss`.
+  double seconds() const { return seconds_; }
 
  private:
   // ---- lua::Training
   int64_t step() override { return step_; }
   int64_t epoch() override { return epoch_; }
+  std::optional<int64_t> max_steps() override { return max_steps_; }
+  bool is_last_step() override { return last_step_; }
   double loss() override;
   double lr() override;
   nlohmann::json metrics() override { return metrics_; }
@@ -81,6 +99,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   lua::HookWorld& world() override { return *this; }
   void log(const std::string& name, double value, const std::string& sync) override;
   std::string artifact(const std::string& name) override;
+  void append_artifact(const std::string& name, const std::string& text) override;
   void stop(const std::string& reason) override;
   void checkpoint() override;
   void set_lr(double lr) override;
@@ -88,6 +107,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   std::vector<std::string> parameter_names() override;
   lua::Value parameter(const std::string& name) override;
   lua::Value gradient(const std::string& name) override;
+  std::shared_ptr<lua::Snapshot> snapshot() override;
+  nlohmann::json generate(const lua::Generation& wanted) override;
 
   // ---- lua::HookWorld
   int rank() override { return exchange_.rank(); }
@@ -107,6 +128,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
     bool checkpoint = false, skip = false;
     std::optional<std::string> stop;
     std::optional<double> lr;
+    std::optional<int64_t> restored;  ///< the step of the snapshot
+    std::function<void()> restore;
     struct Logged {
       std::string name, sync;
       double value;
@@ -120,7 +143,14 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   std::string contradiction(const HookExchange::Rows& rows) const;
   void grant(const std::string& hook, const Wishes& wishes, const HookExchange::Rows& rows);
   void publish(const Wishes& wishes);
-  void require_moment(const char* what, bool allowed, const char* when) const;
+  /// Throws lua::ScriptMistake unless `allowed` holds for the moment that hooks are called for; never in `loss`.
+  void require_moment(const char* what, bool (*allowed)(Moment), const char* when) const;
+  torch::Tensor token_loss(const torch::Tensor& logits, const torch::Tensor& targets);
+  const Tokenizer& tokenizer();
+  std::vector<int64_t> prompt_of(const lua::Generation& wanted, int64_t vocab);
+  /// Remembers what a parameter was before a hook of a validation wrote to it.
+  void keep_for_training(const StateTensor& place);
+  void forget_garbage(int64_t bytes_made);
   /// Handles of parameters and gradients end with the call that got them.
   void end_handles();
   const std::vector<int64_t>& shape_of(const std::string& parameter) const;
@@ -143,10 +173,26 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   Wishes wishes_;
   std::string stop_reason_;
   bool checkpoint_ = false, skip_ = false;
+  std::optional<int64_t> max_steps_;
+  bool last_step_ = false, in_loss_ = false;
+  double seconds_ = 0;
+  SnapshotHost snapshots_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  struct Kept {
+    StateTensor place;
+    torch::Tensor values;
+  };
+  std::map<std::string, Kept> kept_;  ///< parameters as training left them, in a validation
+  bool lent_ = false;                 ///< some rank has written to one; equal on all ranks
+  std::string tensors_of_states_;     ///< their names, since ranks last agreed
+  int64_t bytes_made_ = 0;            ///< of tensors of hooks' own, since garbage was last collected
   // ---- of one call of a hook
   std::vector<std::weak_ptr<lua::Object>> handles_;
   std::optional<std::vector<StateTensor>> parameter_pieces_, gradient_pieces_;
 };
+
+/// A moment inside a step: parameters hold still.
+bool inside_step(lua::Moment moment);
 
 /// Null where the recipe asks for no hooks.
 std::unique_ptr<TrainingHooks> make_training_hooks(const TrainingHooksSetup& setup);

@@ -1,0 +1,36 @@
+-- Goes back when the loss jumps: parameters and the optimizer's state become those of a snapshot in memory, and training
+-- goes on with the data that comes next, so what led to the spike is skipped (as by hand in Chowdhery et al., PaLM, 2022,
+-- section 5.1). The count of steps, and with it the schedule, goes on. One more copy of parameters and optimizer state in
+-- host memory; it is not in checkpoints: a resumed run takes its first snapshot where it begins.
+local snapshot
+
+return {
+  name = "loss_spike_rewind",
+  about = "Returns to a snapshot when the loss exceeds a multiple of its running mean.",
+  options = {
+    factor = {type = "number", default = 2, min = 1, help = "a loss above so many times the running mean is a spike"},
+    window = {type = "integer", default = 50, min = 1, help = "steps that the running mean looks back"},
+    warm_up = {type = "integer", default = 10, min = 1, help = "steps before the first loss that can be a spike"},
+    every = {type = "integer", default = 100, min = 1, help = "steps between snapshots"},
+    max_rewinds = {type = "integer", default = 10, min = 1, help = "the next one after so many stops training"},
+  },
+
+  on_train_start = function(ctx) snapshot = ctx:snapshot() end,
+  on_train_batch_end = function(ctx, state, options)
+    local loss = ctx.loss
+    if loss ~= loss then return end -- left out by train.on_nonfinite = "skip"
+    local seen, mean = state.seen or 0, state.mean or loss
+    if seen >= options.warm_up and loss > options.factor * mean then
+      state.rewinds = (state.rewinds or 0) + 1
+      if state.rewinds > options.max_rewinds then
+        return ctx:stop(("a loss of %g after %d rewinds"):format(loss, options.max_rewinds))
+      end
+      ctx:log("rewound_steps", ctx.step - snapshot.step)
+      snapshot:restore()
+      return
+    end
+    state.seen = seen + 1
+    state.mean = mean + (loss - mean) / math.min(state.seen, options.window)
+    if ctx.step % options.every == 0 then snapshot:take() end
+  end,
+}

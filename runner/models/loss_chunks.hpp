@@ -1,0 +1,31 @@
+// What losses that are made from a few tokens' logits at a time have in common.
+#pragma once
+#include <torch/torch.h>
+
+#include <algorithm>
+
+namespace runner {
+
+constexpr int64_t ignored_target = -100;
+
+/// Of losses and of sums over chunks: fp32, or fp64 for fp64 inputs.
+inline torch::ScalarType loss_dtype(const torch::Tensor& hidden) {
+  return hidden.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+/// Calls body(start, tokens) for each chunk.
+template <typename Body>
+void for_each_chunk(int64_t tokens, int64_t chunk_tokens, Body&& body) {
+  int64_t step = chunk_tokens > 0 ? chunk_tokens : std::max<int64_t>(tokens, 1);
+  for (int64_t start = 0; start < tokens; start += step) body(start, std::min(step, tokens - start));
+}
+
+/// Adds a^T b to `sum`, which may be wider than the factors.
+inline void add_product(torch::Tensor& sum, const torch::Tensor& a, const torch::Tensor& b) {
+  if (sum.scalar_type() == a.scalar_type())
+    sum.addmm_(a.t(), b);
+  else
+    sum.add_(at::mm(a.t(), b));
+}
+
+}  // namespace runner

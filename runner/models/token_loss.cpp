@@ -1,0 +1,88 @@
+#include "runner/models/token_loss.hpp"
+
+#include "runner/base/error.hpp"
+#include "runner/models/loss_chunks.hpp"
+
+namespace runner {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+/// The tokens of a chunk that count.
+struct Counted {
+  Tensor index, rows, logits, targets;
+  bool any() const { return index.numel() > 0; }
+};
+
+Counted counted(const Tensor& hidden, const Tensor& cast_weight, const Tensor& targets, int64_t start, int64_t count) {
+  Counted chunk;
+  chunk.index = targets.narrow(0, start, count).ne(ignored_target).nonzero().squeeze(1) + start;
+  if (!chunk.any()) return chunk;
+  chunk.rows = hidden.index_select(0, chunk.index);
+  chunk.targets = targets.index_select(0, chunk.index);
+  chunk.logits = at::linear(chunk.rows, cast_weight).to(loss_dtype(hidden));
+  return chunk;
+}
+
+Tensor summed(const Counted& chunk, const TokenLoss& loss) {
+  auto losses = loss(chunk.logits, chunk.targets);
+  RUNNER_CHECK(losses.dim() == 1 && losses.size(0) == chunk.targets.size(0), "a loss is one number a token");
+  return losses.sum();
+}
+
+class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                        int64_t chunk_tokens, const TokenLoss& loss) {
+    auto cast_weight = weight.to(hidden.scalar_type());
+    auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
+    auto hidden_gradient = at::zeros_like(hidden);
+    Tensor weight_gradient;
+    if (weight.requires_grad()) weight_gradient = at::zeros_like(weight, weight.options().dtype(loss_dtype(hidden)));
+    for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
+      auto chunk = counted(hidden, cast_weight, targets, start, count);
+      if (!chunk.any()) return;
+      chunk.logits.requires_grad_(true);
+      Tensor sum, gradient;
+      {
+        torch::AutoGradMode grad(true);
+        sum = summed(chunk, loss);
+        gradient = torch::autograd::grad({sum}, {chunk.logits})[0].to(chunk.rows.scalar_type());
+      }
+      total.add_(sum.detach());
+      hidden_gradient.index_copy_(0, chunk.index, at::mm(gradient, cast_weight));
+      if (weight_gradient.defined()) add_product(weight_gradient, gradient, chunk.rows);
+    });
+    if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
+    context->save_for_backward({hidden_gradient, weight_gradient});
+    return total;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    for (auto& gradient : saved)
+      if (gradient.defined()) gradient.mul_(gradients[0]);
+    return {saved[0], saved[1], Tensor(), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor chunked_token_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens,
+                          const TokenLoss& loss) {
+  RUNNER_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0));
+  if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
+    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss);
+  auto cast_weight = weight.to(hidden.scalar_type());
+  auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
+  for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
+    auto chunk = counted(hidden, cast_weight, targets, start, count);
+    if (chunk.any()) total.add_(summed(chunk, loss));
+  });
+  return total;
+}
+
+}  // namespace runner

@@ -1,0 +1,69 @@
+// The states of hooks in checkpoints: plain data in the manifest, tensors in pieces like the strategy's.
+//
+// A tensor of a hook's own lies as some parameter does (arithmetic keeps the place), so a checkpoint says which one,
+// and a reader with another strategy or number of ranks takes the piece that it holds of that parameter.
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/lua/error.hpp"
+#include "runner/train/checkpointer.hpp"
+#include "runner/train/hooks/training_hooks.hpp"
+
+namespace runner {
+
+using lua::ScriptMistake;
+using lua::Value;
+using nlohmann::json;
+
+namespace {
+
+std::string tensor_name(const std::string& name) { return "hook/" + name; }
+
+}  // namespace
+
+json TrainingHooks::save(std::vector<StateTensor>& tensors) {
+  torch::NoGradGuard no_grad;
+  moment_ = Moment::on_save_checkpoint;
+  tensors_.parameters_writable = false;
+  std::map<std::string, StateTensor> kept;  // by name: ranks walk their tables in other orders
+  auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
+    const HookTensor* tensor = object->valid() ? hook_tensor(*object) : nullptr;
+    if (!object->valid() || (tensor && tensor->kind != HookTensor::Kind::own))
+      throw ScriptMistake(
+          fmt::format("a {} that ends with the call that got it; keep a clone()", object->kind().name()));
+    if (!tensor) throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
+    kept[name] = {tensor_name(name),           tensor->shape, tensor->offset,
+                  tensor->values.contiguous(), tensor->begin, tensor->end};
+    tensors_of_states_.clear();
+    for (const auto& [other, piece] : kept) tensors_of_states_ += other + "\n";
+    return {{"like", tensor->name}};
+  };
+  auto saved = hooks_.save(Value(context_), keep);
+  moment_.reset();
+  for (auto& [name, piece] : kept)
+    if (saved.contains(name.substr(0, name.find('/')))) tensors.push_back(std::move(piece));
+  return saved;
+}
+
+void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
+  torch::NoGradGuard no_grad;
+  moment_ = Moment::on_load_checkpoint;
+  tensors_.parameters_writable = true;
+  const auto pieces = setup_.strategy.parameters();
+  auto restore = [&](const std::string& name, const json& kept) {
+    auto stored = tensor_name(name);
+    auto like = kept.at("like").get<std::string>();
+    auto names = parameter_names();
+    if (std::find(names.begin(), names.end(), like) == names.end() || !checkpoint.has(stored) ||
+        checkpoint.shape(stored) != shape_of(like))
+      throw environment_error("the checkpoint's `{}`, of a hook's state, is missing or does not fit the model's {}",
+                              stored, like);
+    return make_own_tensor(tensors_, like, shape_of(like), pieces, [&](int64_t offset, int64_t count) {
+      return read_elements(checkpoint, stored, offset, count);
+    });
+  };
+  hooks_.load(saved, Value(context_), restore);
+  moment_.reset();
+}
+
+}  // namespace runner

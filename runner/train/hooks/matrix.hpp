@@ -1,0 +1,14 @@
+// A Matrix over tensors: what a hook's `loss` sees of logits and targets, with autograd behind it.
+#pragma once
+#include <torch/torch.h>
+
+#include "runner/lua/matrix.hpp"
+
+namespace runner {
+
+/// `tensor` is 2-d. Operations run in the grad mode of their caller.
+lua::Matrix::Pointer make_matrix(torch::Tensor tensor);
+/// The tensor of a matrix that was made here.
+const torch::Tensor& tensor_of(const lua::Matrix& matrix);
+
+}  // namespace runner

@@ -1,0 +1,96 @@
+// Times hooks in real training on two ranks (threads): a hook that logs at every step, and gradient_norms at size
+// small.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/support/hooked_run.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+struct Measured {
+  double hook_s = 0, step_s = 0;  ///< medians of rank 0
+};
+
+/// Steps of `tiny` under hooks of `recipe`, the first two untimed. A step's time is without its hooks'.
+Measured measure(const TinyRun& tiny, const Recipe& recipe, int steps, const fs::path& folder) {
+  at::set_num_threads(1);
+  const ModelSpec spec = make_spec(tiny_model(tiny), tiny.vocab, tiny.seq_len);
+  Measured measured;
+  run_ranks(
+      tiny.world_size,
+      [&](World& world) {
+        with_strategy(tiny, world, [&](Strategy& strategy) {
+          int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+          EventSink sink(world.rank, nowhere);
+          auto hooks = make_training_hooks({recipe, world, strategy, spec, sink, folder});
+          std::vector<double> of_hooks, of_steps;
+          for (int step = 0; step < steps + 2; ++step) {
+            double before = hooks->seconds(), started = steady_seconds();
+            strategy.step(tiny_input(tiny, world.rank, 0));
+            hooks->set_progress(step + 1, 0);
+            hooks->call(lua::Moment::on_train_batch_end);
+            double spent = hooks->seconds() - before;
+            if (step < 2) continue;
+            of_hooks.push_back(spent);
+            of_steps.push_back(steady_seconds() - started - spent);
+          }
+          if (world.rank == 0) measured = {median(of_hooks), median(of_steps)};
+          ::close(nowhere);
+        });
+      },
+      std::chrono::minutes(5));
+  return measured;
+}
+
+Recipe recipe_with(const std::string& hook) {
+  Recipe recipe;
+  recipe.hooks.files = {hook};
+  return recipe;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int scalars = argc > 1 ? std::atoi(argv[1]) : 100;
+  TemporaryFolder folder;
+  auto file = folder.path / "log.lua";
+  write_file_atomic(
+      file, fmt::format("local names = {{}}\nfor i = 1, {0} do names[i] = 'scalar_' .. i end\n"
+                        "return {{on_train_batch_end = function(ctx) for i = 1, {0} do ctx:log(names[i], i) end end}}",
+                        scalars));
+  TinyRun tiny;
+  tiny.strategy = "ddp";
+  tiny.world_size = 2;
+  auto logs = measure(tiny, recipe_with(file.string()), 300, folder.path);
+  std::printf(
+      "{\"hook\": \"log\", \"ranks\": 2, \"scalars\": %d, \"median_us\": %.1f, \"percent_of_10ms_step\": %.2f}\n",
+      scalars, logs.hook_s * 1e6, logs.hook_s / 0.01 * 100);
+  tiny.vocab = 8192;
+  tiny.dim = 384;
+  tiny.n_layers = 6;
+  tiny.seq_len = 256;
+  tiny.global_batch = 8;
+  tiny.tied = false;
+  tiny.loss_chunk_tokens = 1024;
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    tiny.strategy = strategy;
+    auto recipe = recipe_with("gradient_norms");
+    recipe.hooks.options = {{"gradient_norms", {{"every", 1}}}};
+    auto norms = measure(tiny, recipe, 5, folder.path);
+    std::printf(
+        "{\"hook\": \"gradient_norms\", \"size\": \"small\", \"strategy\": \"%s\", \"ranks\": 2, \"median_ms\": %.2f, "
+        "\"step_ms\": %.1f, \"percent_of_step\": %.2f}\n",
+        strategy, norms.hook_s * 1e3, norms.step_s * 1e3, norms.hook_s / norms.step_s * 100);
+  }
+}

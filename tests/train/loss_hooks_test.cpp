@@ -1,0 +1,195 @@
+// Losses in Lua: the numbers and gradients of their closed forms, under every strategy, in chunks and with
+// recomputation.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/models/cross_entropy.hpp"
+#include "runner/models/token_loss.hpp"
+#include "runner/train/hooks/matrix.hpp"
+#include "strategies/contract/recompute.hpp"
+#include "tests/support/hooked_run.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinAbs;
+
+namespace {
+
+const char* const cross_entropy = R"(return {
+  loss = function(ctx, logits, targets) return logits:logsumexp() - logits:gather(targets) end})";
+
+/// A hook's loss without a training.
+struct LuaLoss {
+  TemporaryFolder folder;
+  Recipe recipe;
+  std::unique_ptr<lua::HookSet> hooks;
+  TokenLoss loss = [this](const torch::Tensor& logits, const torch::Tensor& targets) {
+    return tensor_of(*hooks->loss({}, make_matrix(logits), make_matrix(targets.unsqueeze(1)))).squeeze(1);
+  };
+
+  explicit LuaLoss(const std::string& body) {
+    auto file = folder.path / "loss.lua";
+    write_file_atomic(file, "return {loss = function(ctx, logits, targets) " + body + " end}");
+    recipe.hooks.files = {file.string()};
+    hooks = std::make_unique<lua::HookSet>(recipe);
+  }
+  LuaLoss(const std::string& shipped, const json& options) {
+    recipe.hooks.files = {shipped};
+    recipe.hooks.options = {{shipped, options}};
+    hooks = std::make_unique<lua::HookSet>(recipe);
+  }
+};
+
+struct Problem {
+  torch::Tensor hidden, weight, targets;
+  Problem() {
+    auto generator = at::detail::createCPUGenerator(3);
+    auto draw = [&](at::IntArrayRef sizes) {
+      return at::normal(0.0, 0.7, sizes, generator, torch::kFloat64).requires_grad_(true);
+    };
+    hidden = draw({37, 12});
+    weight = draw({50, 12});
+    targets = at::randint(0, 50, {37}, generator, torch::kInt64);
+    targets.index_put_({torch::arange(0, 37, 5)}, torch::tensor(-100, torch::kInt64));
+    targets.narrow(0, 14, 7).fill_(-100);  // a chunk of seven in which nothing counts
+  }
+  torch::Tensor logits() const { return at::linear(hidden, weight); }
+  /// Rows whose targets count.
+  torch::Tensor counted(const torch::Tensor& of) const { return of.index({targets.ne(-100)}); }
+  std::vector<torch::Tensor> gradients(const torch::Tensor& loss) const {
+    return torch::autograd::grad({loss * 0.37}, {hidden, weight});
+  }
+};
+
+double most_apart(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+/// The loss in Lua against a closed form, in chunks of any size, and as a recomputed block.
+void check_loss(const LuaLoss& in_lua, const std::function<torch::Tensor(const Problem&)>& closed_form) {
+  Problem p;
+  auto expected = closed_form(p);
+  auto gradients = p.gradients(expected);
+  for (int64_t chunk : {0, 1, 7, 36, 1000}) {
+    CAPTURE(chunk);
+    auto loss = chunked_token_loss(p.hidden, p.weight, p.targets, chunk, in_lua.loss);
+    CHECK_THAT(loss.item<double>(), WithinAbs(expected.item<double>(), 1e-10));
+    auto actual = p.gradients(loss);
+    CHECK(most_apart(actual[0], gradients[0]) < 1e-12);
+    CHECK(most_apart(actual[1], gradients[1]) < 1e-12);
+    auto again = recompute(p.hidden, {p.weight}, [&](const torch::Tensor& hidden) {
+      return chunked_token_loss(hidden, p.weight, p.targets, chunk, in_lua.loss);
+    });
+    CHECK_THAT(again.item<double>(), WithinAbs(expected.item<double>(), 1e-10));
+    actual = p.gradients(again);
+    CHECK(most_apart(actual[0], gradients[0]) < 1e-12);
+    CHECK(most_apart(actual[1], gradients[1]) < 1e-12);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("label_smoothing: loss and gradients are LibTorch's, with z-loss those of the closed form") {
+  check_loss(LuaLoss("label_smoothing", {{"smoothing", 0.2}}), [](const Problem& p) {
+    return at::cross_entropy_loss(p.logits(), p.targets, {}, at::Reduction::Sum, -100, 0.2);
+  });
+  check_loss(LuaLoss("label_smoothing", {{"smoothing", 0.0}, {"z_loss", 0.03}}), [](const Problem& p) {
+    return at::cross_entropy_loss(p.logits(), p.targets, {}, at::Reduction::Sum, -100) +
+           0.03 * p.counted(p.logits()).logsumexp(1).square().sum();
+  });
+}
+
+TEST_CASE("every operation of a matrix is differentiated as LibTorch does it") {
+  auto hit = [](const torch::Tensor& of, const Problem& p) { return of.gather(1, p.counted(p.targets).unsqueeze(1)); };
+  check_loss(LuaLoss("local p = logits:softmax():gather(targets); return (1 - p):pow(2) * -p:log()"),
+             [&](const Problem& p) {
+               auto share = hit(at::softmax(p.counted(p.logits()), 1), p);
+               return ((1 - share).square() * -share.log()).sum();
+             });
+  check_loss(LuaLoss("local capped = 5 * (logits / 5):tanh(); return -capped:log_softmax():gather(targets)"),
+             [](const Problem& p) {
+               return at::cross_entropy_loss(5 * (p.logits() / 5).tanh(), p.targets, {}, at::Reduction::Sum, -100);
+             });
+  check_loss(
+      LuaLoss("local e = (logits - logits:max():detach()):exp(); return (e:sum() / e:gather(targets)):log()"),
+      [](const Problem& p) { return at::cross_entropy_loss(p.logits(), p.targets, {}, at::Reduction::Sum, -100); });
+  check_loss(
+      LuaLoss("local x = logits:gather(targets); "
+              "return (x:abs() + 1):sqrt() + x:sigmoid() - logits:mean() + 2 ^ x + logits:max()"),
+      [&](const Problem& p) {
+        auto logits = p.counted(p.logits());
+        auto x = hit(logits, p);
+        return ((x.abs() + 1).sqrt() + x.sigmoid() - logits.mean(1, true) + x.exp2() + logits.amax(1, true)).sum();
+      });
+}
+
+TEST_CASE("cross entropy in Lua trains to the losses of the built-in one, under every strategy") {
+  auto form = GENERATE(from_range(forms));
+  auto recompute = GENERATE(false, true);
+  INFO(name_of(form) << (recompute ? ", recomputed" : ""));
+  HookedRun run(form, cross_entropy), built_in(form, "");
+  for (auto* each : {&run, &built_in}) {
+    each->tiny.recompute = recompute;
+    each->validation_rows = 12;
+    each->go();
+    REQUIRE(each->failures == std::vector<std::string>(static_cast<size_t>(form.world_size)));
+  }
+  auto losses = run.of_steps("loss"), expected = built_in.of_steps("loss");
+  REQUIRE(losses.size() == 4);
+  for (size_t i = 0; i < losses.size(); ++i) CHECK_THAT(losses[i], WithinAbs(expected[i], 1e-5));
+  CHECK_THAT(run.events_of("validation")[0].at("loss").get<double>(),
+             WithinAbs(built_in.events_of("validation")[0].at("loss"), 1e-5));
+}
+
+TEST_CASE("label_smoothing: the same training whatever the strategy; validation stays cross entropy") {
+  auto form = GENERATE(from_range(forms));
+  INFO(name_of(form));
+  HookedRun run(form, ""), reference({1, "single"}, "");
+  for (auto* each : {&run, &reference}) {
+    each->use("label_smoothing", {{"smoothing", 0.3}, {"z_loss", 1e-3}});
+    each->validation_rows = 12;
+    each->recipe.train.val_check_interval = 4;
+    each->go();
+  }
+  REQUIRE(run.failures == std::vector<std::string>(static_cast<size_t>(form.world_size)));
+  for (size_t i = 0; i < 4; ++i) CHECK_THAT(run.of_steps("loss")[i], WithinAbs(reference.of_steps("loss")[i], 2e-4));
+  double validation = run.events_of("validation")[0].at("loss");
+  CHECK(validation < run.of_steps("loss")[3] - 0.1);  // which also pays for being sure
+}
+
+TEST_CASE("a loss sees what can be read of ctx, and nothing that needs other ranks or leaves a trace") {
+  HookedRun run({2, "fsdp"}, R"(return {
+    options = {weight = {type = "number", default = 1}},
+    loss = function(ctx, logits, targets, options)
+      assert(ctx.step >= 0 and ctx.lr > 0 and ctx.world.size == 2 and ctx.recipe.train.max_steps == 4)
+      return options.weight * (logits:logsumexp() - logits:gather(targets))
+    end})");
+  run.go();
+  CHECK(run.failures == std::vector<std::string>{"", ""});
+  auto said = [&](const std::string& body) -> std::string {
+    run.set_hook("local kept\nreturn {loss = function(ctx, logits, targets) " + body + " end}");
+    try {
+      run.go();
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::run_failed);
+      return error.what();
+    }
+    return "nothing";
+  };
+  run.recipe.hooks.on_error = "disable";  // has no say in this
+  run.recipe.hooks.instruction_limit = 200'000;
+  CHECK_THAT(said("ctx.world:barrier() return logits:max()"),
+             ContainsSubstring("hook probe failed in loss: ") &&
+                 ContainsSubstring("barrier: not in `loss`, which ranks call as often as they have chunks of tokens"));
+  for (const std::string call : {"stop('x')", "log('x', 1)", "checkpoint()", "set_lr(1)", "artifact('x')",
+                                 "parameter('embedding.tokens.weight')", "generate{prompt = {1}}", "snapshot()"})
+    CHECK_THAT(said("ctx:" + call + " return logits:max()"),
+               ContainsSubstring("not in `loss`, which is called for each chunk of tokens"));
+  CHECK_THAT(said("if kept then kept:exp() end kept = logits return logits:max()"),
+             ContainsSubstring("this matrix is not valid any more: it ended with the call of `loss`"));
+  CHECK_THAT(said("return logits:max():detach()"), ContainsSubstring("does not depend on its logits"));
+  CHECK_THAT(said("return logits:gather(targets + 1000)"), ContainsSubstring("gather"));
+  CHECK_THAT(said("while true do end"), ContainsSubstring("Lua instructions"));
+}
