@@ -200,7 +200,7 @@ void Sweeps::finish(const std::string& sweep, int64_t trial, const TrialEnd& end
       "UPDATE trial SET status = ?, objective = ?, step = ?, reason = ?, message = ?, ended = ? WHERE sweep = ? AND "
       "number = ?",
       end.status, end.value, end.step, text(end.reason), text(end.message), wall_seconds(), number, trial);
-  if (!end.message.empty())  // the run itself knows no more than that it got a signal
+  if (end.status == "pruned" || end.reason == "timeout")  // the run itself knows no more than that it got a signal
     impl_->database->run(
         "UPDATE run SET message = 'its sweep stopped it: ' || ? WHERE status = 'preempted' AND run = (SELECT run FROM "
         "trial WHERE sweep = ? AND number = ?)",

@@ -37,7 +37,7 @@ struct Running {
   SlotState* slot;
   std::unique_ptr<TrialProcess> process;
   double started;
-  json result = {};  ///< the last object on stdout that has a status
+  json result = json::object();  ///< the last one on stdout that has a status; empty: the run did not come so far
   bool timed_out = false;
 };
 

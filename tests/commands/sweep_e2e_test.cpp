@@ -84,7 +84,8 @@ TEST_CASE("ASHA stops the worse trials early", "[e2e][sweep]") {
     if (trial.at("status") == "finished") CHECK(trial.at("step") == 12);
   }
   int pruned = 0;
-  for (const auto& run : place.run({"ls", "--json"}).json().at("runs")) pruned += run.at("status") == "pruned";
+  const json listed = place.run({"ls", "--json"}).json();
+  for (const auto& run : listed.at("runs")) pruned += run.at("status") == "pruned";
   CHECK(pruned == counts.at("pruned"));
   CHECK(place.run({"ls", "--status", "pruned", "--json"}).json().at("runs").size() == static_cast<size_t>(pruned));
   for (const auto& trial : status.at("trials")) {
@@ -186,6 +187,11 @@ TEST_CASE("failures have classes, and retry tries them again under their numbers
                                             "preempted", "user_error"});
   CHECK_THAT(trials[0].at("message").get<std::string>(), ContainsSubstring("on purpose"));
   CHECK_THAT(trials[5].at("message").get<std::string>(), ContainsSubstring("took longer than budget.trial_time = "));
+  auto show = [&](size_t trial) {
+    return place.run({"show", trials[trial].at("run").get<std::string>(), "--json"}).json().at("message").dump();
+  };
+  CHECK_THAT(show(5), ContainsSubstring("its sweep stopped it: took longer than budget.trial_time = "));
+  CHECK_THAT(show(6), !ContainsSubstring("its sweep"));
   CHECK_THAT(trials[7].at("message").get<std::string>(), ContainsSubstring("the run has no metric \"loss\""));
 
   place.replace_worker(made_up_worker);
@@ -216,6 +222,10 @@ TEST_CASE("a trial whose second try was interrupted is tried again, not lost", "
   auto result = place.run({"sweep", "resume", "--json"});
   INFO(result.err);
   CHECK(result.code == 0);
+  CHECK(result.json().at("sweep").at("counts").at("finished") == 1);
+  CHECK(result.json().at("sweep").at("counts").at("failed") == 1);  // its second try had not begun
+  result = place.run({"sweep", "retry", "--failed", "--json"});
+  INFO(result.err);
   CHECK(result.json().at("sweep").at("counts").at("finished") == 2);
 }
 

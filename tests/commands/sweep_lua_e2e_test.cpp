@@ -190,6 +190,22 @@ TEST_CASE("a script that breaks leaves its sweep to be repaired and continued", 
   }
 }
 
+TEST_CASE("a trial whose recipe is refused has failed, and the search goes on", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker(made_up_worker);
+  write_lua(place,
+            "  sweep:try{}\n  local refused = sweep:try{[\"model.n_heads\"] = 3}\n"
+            "  assert(refused.status == \"failed\" and refused.reason == \"user_error\" and not refused.value)\n"
+            "  sweep:try{[\"optimizer.lr\"] = 1e-3}");
+  auto result = place.run({"sweep", "run", "sweep.lua", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("sweep").at("counts").at("finished") == 2);
+  auto refused = status_of(place).at("trials").at(1);
+  CHECK(refused.at("reason") == "user_error");
+  CHECK_THAT(refused.at("message").get<std::string>(), ContainsSubstring("n_heads"));
+}
+
 TEST_CASE("when a script breaks, trials that run are stopped and can be resumed", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(

@@ -38,7 +38,7 @@ json measure(const fs::path& folder, const std::string& method, int64_t trials) 
   Sweeps store((folder / "home").string(), Ledger::Mode::write);
   NewSweep row;
   row.name = method;
-  row.recipe = recipe;
+  row.recipe = "extends = \"" + sweep.recipe + "\"\n";
   row.space = {{"source", sweep.source}, {"file", file.string()}, {"recipe", sweep.recipe}, {"set", json::array()},
                {"method", method},       {"metric", "loss"},      {"goal", "min"},          {"trials", trials + 1}};
   std::string id = store.begin(row);
