@@ -41,36 +41,40 @@ class SumHook : public c10d::CppCommHookInterface<c10d::ProcessGroup*> {
 };
 
 /// A bucket goes through a hook from outside. What that has to end itself it ends when all buckets have begun: then no
-/// gradient is left to compute beside which it could wait.
+/// gradient is left to compute beside which it could wait. Buckets are counted here: their own index stands still where
+/// a static graph's first backward reduces all of them afterwards.
 class ForeignHook : public c10d::CppCommHookInterface<std::shared_ptr<CommHook>> {
  public:
-  using CppCommHookInterface::CppCommHookInterface;
+  ForeignHook(std::shared_ptr<CommHook> hook, size_t buckets)
+      : CppCommHookInterface(std::move(hook)), buckets_(buckets) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     torch::NoGradGuard no_grad;
-    if (auto work = state_->begin(bucket.getIndex(), bucket.getBufferRef())) {
-      pending_.push_back({bucket.getIndex(), {}, {}});
-      if (bucket.isLast()) finish();
-      return work->getFuture();
-    }
-    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    pending_.push_back({bucket.getIndex(), bucket.getBufferRef(), future});
-    if (bucket.isLast()) finish();
+    auto& gradients = bucket.getBufferRef();
+    auto work = state_->begin(pending_.size(), gradients);
+    auto future = work ? work->getFuture()
+                       : c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    pending_.push_back({gradients, future, work != nullptr});
+    if (pending_.size() == buckets_) finish();
     return future;
   }
 
  private:
   struct Pending {
-    size_t bucket;
     at::Tensor gradients;
-    c10::intrusive_ptr<c10::ivalue::Future> future;  ///< null: the work's own
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    bool ends_itself;
   };
   void finish() {
-    for (auto& pending : std::exchange(pending_, {})) {
-      state_->finish(pending.bucket);
-      if (pending.future) pending.future->markCompleted(c10::IValue(std::vector<at::Tensor>{pending.gradients}));
+    auto pending = std::exchange(pending_, {});
+    for (size_t i = 0; i < pending.size(); ++i) {
+      state_->finish(i);
+      if (!pending[i].ends_itself)
+        pending[i].future->markCompleted(c10::IValue(std::vector<at::Tensor>{pending[i].gradients}));
     }
   }
+
+  size_t buckets_;
   std::vector<Pending> pending_;
 };
 
@@ -171,7 +175,7 @@ class Ddp : public Strategy {
     if (plan_.wire != job_.precision.parameter) wire = scalar_type(plan_.wire);
     if (comm_hook_) {
       prepare_comm_hook();
-      reducer_->register_comm_hook(std::make_unique<ForeignHook>(comm_hook_));
+      reducer_->register_comm_hook(std::make_unique<ForeignHook>(comm_hook_, plan_.buckets.size()));
     } else {
       reducer_->register_comm_hook(std::make_unique<SumHook>(world_.group.get(), wire));
     }

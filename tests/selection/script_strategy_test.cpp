@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "runner/base/files.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -11,7 +12,6 @@
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
-using runner::testing::TemporaryFolder;
 
 namespace {
 
