@@ -132,8 +132,8 @@ struct HookedRun {
   }
   std::vector<std::string> parameter_names() const {
     std::vector<std::string> names;
-    for (const auto* parameter : make_spec(tiny_model(tiny), tiny.vocab, tiny.seq_len).parameters())
-      names.push_back(parameter->name);
+    const ModelSpec spec = make_spec(tiny_model(tiny), tiny.vocab, tiny.seq_len);
+    for (const auto* parameter : spec.parameters()) names.push_back(parameter->name);
     return names;
   }
   void use(const std::string& shipped, const json& options = json::object()) {
