@@ -212,7 +212,7 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
                            "strategy"});
     return json::object();
   }
-  lua::HookFile named{file->name, "", file->shown, file->asked_at, file->options, {}};
+  lua::HookFile named{file->name, "", file->shown, file->asked_at, file->options, {}, {}};
   return lua::complete_hook_options(
       named, given, [&](const std::string&) { return place; }, diagnostics);
 }

@@ -1,6 +1,7 @@
 // The examples of recipes/hooks/README.md: each is checked by `runner lua check`, and trains two steps on two ranks.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/support/command.hpp"

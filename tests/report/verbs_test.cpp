@@ -123,7 +123,7 @@ TEST_CASE("ls chooses by status and tags") {
   CHECK(error_of([] { run_verb(setup_ls, "--status finish"); }) ==
         "2: --status finish: there is no such status, did you mean \"finished\"?; it is one of running, finished, "
         "failed, interrupted, "
-        "preempted or lost");
+        "preempted, pruned or lost");
 }
 
 TEST_CASE("ls --json has the row that scripts rely on") {
