@@ -135,7 +135,7 @@ TEST_CASE("a strategy in Lua that fails ends the run with its line and the recip
   INFO(result.err);
   CHECK(result.code == 1);
   CHECK_THAT(result.err, ContainsSubstring("failed in reduce: ") && ContainsSubstring(message) &&
-                             ContainsSubstring("the recipe names it at tiny.toml:22:8"));
+                             ContainsSubstring("the recipe names it at tiny.toml:23:8"));
 }
 
 TEST_CASE("a registered strategy runs, is shown, and resumes under its name", "[e2e][lua]") {
