@@ -46,16 +46,9 @@ int run_registered(lua_State* lua, Machine& machine, const Registered& function)
     lua_pushlightuserdata(lua, &value);
     if (lua_pcall(lua, 1, 1, 0) == LUA_OK) return 1;
     machine.failure = function.name + ": no memory for the result";
-  } catch (const ScriptMistake& mistake) {
-    machine.resume_clock();
-    machine.failure = mistake.what();
-  } catch (const LuaError& error) {  // of a nested call: its text has a place already
-    machine.resume_clock();
-    machine.failure = error.what();
   } catch (...) {
     machine.resume_clock();
-    machine.host_failure = std::current_exception();
-    machine.spent = Spent::host;
+    machine.note_failure();
   }
   return -1;
 }

@@ -33,27 +33,14 @@ constexpr size_t moments_count = 16;
 /// By Moment.
 const std::array<const char*, moments_count>& moment_names();
 
-using HookOption = ScriptOption;
-using HookSource = ScriptSource;
-
-struct HookFile {
-  std::string name;  ///< what [hooks.NAME] says; default the file's stem
-  std::string about;
-  std::string shown;  ///< the file in messages
-  Origin asked_at;    ///< where the recipe names the file
-  std::map<std::string, HookOption> options;
-  std::array<Reference, moments_count> functions;
-  Reference loss;  ///< empty: the hook makes none
+/// Its name is what [hooks.NAME] says.
+struct HookFile : ScriptFile {
+  std::array<Reference, moments_count> moments;  ///< its functions by Moment
+  Reference loss;                                ///< empty: the hook makes none
 };
 
 /// Loads the file into `state`. What is wrong with it goes to `diagnostics`, and then there is no result.
-std::optional<HookFile> load_hook_file(State& state, const HookSource& source, std::vector<Diagnostic>& diagnostics);
-
-/// The complete options: what the recipe gives (`given`: {option: value}, may be null) over the defaults. `place` is
-/// the origin of an option that is given. Mistakes go to `diagnostics`.
-nlohmann::json complete_hook_options(const HookFile& hook, const nlohmann::json& given,
-                                     const std::function<Origin(const std::string& option)>& place,
-                                     std::vector<Diagnostic>& diagnostics);
+std::optional<HookFile> load_hook_file(State& state, const ScriptSource& source, std::vector<Diagnostic>& diagnostics);
 
 /// Hooks that come with the program: name -> text.
 const std::map<std::string, std::string>& shipped_hooks();

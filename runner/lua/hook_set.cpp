@@ -17,6 +17,7 @@ const char* const early_stopping = "early_stopping";
 StateOptions state_options(const Recipe& recipe, const HookSet::Talk& talk) {
   StateOptions options = script_state_options(recipe);
   options.print = talk.print;
+  options.mistake_of = talk.mistake_of;
   return options;
 }
 
@@ -89,7 +90,7 @@ std::vector<HookSet::Hook> load_hooks(State& state, const Recipe& recipe, std::v
                                                                        : "hooks." + name + "." + option;
       return recipe.origin(key);
     };
-    hook.option_values = complete_hook_options(*file, given_options(recipe, *file), place, diagnostics);
+    hook.option_values = complete_options(*file, given_options(recipe, *file), place, diagnostics);
     hook.file = std::move(*file);
     hooks.push_back(std::move(hook));
   }
@@ -124,8 +125,8 @@ json restore_nonfinite(json value) {
   return value;
 }
 
-std::vector<HookSource> hook_sources(const Recipe& recipe) {
-  std::vector<HookSource> sources;
+std::vector<ScriptSource> hook_sources(const Recipe& recipe) {
+  std::vector<ScriptSource> sources;
   if (recipe.train.early_stopping) sources.push_back({early_stopping, recipe.origin("train.early_stopping")});
   for (const auto& file : recipe.hooks.files) sources.push_back({file, recipe.origin("hooks.files")});
   return sources;
@@ -148,7 +149,7 @@ HookSet::HookSet(const Recipe& recipe, Talk talk)
     hooks_[i].options = state_->read_only(hooks_[i].option_values);
     hooks_[i].state = state_->table(json::object());
     for (size_t moment = 0; moment < moments_count; ++moment)
-      if (hooks_[i].file.functions[moment]) callers_[moment].push_back(i);
+      if (hooks_[i].file.moments[moment]) callers_[moment].push_back(i);
   }
 }
 
@@ -161,7 +162,7 @@ void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
   double started = steady_seconds();
   std::string failure;
   try {
-    state_->call(hook.file.functions[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
+    state_->call(hook.file.moments[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
   } catch (const LuaError& error) {
     failure = error.what();
   }

@@ -26,8 +26,9 @@ class HookError : public Error {
 class HookSet {
  public:
   struct Talk {
-    std::function<void(std::string_view line)> print = {};     ///< what print() prints
-    std::function<void(const std::string& text)> report = {};  ///< a hook that is left out from now on
+    std::function<void(std::string_view line)> print = {};              ///< what print() prints
+    std::function<void(const std::string& text)> report = {};           ///< a hook that is left out from now on
+    std::function<std::string(const std::exception&)> mistake_of = {};  ///< as StateOptions has it
     /// Told of the end of each call of a hook, and what went wrong in it here (empty: nothing). Gives back what went
     /// wrong in it on all ranks together, which is what counts.
     std::function<std::string(const std::string& hook, const std::string& failure)> agree = {};
@@ -90,7 +91,7 @@ nlohmann::json keep_nonfinite(nlohmann::json value);
 nlohmann::json restore_nonfinite(nlohmann::json value);
 
 /// What the recipe asks for, in order; none: no hooks.
-std::vector<HookSource> hook_sources(const Recipe& recipe);
+std::vector<ScriptSource> hook_sources(const Recipe& recipe);
 
 /// Adds what is wrong with the hooks of a recipe to the diagnostics of reading it: runs every file in a sandbox.
 void check_hooks(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);

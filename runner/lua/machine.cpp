@@ -91,6 +91,26 @@ void State::Machine::raise_spent(lua_State* lua) {
   std::abort();  // lua_error does not return, but is not declared so
 }
 
+void State::Machine::note_failure() noexcept {
+  try {
+    throw;
+  } catch (const ScriptMistake& mistake) {
+    failure = mistake.what();
+  } catch (const LuaError& error) {  // of a nested call: its text has a place already
+    failure = error.what();
+  } catch (const std::exception& error) {
+    failure = options.mistake_of ? options.mistake_of(error) : "";
+    if (failure.empty()) host_failed();
+  } catch (...) {
+    host_failed();
+  }
+}
+
+void State::Machine::host_failed() noexcept {
+  host_failure = std::current_exception();
+  spent = Spent::host;
+}
+
 void State::Machine::begin_call() {
   if (depth++ > 0) {
     resume_clock();

@@ -52,6 +52,10 @@ struct State::Machine {
 
   // ---- errors
   void note_place(lua_State* lua);
+  /// In a handler of what a registered function threw: `failure` is what the script is told, or the call ends.
+  void note_failure() noexcept;
+  /// In a handler: the call ends with that exception.
+  void host_failed() noexcept;
   LuaError error_of(int status, const char* message, size_t size) const;
 
   const Registered* add(std::string name, Function body, bool method, bool waits = false);

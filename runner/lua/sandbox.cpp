@@ -123,8 +123,7 @@ void hand_out(Machine& machine, const char* text, size_t size) noexcept {
   try {
     machine.options.print(std::string_view(text, size));
   } catch (...) {
-    machine.host_failure = std::current_exception();
-    machine.spent = Spent::host;
+    machine.host_failed();
   }
   machine.resume_clock();
 }

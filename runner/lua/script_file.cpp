@@ -54,6 +54,7 @@ class Loader {
  public:
   Loader(State& state, const ScriptKind& kind, const ScriptSource& source, std::vector<Diagnostic>& diagnostics)
       : state_(state), kind_(kind), source_(source), diagnostics_(diagnostics), code_(kind.noun + "-file") {
+    file_.kind = &kind;
     file_.asked_at = source.asked_at;
   }
 
@@ -276,6 +277,37 @@ std::optional<ScriptFile> read_script(State& state, const ScriptKind& kind, cons
 bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source, const std::vector<Global>& globals,
                 std::vector<Diagnostic>& diagnostics) {
   return Loader(state, kind, source, diagnostics).run(globals);
+}
+
+json complete_options(const ScriptFile& file, const json& given, const std::function<Origin(const std::string&)>& place,
+                      std::vector<Diagnostic>& diagnostics) {
+  json complete = json::object();
+  for (const auto& [name, option] : file.options)
+    if (!option.default_value.is_null()) complete[name] = option.default_value;
+  if (!given.is_object()) return complete;
+  for (const auto& [name, written] : given.items()) {
+    Diagnostic diagnostic{place(name), "unknown-key", "", {}, {}, {}, "", file.kind->section};
+    auto found = file.options.find(name);
+    if (found == file.options.end()) {
+      diagnostic.message = fmt::format("the {} {} has no option `{}`", file.kind->noun, file.name, name);
+      for (const auto& [known, option] : file.options) diagnostic.allowed.push_back(known);
+      diagnostic.suggestion = nearest(name, diagnostic.allowed);
+      diagnostics.push_back(diagnostic);
+      continue;
+    }
+    json value = written;
+    diagnostic.message = option_problem(name, found->second, value);
+    if (diagnostic.message.empty()) {
+      complete[name] = value;
+      continue;
+    }
+    diagnostic.code = "wrong-value";
+    diagnostic.message += fmt::format(" (an option of the {} {})", file.kind->noun, file.name);
+    diagnostic.allowed = found->second.choices;
+    if (value.is_string()) diagnostic.suggestion = nearest(value.get<std::string>(), found->second.choices);
+    diagnostics.push_back(diagnostic);
+  }
+  return complete;
 }
 
 StateOptions script_state_options(const Recipe& recipe) {

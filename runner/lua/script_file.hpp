@@ -37,6 +37,7 @@ struct ScriptKind {
 };
 
 struct ScriptFile {
+  const ScriptKind* kind = nullptr;
   std::string name;  ///< default: the file's stem
   std::string about;
   std::string shown;  ///< the file in messages
@@ -57,6 +58,12 @@ std::optional<ScriptFile> read_script(State& state, const ScriptKind& kind, cons
 /// Runs the file for what it does with `globals`, whatever it returns; whether nothing went wrong.
 bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source, const std::vector<Global>& globals,
                 std::vector<Diagnostic>& diagnostics);
+
+/// The complete options: what the recipe gives (`given`: {option: value}, may be null) over the defaults. `place` is
+/// the origin of an option that is given. Mistakes go to `diagnostics`.
+nlohmann::json complete_options(const ScriptFile& file, const nlohmann::json& given,
+                                const std::function<Origin(const std::string& option)>& place,
+                                std::vector<Diagnostic>& diagnostics);
 
 /// The budgets of [hooks], which hold for every script of a recipe.
 StateOptions script_state_options(const Recipe& recipe);

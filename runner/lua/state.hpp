@@ -24,6 +24,9 @@ struct StateOptions {
   bool trusted = false;                                   ///< opens all standard libraries; the budgets stay
   uint64_t seed = 0;                                      ///< of math.random
   std::function<void(std::string_view line)> print = {};  ///< default: nothing is printed
+  /// What an exception of a registered function says where the script is to blame: it becomes a ScriptMistake. Empty:
+  /// it is not. Must not throw.
+  std::function<std::string(const std::exception&)> mistake_of = {};
 };
 
 /// One state, one thread. Files run in environments of their own; what they see besides Lua's harmless libraries is

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "runner/base/text.hpp"
-#include "runner/lua/hook_file.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "strategies/contract/memory.hpp"
 
@@ -212,9 +211,8 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
                            "strategy"});
     return json::object();
   }
-  lua::HookFile named{file->name, "", file->shown, file->asked_at, file->options, {}, {}};
-  return lua::complete_hook_options(
-      named, given, [&](const std::string&) { return place; }, diagnostics);
+  return lua::complete_options(
+      *file, given, [&](const std::string&) { return place; }, diagnostics);
 }
 
 std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {

@@ -174,9 +174,10 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
     if (!checkpoint.has(tensor.name)) {
       if (!tensor.optional) problems.push_back(fmt::format("`{}` is missing", tensor.name));
     } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
-      problems.push_back(fmt::format("`{}` has shape [{}] instead of [{}]", tensor.name,
-                                     fmt::join(checkpoint.shape(tensor.name), ", "),
-                                     fmt::join(tensor.global_shape, ", ")));
+      problems.push_back(
+          fmt::format("`{}` has shape [{}] instead of [{}]{}", tensor.name,
+                      fmt::join(checkpoint.shape(tensor.name), ", "), fmt::join(tensor.global_shape, ", "),
+                      tensor.optional ? " (each rank's own: as many ranks as wrote it can go on with it)" : ""));
     } else {
       load(tensor, checkpoint);
     }

@@ -158,8 +158,9 @@ TEST_CASE("a comm hook in Lua takes its options from ddp_comm_hook_options", "[l
   Plan plan = make_plan(recipe, cpus(2), 256);
   CHECK(plan.entry->name == "ddp");
   CHECK(plan.to_json().at("traffic").is_null());
-  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook_options={densty=1}"}),
-             ContainsSubstring("the hook hook has no option `densty`") && ContainsSubstring("did you mean `density`?"));
+  CHECK_THAT(
+      place.wrong({"strategy.ddp_comm_hook_options={densty=1}"}),
+      ContainsSubstring("the comm hook hook has no option `densty`") && ContainsSubstring("did you mean `density`?"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook_options={density=2}"}),
              ContainsSubstring("`density` must be at most 1, not 2"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=none"}),

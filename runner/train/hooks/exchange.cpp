@@ -14,13 +14,6 @@ constexpr size_t text_bytes = 2000, purpose_bytes = 200;
 constexpr size_t carried = 6;  ///< values that go along with what a rank is there for
 const char* const the_end = "the end of the call";
 
-/// 52 bits of FNV-1a, which a double carries.
-double hash_of(const std::string& text) {
-  uint64_t hash = 14695981039346656037u;
-  for (char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-  return static_cast<double>(hash >> 12);
-}
-
 /// "ranks 0, 2 are at all_reduce (sum), rank 1 at the end of the call".
 std::string describe_places(const std::vector<std::string>& places) {
   std::vector<std::string> parts;
@@ -40,6 +33,12 @@ std::string describe_places(const std::vector<std::string>& places) {
 }
 
 }  // namespace
+
+double hash_of(const std::string& text) {
+  uint64_t hash = 14695981039346656037u;
+  for (char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+  return static_cast<double>(hash >> 12);
+}
 
 HookExchange::Rows HookExchange::gather(const std::vector<double>& values) {
   Rows rows(static_cast<size_t>(world_.size), values);

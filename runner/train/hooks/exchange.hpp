@@ -12,6 +12,9 @@
 
 namespace runner {
 
+/// 52 bits of FNV-1a: what ranks compare of a text in a row of numbers.
+double hash_of(const std::string& text);
+
 class HookExchange {
  public:
   using Rows = std::vector<std::vector<double>>;  ///< by rank

@@ -1,7 +1,5 @@
 #include "runner/train/hooks/matrix.hpp"
 
-#include "runner/lua/error.hpp"
-
 namespace runner {
 
 namespace {
@@ -17,37 +15,16 @@ class TensorMatrix : public lua::Matrix {
   int64_t columns() const override { return tensor_.size(1); }
   bool whole_numbers() const override { return !tensor_.is_floating_point(); }
 
-  Pointer map(Map map) const override {
-    return guarded([&] { return mapped(map); });
-  }
-  Pointer fold(Fold fold, int dim) const override {
-    return guarded([&] { return folded(fold, dim); });
-  }
-  Pointer pair(Pair pair, const Matrix& other) const override {
-    return guarded([&] { return combined(pair, tensor_of(other)); });
-  }
+  Pointer map(Map map) const override { return make_matrix(mapped(map)); }
+  Pointer fold(Fold fold, int dim) const override { return make_matrix(folded(fold, dim)); }
+  Pointer pair(Pair pair, const Matrix& other) const override { return make_matrix(combined(pair, tensor_of(other))); }
   Pointer number(double value) const override {
     auto dtype = tensor_.is_floating_point() ? tensor_.scalar_type() : torch::kFloat32;
     return make_matrix(torch::full({1, 1}, value, tensor_.options().dtype(dtype).requires_grad(false)));
   }
-  Pointer gather(const Matrix& index) const override {
-    return guarded([&] { return tensor_.gather(1, tensor_of(index)); });
-  }
+  Pointer gather(const Matrix& index) const override { return make_matrix(tensor_.gather(1, tensor_of(index))); }
 
  private:
-  /// What LibTorch refuses is the script's mistake.
-  template <typename Make>
-  static Pointer guarded(Make&& make) {
-    try {
-      return make_matrix(make());
-    } catch (const c10::OutOfMemoryError&) {
-      throw;
-    } catch (const c10::Error& error) {
-      std::string text = error.what_without_backtrace();
-      throw lua::ScriptMistake(text.substr(0, text.find('\n')));
-    }
-  }
-
   Tensor mapped(Map map) const {
     switch (map) {
       case Map::exp:

@@ -9,6 +9,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/train/hooks/matrix.hpp"
+#include "runner/train/torch_mistake.hpp"
 
 namespace runner {
 
@@ -44,8 +45,6 @@ std::string first_text(const std::vector<std::string>& texts) {
 // to, which tensors states hold
 constexpr uint32_t bit_failed = 1, bit_stop = 2, bit_checkpoint = 4, bit_skip = 8, bit_lr = 16, bit_parameters = 32;
 enum Word : size_t { word_bits, word_lr, word_logged, word_names, word_restored, word_tensors };
-
-double hash_of(const std::string& text) { return static_cast<double>(std::hash<std::string>()(text) >> 12); }
 
 uint32_t bits_of(const std::vector<double>& row) { return static_cast<uint32_t>(row.at(word_bits)); }
 
@@ -108,6 +107,7 @@ lua::HookSet TrainingHooks::make_hooks() {
   talk.print = [](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   };
+  talk.mistake_of = torch_mistake;
   talk.report = [this](const std::string& text) {
     if (rank() == 0 || exchange_.alone()) setup_.events.emit("note", {{"message", text}});
   };

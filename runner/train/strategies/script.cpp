@@ -5,6 +5,7 @@
 #include "runner/base/text.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/selection/script_strategy.hpp"
+#include "runner/train/torch_mistake.hpp"
 
 namespace runner {
 
@@ -102,6 +103,7 @@ StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, js
         chosen.print = [](std::string_view line) {
           std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
         };
+        chosen.mistake_of = torch_mistake;
         return chosen;
       }()),
       option_values_(std::move(options)) {

@@ -7,9 +7,8 @@
 //
 //   setup(ctx, state, options)                 once, before the first step and before a checkpoint is loaded
 //   reduce(bucket, ctx, state, options)        a bucket of gradients is full. Returns nothing when it is reduced, a
-//   work
-//                                              that ends it, or a function that does so once backward is over; those
-//                                              are called bucket by bucket
+//                                              work that ends it, or a function that does so once backward is over;
+//                                              those are called bucket by bucket
 //   after_update(ctx, state, options)          after each update of the optimizer; not after a skipped step
 //   shard(parameter, options)                  whether ranks share the optimizer state of {name, shape, numel}
 #pragma once
@@ -69,7 +68,6 @@ class StrategyScript {
   double loss_scale() const { return host_.loss_scale(); }
   ScriptHost& shared() { return shared_; }
   lua::Value world() const { return world_; }
-  lua::Value bucket(size_t index) const { return bucket_handles_.at(index); }
   lua::Value bucket_list() const { return lua::Value(bucket_list_); }
   /// The tensor of that name that checkpoints keep; made, and zero, when `setup` first asks for it.
   lua::Value kept(const std::string& name, std::optional<int64_t> numel);
@@ -79,7 +77,6 @@ class StrategyScript {
   lua::Value call(const std::string& function, std::vector<lua::Value> arguments);
   lua::Value call_function(const std::string& doing, const lua::Reference& function,
                            const std::vector<lua::Value>& arguments);
-  std::vector<lua::Value> with_context(std::vector<lua::Value> arguments) const;
 
   ScriptHost shared_;
   std::string noun_, name_;
