@@ -73,6 +73,15 @@ const Entry* learn_strategy(Entry entry) {
   return &learnt().entries.front();
 }
 
+MemoryParts claimed_memory(const Entry& entry, const Job& job) {
+  MemoryParts parts = entry.memory(job);
+  if (!job.hooks) return parts;
+  int64_t kept = job.hooks(job, parts.held);
+  (parts.held_on_host ? parts.host : parts.hooks) += kept;
+  if (!parts.held_on_host) parts.between_steps += kept;
+  return parts;
+}
+
 std::optional<Named> find_strategy(const std::string& given) {
   {
     std::lock_guard lock(learnt().mutex);

@@ -13,6 +13,10 @@ const std::vector<Entry>& catalog();
 /// earlier one of that name. It stays valid to the end of the process.
 const Entry* learn_strategy(Entry entry);
 
+/// What an entry claims of a job, and what the job's hooks keep: in host memory where the rank's part of the parameters
+/// is there.
+MemoryParts claimed_memory(const Entry& entry, const Job& job);
+
 /// What a name means: its entry and the options an alias presets.
 struct Named {
   const Entry* entry = nullptr;

@@ -11,6 +11,8 @@ return {
     warm_up = {type = "boolean", default = true, help = "update n keeps at most (1 + n) / (10 + n)"},
   },
 
+  memory = function(job) return 4 * job.held end,
+
   on_train_batch_end = function(ctx, state, options)
     if ctx.step < options.start_step or (ctx.step - options.start_step) % options.every ~= 0 then return end
     state.updates = (state.updates or -1) + 1

@@ -15,6 +15,8 @@ return {
     max_rewinds = {type = "integer", default = 10, min = 1, help = "the next one after so many stops training"},
   },
 
+  memory = function(job) return 4 * job.held * (1 + job.optimizer_states) end,
+
   on_train_start = function(ctx) snapshot = ctx:snapshot() end,
   on_train_batch_end = function(ctx, state, options)
     local loss = ctx.loss

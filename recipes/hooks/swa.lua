@@ -20,6 +20,8 @@ return {
     every = {type = "integer", default = 1, min = 1, help = "steps between weights that count"},
   },
 
+  memory = function(job) return 4 * job.held end,
+
   on_train_batch_start = function(ctx, state, options)
     if options.lr and ctx.step >= start_step(ctx, options) then ctx:set_lr(options.lr) end
   end,

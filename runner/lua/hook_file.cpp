@@ -28,7 +28,7 @@ namespace {
 
 const ScriptKind& hook_kind() {
   static const ScriptKind kind = [] {
-    std::vector<std::string> functions{"loss"};
+    std::vector<std::string> functions{"loss", "memory"};
     functions.insert(functions.end(), moment_names().begin(), moment_names().end());
     return ScriptKind{"hook", "hooks", "recipes/hooks", functions, {}, shipped_hooks()};
   }();

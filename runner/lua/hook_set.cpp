@@ -193,6 +193,29 @@ void HookSet::fail(Hook& hook, const std::string& doing, const std::string& what
   if (talk_.report) talk_.report(text + "\n  it is left out from now on (hooks.on_error = \"disable\")");
 }
 
+bool HookSet::says_memory() const {
+  return std::any_of(hooks_.begin(), hooks_.end(),
+                     [](const Hook& hook) { return hook.file.functions.contains("memory"); });
+}
+
+int64_t HookSet::memory(const json& job) {
+  double all = 0;
+  for (const auto& hook : hooks_) {
+    auto found = hook.file.functions.find("memory");
+    if (found == hook.file.functions.end()) continue;
+    try {
+      Value bytes = state_->call(found->second, {Value(state_->read_only(job)), Value(hook.options)});
+      if (!bytes.plain.is_number() || !(bytes.plain.get<double>() >= 0))
+        throw usage_error("{}: `memory` must return the bytes that a rank keeps, not {}", hook.file.shown,
+                          kind_of(bytes));
+      all += bytes.plain.get<double>();
+    } catch (const LuaError& error) {
+      throw Error(ExitCode::usage, failure_text(hook, "memory", error.what()));
+    }
+  }
+  return static_cast<int64_t>(all);
+}
+
 bool HookSet::has_loss() const {
   return std::any_of(hooks_.begin(), hooks_.end(), [](const Hook& hook) { return bool(hook.file.loss); });
 }

@@ -45,6 +45,11 @@ class HookSet {
   /// through.
   void call(Moment moment, const Value& context);
 
+  /// What the hooks that have a `memory` say that they keep on a rank, in bytes, of a job in plain data. Throws
+  /// Error(usage) where one fails or says something else.
+  int64_t memory(const nlohmann::json& job);
+  bool says_memory() const;
+
   /// Whether a hook makes the loss.
   bool has_loss() const;
   /// The losses [n, 1] that its `loss` makes of logits [n, vocab] and targets [n, 1]. Throws Error(run_failed) where it

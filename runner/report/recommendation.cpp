@@ -182,10 +182,8 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["accumulation"] = candidate.job.accumulation;
       item["recomputed_blocks"] = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
       item["memory_bytes_per_rank"] = candidate.bytes;
-      item["memory_parts"] = {{"parameters", memory.parameters},       {"gradients", memory.gradients},
-                              {"optimizer", memory.optimizer},         {"gathered", memory.gathered},
-                              {"communication", memory.communication}, {"activations", memory.activations},
-                              {"snapshot", candidate.snapshot},        {"context", choice.limit.context}};
+      item["memory_parts"] = parts_json(memory);
+      item["memory_parts"].update({{"snapshot", candidate.snapshot}, {"context", choice.limit.context}});
       item["host_bytes_per_rank"] = memory.host;
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();

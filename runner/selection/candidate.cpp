@@ -1,5 +1,7 @@
 #include "runner/selection/candidate.hpp"
 
+#include "runner/selection/hook_memory.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,9 +52,20 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
   job.optimizer_states = optimizer_states(recipe.optimizer);
+  job.hooks = hook_memory(recipe);
   if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
     for (const auto& [epoch, factor] : *schedule) job.accumulation_most = std::max(job.accumulation_most, factor);
   return job;
+}
+
+nlohmann::json parts_json(const MemoryParts& memory) {
+  return {{"parameters", memory.parameters},
+          {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},
+          {"gathered", memory.gathered},
+          {"communication", memory.communication},
+          {"activations", memory.activations},
+          {"hooks", memory.hooks}};
 }
 
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory) {
@@ -61,6 +74,7 @@ int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& 
   bool beside_steps = checkpoint.async && (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every);
   if (job.cuda || !beside_steps || memory.state_on_disk || recipe.run.fast_dev_run > 0) return 0;
   int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
+  if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // ema's average
   bool whole = job.options.value("state_dict_type", "sharded") == "full";
   return whole ? state : state / job.world_size;
 }
@@ -107,7 +121,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     candidate.fits = true;  // nobody knows better
     return candidate;
   }
-  candidate.memory = candidate.entry->memory(job);
+  candidate.memory = claimed_memory(*candidate.entry, job);
   candidate.snapshot = snapshot_bytes(recipe_, job, candidate.memory);
   candidate.bytes = candidate.memory.total() + candidate.snapshot + limit_.context;
   candidate.fits = fits(candidate.bytes, candidate.memory.host);

@@ -36,6 +36,9 @@ int optimizer_states(const Recipe::Optimizer& optimizer);
 /// What of a job depends on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology);
 
+/// {part: bytes}, without what is not a part.
+nlohmann::json parts_json(const MemoryParts& memory);
+
 /// Bytes of the copy that a checkpoint is written from while steps go on; 0 where there is none.
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
 

@@ -17,11 +17,11 @@ constexpr double worth_naming = 0.03;
 
 class Search {
  public:
-  Search(const Entry& entry, const Job& job) : now_(entry.memory(job).total()) {}
+  Search(const Entry& entry, const Job& job) : now_(claimed_memory(entry, job).total()) {}
 
   void consider(const std::string& change, const std::string& price, const Entry& entry, const Job& job) {
     if (entry.refuse && entry.refuse(job)) return;
-    int64_t saved = now_ - entry.memory(job).total();
+    int64_t saved = now_ - claimed_memory(entry, job).total();
     if (static_cast<double>(saved) >= worth_naming * static_cast<double>(now_)) ways_.push_back({change, price, saved});
   }
 
@@ -119,14 +119,15 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
 
 std::string memory_advice(const Entry& entry, const Job& job) {
   if (!memory_known(entry)) return fmt::format("what takes it is not known: the file of `{}` does not say", entry.name);
-  MemoryParts parts = entry.memory(job);
+  MemoryParts parts = claimed_memory(entry, job);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},
                                                         {parts.gradients, "gradients"},
                                                         {parts.optimizer, "optimizer state"},
                                                         {parts.gathered, "gathered parameters"},
                                                         {parts.communication, "gradients on their way"},
-                                                        {parts.activations, "activations"}};
+                                                        {parts.activations, "activations"},
+                                                        {parts.hooks, "hooks"}};
   std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> words;
   for (const auto& [count, name] : named)

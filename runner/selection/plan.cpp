@@ -238,7 +238,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
-  if (memory_known(*plan.entry)) plan.memory = plan.entry->memory(plan.job);
+  if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
   if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);
   Candidate planned;
   planned.entry = plan.entry;
@@ -256,10 +256,8 @@ nlohmann::json Plan::to_json() const {
     traffic_list.push_back(
         {{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
   const bool known = memory_known(*entry);
-  const nlohmann::json parts = {{"parameters", memory.parameters},       {"gradients", memory.gradients},
-                                {"optimizer", memory.optimizer},         {"gathered", memory.gathered},
-                                {"communication", memory.communication}, {"activations", memory.activations},
-                                {"snapshot", snapshot_bytes()}};
+  auto parts = parts_json(memory);
+  parts["snapshot"] = snapshot_bytes();
   return {{"strategy", entry->name},
           {"options", recipe.strategy.options},
           {"rule", rule},

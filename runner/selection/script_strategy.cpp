@@ -73,8 +73,9 @@ class ScriptMemory : public StepMemory {
       int64_t whole = bucket.layout.total * bytes_of(leaf_), part = bucket.layout.shard * bytes_of(leaf_);
       now_.parameters += whole;
       now_.gradients += whole + (bucket.sharded ? part : 0);
-      int64_t updated = bucket.sharded ? part : elements_of(*job.model, bucket.slots) * bytes_of(leaf_);
-      now_.optimizer += updated * job.optimizer_states;
+      int64_t held = bucket.sharded ? bucket.layout.shard : elements_of(*job.model, bucket.slots);
+      now_.optimizer += held * bytes_of(leaf_) * job.optimizer_states;
+      now_.held += held;
     }
     now_.communication += kept;
   }

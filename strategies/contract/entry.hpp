@@ -28,6 +28,11 @@ struct OptionSpec {
 };
 
 /// Everything that needs and costs are computed from.
+struct Job;
+
+/// Bytes that a run's hooks keep on one rank, of a job in which the rank holds so many elements of parameters.
+using HookMemory = std::function<int64_t(const Job& job, int64_t held)>;
+
 struct Job {
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
@@ -37,6 +42,7 @@ struct Job {
   int64_t accumulation_most = 1;  ///< where a schedule changes the factor by epoch: its largest
   int optimizer_states = 2;       ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
   std::vector<bool> recompute;    ///< one per block: activation checkpointing
+  HookMemory hooks = {};          ///< empty: there are none, or they do not say
   nlohmann::json options = nlohmann::json::object();  ///< the strategy's, complete (defaults filled in)
 
   /// Micro-batches of a step, in the epoch that has the most: what must fit, and what sums must be wide enough for.
@@ -49,10 +55,13 @@ struct MemoryParts {
   int64_t gathered = 0;                                  ///< parameters gathered for use
   int64_t communication = 0;   ///< gradients on their way: buckets beside them, casts, unsharded gradients
   int64_t activations = 0;     ///< batches, what blocks keep for backward, and the working set of the block at the peak
+  int64_t hooks = 0;           ///< what hooks keep, between steps too
+  int64_t held = 0;            ///< not a part: elements of parameters whose optimizer state is the rank's
+  bool held_on_host = false;   ///< not a part: they are in host memory beside the device
   int64_t between_steps = 0;   ///< not a part: what stays when a step is over
   int64_t host = 0;            ///< not a part: bytes in host memory beside the device
   bool state_on_disk = false;  ///< not a part: checkpoints read it there instead of copying it in memory first
-  int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations; }
+  int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations + hooks; }
 };
 
 /// What one rank calls in one optimizer step, by kind of collective and size of the group; without the base class' one
@@ -86,7 +95,7 @@ struct Entry {
   /// What is worth saying of a job that can run: an option with nothing to do here, traffic that another choice would
   /// save.
   std::function<std::vector<std::string>(const Job&)> notes = {};
-  std::function<MemoryParts(const Job&)> memory = {};
+  std::function<MemoryParts(const Job&)> memory = {};  ///< of the strategy; claimed_memory() has hooks', too
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
 };
 

@@ -209,6 +209,7 @@ MemoryParts StepMemory::play() {
 WholeCopyMemory::WholeCopyMemory(const Job& job) : StepMemory(job, job.precision.parameter) {
   now_.parameters = job.model->parameter_count() * bytes_of(leaf_);
   now_.optimizer = now_.parameters * job.optimizer_states;
+  now_.held = job.model->parameter_count();
 }
 
 void WholeCopyMemory::micro_batch_begins(bool first, bool) { first_ = first; }

@@ -59,6 +59,7 @@ class ShardedMemory : public StepMemory {
     sum_held();
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
     held_most_ = *std::max_element(held_.begin(), held_.end());
+    now_.held = held_most_;
     int64_t state = held_most_ * element * job.optimizer_states;
     if (plan.optimizer == Tier::device) now_.optimizer = state;
     if (plan.optimizer == Tier::host) host_ += state;
@@ -270,6 +271,7 @@ MemoryParts sharded_memory(const Job& job, const ShardPlan& plan) {
   ShardedMemory memory(job, plan);
   auto parts = memory.play();
   parts.host = memory.host_bytes();
+  parts.held_on_host = plan.separate_host && plan.optimizer != Tier::device;
   auto use = plan.swap_use(job.precision.parameter);
   parts.state_on_disk = use.state || use.master;
   return parts;

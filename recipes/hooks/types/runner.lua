@@ -200,12 +200,21 @@ function context:generate(wanted) end
 
 ---@alias runner.Hook fun(ctx: runner.Context, state: runner.State, options: runner.Options)
 
+---What of a job a hook's `memory` goes by.
+---@class runner.HookJob
+---@field held integer # elements of parameters that a rank holds, and has the optimizer's state of
+---@field parameters integer # of the model
+---@field world_size integer
+---@field micro_batch_size integer
+---@field optimizer_states integer # tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, SGD 0
+
 ---What a hook file returns.
 ---@class runner.HookFile
 ---@field name? string # what [hooks.NAME] says; default the file's name
 ---@field about? string
 ---@field options? table<string, runner.Option>
 ---@field loss? runner.Loss # at most one hook of a recipe has it
+---@field memory? fun(job: runner.HookJob, options: runner.Options): number # bytes that it keeps on a rank, for the planner
 ---@field setup? runner.Hook
 ---@field on_train_start? runner.Hook
 ---@field on_train_epoch_start? runner.Hook

@@ -1,0 +1,34 @@
+#include "runner/selection/hook_memory.hpp"
+
+#include <memory>
+#include <mutex>
+
+#include "runner/lua/hook_set.hpp"
+
+namespace runner {
+
+namespace {
+
+struct Claims {
+  explicit Claims(const Recipe& recipe) : hooks(recipe) {}
+  std::mutex mutex;
+  lua::HookSet hooks;
+};
+
+}  // namespace
+
+HookMemory hook_memory(const Recipe& recipe) {
+  if (lua::hook_sources(recipe).empty()) return {};
+  auto claims = std::make_shared<Claims>(recipe);
+  if (!claims->hooks.says_memory()) return {};
+  return [claims](const Job& job, int64_t held) {
+    std::lock_guard lock(claims->mutex);
+    return claims->hooks.memory({{"held", held},
+                                 {"parameters", job.model->parameter_count()},
+                                 {"world_size", job.world_size},
+                                 {"micro_batch_size", job.micro_batch_size},
+                                 {"optimizer_states", job.optimizer_states}});
+  };
+}
+
+}  // namespace runner
