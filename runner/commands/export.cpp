@@ -17,7 +17,7 @@ namespace runner {
 namespace {
 
 struct Options {
-  std::string run, format = "hf", output, checkpoint, dtype = "f32";
+  std::string run, format = "hf", output, checkpoint, dtype = "f32", weights = "model";
   std::optional<int64_t> step;
 };
 
@@ -50,11 +50,27 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
   return make_spec(recipe.model, number("vocab_size"), number("seq_len"));
 }
 
+/// Where a checkpoint keeps the weights that are asked for: the model's own, or a table of tensors in a hook's state.
+std::string place_of_weights(const std::string& weights, const Checkpoint& checkpoint) {
+  if (weights == "model") return "param/";
+  const std::string hooks = "hook/";
+  std::vector<std::string> known{"model"};
+  for (const auto& name : checkpoint.tensors()) {
+    if (!name.starts_with(hooks)) continue;
+    auto table = name.substr(hooks.size(), name.rfind('/') - hooks.size());
+    if (table == weights) return hooks + table + "/";
+    if (std::find(known.begin(), known.end(), table) == known.end()) known.push_back(table);
+  }
+  auto near = nearest(weights, known);
+  throw usage_error("--weights {}: {} has no such weights; it has {}{}", weights, checkpoint.path().string(),
+                    join(known, ", "), near ? "; did you mean `" + *near + "`?" : "");
+}
+
 /// Reads parameters as floats, after a check that all are there.
-ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec) {
+ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place) {
   std::vector<std::string> problems, names;
   for (const auto* parameter : spec.parameters()) {
-    const auto& name = names.emplace_back("param/" + parameter->name);
+    const auto& name = names.emplace_back(place + parameter->name);
     if (!checkpoint.has(name))
       problems.push_back(fmt::format("`{}` is missing", name));
     else if (checkpoint.shape(name) != parameter->shape)
@@ -86,9 +102,10 @@ ExitCode export_run(const Options& options) {
   WeightsFolder folder;
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
-  export_weights(options.output, recipe.model, spec, parameter_reader(checkpoint, spec), folder);
-  log::info("{} parameters of {} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run,
-            checkpoint.step(), options.dtype);
+  export_weights(options.output, recipe.model, spec,
+                 parameter_reader(checkpoint, spec, place_of_weights(options.weights, checkpoint)), folder);
+  log::info("{} parameters of {}{} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run,
+            options.weights == "model" ? "" : " (" + options.weights + ")", checkpoint.step(), options.dtype);
   std::puts(options.output.c_str());
   return ExitCode::done;
 }
@@ -105,6 +122,9 @@ Action setup_export(CLI::App& app) {
       ->capture_default_str();
   auto* step = app.add_option("--step", options->step, "The checkpoint of this step; default the newest good one");
   app.add_option("--checkpoint", options->checkpoint, "A checkpoint folder")->excludes(step);
+  app.add_option("--weights", options->weights,
+                 "model, or averages that a hook keeps, as HOOK/TABLE of its state: ema/average, swa/mean")
+      ->capture_default_str();
   app.add_option("--dtype", options->dtype, "Of the written weights")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();

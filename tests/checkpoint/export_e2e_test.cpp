@@ -43,9 +43,10 @@ struct Run {
     save(20, true, {{"vocab_size", tiny_vocab}, {"seq_len", 8}});
   }
 
-  void save(int64_t step, bool values, const nlohmann::json& model) {
+  void save(int64_t step, bool values, const nlohmann::json& model, const std::string& place_of_values = "param/") {
     std::vector<nlohmann::json> entries;
     auto parameters = spec.parameters();
+    const std::vector<float> zeros(static_cast<size_t>(spec.parameter_count()));
     for (int rank = 0; rank < 2; ++rank) {
       std::vector<std::vector<float>> storage(parameters.size());
       std::vector<Piece> pieces;
@@ -53,8 +54,12 @@ struct Run {
         int64_t numel = parameters[slot]->numel(), begin = rank * (numel / 3), end = rank == 0 ? numel / 3 : numel;
         storage[slot].resize(static_cast<size_t>(end - begin));
         if (values) parameter_values(slot, begin, storage[slot]);
-        pieces.push_back({"param/" + parameters[slot]->name, "F32", parameters[slot]->shape, begin,
-                          std::as_bytes(std::span(storage[slot]))});
+        auto add = [&](const std::string& place, std::span<const float> numbers) {
+          pieces.push_back(
+              {place + parameters[slot]->name, "F32", parameters[slot]->shape, begin, std::as_bytes(numbers)});
+        };
+        add(place_of_values, storage[slot]);
+        if (place_of_values != "param/") add("param/", std::span(zeros).first(storage[slot].size()));
       }
       entries.push_back(CheckpointWriter(fs::path(dir) / "checkpoints", step, rank, 2).write_rank(pieces));
     }
@@ -90,6 +95,24 @@ TEST_CASE("an earlier checkpoint is exported by its step or its folder, and weig
   SafetensorsFile file(run.place.path() / "ours/model.safetensors");
   CHECK(file.find("blocks.0.attention.qkv.weight") != nullptr);
   CHECK_FALSE(fs::exists(run.place.path() / "ours/config.json"));
+}
+
+TEST_CASE("averages that a hook keeps are exported instead of the weights") {
+  Run run;
+  run.save(30, true, {{"vocab_size", tiny_vocab}, {"seq_len", 8}}, "hook/ema/average/");
+  REQUIRE(run.run({"--output", "weights"}).code == 0);
+  CHECK(wrong_values(HfSource(run.place.path() / "weights", tiny_gpt(), run.spec), run.spec) > 0);
+  auto result = run.run({"--output", "average", "--weights", "ema/average"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.err.find(run.id + " (ema/average) at step 30") != std::string::npos);
+  CHECK(wrong_values(HfSource(run.place.path() / "average", tiny_gpt(), run.spec), run.spec) == 0);
+  result = run.run({"--output", "other", "--weights", "ema/averages"});
+  CHECK(result.code == 2);
+  CHECK(result.err.find("--weights ema/averages: " + run.checkpoint("step-000030") +
+                        " has no such weights; it has model, ema/average; did you mean `ema/average`?") !=
+        std::string::npos);
+  CHECK_FALSE(fs::exists(run.place.path() / "other"));
 }
 
 TEST_CASE("a damaged newest checkpoint is passed over with a warning, a damaged one that was named is refused") {

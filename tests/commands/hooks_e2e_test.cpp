@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
 
 #include "tests/support/command.hpp"
 
@@ -97,6 +98,28 @@ TEST_CASE("train.early_stopping ends a run that does not improve", "[e2e]") {
   REQUIRE(result.code == 0);
   CHECK(result.json().at("steps") == 3);
   CHECK_THAT(result.err, ContainsSubstring("hook early_stopping: val_loss has not improved on"));
+}
+
+TEST_CASE("what ema keeps is in the predicted memory, and exported instead of the weights", "[e2e]") {
+  auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp", "deepspeed_stage_1");
+  INFO(strategy);
+  Workplace place;
+  write_tiny_recipe(place, "[hooks]\nfiles = [\"ema\"]\n");
+  auto result = run(place, strategy, 2);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  auto summary = result.json();
+  auto plan = json::parse(slurp(fs::path(summary.at("run_dir").get<std::string>()) / "plan.json"));
+  double predicted = plan.at("memory_bytes_per_rank");
+  CHECK(plan.at("memory_parts").at("hooks") > 0);
+  for (double measured : summary.at("peak_memory_bytes_per_rank")) CHECK(std::abs(measured / predicted - 1) < 0.03);
+  REQUIRE(place.run({"export", "last", "--output", "weights"}).code == 0);
+  auto average = place.run({"export", "last", "--output", "average", "--weights", "ema/average"});
+  INFO(average.err);
+  REQUIRE(average.code == 0);
+  CHECK(slurp(place.path() / "average/model.safetensors").size() ==
+        slurp(place.path() / "weights/model.safetensors").size());
+  CHECK(slurp(place.path() / "average/model.safetensors") != slurp(place.path() / "weights/model.safetensors"));
 }
 
 TEST_CASE("shipped hooks as a person uses them: averages over a resume, a text in the ledger and in a file", "[e2e]") {
