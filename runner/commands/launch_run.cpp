@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/place.hpp"
@@ -77,26 +78,6 @@ void set_resume(WorkerGroup& group, const std::string& checkpoint) {
   if (found != arguments.end()) arguments.erase(found, found + 2);
   if (!checkpoint.empty()) arguments.insert(arguments.end(), {"--resume", checkpoint});
 }
-
-/// A folder that goes away with the object: home of runs that keep nothing.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const fs::path& parent) {
-    fs::create_directories(parent);
-    std::string pattern = (parent / "runner-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw environment_error("cannot make a folder in {}", parent.string());
-    path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan& plan) {
   std::error_code error;

@@ -4,6 +4,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/check_strategy.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/fake_training.hpp"
@@ -58,12 +59,15 @@ ExitCode check(const std::string& file, const std::string& recipe_file) {
 Action setup_lua(CLI::App& app) {
   auto verb = std::make_shared<std::string>(), file = std::make_shared<std::string>(),
        recipe = std::make_shared<std::string>();
-  app.add_option("verb", *verb, "check: runs a hook file against a small fake training")
+  app.add_option("verb", *verb,
+                 "check: runs a hook against a small fake training, and trains two ranks under a strategy")
       ->required()
       ->check(CLI::IsMember({"check"}));
-  app.add_option("file", *file, "The hook file, or the name of a shipped hook")->required();
-  app.add_option("--recipe", *recipe, "Take the hook's options and limits from this recipe");
-  return [=, kept = verb] { return check(*file, *recipe); };  // the option is bound to it
+  app.add_option("file", *file, "The file of a hook or a strategy, or the name of a shipped one")->required();
+  app.add_option("--recipe", *recipe, "Take its options, and the limits, from this recipe");
+  return [=, kept = verb] {  // the option is bound to it
+    return is_script_strategy(*file) ? check_strategy(*file, *recipe) : check(*file, *recipe);
+  };
 }
 
 }  // namespace runner

@@ -69,17 +69,25 @@ void print_entry(const Entry& entry) {
 Action setup_strategies(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
+  auto registry = std::make_shared<std::string>();
   app.add_option("name", *name, "A strategy, an alias or lua:FILE.lua: show its options");
+  app.add_option("--registry", *registry, "A file of Lua that registers strategies, as strategy.registry names it");
   app.add_flag("--json", *json, "As JSON");
-  return [name, json] {
-    std::vector<const Entry*> shown;
+  return [name, json, registry] {
+    std::vector<const Entry*> shown, registered;
+    if (!registry->empty()) registered = learn_registered_strategies(*registry);
     if (name->empty()) {
       for (const auto& entry : catalog()) shown.push_back(&entry);
+      for (const auto& [shipped, text] : lua::shipped_strategies())
+        shown.push_back(learn_script_strategy("lua:" + shipped));
+      shown.insert(shown.end(), registered.begin(), registered.end());
     } else {
       if (lua::names_script(*name)) learn_script_strategy(*name);
       auto found = find_strategy(*name);
       if (!found) {
-        auto near = nearest(*name, strategy_names());
+        auto names = strategy_names();
+        for (const auto* entry : registered) names.push_back(entry->name);
+        auto near = nearest(*name, names);
         throw usage_error("unknown strategy `{}`{}", *name, near ? "; did you mean `" + *near + "`?" : "");
       }
       shown.push_back(found->entry);

@@ -147,9 +147,12 @@ Entry entry_of(const std::string& name, const std::shared_ptr<Claims>& claims) {
   std::string unsaid;
   if (!entry.memory) unsaid = "memory";
   if (!entry.traffic) unsaid += unsaid.empty() ? "traffic" : " and traffic";
-  entry.notes = [name, unsaid](const Job&) {
+  const bool entry_says_nothing = !entry.memory && !entry.traffic;
+  entry.notes = [name, unsaid, entry_says_nothing](const Job&) {
     std::vector<std::string> notes;
-    if (!unsaid.empty()) notes.push_back(fmt::format("{} of `{}` are not known: its file does not say", unsaid, name));
+    if (!unsaid.empty())
+      notes.push_back(fmt::format("{} of `{}` {} not known: its file does not say", unsaid, name,
+                                  entry_says_nothing ? "are" : "is"));
     return notes;
   };
   return entry;
@@ -174,6 +177,21 @@ const Entry* learn_script_strategy(const std::string& name) {
   const auto* entry = learn_script_strategy(recipe, diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   return entry;
+}
+
+std::vector<const Entry*> learn_registered_strategies(const std::string& registry) {
+  Recipe recipe;
+  recipe.strategy.options["registry"] = registry;
+  std::vector<Diagnostic> diagnostics;
+  std::vector<std::string> names;
+  std::vector<const Entry*> entries;
+  learn_script_strategy(recipe, diagnostics, &names);
+  for (const auto& name : names) {
+    recipe.strategy.name = name;
+    if (const auto* entry = learn_script_strategy(recipe, diagnostics)) entries.push_back(entry);
+  }
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  return entries;
 }
 
 bool has_script_hook(const json& options) {

@@ -19,6 +19,8 @@ const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>
 
 /// The same of a file that no recipe names ("lua:FILE.lua"). Throws RecipeError.
 const Entry* learn_script_strategy(const std::string& name);
+/// All that a file registers (strategy.registry), in the order of their names. Throws RecipeError.
+std::vector<const Entry*> learn_registered_strategies(const std::string& registry);
 
 /// Whether the recipe's strategy.ddp_comm_hook is a file of Lua.
 bool has_script_hook(const nlohmann::json& options);

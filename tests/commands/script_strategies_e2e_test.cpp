@@ -78,14 +78,13 @@ TEST_CASE("data parallelism in Lua is ddp as processes too, over shared memory a
 }
 
 TEST_CASE("a strategy in Lua that is killed and resumed ends bit-equal, with its own state", "[e2e][lua]") {
-  auto strategy = GENERATE(as<std::string>(), "name = \"lua:local_sgd\"\nevery = 7\n", "name = \"lua:gossip\"\n",
-                           "name = \"lua:topk\"\ndensity = 0.05\n",
-                           "name = \"ddp\"\nddp_comm_hook = \"lua:topk\"\nddp_comm_hook_options = { density = 0.05 }\n");
+  auto strategy =
+      GENERATE(as<std::string>(), "name = \"lua:local_sgd\"\nevery = 7\n", "name = \"lua:gossip\"\n",
+               "name = \"lua:topk\"\ndensity = 0.05\n",
+               "name = \"ddp\"\nddp_comm_hook = \"lua:topk\"\nddp_comm_hook_options = { density = 0.05 }\n");
   INFO(strategy);
-  auto write = [&](const Workplace& place) {
-    write_tiny_recipe(place, "[strategy]\n" + strategy + checkpoints);
-  };
-  const std::vector<std::string> arguments = {"run", "tiny.toml", "--json", "--set", "train.max_steps=40",
+  auto write = [&](const Workplace& place) { write_tiny_recipe(place, "[strategy]\n" + strategy + checkpoints); };
+  const std::vector<std::string> arguments = {"run",   "tiny.toml", "--json", "--set", "train.max_steps=40",
                                               "--set", "devices=3"};
   Workplace whole;
   write(whole);
@@ -120,10 +119,12 @@ TEST_CASE("a strategy in Lua that is killed and resumed ends bit-equal, with its
 TEST_CASE("a strategy in Lua that fails ends the run with its line and the recipe's", "[e2e][lua]") {
   auto [text, message] = GENERATE(table<std::string, std::string>(
       {{"return {reduce = function() while true do pcall(error) end end}", "mine.lua:1: took more than 100000 Lua"},
-       {"return {\n  reduce = function(bucket, ctx)\n    if ctx.step == 3 and ctx.world.rank == 1 then error('no') end\n"
+       {"return {\n  reduce = function(bucket, ctx)\n    if ctx.step == 3 and ctx.world.rank == 1 then error('no') "
+        "end\n"
         "    return ctx.world:all_reduce_async(bucket.gradients) end}",
         "mine.lua:3: no"},
-       {"return {reduce = function(bucket) local all = {} while true do all[#all + 1] = bucket.gradients:clone() end end}",
+       {"return {reduce = function(bucket) local all = {} while true do all[#all + 1] = bucket.gradients:clone() end "
+        "end}",
         "mine.lua:1: "}}));
   INFO(text);
   Workplace place;
@@ -140,7 +141,8 @@ TEST_CASE("a strategy in Lua that fails ends the run with its line and the recip
 
 TEST_CASE("a registered strategy runs, is shown, and resumes under its name", "[e2e][lua]") {
   Workplace place;
-  write_tiny_recipe(place, "[strategy]\nname = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n" + checkpoints);
+  write_tiny_recipe(place,
+                    "[strategy]\nname = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n" + checkpoints);
   place.write("lua/strategies.lua",
               "strategies.register('averaged', strategies.get('lua:local_sgd'), 'Averages now and then')\n");
   auto result = place.run({"run", "tiny.toml", "--json"});
@@ -154,6 +156,67 @@ TEST_CASE("a registered strategy runs, is shown, and resumes under its name", "[
   REQUIRE(resumed.code == 0);
   CHECK(resumed.json().at("steps") == 15);
   CHECK(losses(place).size() == 15);
+}
+
+TEST_CASE("`runner strategies` lists shipped and registered strategies beside the built-in ones", "[e2e][lua]") {
+  Workplace place;
+  place.write("strategies.lua",
+              "strategies.register('averaged', strategies.get('lua:local_sgd'), 'Averages now and then')\n");
+  auto listed = place.run({"strategies", "--registry", "strategies.lua", "--json"});
+  INFO(listed.err);
+  REQUIRE(listed.code == 0);
+  std::map<std::string, json> known;
+  const auto list = json::parse(listed.out);
+  for (const auto& entry : list.at("strategies")) known[entry.at("name")] = entry;
+  for (const char* name :
+       {"ddp", "fsdp", "lua:ddp", "lua:gossip", "lua:local_sgd", "lua:topk", "lua:zero1", "averaged"})
+    CHECK(known.contains(name));
+  CHECK(known.at("averaged").at("summary") == "Averages now and then");
+  auto one = place.run({"strategies", "averaged", "--registry", "strategies.lua"});
+  CHECK(one.code == 0);
+  CHECK_THAT(one.out,
+             ContainsSubstring("averaged: Averages now and then") && ContainsSubstring("steps between two averages"));
+  CHECK_THAT(place.run({"strategies", "averagd", "--registry", "strategies.lua"}).err,
+             ContainsSubstring("unknown strategy `averagd`; did you mean `averaged`?"));
+}
+
+TEST_CASE("`runner lua check` trains two ranks under a strategy, and tells where one fails", "[e2e][lua]") {
+  Workplace place;
+  place.write("mine.lua", R"lua(return {
+  about = "Sums in turns.",
+  options = {shout = {type = "boolean", default = false}},
+  setup = function(ctx) ctx:kept("calls", 1) end,
+  reduce = function(bucket, ctx, state, options)
+    ctx:kept("calls"):add_(1)
+    if options.shout and bucket.index == 1 then print("step " .. ctx.step .. ", " .. ctx:kept("calls"):sum()) end
+    return ctx.world:all_reduce_async(bucket.gradients)
+  end,
+  memory = function() return 4 end,
+})lua");
+  auto result = place.run({"lua", "check", "mine.lua"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out,
+             ContainsSubstring("strategy lua:" + (place.path() / "mine.lua").string() + ": Sums in turns.") &&
+                 ContainsSubstring("a rank") && ContainsSubstring("traffic of `"));
+  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained under it, stopped, and went on"));
+  CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves none behind
+  write_tiny_recipe(place, "[strategy]\nname = \"lua:mine.lua\"\nshout = true\n");
+  result = place.run({"lua", "check", "mine.lua", "--recipe", "tiny.toml"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("  rank 0: step 5, 6"));  // the count came back with the checkpoint
+  CHECK(place.run({"lua", "check", "lua:gossip"}).code == 0);
+
+  place.write("fails.lua", "return {\n  reduce = function(bucket, ctx)\n    bucket.gradients:nrom()\n  end}");
+  result = place.run({"lua", "check", "fails.lua"});
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("fails.lua:3: a tensor has no `nrom`; did you mean `norm`?"));
+  place.write("wrong.lua", "return {reduse = function() end, shard = function() return true end}");
+  result = place.run({"lua", "check", "wrong.lua"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err,
+             ContainsSubstring("`reduse` is no part of a strategy") && ContainsSubstring("did you mean `reduce`?"));
 }
 
 TEST_CASE("`runner strategies lua:FILE` shows a file's options, and shipped recipes train", "[e2e][lua]") {
