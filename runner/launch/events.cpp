@@ -35,7 +35,7 @@ struct EventSink::Impl {
   int rank, fd;
   std::mutex mutex;
   std::condition_variable wake, drained;
-  std::string queue;  ///< whole lines
+  std::vector<json> queue;  ///< written out by the writer: whoever emits is in a hurry
   bool writing = false, closing = false, gone = false;
   std::thread writer;
 
@@ -55,9 +55,11 @@ struct EventSink::Impl {
     while (true) {
       wake.wait(lock, [&] { return closing || !queue.empty(); });
       if (queue.empty()) return;
-      std::string lines = std::exchange(queue, {});
+      auto events = std::exchange(queue, {});
       writing = true;
       lock.unlock();
+      std::string lines;
+      for (auto& event : events) lines += to_line(std::move(event));
       bool written = write_all(lines);
       lock.lock();
       writing = false;
@@ -100,11 +102,10 @@ void EventSink::emit(const std::string& kind, json fields) {
   fields["event"] = kind;
   fields["rank"] = impl_->rank;
   fields["time"] = wall_seconds();
-  std::string line = to_line(std::move(fields));
   {
     std::lock_guard lock(impl_->mutex);
     if (impl_->gone) return;
-    impl_->queue += line;
+    impl_->queue.push_back(std::move(fields));
   }
   impl_->wake.notify_one();
 }

@@ -160,7 +160,7 @@ std::string TrainingHooks::agree(const std::string& hook, const std::string& fai
   }
   if (any(rows, bit_failed)) return first_text(exchange_.texts(failure));
   if (auto wrong = contradiction(rows); !wrong.empty()) return wrong;
-  grant(hook, wishes, rows);
+  grant(hook, std::move(wishes), rows);
   return "";
 }
 
@@ -192,7 +192,7 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
   return "";
 }
 
-void TrainingHooks::grant(const std::string& hook, const Wishes& wishes, const HookExchange::Rows& rows) {
+void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows) {
   if (any(rows, bit_stop)) {
     auto texts = exchange_.texts(wishes.stop ? *wishes.stop + " " : "");  // never empty where somebody asks
     if (stop_reason_.empty()) stop_reason_ = fmt::format("hook {}: {}", hook, trim(first_text(texts)));
@@ -204,25 +204,23 @@ void TrainingHooks::grant(const std::string& hook, const Wishes& wishes, const H
   checkpoint_ |= any(rows, bit_checkpoint);
   skip_ |= any(rows, bit_skip);
   if (wishes.lr) lr_factor_ = *wishes.lr / setup_.recipe.optimizer.lr;
-  Wishes published;
-  published.logged = wishes.logged;
   if (!wishes.synced.empty()) {
     std::vector<double> mine;
     for (const auto& logged : wishes.synced) mine.push_back(logged.value);
     auto all = exchange_.alone() ? HookExchange::Rows{mine} : exchange_.meet("log", mine);
     for (size_t i = 0; i < mine.size(); ++i) {
       const auto& logged = wishes.synced[i];
-      published.logged.push_back({logged.name, logged.sync, reduced(column(all, i), logged.sync)});
+      wishes.logged.push_back({logged.name, logged.sync, reduced(column(all, i), logged.sync)});
     }
   }
-  publish(published);
+  publish(wishes.logged);
 }
 
-void TrainingHooks::publish(const Wishes& wishes) {
-  if (wishes.logged.empty()) return;
+void TrainingHooks::publish(const std::vector<Wishes::Logged>& all) {
+  if (all.empty()) return;
   json values = json::object();
-  for (const auto& logged : wishes.logged) metrics_[logged.name] = values[logged.name] = logged.value;
-  if (rank() == 0) setup_.events.emit("metrics", {{"step", step_}, {"values", values}});
+  for (const auto& logged : all) metrics_[logged.name] = values[logged.name] = logged.value;
+  if (rank() == 0) setup_.events.emit("metrics", {{"step", step_}, {"values", std::move(values)}});
 }
 
 void TrainingHooks::forget_garbage(int64_t bytes_made) {
