@@ -55,14 +55,14 @@ std::string strategy_name(const std::string& file) {
   return "lua:" + (file.ends_with(".lua") ? fs::absolute(file).lexically_normal().string() : file);
 }
 
-/// The tiny recipe under the strategy, with its options and the budgets of the recipe that is given.
+/// The tiny recipe under the strategy, with the budgets of the recipe that is given, and its options if it is for it.
 Recipe recipe_for(const std::string& file, const std::string& recipe_file, const fs::path& folder) {
   write_file_atomic(folder / "text.txt", tiny_text());
   write_file_atomic(folder / "tiny.toml", tiny_recipe);
   Recipe recipe = load_recipe((folder / "tiny.toml").string());
   if (!recipe_file.empty()) {
     Recipe given = load_whole_recipe(recipe_file, {});
-    recipe.strategy = given.strategy;
+    if (given.strategy.name == strategy_name(file)) recipe.strategy.options = given.strategy.options;
     recipe.hooks = given.hooks;
     recipe.hooks.files.clear();
     recipe.hooks.options = nlohmann::json::object();
@@ -89,9 +89,10 @@ void describe(const Entry& entry, const Recipe& recipe) {
   std::fflush(stdout);
 }
 
-/// Hands on what the child says, but for the places of a run that will be gone, and what describe() has said.
+/// Hands on what the child says, but for places that will be gone, and what describe() has said.
 void hand_on(const std::string& line) {
-  for (const char* left_out : {"note: ", "run 2", "starting ", "more: ", "logs of all ranks: "})
+  for (const char* left_out :
+       {"note: ", "run 2", "starting ", "continuing ", "more: ", "logs of all ranks: ", "  the recipe names it at "})
     if (line.starts_with(left_out)) return;
   std::fprintf(stderr, "%s\n", line.c_str());
 }
@@ -152,7 +153,9 @@ ExitCode check_strategy(const std::string& given, const std::string& recipe_file
   const auto file = lua::names_script(given) ? given.substr(given.find(':') + 1) : given;
   ScratchFolder folder(fs::temp_directory_path());
   Recipe recipe = recipe_for(file, recipe_file, folder.path());
-  const Entry* entry = learn_script_strategy(recipe.strategy.name);
+  std::vector<Diagnostic> diagnostics;
+  const Entry* entry = learn_script_strategy(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
   describe(*entry, recipe);
   const auto path = (folder.path() / "check.toml").string();
   write_file_atomic(path, print_recipe(recipe));
