@@ -96,7 +96,7 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
                          const Options& options, std::vector<int64_t> again = {}) {
   sweep::Execution execution{home, own_program(), id, std::move(again), {}, {}};
-  const double begun = steady_seconds();
+  const double begun = steady_seconds(), seconds_before = store.find(id).seconds;  // heartbeats write it
   sweep::ExecutionEnd end;
   try {
     Recipe recipe = load_whole_recipe(file.recipe, {});
@@ -106,7 +106,7 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
     end = sweep::execute(file, store, execution);
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    store.end(id, "failed", what.substr(0, what.find('\n')), store.find(id).seconds + steady_seconds() - begun);
+    store.end(id, "failed", what.substr(0, what.find('\n')), seconds_before + steady_seconds() - begun);
     if (file.in_lua())
       log::info("sweep {} keeps its trials; repair the file and continue with: runner sweep resume {} --file {}", id,
                 id, file.file);
@@ -156,6 +156,8 @@ void take_repaired(Sweeps& store, const SweepRow& row, const std::string& path) 
     if (before != after)
       throw usage_error("{}: `{}` is another than the sweep began with; that makes it another sweep", path, key);
   };
+  same("recipe", was.named_recipe, now.named_recipe);
+  same("set", was.overrides, now.overrides);
   same("seed", was.seed, now.seed);
   same("metric", was.metric, now.metric);
   same("goal", was.goal, now.goal);

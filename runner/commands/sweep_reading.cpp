@@ -155,8 +155,12 @@ ExitCode stop(const Options& options) {
     log::info("sweep {} is not running: {}", row.id, row.status);
     return ExitCode::done;
   }
-  if (row.owner.host != this_process().host)
+  const ProcessIdentity me = this_process();
+  if (row.owner.host != me.host)
     throw usage_error("sweep {} runs as process {} on {}: stop it there", row.id, row.owner.pid, row.owner.host);
+  if (row.owner.pid_namespace != me.pid_namespace)  // here the pid is somebody else's
+    throw usage_error("sweep {} runs as process {} in another container on {}: stop it there", row.id, row.owner.pid,
+                      row.owner.host);
   if (::kill(static_cast<pid_t>(row.owner.pid), SIGTERM) != 0)
     throw environment_error("cannot signal process {} of sweep {}", row.owner.pid, row.id);
   log::info("asked sweep {} (process {}) to stop; its trials write checkpoints", row.id, row.owner.pid);

@@ -66,7 +66,9 @@ SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const Proc
 constexpr const char* trial_columns =
     "SELECT number, trial.status, parameters, objective, ifnull(step, 0), ifnull(reason, ''), "
     "ifnull(trial.message, ''), ifnull(slot, ''), tries, trial.started, trial.ended, ifnull(run.id, ''), "
-    "ifnull(run.status, ''), ifnull(run.message, ''), run.exit_code FROM trial LEFT JOIN run ON run.run = trial.run ";
+    "ifnull(run.status, ''), ifnull(run.message, ''), run.exit_code, "
+    "ifnull(json_extract(run.annotations, '$.measured.failure.kind'), '') FROM trial LEFT JOIN run ON run.run = "
+    "trial.run ";
 
 TrialRow read_trial(const sqlite::Statement& row) {
   TrialRow trial;
@@ -85,6 +87,7 @@ TrialRow read_trial(const sqlite::Statement& row) {
   trial.run_status = row.text(12);
   trial.run_message = row.text(13);
   if (!row.is_null(14)) trial.run_exit_code = row.integer(14);
+  trial.run_failure = row.text(15);
   return trial;
 }
 
@@ -258,6 +261,16 @@ TrialRow Sweeps::trial(const std::string& sweep, int64_t number) const {
                                     number);
   RUNNER_CHECK(row.step(), "trial {} of {}", number, sweep);
   return read_trial(row);
+}
+
+double Sweeps::trial_seconds(const std::string& sweep, int64_t number) const {
+  auto row = impl_->database->query(
+      "SELECT ifnull(sum(ifnull(attempt.ended, heartbeat) - attempt.started), 0.0) FROM trial JOIN attempt USING (run) "
+      "WHERE trial.sweep = ?1 AND trial.number = ?2 AND attempt.started > (SELECT ifnull(max(time), 0) "
+      "FROM sweep_history WHERE sweep = ?1 AND trial = ?2 AND json_extract(entry, '$.kind') = 'ended')",
+      impl_->number(sweep), number);
+  RUNNER_CHECK(row.step(), "trial {} of {}", number, sweep);
+  return row.real(0);
 }
 
 std::vector<std::pair<int64_t, json>> Sweeps::history(const std::string& sweep) const {

@@ -45,6 +45,7 @@ struct TrialRow {
   std::optional<double> started, ended;
   // Of its newest run; empty before it has one.
   std::string run, run_status, run_message;
+  std::string run_failure;  ///< kind of its failure (launch/events.hpp); empty: it has not failed, or did not say
   std::optional<int64_t> run_exit_code;
 };
 
@@ -93,6 +94,8 @@ class Sweeps {
   SweepRow find(const std::string& text) const;
   std::vector<TrialRow> trials(const std::string& sweep) const;
   TrialRow trial(const std::string& sweep, int64_t number) const;
+  /// How long its newest run has been trained, all attempts together since the trial last ended.
+  double trial_seconds(const std::string& sweep, int64_t number) const;
   std::vector<std::pair<int64_t, nlohmann::json>> history(const std::string& sweep) const;  ///< (trial, entry)
   std::optional<MetricSummary> metric(const std::string& run, const std::string& name) const;
   std::vector<std::string> metric_names(const std::string& run) const;

@@ -14,6 +14,7 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/launch/stop_signals.hpp"
+#include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/failure.hpp"
 #include "runner/sweep/trial_process.hpp"
 
@@ -37,6 +38,7 @@ struct Running {
   SlotState* slot;
   std::unique_ptr<TrialProcess> process;
   double started;
+  double seconds_before;         ///< that its run took until the sweep was interrupted
   json result = json::object();  ///< the last one on stdout that has a status; empty: the run did not come so far
   bool timed_out = false;
 };
@@ -49,6 +51,7 @@ class Executor {
         execution_(execution),
         folder_(store.find(execution.sweep).folder),
         search_(sweep.make_search()),
+        max_steps_(load_whole_recipe(sweep.recipe, {}).train.max_steps),
         begun_(steady_seconds()),
         seconds_before_(store.find(execution.sweep).seconds) {
     for (const auto& slot : execution.slots) slots_.push_back({&slot});
@@ -91,12 +94,12 @@ class Executor {
   /// A trial that had been proposed and not ended: its run may have come to its end without us.
   void pick_up(int64_t number) {
     TrialRow row = settled(number);
-    if (search_.trials().at(number).told_to_stop)
-      end_pruned(number);
-    else if (row.run_status == "finished")
+    if (row.run_status == "finished")
       end_with_value(number, row.run);
+    else if (to_be_pruned(search_.trials().at(number)))
+      end_pruned(number);
     else if (row.run_status == "failed")
-      end_failed(number, {static_cast<int>(row.run_exit_code.value_or(1)), 0, "", row.run_message, false});
+      end_failed(number, {static_cast<int>(row.run_exit_code.value_or(1)), 0, row.run_failure, row.run_message, false});
     else
       pending_.push_back(number);
   }
@@ -143,22 +146,26 @@ class Executor {
   void start(int64_t number, SlotState& slot) {
     TrialRow row = store_.trial(execution_.sweep, number);
     const TrialState& state = search_.trials().at(number);
-    TrialCommand command{execution_.program, arguments(state.trial, row, *slot.slot), slot.slot->environment,
+    const bool goes_on = !row.run.empty() && has_checkpoint(row.run);
+    TrialCommand command{execution_.program, arguments(state.trial, goes_on ? row.run : "", *slot.slot),
+                         slot.slot->environment,
                          (fs::path(folder_) / "logs" / fmt::format("trial-{:04}.log", number)).string()};
     command.environment["RUNNER_HOME"] = execution_.home;
     store_.start(execution_.sweep, number, slot.slot->name);
-    running_.push_back({number, &slot, std::make_unique<TrialProcess>(command), steady_seconds()});
+    const double before = goes_on ? store_.trial_seconds(execution_.sweep, number) : 0;
+    running_.push_back({number, &slot, std::make_unique<TrialProcess>(command), steady_seconds(), before});
     slot.busy = true;
     if (execution_.hooks.on_start) execution_.hooks.on_start(state, slot.slot->name, row.tries > 0);
   }
 
-  std::vector<std::string> arguments(const Trial& trial, const TrialRow& row, const Slot& slot) const {
+  /// `run`: that it goes on with; empty: it begins.
+  std::vector<std::string> arguments(const Trial& trial, const std::string& run, const Slot& slot) const {
     std::vector<std::string> words = {"--json", "--sweep", execution_.sweep, "--trial", std::to_string(trial.number)};
     if (sweep_.uses_reports()) words.insert(words.end(), {"--report-metric", sweep_.metric});
     auto set = [&](const std::string& text) { words.insert(words.end(), {"--set", text}); };
     for (const auto& text : slot.overrides) set(text);
-    if (!row.run.empty() && has_checkpoint(row.run)) {
-      words.insert(words.begin(), {"resume", row.run});
+    if (!run.empty()) {
+      words.insert(words.begin(), {"resume", run});
       return words;
     }
     words.insert(words.begin(), {"run", sweep_.recipe});
@@ -195,7 +202,8 @@ class Executor {
       if (object.contains("status")) running.result = object;
       if (object.contains("step") && object.contains("value")) report(running, object);
     }
-    if (sweep_.trial_time_s && !running.timed_out && steady_seconds() - running.started > *sweep_.trial_time_s) {
+    const double took = running.seconds_before + steady_seconds() - running.started;
+    if (sweep_.trial_time_s && !running.timed_out && took > *sweep_.trial_time_s) {
       running.timed_out = true;
       running.process->stop();
     }
@@ -208,7 +216,15 @@ class Executor {
     auto entry = search_.report(running.trial, point["step"], value);
     if (!entry) return;
     store_.report(execution_.sweep, running.trial, to_json(*entry));
-    if (entry->stop) running.process->stop();
+    if (to_be_pruned(search_.trials().at(running.trial))) running.process->stop();
+  }
+
+  /// Told to stop before its last step: one that has come to it is left to finish, and counts as finished.
+  bool to_be_pruned(const TrialState& state) const {
+    auto last = max_steps_;
+    if (auto own = state.trial.parameters.find("train.max_steps"); own != state.trial.parameters.end())
+      last = own->get<int64_t>();
+    return state.told_to_stop && (!last || state.step < *last);
   }
 
   void tick() {
@@ -264,11 +280,12 @@ class Executor {
     double took = steady_seconds() - running.started;
     std::string run = store_.trial(execution_.sweep, running.trial).run;
     bool done = exit.signal == 0 && exit.code == 0;
-    if (search_.trials().at(running.trial).told_to_stop)
-      end_pruned(running.trial);
-    else if (done)
+    const bool failed = running.timed_out || running.result.value("status", "") == "failed";
+    if (done)
       end_with_value(running.trial, run);
-    else if (stopping() && !running.timed_out)
+    else if (to_be_pruned(search_.trials().at(running.trial)))
+      end_pruned(running.trial);
+    else if (stopping() && !failed)
       return;  // interrupted: a later resume takes it up
     else
       end_failed(running.trial, exit_of(running, exit));
@@ -357,6 +374,7 @@ class Executor {
   const Execution& execution_;
   std::string folder_;
   Search search_;
+  std::optional<int64_t> max_steps_;  ///< of a trial that does not vary it
   StopSignals signals_;
   std::deque<SlotState> slots_;
   std::vector<Running> running_;

@@ -1,5 +1,9 @@
 #include "runner/sweep/lua_method.hpp"
 
+#include <algorithm>
+#include <limits>
+#include <map>
+
 #include "runner/sweep/lua_script.hpp"
 
 namespace runner::sweep {
@@ -18,15 +22,22 @@ class LuaMethod : public Method {
     RUNNER_CHECK(next->number == number, "trial {} is asked for as {}", next->number, number);
     return Proposal::of(*next);
   }
-  bool wants(int64_t, int64_t) const override { return script_.file().reports; }
+  bool wants(int64_t trial, int64_t step) const override {
+    if (!script_.file().reports) return false;
+    auto until = told_until_.find(trial);
+    return script_.trial(trial).stopped || until == told_until_.end() || step > until->second;
+  }
   Verdict report(int64_t trial, int64_t step, double value) override {
     if (!script_.trial(trial).stopped) script_.tell_report(trial, {step, measured(value)});
+    auto& until = told_until_[trial];
+    until = std::max(until, step);
     return script_.trial(trial).stopped ? Verdict::stop : Verdict::go_on;
   }
   void finished(const Trial& trial, const Ending& ending) override {
     const char* status = ending.kind == Ending::Kind::completed ? "finished"
                          : ending.kind == Ending::Kind::pruned  ? "pruned"
                                                                 : "failed";
+    told_until_[trial.number] = std::numeric_limits<int64_t>::max();
     script_.tell_end(trial.number, {status, {ending.step, measured(ending.value)}, ending.reason});
   }
   void check() override {
@@ -44,6 +55,7 @@ class LuaMethod : public Method {
   double measured(double value) const { return script_.file().goal == Goal::max ? -value : value; }
 
   LuaScript script_;
+  std::map<int64_t, int64_t> told_until_;  ///< trial -> the step of its newest report; of one that ended, the greatest
 };
 
 }  // namespace

@@ -19,8 +19,12 @@ struct SweepFile;
 ///   sweep.seed, .metric, .goal, .running (trials that were started and whose end it was not told)
 /// A result is {trial, status, value, step, reason, parameters}: status finished, pruned or failed; value nil where
 /// there is none; reason a failure's class. A handle has number, parameters, status, value, reason, reports() = {{step,
-/// value},
-/// ...} and stop(): the trial ends as pruned at its next report. Reports, and stop(), are there with `reports = true`.
+/// value}, ...} and stop(): the trial ends as pruned at its next report. Reports, and stop(), are there with
+/// `reports = true`.
+///
+/// A trial's reports come with rising steps, before its end, each once. One that was interrupted and goes on from a
+/// checkpoint before what it reported, or from the beginning, reports again from the first new step on. A failed one
+/// that is tried again reports nothing: of it `run` hears the end alone, and finds the newest one from then on.
 ///
 /// Trials begin in the order in which they are started. `run` goes on as soon as what it waits for is told, so what it
 /// proposes is a function of the seed (that of math.random, too) and of what was told, in its order. What goes wrong in

@@ -42,9 +42,9 @@ Parzen::Parzen(const Parameter& parameter, const std::vector<json>& observed, do
     for (const auto& value : observed) observed_choices_.push_back(parameter.choice_index(value));
     return;
   }
-  grain_ = parameter.kind == Parameter::Kind::integer ? std::max(1.0, parameter.step) : parameter.step;
-  low_ = parameter.low - grain_ / 2;
-  high_ = parameter.high + grain_ / 2;
+  grain_ = parameter.grain();
+  low_ = parameter.cell(parameter.low).from;
+  high_ = parameter.cell(parameter.high).to;
   std::vector<double> centers;
   for (const auto& value : observed) centers.push_back(value.get<double>());
   if (parameter.log) {
@@ -98,12 +98,7 @@ json Parzen::draw(size_t kernel, RandomBits& random) const {
   double x;
   do x = centers_[kernel] + widths_[kernel] * random.normal();  // the center lies inside: a third of draws at least
   while (x < low_ || x >= high_);
-  double value = parameter_->log ? std::exp(x) : x;
-  if (grain_ == 0) return std::clamp(value, parameter_->low, parameter_->high);
-  double steps =
-      std::clamp(std::round((value - parameter_->low) / grain_), 0.0, static_cast<double>(parameter_->count() - 1));
-  value = parameter_->low + grain_ * steps;
-  return parameter_->kind == Parameter::Kind::integer ? json(static_cast<int64_t>(std::llround(value))) : json(value);
+  return parameter_->rounded(parameter_->log ? std::exp(x) : x);
 }
 
 double Parzen::choice_density(size_t kernel, size_t choice) const {
@@ -119,7 +114,8 @@ void Parzen::multiply(const json& value, std::vector<double>& products) const {
     for (size_t kernel = 0; kernel < products.size(); ++kernel) products[kernel] *= choice_density(kernel, choice);
     return;
   }
-  double number = value.get<double>(), from = number - grain_ / 2, to = number + grain_ / 2;
+  double number = value.get<double>();
+  auto [from, to] = parameter_->cell(number);
   if (parameter_->log) {
     from = std::log(from);
     to = std::log(to);

@@ -34,6 +34,43 @@ json point_with(const Space& space, const Parameter& wanted, const json& value, 
   return {};
 }
 
+/// What decides which parameters a model and which state an optimizer has.
+const std::vector<std::string> shaping_keys = {"model.name",        "model.n_layers",
+                                               "model.dim",         "model.n_heads",
+                                               "model.n_kv_heads",  "model.vocab_size",
+                                               "model.max_seq_len", "model.hidden_dim",
+                                               "model.multiple_of", "model.ffn_dim_multiplier",
+                                               "model.bias",        "model.tie_embeddings",
+                                               "data.tokenizer",    "data.tokenizer_vocab_size",
+                                               "optimizer.name"};
+
+void check_pbt(const SweepFile& sweep, const Recipe& recipe, const Origin& place, Problems& problems) {
+  auto refuse = [&](const std::string& why) { problems.add(place, "contradiction", why); };
+  const auto& schedule = recipe.lr_scheduler.name;
+  if (schedule != "constant" && schedule != "step")
+    refuse(
+        fmt::format("pbt trains in parts that end at train.max_steps, on which lr_scheduler.name = \"{}\" depends: "
+                    "take \"constant\" or \"step\"",
+                    schedule));
+  if (!recipe.checkpoint.save_at_end)
+    refuse("pbt goes on from final checkpoints: it needs checkpoint.save_at_end = true");
+  for (const char* key : {"train.max_steps", "train.max_epochs", "lr_scheduler.name", "checkpoint.save_at_end"})
+    if (sweep.space.find(key)) refuse(fmt::format("pbt decides itself how long parts are: `{}` cannot be varied", key));
+  for (const auto& key : shaping_keys)
+    if (sweep.space.find(key))
+      refuse(fmt::format(
+          "pbt's members go on from each other's checkpoints, which do not fit where the model's parameters "
+          "or the optimizer's state are others: `{}` cannot be varied",
+          key));
+  const auto* momentum = sweep.space.find("optimizer.momentum");
+  const auto values = momentum ? telling_values(*momentum) : std::vector<json>{};
+  const auto zeros = std::count(values.begin(), values.end(), json(0));
+  if (zeros > 0 && zeros < static_cast<int64_t>(values.size()))
+    refuse(
+        "pbt's members go on from each other's checkpoints, which hold no momentum where that is 0: let "
+        "`optimizer.momentum` begin above 0");
+}
+
 /// What the method and the metric ask of the recipe, at the key that asks.
 void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJson& table, Problems& problems) {
   auto place = [&](const char* key) { return table.find(key) ? table.find(key)->place : table.place; };
@@ -50,21 +87,7 @@ void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJs
           fmt::format("asha first decides at step {}, and val_loss comes {}: set train.val_check_interval = {}", first,
                       interval == 0 ? "at the ends of epochs" : fmt::format("every {} steps", interval), first));
   }
-  if (sweep.method != "pbt") return;
-  const auto& schedule = recipe.lr_scheduler.name;
-  if (schedule != "constant" && schedule != "step")
-    problems.add(
-        place("method"), "contradiction",
-        fmt::format("pbt trains in parts that end at train.max_steps, on which lr_scheduler.name = \"{}\" depends: "
-                    "take \"constant\" or \"step\"",
-                    schedule));
-  if (!recipe.checkpoint.save_at_end)
-    problems.add(place("method"), "contradiction",
-                 "pbt goes on from final checkpoints: it needs checkpoint.save_at_end = true");
-  for (const char* key : {"train.max_steps", "train.max_epochs", "lr_scheduler.name", "checkpoint.save_at_end"})
-    if (sweep.space.find(key))
-      problems.add(place("method"), "contradiction",
-                   fmt::format("pbt decides itself how long parts are: `{}` cannot be varied", key));
+  if (sweep.method == "pbt") check_pbt(sweep, recipe, place("method"), problems);
 }
 
 /// Why the recipe of a trial with these parameters would be refused; empty: it would not.

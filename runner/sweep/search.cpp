@@ -141,11 +141,13 @@ HistoryEntry Search::end(int64_t trial, const std::string& status, double value,
 
 void Search::apply_end(const HistoryEntry& entry) {
   auto& state = trials_.at(entry.trial);
-  if (state.status == "failed") --failures_;  // tried again
+  const bool again = state.status == "failed";
+  if (again) --failures_;
   state.status = entry.status;
   state.value = entry.value;
   state.step = entry.step;
   state.reason = entry.reason;
+  state.told_to_stop = false;
   Ending ending;
   ending.kind = entry.status == "finished" ? Ending::Kind::completed
                 : entry.status == "pruned" ? Ending::Kind::pruned
@@ -155,7 +157,7 @@ void Search::apply_end(const HistoryEntry& entry) {
   ending.reason = entry.reason;
   ending.diverged = entry.reason == "nan" || entry.reason == "out_of_memory";
   method_->finished(state.trial, ending);
-  ++ended_since_best_;
+  if (!again) ++ended_since_best_;
   if (entry.status == "failed") ++failures_;
   bool better = entry.status == "finished" && entry.value &&
                 (!best_ || minimized(*entry.value) < minimized(*trials_.at(*best_).value));

@@ -31,24 +31,33 @@ std::string visible_name(int index) {
   return static_cast<size_t>(index) < names.size() ? names[static_cast<size_t>(index)] : std::to_string(index);
 }
 
+/// All GPUs that the recipe's kind of request may have.
+std::vector<int> usable(Recipe::Devices devices, const Facts& facts) {
+  devices.devices.count = -1;
+  return choose_devices(devices, facts).cuda_indices;
+}
+
 std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
   const auto& request = recipe.devices.devices;
-  const auto gpus = static_cast<int>(facts.cuda.size());
-  const bool named = request.kind == DeviceRequest::Kind::count && request.count > 0;
-  const int each = named ? request.count : parallel ? std::max(1, gpus / *parallel) : 1;
+  const bool open = request.kind == DeviceRequest::Kind::automatic,
+             free = request.kind == DeviceRequest::Kind::free_count;
+  const std::vector<int> indices = usable(recipe.devices, facts);
+  const auto gpus = static_cast<int>(indices.size());
+  const int each = open ? (parallel ? std::max(1, gpus / *parallel) : 1) : request.count < 0 ? gpus : request.count;
   const int count = parallel.value_or(std::max(1, gpus / each));
   if (count * each > gpus)
-    throw usage_error("parallel = {} trials of {} GPUs each need {}, and there are {}: {}", count, each, count * each,
-                      gpus, list_devices(facts));
+    throw usage_error("parallel = {} trials of {} GPUs each need {}, and there are {}{}: {}", count, each, count * each,
+                      gpus, free ? " free" : "", list_devices(facts));
   std::vector<Slot> slots;
   for (int i = 0; i < count; ++i) {
-    std::vector<std::string> names, visible;
+    std::vector<std::string> names, visible, overrides;
     for (int k = 0; k < each; ++k) {
-      int index = facts.cuda[static_cast<size_t>(i * each + k)].index;
+      int index = indices[static_cast<size_t>(i * each + k)];
       names.push_back(std::to_string(index));
       visible.push_back(visible_name(index));
     }
-    slots.push_back({"cuda:" + join(names, ","), {{"CUDA_VISIBLE_DEVICES", join(visible, ",")}}, {}});
+    if (free) overrides.push_back(fmt::format("devices.devices={}", each));  // found free here, once for all trials
+    slots.push_back({"cuda:" + join(names, ","), {{"CUDA_VISIBLE_DEVICES", join(visible, ",")}}, overrides});
   }
   return slots;
 }

@@ -10,33 +10,37 @@ namespace runner::sweep {
 
 using nlohmann::json;
 
+double Parameter::grain() const { return kind == Kind::integer ? std::max(1.0, step) : step; }
+
 int64_t Parameter::count() const {
   if (kind == Kind::choice) return static_cast<int64_t>(choices.size());
-  if (kind == Kind::integer || step > 0)
-    return static_cast<int64_t>(std::floor((high - low) / (step > 0 ? step : 1.0) + 1e-9)) + 1;
+  if (grain() > 0) return static_cast<int64_t>(std::floor((high - low) / grain() + 1e-9)) + 1;
   return low == high ? 1 : 0;
 }
 
-json Parameter::rounded(double value) const {
-  double grain = kind == Kind::integer ? std::max(1.0, step) : step;
-  if (grain > 0) value = low + grain * std::round((value - low) / grain);
-  double last = grain > 0 ? low + grain * static_cast<double>(count() - 1) : high;
-  value = std::clamp(value, low, last);
+double Parameter::value_of(int64_t i) const { return low + grain() * static_cast<double>(i); }
+double Parameter::last() const { return grain() > 0 ? value_of(count() - 1) : high; }
+
+json Parameter::rounded(double number) const {
+  double value = grain() > 0 ? low + grain() * std::round((number - low) / grain()) : number;
+  value = std::clamp(value, low, last());
   return kind == Kind::integer ? json(static_cast<int64_t>(std::llround(value))) : json(value);
+}
+
+Parameter::Cell Parameter::cell(double value) const {
+  double half = grain() / 2;
+  return {log ? std::max(value - half, value / 2) : value - half, value + half};
 }
 
 json Parameter::at(double u) const {
   int64_t values = count();
   if (kind == Kind::choice)
     return choices[static_cast<size_t>(std::min(u * static_cast<double>(values), values - 1.0))];
-  if (!log && values > 0) {  // each of them as likely as the others
-    auto index = std::min(std::floor(u * static_cast<double>(values)), static_cast<double>(values - 1));
-    return rounded(low + index * (kind == Kind::integer ? std::max(1.0, step) : step));
-  }
+  if (!log && values > 0)  // each of them as likely as the others
+    return rounded(
+        value_of(static_cast<int64_t>(std::min(u * static_cast<double>(values), static_cast<double>(values - 1)))));
   if (!log) return low + u * (high - low);
-  // Integers: the range of logarithms reaches half a step beyond both ends, so that these are as likely as others.
-  double margin = kind == Kind::integer ? 0.5 * std::max(1.0, step) : 0;
-  double from = std::log(low - margin), to = std::log(high + margin);
+  double from = std::log(cell(low).from), to = std::log(cell(high).to);
   return rounded(std::exp(from + u * (to - from)));
 }
 
@@ -45,13 +49,9 @@ double Parameter::unit(const json& value) const {
     return (static_cast<double>(choice_index(value)) + 0.5) / static_cast<double>(choices.size());
   double number = value.get<double>();
   int64_t values = count();
-  if (!log && values > 0) {
-    double grain = kind == Kind::integer ? std::max(1.0, step) : step;
-    return ((grain > 0 ? (number - low) / grain : 0) + 0.5) / static_cast<double>(values);
-  }
+  if (!log && values > 0) return ((grain() > 0 ? (number - low) / grain() : 0) + 0.5) / static_cast<double>(values);
   if (!log) return (number - low) / (high - low);
-  double margin = kind == Kind::integer ? 0.5 * std::max(1.0, step) : 0;
-  double from = std::log(low - margin), to = std::log(high + margin);
+  double from = std::log(cell(low).from), to = std::log(cell(high).to);
   return to > from ? (std::log(number) - from) / (to - from) : 0.5;
 }
 
@@ -63,13 +63,14 @@ size_t Parameter::choice_index(const json& value) const {
 
 std::vector<json> Parameter::grid() const {
   if (kind == Kind::choice) return choices;
-  int64_t values = points > 0 ? points : count();
+  const int64_t all = count(), values = points == 0 || (all > 0 && all < points) ? all : points;
   if (values == 0)
     throw usage_error("a grid needs to know how many values of `{}` to visit: add points = N to its range", name);
   std::vector<json> list;
   for (int64_t i = 0; i < values; ++i) {
     double share = values == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(values - 1);
-    json value = rounded(log ? low * std::pow(high / low, share) : low + share * (high - low));
+    double between = log ? low * std::pow(last() / low, share) : low + share * (last() - low);
+    json value = rounded(values == all ? value_of(i) : between);
     if (list.empty() || list.back() != value) list.push_back(value);
   }
   return list;

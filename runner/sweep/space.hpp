@@ -35,12 +35,24 @@ struct Parameter {
   double unit(const nlohmann::json& value) const;
   /// The value's place among choices. Throws std::logic_error where it is none.
   size_t choice_index(const nlohmann::json& value) const;
-  /// The values a grid visits, in order: all of a finite parameter unless `points` says fewer, `points` of a range.
-  /// Throws Error(usage) where a range has none.
+  /// The values a grid visits, in order: all of a finite parameter unless `points` says fewer, `points` of a range,
+  /// less those that round to the same. Throws Error(usage) where a range has none.
   std::vector<nlohmann::json> grid() const;
 
+  /// Of numbers. The distance of neighbours; 0: there are none.
+  double grain() const;
+  /// The value closest to `number`.
+  nlohmann::json rounded(double number) const;
+  /// What rounds to `value`, so that the ends of a range are as likely as others: half a grain to both sides, where the
+  /// range is logarithmic not nearer to 0 than half of the value.
+  struct Cell {
+    double from, to;
+  };
+  Cell cell(double value) const;
+
  private:
-  nlohmann::json rounded(double value) const;
+  double last() const;               ///< the greatest value
+  double value_of(int64_t i) const;  ///< of finite ones, the i-th
 };
 
 /// Points are JSON objects: name -> value of the active parameters.

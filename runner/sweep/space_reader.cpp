@@ -20,6 +20,8 @@ class SpaceReader {
 
   ReadSpace read(const LocatedJson& table) {
     descend(table, "");
+    for (auto& parameter : space_.parameters)
+      if (!parameter.parent.empty()) check_when(parameter);
     std::stable_sort(space_.parameters.begin(), space_.parameters.end(), [&](const Parameter& a, const Parameter& b) {
       const auto &left = space_.places.at(a.name), &right = space_.places.at(b.name);
       return std::pair(left.line, left.column) < std::pair(right.line, right.column);
@@ -152,12 +154,68 @@ class SpaceReader {
   }
 
   bool condition(Parameter& parameter, const LocatedJson& at) {
-    if (!at.is_object || at.members.size() != 1 || at.members[0].second.is_object)
+    const LocatedJson* values = at.is_object && at.members.size() == 1 ? &at.members[0].second : nullptr;
+    if (!values || values->is_object || values->value == json::array())
       return wrong(at, "when", "{ \"KEY\" = value } or { \"KEY\" = [values] }, one key");
     parameter.parent = at.members[0].first;
-    const auto& value = at.members[0].second.value;
-    parameter.when = value.is_array() ? value.get<std::vector<json>>() : std::vector<json>{value};
+    parameter.when = values->value.is_array() ? values->value.get<std::vector<json>>() : std::vector{values->value};
+    when_places_[parameter.name] = values->place;
     return true;
+  }
+
+  /// Its values are among the parent's, in the form that these take: one that is not would switch the parameter off.
+  /// A parent that is not there is Space's to refuse.
+  void check_when(Parameter& parameter) {
+    auto parent = std::find_if(space_.parameters.begin(), space_.parameters.end(),
+                               [&](const Parameter& other) { return other.name == parameter.parent; });
+    if (parent == space_.parameters.end()) return;
+    const bool finite = parent->count() > 0 || (grid_ && parent->points > 0);
+    for (auto& value : parameter.when) {
+      auto near = finite ? closest(*parent, value) : std::nullopt;
+      if (near && same(*near, value)) {
+        value = *near;
+        continue;
+      }
+      Diagnostic diagnostic{when_places_.at(parameter.name), "not-allowed", "", {}, {}, {}, ""};
+      diagnostic.message =
+          fmt::format("`{}` is for `{}` = {}, which it never has", parameter.name, parent->name, value.dump());
+      for (const auto& choice : parent->choices) diagnostic.allowed.push_back(word(choice));
+      if (near) diagnostic.suggestion = word(*near);
+      if (!finite)
+        diagnostic.other_message =
+            fmt::format("of `{}` there are no single values: give it a `step` or a list", parent->name);
+      else if (parent->choices.empty() && !near)
+        diagnostic.other_message = fmt::format("it has numbers from {} to {}", parent->low, parent->high);
+      problems_.add(diagnostic);
+    }
+  }
+
+  /// Of the parent's values; nothing where none is near.
+  std::optional<json> closest(const Parameter& parent, const json& value) const {
+    if (parent.kind == Parameter::Kind::choice) {
+      for (const auto& choice : parent.choices)
+        if (choice == value) return choice;
+      std::vector<std::string> words;
+      for (const auto& choice : parent.choices) words.push_back(word(choice));
+      auto near = nearest(word(value), words);
+      if (!near) return std::nullopt;
+      return parent.choices[static_cast<size_t>(std::find(words.begin(), words.end(), *near) - words.begin())];
+    }
+    if (!value.is_number()) return std::nullopt;
+    const double number = value;
+    if (!grid_) return parent.rounded(number);
+    auto values = parent.grid();
+    return *std::min_element(values.begin(), values.end(), [&](const json& a, const json& b) {
+      return std::abs(a.get<double>() - number) < std::abs(b.get<double>() - number);
+    });
+  }
+
+  static std::string word(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+  /// 0.3 and the third step of 0.1.
+  static bool same(const json& a, const json& b) {
+    if (!a.is_number() || !b.is_number()) return a == b;
+    return std::abs(a.get<double>() - b.get<double>()) <= 1e-9 * std::abs(a.get<double>());
   }
 
   /// Ends and choices as values of the recipe's key.
@@ -195,6 +253,7 @@ class SpaceReader {
   bool grid_;
   Problems& problems_;
   ReadSpace space_;
+  std::map<std::string, Origin> when_places_;
 };
 
 }  // namespace

@@ -22,6 +22,22 @@ const std::vector<std::string> sweep_keys = {"name", "recipe",   "set",    "meth
 const std::vector<std::string> lua_keys = {"name",     "recipe", "set",  "metric",      "value", "goal",    "seed",
                                            "parallel", "budget", "stop", "constraints", "space", "reports", "run"};
 
+/// Whether a recipe that sets this key drops others that were set before it: the name of a strategy, of an optimizer.
+bool decides(const std::string& name) {
+  const Section* section = find_section(name.substr(0, name.find('.')));
+  if (section && !section->main_key.empty() && name == section->name + "." + section->main_key) return true;
+  return std::any_of(key_table().begin(), key_table().end(), [&](const Key& key) { return key.needs.key == name; });
+}
+
+std::string key_of(const std::string& override_text) { return override_text.substr(0, override_text.find('=')); }
+
+/// --set is applied in order, so what decides goes first: else it would drop the options that are for it.
+std::vector<std::string> in_order(std::vector<std::string> overrides) {
+  std::stable_partition(overrides.begin(), overrides.end(),
+                        [](const std::string& text) { return decides(key_of(text)); });
+  return overrides;
+}
+
 class SweepReader {
  public:
   SweepReader(SweepFile& sweep, bool snapshot) : sweep_(sweep), snapshot_(snapshot) {}
@@ -61,7 +77,7 @@ class SweepReader {
  private:
   void read_rest(const LocatedJson& table) {
     simple_keys(table);
-    if (!snapshot_) recipe(table);
+    recipe(table);
     limits(table);
     space(table);
     problems_.throw_if_any();
@@ -120,30 +136,37 @@ class SweepReader {
   }
 
   void recipe(const LocatedJson& table) {
-    const auto* found = text(table, "recipe", sweep_.recipe);
+    const auto* found = text(table, "recipe", sweep_.named_recipe);
     if (!found) {
       problems_.add(table.place, "missing-key",
                     fmt::format("{} needs `recipe`: the file that is varied, relative to this one",
                                 sweep_.in_lua() ? "a sweep" : "[sweep]"));
       return;
     }
-    sweep_.recipe = (fs::absolute(sweep_.file).parent_path() / sweep_.recipe).lexically_normal().string();
-    if (!fs::exists(sweep_.recipe) || fs::is_directory(sweep_.recipe)) {
-      problems_.add(found->place, "missing-file", fmt::format("the recipe {} does not exist", sweep_.recipe));
-      sweep_.recipe.clear();
+    sweep_.named_recipe = (fs::absolute(sweep_.file).parent_path() / sweep_.named_recipe).lexically_normal().string();
+    if (!snapshot_) {
+      const bool there = fs::exists(sweep_.named_recipe) && !fs::is_directory(sweep_.named_recipe);
+      if (there)
+        sweep_.recipe = sweep_.named_recipe;
+      else
+        problems_.add(found->place, "missing-file", fmt::format("the recipe {} does not exist", sweep_.named_recipe));
     }
     const auto* set = table.find("set");
     if (!set) return;
     if (!set->is_object) return wrong_type(*set, "set", "a table of recipe keys and values", problems_);
     add_set(*set, "");
+    sweep_.overrides = in_order(std::move(sweep_.overrides));
   }
 
   void add_set(const LocatedJson& table, const std::string& prefix) {
     for (const auto& [name, value] : table.members) {
-      if (value.is_object && (prefix == "hooks." || (prefix.empty() && find_section(name))))
+      const Section* section = prefix.empty() ? find_section(name) : nullptr;
+      if (value.is_object && (prefix == "hooks." || section))
         add_set(value, prefix + name + ".");
-      else
-        sweep_.overrides.push_back(prefix + name + "=" + toml_value(value.plain()));
+      else  // `strategy = "fsdp"` by its whole key, which best --toml can write beside others of the section
+        sweep_.overrides.push_back(prefix + name +
+                                   (section && !section->main_key.empty() ? "." + section->main_key : "") + "=" +
+                                   toml_value(value.plain()));
     }
   }
 
@@ -276,7 +299,7 @@ class SweepReader {
   json constants() const {
     json values = json::object();
     if (sweep_.recipe.empty()) return values;
-    Recipe recipe = load_whole_recipe(sweep_.recipe, sweep_.overrides);
+    Recipe recipe = load_whole_recipe(sweep_.recipe, snapshot_ ? std::vector<std::string>() : sweep_.overrides);
     for (const auto& key : key_table())
       if (auto value = key.get(recipe); !value.is_null()) values[key.dotted()] = value;
     return values;
@@ -321,7 +344,7 @@ SweepFile load_sweep(const std::string& file) {
 std::vector<std::string> overrides_of(const json& parameters) {
   std::vector<std::string> overrides;
   for (const auto& [name, value] : parameters.items()) overrides.push_back(name + "=" + toml_value(value));
-  return overrides;
+  return in_order(std::move(overrides));
 }
 
 std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides, const json& parameters) {
@@ -331,7 +354,7 @@ std::string recipe_with(const std::string& base, const std::vector<std::string>&
     text += override_text.substr(0, equals) + " = " + override_text.substr(equals + 1) + "\n";
   };
   for (const auto& one : overrides)
-    if (!parameters.contains(one.substr(0, one.find('=')))) put(one);
+    if (!parameters.contains(key_of(one))) put(one);
   for (const auto& one : overrides_of(parameters)) put(one);
   return text;
 }

@@ -15,7 +15,8 @@ namespace runner::sweep {
 struct SweepFile {
   std::string name, file, source;
   std::string recipe;                  ///< path of the recipe that is varied
-  std::vector<std::string> overrides;  ///< [sweep.set], as --set takes them
+  std::string named_recipe;            ///< path of the one that the file names: the same, unless there is a snapshot
+  std::vector<std::string> overrides;  ///< [sweep.set], as --set takes them; in a snapshot they are applied already
   std::string method = "random";       ///< or "lua": the file's `run`
   nlohmann::json method_options = nlohmann::json::object();
   std::string metric = "val_loss";
@@ -42,7 +43,7 @@ struct SweepFile {
 SweepFile parse_sweep(const std::string& text, const std::string& file, const std::string& snapshot = "");
 SweepFile load_sweep(const std::string& file);
 
-/// "KEY=VALUE" for each parameter, as --set takes them.
+/// "KEY=VALUE" for each parameter, as --set takes them: what others depend on (strategy.name) before these.
 std::vector<std::string> overrides_of(const nlohmann::json& parameters);
 
 /// Makes the recipes at both ends of every range and with every choice, with the other parameters at random as the

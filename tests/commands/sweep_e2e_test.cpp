@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "runner/ledger/sqlite.hpp"
 #include "runner/ledger/sweeps.hpp"
 #include "tests/commands/sweep_support.hpp"
 
@@ -155,6 +156,14 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
 
   pid = place.start({"sweep", "resume"}, "sweep", {{"PAUSE", "0.2"}});
   REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") != 0; }, 30));
+  {  // of a sweep in another container the pid may be anybody's here
+    runner::sqlite::Database ledger(place.home() / "ledger.db", runner::sqlite::Access::existing);
+    ledger.run("UPDATE sweep SET pid_namespace = 'pid:[1]'");
+    auto refused = place.run({"sweep", "stop"});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("runs as process " + std::to_string(pid) + " in another container on "));
+    ledger.run("UPDATE sweep SET pid_namespace = ?", runner::this_process().pid_namespace);
+  }
   auto stopped = place.run({"sweep", "stop"});
   CHECK(stopped.code == 0);
   CHECK(place.finish(pid, "sweep").code == 3);

@@ -190,6 +190,32 @@ TEST_CASE("a script that breaks leaves its sweep to be repaired and continued", 
   }
 }
 
+TEST_CASE("a repaired script with another `set` or recipe is refused, and a broken sweep's time is counted once",
+          "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker(made_up_worker);
+  write_lua(place, "  sweep:try{}\n  error(\"broken\")");
+  const auto begun = std::chrono::steady_clock::now();
+  auto result = place.finish(place.start({"sweep", "run", "sweep.lua"}, "command", {{"PAUSE", "2"}}));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  CHECK(result.code == 2);
+  CHECK(status_of(place).at("sweep").at("seconds").get<double>() < took.count());
+  write_lua(place, "  sweep:try{}", "", "good.lua");
+  const auto good = slurp(place.path() / "good.lua");
+  place.write("other.toml", slurp(place.path() / "tiny.toml"));
+  for (auto [key, was, now] : {std::tuple{"set", "= 3}", "= 4}"}, std::tuple{"recipe", "tiny.toml", "other.toml"}}) {
+    auto text = good;
+    place.write("changed.lua", text.replace(text.find(was), std::string(was).size(), now));
+    result = place.run({"sweep", "resume", "--file", "changed.lua"});
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring(std::string("changed.lua: `") + key +
+                                             "` is another than the sweep began with; that makes it another sweep"));
+  }
+  result = place.run({"sweep", "resume", "--file", "good.lua"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+}
+
 TEST_CASE("a trial whose recipe is refused has failed, and the search goes on", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(made_up_worker);

@@ -77,7 +77,7 @@ return {
   CHECK(sweep.name == "wide");
   CHECK(sweep.in_lua());
   CHECK(sweep.recipe == (place.path / "base.toml").string());
-  CHECK(sweep.overrides == std::vector<std::string>{"strategy=\"single\"", "train.max_steps=5"});
+  CHECK(sweep.overrides == std::vector<std::string>{"strategy.name=\"single\"", "train.max_steps=5"});
   CHECK(sweep.goal == Goal::max);
   CHECK(sweep.best_value);
   CHECK(sweep.seed == 7);
@@ -205,6 +205,49 @@ TEST_CASE("run is told reports and stops trials by them") {
   search.end(0, "pruned", -2, 6, "");
   search.check();
   CHECK(search.propose().kind == Kind::done);
+}
+
+TEST_CASE("what a trial reports again after it was interrupted or failed is not told again") {
+  Place place;
+  auto make = [&] {
+    return place
+        .with_run(R"(
+  local a, b = sweep:start{["optimizer.lr"] = 1}, sweep:start{["optimizer.lr"] = 2}
+  local told = {}
+  for event in function() return sweep:next_event() end do
+    told[#told + 1] = event.trial .. ":" .. event.kind .. event.step
+  end
+  assert(#a:reports() == 4 and a.value == 1)
+  sweep:try{["run.notes"] = table.concat(told, " ")})",
+                  "reports = true,")
+        .make_search();
+  };
+  auto search = make();
+  std::vector<HistoryEntry> history;
+  for (int i = 0; i < 2; ++i) history.push_back(proposed(search.propose().trial));
+  auto report = [&](int64_t trial, int64_t step) {
+    auto entry = search.report(trial, step, 1);
+    if (entry) history.push_back(*entry);
+    return entry.has_value();
+  };
+  for (int64_t step : {8, 16, 24}) CHECK(report(0, step));
+  CHECK(report(1, 8));
+  // Killed; trial 0 goes on from its checkpoint at step 10.
+  search = make();
+  for (const auto& entry : history) search.replay(entry);
+  for (int64_t step : {16, 24}) CHECK_FALSE(report(0, step));
+  CHECK(report(0, 32));
+  history.push_back(search.end(1, "failed", NAN, 0, "other"));
+  // Trial 1 is tried again, from its beginning.
+  for (int64_t step : {8, 16}) CHECK_FALSE(report(1, step));
+  history.push_back(search.end(1, "finished", 3, 16, ""));
+  history.push_back(search.end(0, "finished", 1, 32, ""));
+  search.check();
+  const json told = {{"run.notes", "0:report8 0:report16 0:report24 1:report8 0:report32 1:end0 0:end32"}};
+  CHECK(search.propose().trial.parameters == told);
+  auto again = make();
+  for (const auto& entry : history) again.replay(entry);
+  CHECK(again.propose().trial.parameters == told);
 }
 
 TEST_CASE("rebuilt from its history after every entry, a sweep in Lua goes on as if nothing had been") {

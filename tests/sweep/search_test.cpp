@@ -150,6 +150,14 @@ TEST_CASE("limits end the proposals, and say which") {
   CHECK(patient.limit_reached() == "stop.no_improvement = 2 trials");
   CHECK(patient.best()->trial.number == 0);
 
+  Search retried = limited({{}, {}, 2});
+  end_next(retried, "finished", 1);
+  end_next(retried, "failed", NAN);
+  retried.end(1, "failed", NAN, 0, "other");  // the same one, tried again
+  CHECK(retried.limit_reached().empty());
+  end_next(retried, "finished", 2);
+  CHECK(retried.limit_reached() == "stop.no_improvement = 2 trials");
+
   Search unlucky = limited({{}, {}, {}, 2});
   end_next(unlucky, "failed", NAN);
   end_next(unlucky, "failed", NAN);

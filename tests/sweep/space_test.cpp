@@ -55,6 +55,18 @@ TEST_CASE("logarithmic ranges are even in the logarithm") {
     CHECK(std::abs(counts[std::to_string(n)] - 9000 * std::log((n + 0.5) / (n - 0.5)) / std::log(9)) <= 1);
 }
 
+TEST_CASE("steps that reach beyond the beginning of a logarithmic range leave every value possible") {
+  auto n = integer("n", 8, 64, true, 16);  // half a step below 8 there is no logarithm
+  auto counts = histogram(n, 4000);
+  std::vector<std::string> values;
+  for (const auto& [value, count] : counts) {
+    values.push_back(value);
+    CHECK(count > 100);
+  }
+  CHECK(values == std::vector<std::string>{"24", "40", "56", "8"});
+  for (double u : {0.0, 0.3, 0.99}) CHECK(n.at(n.unit(n.at(u))) == n.at(u));
+}
+
 TEST_CASE("unit() is where at() took a value from") {
   for (const auto& parameter : {real("x", -5, 10), real("x", 1e-4, 1, true), integer("n", 1, 64, true),
                                 integer("n", 3, 9), choice("c", {1, 2, 3})})
@@ -128,4 +140,22 @@ TEST_CASE("a grid has the ends of a range, and evenly what is between") {
   CHECK(std::abs(values[1].get<double>() - 1e-3) < 1e-12);
   CHECK(std::abs(values[2].get<double>() - 1e-2) < 1e-12);
   CHECK(integer("n", 1, 3).grid() == std::vector<json>{1, 2, 3});
+}
+
+TEST_CASE("a grid has every value of a finite parameter, also where its range ends between two") {
+  CHECK(integer("n", 8, 38, false, 8).grid() == std::vector<json>{8, 16, 24, 32});
+  auto log = integer("n", 1, 8, true);
+  CHECK(log.grid() == std::vector<json>{1, 2, 3, 4, 5, 6, 7, 8});
+  log.points = 20;
+  CHECK(log.grid().size() == 8);
+  log.points = 4;
+  CHECK(log.grid() == std::vector<json>{1, 2, 4, 8});
+  auto stepped = real("x", 0, 0.99);
+  stepped.step = 0.1;
+  auto values = stepped.grid();
+  REQUIRE(values.size() == 10);
+  for (size_t i = 0; i < 10; ++i) CHECK(std::abs(values[i].get<double>() - 0.1 * static_cast<double>(i)) < 1e-12);
+  stepped.points = 9;
+  CHECK(stepped.grid().size() == 9);
+  CHECK(stepped.grid().back() == values.back());
 }

@@ -7,6 +7,7 @@
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/slots.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -74,7 +75,7 @@ optimizer.name = ["adamw", "sgd"]
 )");
   CHECK(sweep.name == "wide");
   CHECK(sweep.recipe == (place.path / "base.toml").string());
-  CHECK(sweep.overrides == std::vector<std::string>{"strategy=\"single\"", "train.max_steps=5"});
+  CHECK(sweep.overrides == std::vector<std::string>{"strategy.name=\"single\"", "train.max_steps=5"});
   CHECK(sweep.method == "tpe");
   CHECK(sweep.method_options == json{{"gamma", 0.2}});
   CHECK(sweep.goal == Goal::max);
@@ -184,6 +185,87 @@ s.toml:17:43: error: `points` is for method = "grid" only
       |                                           ^)");
 }
 
+TEST_CASE("what a strategy's name would drop comes after it, in `set` and in trials") {
+  Place place;
+  auto sweep = place.read(R"([sweep]
+recipe = "base.toml"
+metric = "loss"
+method = "grid"
+set = { "model.hidden_dim" = 64, strategy.cpu_offload = true, strategy.name = "fsdp" }
+[sweep.space]
+"optimizer.lr" = [0.1]
+)");
+  CHECK(sweep.overrides ==
+        std::vector<std::string>{"model.hidden_dim=64", "strategy.name=\"fsdp\"", "strategy.cpu_offload=true"});
+  CHECK(load_whole_recipe(sweep.recipe, sweep.overrides).strategy.options == json{{"cpu_offload", true}});
+  auto of_trial = overrides_of({{"lr_scheduler.gamma", 0.5},
+                                {"lr_scheduler.name", "step"},
+                                {"strategy.cpu_offload", true},
+                                {"strategy.name", "fsdp"}});
+  CHECK(of_trial == std::vector<std::string>{"lr_scheduler.name=\"step\"", "strategy.name=\"fsdp\"",
+                                             "lr_scheduler.gamma=0.5", "strategy.cpu_offload=true"});
+  CHECK(load_whole_recipe(sweep.recipe, {of_trial[1], of_trial[3]}).strategy.options == json{{"cpu_offload", true}});
+}
+
+TEST_CASE("a trial's recipe as TOML reads where `set` names a section by its short form") {
+  Place place;
+  auto sweep = place.read(R"([sweep]
+recipe = "base.toml"
+metric = "loss"
+method = "grid"
+set = { optimizer = "sgd", strategy = "single" }
+[sweep.space]
+"optimizer.lr" = [0.25]
+"strategy.name" = ["ddp"]
+)");
+  auto text = recipe_with(sweep.recipe, sweep.overrides, {{"optimizer.lr", 0.25}, {"strategy.name", "ddp"}});
+  auto recipe = parse_recipe(text, (place.path / "best.toml").string());
+  CHECK(recipe.optimizer.name == "sgd");
+  CHECK(recipe.optimizer.lr == 0.25);
+  CHECK(recipe.strategy.name == "ddp");
+}
+
+TEST_CASE("a condition that no value of its parent meets is refused, with the nearest one") {
+  Place place;
+  CHECK(place.said(R"([sweep]
+recipe = "base.toml"
+metric = "loss"
+budget = { trials = 3 }
+[sweep.space]
+"optimizer.name" = ["adamw", "sgd"]
+"optimizer.momentum" = { uniform = [0.5, 0.9], when = { "optimizer.name" = ["sgd", "sgdd"] } }
+"model.dim" = { integer = [32, 96], step = 32 }
+"model.n_heads" = { choice = [4], when = { "model.dim" = 65 } }
+"optimizer.lr" = { uniform = [0.1, 0.2] }
+"optimizer.weight_decay" = { choice = [0.0], when = { "optimizer.lr" = 0.15 } }
+"optimizer.eps" = { choice = [0.1], when = { "optimizer.name" = [] } }
+)") == R"(s.toml:7:76: error: `optimizer.momentum` is for `optimizer.name` = "sgdd", which it never has
+    7 | "optimizer.momentum" = { uniform = [0.5, 0.9], when = { "optimizer.name" = ["sgd", "sgdd"] } }
+      |                                                                            ^~~~~~~~~~~~~~~
+  did you mean `sgd`?
+
+s.toml:9:58: error: `model.n_heads` is for `model.dim` = 65, which it never has
+    9 | "model.n_heads" = { choice = [4], when = { "model.dim" = 65 } }
+      |                                                          ^~
+  did you mean `64`?
+
+s.toml:11:72: error: `optimizer.weight_decay` is for `optimizer.lr` = 0.15, which it never has
+   11 | "optimizer.weight_decay" = { choice = [0.0], when = { "optimizer.lr" = 0.15 } }
+      |                                                                        ^~~~
+  of `optimizer.lr` there are no single values: give it a `step` or a list
+
+s.toml:12:44: error: `when` must be { "KEY" = value } or { "KEY" = [values] }, one key, not a table
+   12 | "optimizer.eps" = { choice = [0.1], when = { "optimizer.name" = [] } }
+      |                                            ^~~~~~~~~~~~~~~~~~~~~~~~~)");
+  auto stepped = place.read(
+      "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 3 }\n[sweep.space]\n"
+      "\"model.dropout\" = { uniform = [0, 0.5], step = 0.1 }\n"
+      "\"model.n_heads\" = { choice = [1], when = { \"model.dropout\" = 0.3 } }\n");
+  json third = 0.1 * 3;  // not 0.3
+  CHECK(stepped.space.find("model.n_heads")->when == std::vector<json>{third});
+  CHECK(stepped.space.find("model.dropout")->at(0.6) == third);
+}
+
 TEST_CASE("mistakes that only the recipe shows stand at the parameter that makes them") {
   Place place;
   const std::string head = "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n";
@@ -216,6 +298,28 @@ TEST_CASE("what method and metric ask of the recipe is told before anything runs
         "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
+TEST_CASE("PBT is refused over keys with which members' checkpoints would not fit each other") {
+  Place place;
+  auto said = [&](const std::string& parameter) {
+    return place.said(
+        "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\n"
+        "set = { \"optimizer.name\" = \"sgd\", lr_scheduler = \"constant\", checkpoint.save_at_end = true }\n"
+        "method = { name = \"pbt\", interval = 5, generations = 2 }\n[sweep.space]\n" +
+        parameter + "\n");
+  };
+  const std::string others = "where the model's parameters or the optimizer's state are others: ";
+  for (const char* key : {"model.dim", "model.n_layers", "optimizer.name"}) {
+    const bool name = std::string(key) == "optimizer.name";
+    auto text = said(fmt::format("\"{}\" = {}", key, name ? "[\"sgd\", \"adamw\"]" : "[32, 64]"));
+    INFO(text);
+    CHECK(text.starts_with("s.toml:5:10: error: pbt's members go on from each other's checkpoints, which do not fit " +
+                           others + "`" + key + "` cannot be varied\n"));
+  }
+  CHECK(said("\"optimizer.momentum\" = { uniform = [0, 0.9] }").find("let `optimizer.momentum` begin above 0") !=
+        std::string::npos);
+  CHECK(said("\"optimizer.momentum\" = { uniform = [0.5, 0.9] }") == "");
+}
+
 TEST_CASE("ASHA is refused where its metric comes too late for it") {
   Place place;
   const std::string sweep =
@@ -242,6 +346,31 @@ TEST_CASE("shipped sweeps read, and their recipes are sound") {
     ++count;
   }
   CHECK(count == 6);
+}
+
+TEST_CASE("device slots of free GPUs are groups of these, of all GPUs there is one") {
+  Facts facts;
+  facts.cuda_module = true;
+  for (int i = 0; i < 6; ++i)
+    facts.cuda.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0, i == 1 ? 1 : 0});
+  Recipe recipe = parse_recipe(recipe_text, "base.toml", {"devices=\"free:2\""});
+  auto slots = device_slots(recipe, facts, {});
+  REQUIRE(slots.size() == 2);
+  CHECK(slots[0].name == "cuda:0,2");
+  CHECK(slots[1].environment.at("CUDA_VISIBLE_DEVICES") == "3,4");
+  CHECK(slots[1].overrides == std::vector<std::string>{"devices.devices=2"});
+  try {
+    device_slots(recipe, facts, 3);
+    FAIL("no refusal");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).starts_with("parallel = 3 trials of 2 GPUs each need 6, and there are 5 free: "));
+  }
+  recipe.devices.devices = {DeviceRequest::Kind::count, -1, {}};
+  slots = device_slots(recipe, facts, {});
+  REQUIRE(slots.size() == 1);
+  CHECK(slots[0].name == "cuda:0,1,2,3,4,5");
+  CHECK(slots[0].overrides.empty());
+  CHECK_THROWS_AS(device_slots(recipe, facts, 2), Error);
 }
 
 TEST_CASE("device slots are groups of GPUs, or of cores") {

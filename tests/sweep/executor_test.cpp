@@ -1,0 +1,149 @@
+// Trials as the executor takes them up and ends them, with a shell script in place of `runner` and runs that the tests
+// write into the ledger.
+#include "runner/sweep/executor.hpp"
+
+#include <signal.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/ledger/sqlite.hpp"
+#include "tests/checkpoint/support.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using namespace runner::sweep;
+using nlohmann::json;
+
+namespace {
+
+/// A sweep over recipes of ten steps, begun and waiting to be executed.
+struct Begun : TemporaryFolder {
+  explicit Begun(const std::string& keys) {
+    write_file_atomic(path / "base.toml",
+                      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 32\nn_heads = 2\nmax_seq_len = 16\n[data]\n"
+                      "format = \"text\"\ntrain = [\"text.txt\"]\n[train]\nmax_steps = 10\nglobal_batch_size = 4\n");
+    write_file_atomic(path / "text.txt", "some text");
+    file = parse_sweep("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\n" + keys +
+                           "\n[sweep.space]\n\"run.seed\" = { integer = [1, 1000] }\n",
+                       path / "s.toml");
+    id = store.begin({file.name, file.seed, {{"source", file.source}}, "[run]\n"});
+    search.emplace(file.make_search());
+  }
+
+  int64_t propose() {
+    auto trial = search->propose().trial;
+    store.propose(id, trial.number, trial.parameters, to_json(proposed(trial)));
+    return trial.number;
+  }
+  void report(int64_t trial, int64_t step, double value) {
+    store.report(id, trial, to_json(*search->report(trial, step, value)));
+  }
+  /// Its run, with losses that end with `loss` at step 10.
+  std::string run(int64_t trial, const std::string& status, double loss, const json& failure = {}) {
+    store.start(id, trial, "cpu:0");
+    Ledger ledger(home, Ledger::Mode::write);
+    NewRun row;
+    row.name = "trial";
+    row.run_dir_root = home + "/runs";
+    row.sweep = id;
+    row.trial = trial;
+    std::string run = ledger.begin_run(row);
+    ledger.begin_attempt(run, "start");
+    ledger.metrics(run, {{"loss", 10, loss}});
+    ledger.annotate(run, "measured", {{"failure", failure}});
+    ledger.finish_run(run, status, status == "finished" ? 0 : 1, "");
+    return run;
+  }
+  /// With `script` as what runs the trials.
+  ExecutionEnd go_on(const std::string& script, ExecutorHooks hooks = {}, std::vector<int64_t> again = {}) {
+    const fs::path program = path / "program";
+    write_file_atomic(program, "#!/bin/sh\n" + script + "\n");
+    fs::permissions(program, fs::perms(0755));
+    return execute(file, store, {home, program, id, std::move(again), {{"cpu:0", {}, {}}}, std::move(hooks)});
+  }
+
+  std::string home = path / "home";
+  SweepFile file;
+  Sweeps store{home, Ledger::Mode::write};
+  std::string id;
+  std::optional<Search> search;
+};
+
+}  // namespace
+
+TEST_CASE("budget.trial_time goes on where a trial was interrupted, and begins anew where it is tried again") {
+  Begun sweep("method = \"random\"\nbudget = { trials = 1, trial_time = \"1m\" }");
+  auto trial = sweep.propose();
+  auto run = sweep.run(trial, "interrupted", 3);
+  runner::testing::publish_small(fs::path(sweep.home) / "runs" / run / "checkpoints", 10);
+  sqlite::Database(fs::path(sweep.home) / "ledger.db", sqlite::Access::existing)
+      .run("UPDATE attempt SET started = started - 100");
+  CHECK(std::abs(sweep.store.trial_seconds(sweep.id, trial) - 100) < 5);
+  const double begun = steady_seconds();
+  sweep.go_on("exec sleep 20");
+  CHECK(steady_seconds() - begun < 15);
+  CHECK(sweep.store.trial(sweep.id, trial).reason == "timeout");
+  CHECK(sweep.store.trial_seconds(sweep.id, trial) == 0);
+  sweep.go_on("exit 0", {}, {trial});
+  CHECK(sweep.store.trial(sweep.id, trial).status == "finished");
+}
+
+TEST_CASE("a failure has its class also where the sweep did not live to see it") {
+  Begun sweep("method = \"random\"\nbudget = { trials = 1 }");
+  auto trial = sweep.propose();
+  sweep.run(trial, "failed", 3, {{"kind", "nonfinite"}, {"message", "loss is NaN"}});
+  sweep.go_on("exit 9");
+  CHECK(sweep.store.trial(sweep.id, trial).status == "failed");
+  CHECK(sweep.store.trial(sweep.id, trial).reason == "nan");
+}
+
+TEST_CASE("a trial that fails while the sweep is being stopped has failed") {
+  Begun sweep("method = \"random\"\nbudget = { trials = 1 }");
+  ExecutorHooks hooks;
+  bool asked = false;
+  hooks.on_tick = [&](const Search&, size_t) {
+    if (!asked && fs::exists(sweep.path / "runs")) asked = ::raise(SIGTERM) == 0;
+  };
+  auto end = sweep.go_on(
+      "trap 'echo \"{\\\"status\\\":\\\"failed\\\",\\\"failure\\\":{\\\"kind\\\":\\\"nonfinite\\\"}}\"; exit 1' TERM\n"
+      "touch " +
+          (sweep.path / "runs").string() + "\nfor i in $(seq 400); do sleep 0.05; done",
+      hooks);
+  CHECK(end.status == "interrupted");
+  CHECK(sweep.store.trial(sweep.id, 0).status == "failed");
+  CHECK(sweep.store.trial(sweep.id, 0).reason == "nan");
+}
+
+TEST_CASE("a trial that is told to stop at its last step has finished") {
+  const std::string asha =
+      "method = { name = \"asha\", min_steps = STEPS, reduction_factor = 2 }\nbudget = { trials = 2 }";
+  auto with = [&](const std::string& steps) {
+    auto text = asha;
+    return text.replace(text.find("STEPS"), 5, steps);
+  };
+  SECTION("as it is seen") {
+    for (const char* steps : {"10", "5"}) {
+      Begun sweep(with(steps));
+      for (double loss : {1.0, 2.0}) sweep.run(sweep.propose(), "interrupted", loss);
+      auto calls = (sweep.path / "calls").string();  // the second trial is the worse one
+      sweep.go_on(std::string("trap 'exit 3' TERM\necho x >>") + calls + "\necho \"{\\\"step\\\":" + steps +
+                  ",\\\"value\\\":$(wc -l <" + calls + ")}\"\nsleep 0.5");
+      CHECK(sweep.store.trial(sweep.id, 0).status == "finished");
+      CHECK(sweep.store.trial(sweep.id, 1).status == (std::string(steps) == "10" ? "finished" : "pruned"));
+    }
+  }
+  SECTION("as its run says") {
+    Begun sweep(with("10"));
+    for (double loss : {1.0, 2.0}) {
+      auto trial = sweep.propose();
+      sweep.report(trial, 10, loss);
+      sweep.run(trial, "finished", loss);
+    }
+    sweep.go_on("exit 9");
+    CHECK(sweep.store.trial(sweep.id, 1).status == "finished");
+    CHECK(sweep.store.trial(sweep.id, 1).value == 2.0);
+  }
+}
