@@ -140,6 +140,7 @@ std::string ordinal(int64_t number) {
 }
 
 std::string format_duration(double seconds) {
+  if (seconds > 0 && seconds < 0.1) return fmt::format("{:.{}f} ms", 1000 * seconds, seconds < 0.01 ? 1 : 0);
   if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
   auto whole = static_cast<int64_t>(seconds + 0.5);
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);

@@ -21,6 +21,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t quoted_bytes_max = 200;
+constexpr auto patience = std::chrono::milliseconds(100);
 
 int event_fd_from_environment() {
   const char* text = std::getenv("RUNNER_EVENT_FD");
@@ -35,8 +36,13 @@ struct EventSink::Impl {
   int rank, fd;
   std::mutex mutex;
   std::condition_variable wake, drained;
-  std::vector<json> queue;  ///< written out by the writer: whoever emits is in a hurry
-  bool writing = false, closing = false, gone = false;
+  struct Event {
+    std::string kind;
+    double time;
+    std::function<json()> fields;
+  };
+  std::vector<Event> queue;  ///< written out by the writer: whoever emits is in a hurry
+  bool writing = false, hurry = false, closing = false, gone = false;
   std::thread writer;
 
   Impl(int rank, int fd) : rank(rank), fd(fd) {
@@ -53,19 +59,40 @@ struct EventSink::Impl {
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      wake.wait(lock, [&] { return closing || !queue.empty(); });
-      if (queue.empty()) return;
+      wake.wait_for(lock, patience, [&] { return closing || hurry; });
+      hurry = false;
+      if (queue.empty() && closing) return;
+      if (queue.empty()) continue;
       auto events = std::exchange(queue, {});
       writing = true;
       lock.unlock();
       std::string lines;
-      for (auto& event : events) lines += to_line(std::move(event));
+      for (const auto& event : events) lines += line_of(event);
       bool written = write_all(lines);
       lock.lock();
       writing = false;
       gone = gone || !written;
       drained.notify_all();
     }
+  }
+
+  std::string line_of(const Event& event) const {
+    json fields = event.fields();
+    fields["event"] = event.kind;
+    fields["rank"] = rank;
+    fields["time"] = event.time;
+    return to_line(std::move(fields));
+  }
+
+  void add(Event event, bool in_hurry) {
+    if (fd < 0) return;
+    {
+      std::lock_guard lock(mutex);
+      if (gone) return;
+      queue.push_back(std::move(event));
+      hurry = hurry || in_hurry;
+    }
+    if (in_hurry) wake.notify_one();
   }
 
   bool write_all(std::string_view bytes) const {
@@ -98,20 +125,18 @@ EventSink::~EventSink() {
 }
 
 void EventSink::emit(const std::string& kind, json fields) {
-  if (impl_->fd < 0) return;
-  fields["event"] = kind;
-  fields["rank"] = impl_->rank;
-  fields["time"] = wall_seconds();
-  {
-    std::lock_guard lock(impl_->mutex);
-    if (impl_->gone) return;
-    impl_->queue.push_back(std::move(fields));
-  }
-  impl_->wake.notify_one();
+  auto given = [fields = std::move(fields)]() mutable { return std::move(fields); };
+  impl_->add({kind, wall_seconds(), std::move(given)}, /*in_hurry=*/true);
+}
+
+void EventSink::emit_soon(const std::string& kind, std::function<json()> fields) {
+  impl_->add({kind, wall_seconds(), std::move(fields)}, /*in_hurry=*/false);
 }
 
 void EventSink::flush() {
   std::unique_lock lock(impl_->mutex);
+  impl_->hurry = true;
+  impl_->wake.notify_one();
   impl_->drained.wait(lock, [&] { return impl_->gone || (impl_->queue.empty() && !impl_->writing); });
 }
 

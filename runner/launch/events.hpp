@@ -21,6 +21,7 @@
 //
 // How numbers that are not finite and text that is not UTF-8 travel: lines.hpp.
 #pragma once
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -45,6 +46,9 @@ class EventSink {
   EventSink& operator=(const EventSink&) = delete;
   /// `fields` is an object. Its "event", "rank" and "time", if any, are replaced.
   void emit(const std::string& kind, nlohmann::json fields = nlohmann::json::object());
+  /// The same of what may wait a tenth of a second, or until the next emit(): wakes nobody, and the writer thread calls
+  /// `fields`.
+  void emit_soon(const std::string& kind, std::function<nlohmann::json()> fields);
   /// Waits until everything emitted so far is in the pipe or the reader is gone (used before _exit).
   void flush();
 

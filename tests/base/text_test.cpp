@@ -36,6 +36,10 @@ TEST_CASE("sizes") {
   CHECK(format_bytes(12) == "12 B");
   CHECK(format_count(17'040'000) == "17.0 M");
   CHECK(format_duration(200) == "3m 20s");
+  CHECK(format_duration(0.42) == "0.42 s");
+  CHECK(format_duration(0.0421) == "42 ms");
+  CHECK(format_duration(0.00149) == "1.5 ms");
+  CHECK(format_duration(0) == "0.00 s");
 }
 
 TEST_CASE("ranks are named with their nodes, ranges from three on") {

@@ -49,6 +49,28 @@ TEST_CASE("an event arrives with kind, rank and time, and its numbers bit for bi
   CHECK(events[0]["time"].get<double>() > 1.6e9);
 }
 
+TEST_CASE("what may wait is made by the writer, in its order, and comes without another event too") {
+  Pipe pipe;
+  EventSink sink(0, pipe.ends[1]);
+  auto made_in = std::this_thread::get_id();
+  sink.emit_soon("metrics", [&] {
+    made_in = std::this_thread::get_id();
+    return json{{"step", 1}};
+  });
+  EventReader reader(0);
+  auto events = reader.feed(pipe.read_some());  // waits for it
+  REQUIRE(events.size() == 1);
+  CHECK(events[0]["event"] == "metrics");
+  CHECK(made_in != std::this_thread::get_id());
+  sink.emit_soon("metrics", [] { return json{{"step", 2}}; });
+  sink.emit("step", {{"step", 3}});
+  sink.emit_soon("metrics", [] { return json{{"step", 4}}; });
+  sink.flush();
+  events = reader.feed(pipe.read_some());
+  REQUIRE(events.size() == 3);
+  for (int i = 0; i < 3; ++i) CHECK(events[static_cast<size_t>(i)]["step"] == i + 2);
+}
+
 TEST_CASE("NaN and infinities survive the pipe") {
   Pipe pipe;
   EventSink sink(0, pipe.ends[1]);

@@ -187,7 +187,7 @@ TEST_CASE("show tells why a run failed and how often it was started, and of a lo
   ThreeRuns runs;
   const std::string failed = run_verb(setup_show, "bbbb").out;
   CHECK(failed.find(", exit code 1\n  message   rank 1 was killed by signal 9\n") != std::string::npos);
-  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now  [0-9.]+ s  process [0-9]+ on [^ ]+  "
+  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now  [0-9.]+ m?s  process [0-9]+ on [^ ]+  "
                                              "fsdp on 2 ranks  start\n  "
                                              "2 .*rank 1 was killed by signal 9\n")));
   CHECK(run_verb(setup_show, "cccc")
