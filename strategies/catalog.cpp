@@ -76,9 +76,11 @@ const Entry* learn_strategy(Entry entry) {
 MemoryParts claimed_memory(const Entry& entry, const Job& job) {
   MemoryParts parts = entry.memory(job);
   if (!job.hooks) return parts;
-  int64_t kept = job.hooks(job, parts.held);
-  (parts.held_on_host ? parts.host : parts.hooks) += kept;
-  if (!parts.held_on_host) parts.between_steps += kept;
+  HookBytes kept = job.hooks(job, parts.held);
+  int64_t on_device = (parts.held_on_host ? 0 : kept.device) + (job.cuda ? 0 : kept.host);
+  parts.hooks += on_device;
+  parts.between_steps += on_device;
+  parts.host += kept.device + kept.host - on_device;
   return parts;
 }
 

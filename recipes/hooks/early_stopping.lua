@@ -1,4 +1,5 @@
--- Stops when a metric of validation has not improved for a while; `train.early_stopping` in a recipe is this hook.
+-- Stops when a metric of validation has not improved for a while; `train.early_stopping` in a recipe is this hook, behind
+-- the recipe's other ones. Rank 0 decides, which knows all that hooks log.
 return {
   name = "early_stopping",
   about = "Stops when a metric of validation has not improved for `patience` validations.",
@@ -10,6 +11,7 @@ return {
   },
 
   on_validation_end = function(ctx, state, options)
+    if not ctx.is_global_zero then return end
     local value = ctx.metrics[options.monitor]
     if not value then
       error("there is no metric `" .. options.monitor .. "` after a validation", 0)

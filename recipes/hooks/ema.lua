@@ -11,8 +11,15 @@ return {
     warm_up = {type = "boolean", default = true, help = "update n keeps at most (1 + n) / (10 + n)"},
   },
 
-  memory = function(job) return 4 * job.held end,
+  memory = function(job) return job.element_bytes * job.held end,
 
+  on_train_start = function(ctx, state, options)
+    local last = ctx.recipe.run.fast_dev_run == 0 and ctx.max_steps
+    if last and options.start_step > last then
+      error(("`start_step` is %d, and training ends at step %d: there would be no average")
+        :format(options.start_step, last), 0)
+    end
+  end,
   on_train_batch_end = function(ctx, state, options)
     if ctx.step < options.start_step or (ctx.step - options.start_step) % options.every ~= 0 then return end
     state.updates = (state.updates or -1) + 1

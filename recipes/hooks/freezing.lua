@@ -1,22 +1,65 @@
 -- Keeps parameters as they are, for good or until they thaw one group after another (gradual unfreezing: Howard and
 -- Ruder, ULMFiT, ACL 2018). Their gradients are zeroed, so clipping does not see them; what weight decay and momentum
 -- would still change is put back after the step, from a copy of the frozen parameters.
+--
+-- Adam counts the steps of all parameters together, so that a group that thaws late begins with empty moments and no
+-- bias correction left: its steps would be several times those of a beginning. So a thawed group's steps are scaled to
+-- what they are under a count of its own, from the thaw on (weight decay, too), for as long as that changes anything:
+-- some thousand steps, with a copy of the group. Adam and sgd add weight decay to the gradient, where momentum would
+-- gather it while a group is frozen: a recipe that thaws under them is refused.
 local kept = {}
 
-local function frozen_names(ctx, options, step)
+--- Calls body(name, step at which it thaws or nil) for each parameter that the options name.
+local function each_frozen(ctx, options, body)
   local groups = options.parameters
-  local frozen = #groups
-  if options.thaw_every > 0 then frozen = frozen - step // options.thaw_every end
-  local names = {}
   for _, name in ipairs(ctx:parameter_names()) do
-    for i = 1, frozen do
-      if name:sub(1, #groups[i]) == groups[i] then
-        names[#names + 1] = name
+    for i, beginning in ipairs(groups) do
+      if name:sub(1, #beginning) == beginning then
+        body(name, options.thaw_every > 0 and (#groups + 1 - i) * options.thaw_every or nil)
         break
       end
     end
   end
-  return names
+end
+
+--- What makes of Adam's step number `step` of a group, whose moments began `own` steps ago, its step number `own`.
+local function correction(ctx, own, step)
+  local optimizer = ctx.recipe.optimizer
+  if optimizer.name == "sgd" then return 1 end
+  local first, second = table.unpack(optimizer.betas)
+  return (1 - first ^ step) / (1 - first ^ own) * math.sqrt((1 - second ^ own) / (1 - second ^ step))
+end
+
+--- How a step counts that ends as number `step`: 0 frozen, 1 as it is.
+local function share(ctx, thaws, step)
+  if not thaws or step <= thaws then return 0 end
+  local scaled = correction(ctx, step - thaws, step)
+  return math.abs(scaled - 1) < 0.01 and 1 or scaled
+end
+
+local function beginnings(ctx)
+  local list, seen = {}, {}
+  for _, name in ipairs(ctx:parameter_names()) do
+    local first = name:match("^blocks%.%d+%.") or name:match("^[^.]+%.?")
+    if not seen[first] then list[#list + 1], seen[first] = first, true end
+  end
+  return table.concat(list, ", ")
+end
+
+local function check(ctx, options)
+  if #options.parameters == 0 then error("`parameters` names nothing to freeze; names begin with " .. beginnings(ctx), 0) end
+  local names = "\n" .. table.concat(ctx:parameter_names(), "\n")
+  for _, beginning in ipairs(options.parameters) do
+    if not names:find("\n" .. beginning, 1, true) then
+      error(("no parameter's name begins with `%s`; they begin with %s"):format(beginning, beginnings(ctx)), 0)
+    end
+  end
+  local optimizer = ctx.recipe.optimizer
+  local gathers = optimizer.name == "adam" or (optimizer.name == "sgd" and (optimizer.momentum or 0) > 0)
+  if options.thaw_every > 0 and gathers and optimizer.weight_decay > 0 then
+    error(("%s would gather weight decay in frozen parameters' moments until they thaw: take adamw, or "
+      .. "optimizer.weight_decay = 0"):format(optimizer.name), 0)
+  end
 end
 
 return {
@@ -27,17 +70,29 @@ return {
     thaw_every = {type = "integer", default = 0, min = 0, help = "steps after which one more group thaws; 0: none does"},
   },
 
+  -- At most: which part of a rank's parameters is frozen is not known to the planner.
+  memory = function(job) return job.element_bytes * job.held end,
+
+  on_train_start = function(ctx, state, options) check(ctx, options) end,
   on_train_batch_start = function(ctx, state, options)
     local still = {}
-    for _, name in ipairs(frozen_names(ctx, options, ctx.step)) do
-      still[name] = kept[name] or ctx:parameter(name):clone()
-    end
+    each_frozen(ctx, options, function(name, thaws)
+      local counts = share(ctx, thaws, ctx.step + 1)
+      if counts == 0 then still[name] = kept[name] or ctx:parameter(name):clone() end
+      if counts ~= 0 and counts ~= 1 then still[name] = ctx:parameter(name):clone() end
+    end)
     kept = still
   end,
   on_before_optimizer_step = function(ctx, state, options)
-    for _, name in ipairs(frozen_names(ctx, options, ctx.step)) do ctx:gradient(name):scale_(0) end
+    each_frozen(ctx, options, function(name, thaws)
+      if share(ctx, thaws, ctx.step + 1) == 0 then ctx:gradient(name):scale_(0) end
+    end)
   end,
   on_train_batch_end = function(ctx, state, options)
-    for _, name in ipairs(frozen_names(ctx, options, ctx.step - 1)) do ctx:parameter(name):copy_(kept[name]) end
+    each_frozen(ctx, options, function(name, thaws)
+      if not kept[name] then return end
+      local counts, parameter = share(ctx, thaws, ctx.step), ctx:parameter(name)
+      parameter:copy_(counts == 0 and kept[name] or kept[name]:lerp_(parameter, counts))
+    end)
   end,
 }

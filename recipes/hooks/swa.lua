@@ -20,8 +20,15 @@ return {
     every = {type = "integer", default = 1, min = 1, help = "steps between weights that count"},
   },
 
-  memory = function(job) return 4 * job.held end,
+  memory = function(job) return job.element_bytes * job.held end,
 
+  on_train_start = function(ctx, state, options)
+    local last = ctx.recipe.run.fast_dev_run == 0 and ctx.max_steps
+    if last and start_step(ctx, options) + options.every > last then
+      error(("averaging would begin at step %d, and training ends at step %d: there would be no mean")
+        :format(start_step(ctx, options) + options.every, last), 0)
+    end
+  end,
   on_train_batch_start = function(ctx, state, options)
     if options.lr and ctx.step >= start_step(ctx, options) then ctx:set_lr(options.lr) end
   end,

@@ -1,5 +1,6 @@
 -- Local SGD (Stich, ICLR 2019): each rank trains its own copy, and every few steps the copies become their mean. Sends
--- that much less. A checkpoint keeps every rank's copy; validation in between is of each rank's own.
+-- that much less. A checkpoint keeps every rank's copy, rank 0's as the model; validation in between is of each rank's
+-- own. So let train.max_steps be a multiple of `every`: after another last step the model is rank 0's own copy.
 return {
   about = "Ranks train copies of their own, and average them every few steps.",
   options = {every = {type = "integer", default = 8, min = 1, help = "steps between two averages"}},

@@ -1,22 +1,33 @@
 -- Top-k compression with error feedback (Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Lin et al., Deep Gradient
 -- Compression, ICLR 2018): of each bucket only the largest elements are sent, and what is not sent is remembered and added
--- to the next step's. A strategy, or a comm hook of ddp: strategy.ddp_comm_hook = "lua:topk".
+-- to the next step's. A strategy, or a comm hook of ddp: strategy.ddp_comm_hook = "lua:topk". Whether a step is applied is
+-- known only after `reduce`, so what it began from is kept too, for the next one to go back to: with the residual two
+-- fp32 copies of the gradients, in memory and in checkpoints.
 return {
   about = "Sends the largest gradients only, and remembers the others for the next step.",
   options = {density = {type = "number", default = 0.01, min = 1e-6, max = 1, help = "part of a bucket that is sent"}},
 
   setup = function(ctx)
-    for _, bucket in ipairs(ctx.buckets) do ctx:kept("residual" .. bucket.index, bucket.numel) end
+    for _, bucket in ipairs(ctx.buckets) do
+      ctx:kept("residual" .. bucket.index, bucket.numel)
+      ctx:kept("saved" .. bucket.index, bucket.numel)
+    end
   end,
 
   reduce = function(bucket, ctx, state, options)
     local gradients, world = bucket.gradients, ctx.world
     local count = math.max(1, math.floor(options.density * bucket.numel))
-    local residual = ctx:kept("residual" .. bucket.index):add_(gradients, 1 / ctx.loss_scale)
+    local residual, saved = ctx:kept("residual" .. bucket.index), ctx:kept("saved" .. bucket.index)
+    if state[bucket.index] == ctx.step then -- the last step was skipped
+      residual:copy_(saved)
+    else
+      saved:copy_(residual)
+    end
+    state[bucket.index] = ctx.step
+    residual:add_(gradients, 1 / ctx.loss_scale)
     local indices = residual:largest(count)
     local values = residual:take(indices)
     residual:put_(indices, 0)
-    if not residual:is_finite() then residual:zero_() end -- of a step that will be skipped
     local all_indices, all_values = ctx:zeros(count * world.size, "int64"), ctx:zeros(count * world.size)
     local first = world:all_gather_async(all_indices, indices)
     local second = world:all_gather_async(all_values, values)

@@ -113,6 +113,7 @@ int train(const fs::path& folder, const std::vector<std::string>& words) {
     if (n <= 0) break;
     for (const auto& line : lines.feed({buffer, static_cast<size_t>(n)})) hand_on(line);
   }
+  if (auto rest = lines.finish(); !rest.empty()) hand_on(rest);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -124,8 +125,10 @@ void show_prints(const fs::path& folder) {
   std::error_code none;
   for (const auto& run : fs::directory_iterator(folder / "home" / "runs", none)) {
     if (!fs::exists(run.path() / "logs" / "rank-0.log")) continue;
-    for (const auto& line : LineReader().feed(read_file(run.path() / "logs" / "rank-0.log")))
-      std::printf("  rank 0: %s\n", line.c_str());
+    LineReader reader;
+    auto lines = reader.feed(read_file(run.path() / "logs" / "rank-0.log"));
+    if (auto rest = reader.finish(); !rest.empty()) lines.push_back(rest);
+    for (const auto& line : lines) std::printf("  rank 0: %s\n", line.c_str());
   }
 }
 

@@ -422,7 +422,7 @@ void add_hooks(std::vector<Key>& keys) {
   add({"hooks",
        "on_error",
        T::choice,
-       "What a hook that fails does: stop the run, or be left out from then on.",
+       "What a hook that fails does: stop the run, or be left out from then on, unless it had changed parameters.",
        {"stop", "disable"}},
       &H::on_error);
   add({"hooks", "memory_limit", T::bytes, "Memory of all hooks of a rank together.", {}, 1 << 20}, &H::memory_limit);

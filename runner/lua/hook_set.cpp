@@ -74,10 +74,26 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
   }
 }
 
+/// train.early_stopping has its own options: [hooks.early_stopping] beside it would go unread.
+void check_early_stopping(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  auto beside = recipe.hooks.options.find(early_stopping);
+  if (!recipe.train.early_stopping || beside == recipe.hooks.options.end()) return;
+  auto key = std::string("hooks.") + early_stopping + "." + (beside->empty() ? "" : beside->begin().key());
+  diagnostics.push_back({recipe.origin(key),
+                         "contradiction",
+                         "[hooks.early_stopping] beside train.early_stopping, which has the same options",
+                         {},
+                         {},
+                         recipe.origin("train.early_stopping"),
+                         "train.early_stopping is the hook already; give its options here",
+                         "hooks"});
+}
+
 /// Loads all files and completes their options; what is wrong goes to `diagnostics`.
 std::vector<HookSet::Hook> load_hooks(State& state, const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   std::vector<HookSet::Hook> hooks;
   bool all_loaded = true;
+  check_early_stopping(recipe, diagnostics);
   for (const auto& source : hook_sources(recipe)) {
     auto file = load_hook_file(state, source, diagnostics);
     if (!file) {
@@ -127,8 +143,8 @@ json restore_nonfinite(json value) {
 
 std::vector<ScriptSource> hook_sources(const Recipe& recipe) {
   std::vector<ScriptSource> sources;
-  if (recipe.train.early_stopping) sources.push_back({early_stopping, recipe.origin("train.early_stopping")});
   for (const auto& file : recipe.hooks.files) sources.push_back({file, recipe.origin("hooks.files")});
+  if (recipe.train.early_stopping) sources.push_back({early_stopping, recipe.origin("train.early_stopping")});
   return sources;
 }
 
@@ -171,8 +187,8 @@ void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
 }
 
 void HookSet::end_call(Hook& hook, const std::string& doing, std::string failure) {
-  if (talk_.agree) failure = talk_.agree(hook.file.name, failure);
-  if (!failure.empty()) fail(hook, doing, failure);
+  auto agreed = talk_.agree ? talk_.agree(hook.file.name, failure) : Talk::Failure{std::move(failure)};
+  if (!agreed.text.empty()) fail(hook, doing, agreed);
 }
 
 namespace {
@@ -186,34 +202,78 @@ std::string failure_text(const HookSet::Hook& hook, const std::string& doing, co
 
 }  // namespace
 
-void HookSet::fail(Hook& hook, const std::string& doing, const std::string& what) {
-  auto text = failure_text(hook, doing, what);
+void HookSet::fail(Hook& hook, const std::string& doing, const Talk::Failure& failure) {
+  auto text = failure_text(hook, doing, failure.text);
   if (!disables_) throw HookError(text);
+  if (failure.left_changes)
+    throw HookError(
+        text +
+        "\n  it had changed parameters or gradients by then, maybe not all, nor on every rank: training does "
+        "not go on from there, although hooks.on_error = \"disable\"");
   hook.disabled = true;
   if (talk_.report) talk_.report(text + "\n  it is left out from now on (hooks.on_error = \"disable\")");
 }
+
+std::vector<std::string> HookSet::disabled() const {
+  std::vector<std::string> names;
+  for (const auto& hook : hooks_)
+    if (hook.disabled) names.push_back(hook.file.name);
+  return names;
+}
+
+void HookSet::disable(const std::vector<std::string>& names) {
+  if (!disables_) return;
+  for (auto& hook : hooks_) {
+    if (std::find(names.begin(), names.end(), hook.file.name) == names.end()) continue;
+    hook.disabled = true;
+    if (talk_.report)
+      talk_.report(
+          fmt::format("hook {} had failed before this checkpoint and stays left out (hooks.on_error = "
+                      "\"disable\"; with \"stop\" it would be called again)",
+                      hook.file.name));
+  }
+}
+
+namespace {
+
+/// A number: all beside the parameters. nullopt for anything that `memory` must not return.
+std::optional<HookSet::Kept> claimed_bytes(const json& claim) {
+  if (auto number = claimed_count(claim)) return HookSet::Kept{*number, 0};
+  if (!claim.is_object()) return {};
+  for (const auto& [name, bytes] : claim.items())
+    if (name != "device" && name != "host") return {};
+  auto device = claimed_count(claim.value("device", json(0))), host = claimed_count(claim.value("host", json(0)));
+  if (!device || !host) return {};
+  return HookSet::Kept{*device, *host};
+}
+
+}  // namespace
 
 bool HookSet::says_memory() const {
   return std::any_of(hooks_.begin(), hooks_.end(),
                      [](const Hook& hook) { return hook.file.functions.contains("memory"); });
 }
 
-int64_t HookSet::memory(const json& job) {
-  double all = 0;
+HookSet::Kept HookSet::memory(const json& job) {
+  Kept all;
   for (const auto& hook : hooks_) {
     auto found = hook.file.functions.find("memory");
     if (found == hook.file.functions.end()) continue;
     try {
       Value bytes = state_->call(found->second, {Value(state_->read_only(job)), Value(hook.options)});
-      if (!bytes.plain.is_number() || !(bytes.plain.get<double>() >= 0))
-        throw usage_error("{}: `memory` must return the bytes that a rank keeps, not {}", hook.file.shown,
-                          kind_of(bytes));
-      all += bytes.plain.get<double>();
+      auto claimed =
+          claimed_bytes(bytes.reference.is_table() ? state_->to_json(bytes.reference, "memory") : bytes.plain);
+      if (!claimed)
+        throw usage_error(
+            "{}: `memory` must return the bytes that a rank keeps, or {{device = bytes, host = bytes}}, not {}",
+            hook.file.shown, bytes.plain.is_number() ? fmt::format("{}", bytes.plain.get<double>()) : kind_of(bytes));
+      all.device += claimed->device;
+      all.host += claimed->host;
     } catch (const LuaError& error) {
       throw Error(ExitCode::usage, failure_text(hook, "memory", error.what()));
     }
   }
-  return static_cast<int64_t>(all);
+  return all;
 }
 
 bool HookSet::has_loss() const {

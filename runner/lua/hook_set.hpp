@@ -29,25 +29,33 @@ class HookSet {
     std::function<void(std::string_view line)> print = {};              ///< what print() prints
     std::function<void(const std::string& text)> report = {};           ///< a hook that is left out from now on
     std::function<std::string(const std::exception&)> mistake_of = {};  ///< as StateOptions has it
+    struct Failure {
+      std::string text;           ///< empty: nothing went wrong
+      bool left_changes = false;  ///< parameters or gradients, maybe not on all ranks
+    };
     /// Told of the end of each call of a hook, and what went wrong in it here (empty: nothing). Gives back what went
     /// wrong in it on all ranks together, which is what counts.
-    std::function<std::string(const std::string& hook, const std::string& failure)> agree = {};
+    std::function<Failure(const std::string& hook, const std::string& failure)> agree = {};
   };
 
-  /// All files of [hooks], and train.early_stopping as the shipped hook of that name, before them. Throws RecipeError
-  /// with every mistake in the files and in their options.
+  /// All files of [hooks], and train.early_stopping as the shipped hook of that name, after them: it may watch what
+  /// they log. Throws RecipeError with every mistake in the files and in their options.
   HookSet(const Recipe& recipe, Talk talk);
   explicit HookSet(const Recipe& recipe) : HookSet(recipe, Talk{}) {}
 
   bool wants(Moment moment) const { return !callers_[static_cast<size_t>(moment)].empty(); }
-  /// Calls every hook that has a function for the moment. Throws HookError where one fails and on_error is
-  /// "stop"; with "disable" it is reported, and left out from then on. What a registered function throws passes
-  /// through.
+  /// Calls every hook that has a function for the moment. Throws HookError where one fails and on_error is "stop";
+  /// with "disable" it is reported, and left out from then on, unless it has left changes to the training that may be
+  /// half of what it was to do: then, too, HookError. What a registered function throws passes through.
   void call(Moment moment, const Value& context);
 
-  /// What the hooks that have a `memory` say that they keep on a rank, in bytes, of a job in plain data. Throws
-  /// Error(usage) where one fails or says something else.
-  int64_t memory(const nlohmann::json& job);
+  /// Bytes on a rank: where its parameters are, and in host memory whatever the device.
+  struct Kept {
+    int64_t device = 0, host = 0;
+  };
+  /// What the hooks that have a `memory` say that they keep, of a job in plain data. Throws Error(usage) where one
+  /// fails or says something else.
+  Kept memory(const nlohmann::json& job);
   bool says_memory() const;
 
   /// Whether a hook makes the loss.
@@ -77,11 +85,15 @@ class HookSet {
   const std::vector<Hook>& hooks() const { return hooks_; }
   State& state() { return *state_; }
 
+  /// Hooks that have failed and are left out, for a checkpoint; and the same again, where on_error is still "disable".
+  std::vector<std::string> disabled() const;
+  void disable(const std::vector<std::string>& names);
+
  private:
   void call_one(Hook& hook, Moment moment, const Value& context);
   /// The end of a call: agrees on its failure, and acts on it.
   void end_call(Hook& hook, const std::string& doing, std::string failure);
-  void fail(Hook& hook, const std::string& doing, const std::string& what);
+  void fail(Hook& hook, const std::string& doing, const Talk::Failure& failure);
   nlohmann::json state_of(const Hook& hook, const Keep& keep);
 
   bool disables_;

@@ -47,6 +47,12 @@ std::string option_problem(const std::string& name, const ScriptOption& option, 
   return chosen ? "" : fmt::format("`{}` cannot be {}", name, value.dump());
 }
 
+std::optional<int64_t> claimed_count(const json& claim) {
+  constexpr double most = int64_t{1} << 50;
+  if (!claim.is_number() || !(claim.get<double>() >= 0 && claim.get<double>() <= most)) return {};
+  return static_cast<int64_t>(claim.get<double>());
+}
+
 namespace {
 
 /// Reads one file's table.

@@ -68,6 +68,9 @@ nlohmann::json complete_options(const ScriptFile& file, const nlohmann::json& gi
 /// The budgets of [hooks], which hold for every script of a recipe.
 StateOptions script_state_options(const Recipe& recipe);
 
+/// A number of bytes or calls that a script claims; none unless it is a number from 0 to 2^50.
+std::optional<int64_t> claimed_count(const nlohmann::json& claim);
+
 /// What is wrong with a value of an option, if anything ("`name` must be ..."). Integers become such.
 std::string option_problem(const std::string& name, const ScriptOption& option, nlohmann::json& value);
 

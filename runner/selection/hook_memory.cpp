@@ -1,5 +1,6 @@
 #include "runner/selection/hook_memory.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -21,13 +22,15 @@ HookMemory hook_memory(const Recipe& recipe) {
   if (lua::hook_sources(recipe).empty()) return {};
   auto claims = std::make_shared<Claims>(recipe);
   if (!claims->hooks.says_memory()) return {};
-  return [claims](const Job& job, int64_t held) {
+  return [claims](const Job& job, int64_t held) -> HookBytes {
     std::lock_guard lock(claims->mutex);
-    return claims->hooks.memory({{"held", held},
-                                 {"parameters", job.model->parameter_count()},
-                                 {"world_size", job.world_size},
-                                 {"micro_batch_size", job.micro_batch_size},
-                                 {"optimizer_states", job.optimizer_states}});
+    auto kept = claims->hooks.memory({{"held", held},
+                                      {"parameters", job.model->parameter_count()},
+                                      {"world_size", job.world_size},
+                                      {"micro_batch_size", job.micro_batch_size},
+                                      {"optimizer_states", job.optimizer_states},
+                                      {"element_bytes", std::max<int64_t>(4, bytes_of(job.precision.parameter))}});
+    return HookBytes{kept.device, kept.host};
   };
 }
 

@@ -87,10 +87,11 @@ class ScriptMemory : public StepMemory {
 MemoryParts memory_of(Claims& claims, const Job& job) {
   std::lock_guard lock(claims.mutex);
   auto buckets = claims.buckets(job);
-  auto bytes = claims.call("memory", {job_for_script(job, buckets)});
-  if (!bytes.is_number() || !(bytes.get<double>() >= 0))
-    throw usage_error("{}: `memory` must return the bytes that a rank keeps, not {}", claims.file.shown, bytes.dump());
-  return ScriptMemory(job, buckets, static_cast<int64_t>(bytes.get<double>())).play();
+  auto said = claims.call("memory", {job_for_script(job, buckets)});
+  auto bytes = lua::claimed_count(said);
+  if (!bytes)
+    throw usage_error("{}: `memory` must return the bytes that a rank keeps, not {}", claims.file.shown, said.dump());
+  return ScriptMemory(job, buckets, *bytes).play();
 }
 
 std::vector<Traffic> traffic_of(Claims& claims, const Job& job) {
@@ -106,15 +107,15 @@ std::vector<Traffic> traffic_of(Claims& claims, const Job& job) {
   auto said = claims.call("traffic", {job_for_script(job, buckets)});
   if (!said.is_array()) throw wrong(said);
   for (const auto& part : said) {
-    if (!part.is_object() || !part.contains("collective") || !part.value("calls", json()).is_number() ||
-        !part.value("bytes", json()).is_number())
-      throw wrong(part);
+    if (!part.is_object() || !part.contains("collective")) throw wrong(part);
+    auto calls = lua::claimed_count(part.value("calls", json())),
+         bytes = lua::claimed_count(part.value("bytes", json()));
+    if (!calls || !bytes) throw wrong(part);
     bool known = false;
     for (auto kind : {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::reduce_scatter,
                       Collective::all_to_all})
       if (part["collective"] == name_of(kind)) {
-        list.push_back(make_traffic(kind, job.world_size, static_cast<int64_t>(part["calls"].get<double>()),
-                                    static_cast<int64_t>(part["bytes"].get<double>())));
+        list.push_back(make_traffic(kind, job.world_size, *calls, *bytes));
         known = true;
       }
     if (!known) throw wrong(part);
@@ -147,12 +148,11 @@ Entry entry_of(const std::string& name, const std::shared_ptr<Claims>& claims) {
   std::string unsaid;
   if (!entry.memory) unsaid = "memory";
   if (!entry.traffic) unsaid += unsaid.empty() ? "traffic" : " and traffic";
-  const bool entry_says_nothing = !entry.memory && !entry.traffic;
-  entry.notes = [name, unsaid, entry_says_nothing](const Job&) {
+  const char* verb = entry.memory || entry.traffic ? "is" : "are";
+  entry.notes = [name, unsaid, verb](const Job&) {
     std::vector<std::string> notes;
     if (!unsaid.empty())
-      notes.push_back(fmt::format("{} of `{}` {} not known: its file does not say", unsaid, name,
-                                  entry_says_nothing ? "are" : "is"));
+      notes.push_back(fmt::format("{} of `{}` {} not known: its file does not say", unsaid, name, verb));
     return notes;
   };
   return entry;

@@ -1,11 +1,15 @@
 #include "runner/train/trainer.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/planned_steps.hpp"
 #include "runner/train/schedule.hpp"
+#include "runner/train/strategies/strategy.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/nonfinite.hpp"
 
@@ -46,10 +50,30 @@ void Trainer::set_up_hooks() {
   call_hooks(lua::Moment::setup);
 }
 
+void Trainer::check_replicas(const Checkpoint& checkpoint) const {
+  auto tensors = checkpoint.tensors();
+  auto of_replica = [](const std::string& name) { return name.starts_with(replica_piece_name("")); };
+  if (std::none_of(tensors.begin(), tensors.end(), of_replica)) return;
+  int64_t wrote = checkpoint.world_size();
+  if (!replicas_differ(setup_.strategy)) {
+    if (setup_.world.rank == 0)
+      setup_.events.emit("note", {{"message", fmt::format("the checkpoint's {} ranks each trained a copy of the model; "
+                                                          "{} goes on with rank 0's",
+                                                          wrote, recipe_.strategy.name)}});
+  } else if (wrote != setup_.world.size) {
+    throw environment_error(
+        "the checkpoint holds {} ranks' own copies of the model, and this run has {}: under {} as many ranks as wrote "
+        "it can go on with it",
+        wrote, setup_.world.size, recipe_.strategy.name);
+  }
+}
+
 void Trainer::resume(const Checkpoint& checkpoint) {
-  set_up_hooks();
-  load_state(setup_.strategy, checkpoint);
   const auto& state = checkpoint.state();
+  if (setup_.hooks) setup_.hooks->restore_history(state.value("hooks_history", nlohmann::json::object()));
+  set_up_hooks();
+  check_replicas(checkpoint);
+  load_state(setup_.strategy, checkpoint);
   setup_.strategy.load_scalars(state.at("strategy"));
   step_ = checkpoint.step();
   tokens_ = state.at("tokens");
@@ -185,7 +209,10 @@ void Trainer::save() {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
   TrainerState state = trainer_state();
   std::vector<StateTensor> of_hooks;
-  if (setup_.hooks) state["hooks"] = setup_.hooks->save(of_hooks);
+  if (setup_.hooks) {
+    state["hooks"] = setup_.hooks->save(of_hooks);
+    state["hooks_history"] = setup_.hooks->history();
+  }
   checkpointer_.save(setup_.strategy, step_, state, of_hooks);
   saved_step_ = step_;
   last_save_ = steady_seconds();

@@ -39,7 +39,8 @@ struct TrainerResult {
 class Trainer {
  public:
   explicit Trainer(TrainerSetup setup);
-  /// Continues from a checkpoint: parameters, optimizer, scaler, data position. Reads what this rank needs, no more.
+  /// Continues from a checkpoint: parameters, optimizer, scaler, data position, and what hooks keep. Reads what this
+  /// rank needs, no more. Throws Error(environment) where the checkpoint does not fit.
   void resume(const Checkpoint& checkpoint);
   /// To the end, or until a hook or a rank is asked to stop. Throws lua::HookError, and NonFiniteError when the loss is
   /// not finite and the recipe says stop; a checkpoint that was on its way is published then.
@@ -56,6 +57,8 @@ class Trainer {
   void tell_hooks(const StepResult& result, int64_t epoch);
   /// Once, before anything else that hooks see.
   void set_up_hooks();
+  /// Refuses replicas of another number of ranks, and says where those above rank 0 are left behind.
+  void check_replicas(const Checkpoint& checkpoint) const;
   StepResult train_step(const StepInput& input);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;

@@ -27,12 +27,16 @@ struct OptionSpec {
   std::optional<double> maximum = {};
 };
 
-/// Everything that needs and costs are computed from.
 struct Job;
 
-/// Bytes that a run's hooks keep on one rank, of a job in which the rank holds so many elements of parameters.
-using HookMemory = std::function<int64_t(const Job& job, int64_t held)>;
+/// Bytes that a run's hooks keep on one rank: where the rank's parameters are, and in host memory whatever the device.
+struct HookBytes {
+  int64_t device = 0, host = 0;
+};
+/// Of a job in which the rank holds so many elements of parameters.
+using HookMemory = std::function<HookBytes(const Job& job, int64_t held)>;
 
+/// Everything that needs and costs are computed from.
 struct Job {
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
@@ -77,6 +81,12 @@ inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t p
   return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks), ranks, stride};
 }
 
+/// What one rank does with host memory beside its device in one optimizer step.
+struct HostWork {
+  int64_t copied_bytes = 0;  ///< between device and host, in both directions together
+  int64_t updated = 0;       ///< elements of parameters that the CPU updates
+};
+
 struct Alias {
   std::string name;
   nlohmann::json preset = nlohmann::json::object();  ///< options the alias stands for
@@ -97,6 +107,7 @@ struct Entry {
   std::function<std::vector<std::string>(const Job&)> notes = {};
   std::function<MemoryParts(const Job&)> memory = {};  ///< of the strategy; claimed_memory() has hooks', too
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
+  std::function<HostWork(const Job&)> host_work = {};  ///< empty: none
 };
 
 }  // namespace runner

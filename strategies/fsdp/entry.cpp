@@ -231,6 +231,7 @@ Entry fsdp_entry() {
   entry.notes = fsdp_notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, fsdp_plan(job)); };
   entry.traffic = [](const Job& job) { return sharded_traffic(job, fsdp_plan(job)); };
+  entry.host_work = [](const Job& job) { return sharded_host_work(job, fsdp_plan(job)); };
   return entry;
 }
 

@@ -98,6 +98,7 @@ std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const Shard
 
 /// What the machine calls, and holds, in a step of this plan.
 std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan);
+HostWork sharded_host_work(const Job& job, const ShardPlan& plan);
 MemoryParts sharded_memory(const Job& job, const ShardPlan& plan);
 
 }  // namespace runner

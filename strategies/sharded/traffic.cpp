@@ -1,4 +1,4 @@
-// Calls and bytes of a step, unit by unit.
+// Calls and bytes of a step, on the wire and to host memory, unit by unit.
 #include <map>
 #include <tuple>
 
@@ -30,10 +30,19 @@ class Sum {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums_;  // calls, bytes
 };
 
+/// Of a unit that is not resident, in one step: for each forward, and again for each backward unless it was kept or its
+/// backward reads no parameter.
+int64_t gathers(const Job& job, const ShardUnit& unit) {
+  bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
+  return job.accumulation * (again ? 2 : 1);
+}
+
+int64_t reductions(const Job& job, const ShardPlan& plan) {
+  return plan.reduce_every_micro_batch ? job.accumulation : 1;
+}
+
 }  // namespace
 
-/// A unit is gathered for its forward, and again for its backward unless it was kept or its backward reads no
-/// parameter.
 std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan) {
   Sum sum;
   for (const auto& unit : plan.units) {
@@ -44,15 +53,31 @@ std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan) {
     } else if (unit.resident) {
       sum.add(Collective::all_gather, plan.shards, 1, 1, gathered);
     } else {
-      bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
-      sum.add(Collective::all_gather, plan.shards, 1, job.accumulation * (again ? 2 : 1), gathered);
+      sum.add(Collective::all_gather, plan.shards, 1, gathers(job, unit), gathered);
     }
-    int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
-    sum.add(plan.reduce_by_all_reduce ? Collective::all_reduce : Collective::reduce_scatter, plan.shards, 1, reductions,
-            reduced);
-    sum.add(Collective::all_reduce, plan.replicas, plan.shards, reductions, reduced / plan.shards);
+    sum.add(plan.reduce_by_all_reduce ? Collective::all_reduce : Collective::reduce_scatter, plan.shards, 1,
+            reductions(job, plan), reduced);
+    sum.add(Collective::all_reduce, plan.replicas, plan.shards, reductions(job, plan), reduced / plan.shards);
   }
   return sum.list();
+}
+
+/// Sums of gradients go to the host as often as they are reduced. New values come back once, to shards on the device,
+/// or as often as shards on the host are gathered.
+HostWork sharded_host_work(const Job& job, const ShardPlan& plan) {
+  HostWork work;
+  if (!plan.separate_host) return work;
+  for (const auto& unit : plan.units) {
+    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
+    bool on_device = unit.resident || unit.shards == Tier::device;
+    if (plan.optimizer != Tier::device) {
+      work.updated += shard;
+      work.copied_bytes += reductions(job, plan) * shard * bytes_of(plan.gradient);
+    }
+    if (on_device && plan.optimizer != Tier::device) work.copied_bytes += shard * bytes_of(plan.parameter);
+    if (!on_device) work.copied_bytes += gathers(job, unit) * shard * bytes_of(plan.parameter);
+  }
+  return work;
 }
 
 }  // namespace runner

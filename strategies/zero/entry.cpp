@@ -441,6 +441,7 @@ Entry zero_entry() {
   entry.notes = notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, zero_plan(job)); };
   entry.traffic = [](const Job& job) { return sharded_traffic(job, zero_plan(job)); };
+  entry.host_work = [](const Job& job) { return sharded_host_work(job, zero_plan(job)); };
   return entry;
 }
 

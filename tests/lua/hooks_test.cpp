@@ -246,6 +246,28 @@ TEST_CASE("train.early_stopping is the shipped hook") {
   CHECK(validate(1.45) == "val_loss has not improved on 1.5 for 2 validations");
 }
 
+TEST_CASE("train.early_stopping comes after the files, and has no second options") {
+  Recipe recipe;
+  recipe.hooks.files = {"ema"};
+  recipe.train.early_stopping = Recipe::Train::EarlyStopping();
+  CHECK(HookSet(recipe).hooks().back().file.name == "early_stopping");
+  recipe.hooks.options["early_stopping"] = {{"patience", 9}};
+  Origin here, there;
+  here.kind = there.kind = Origin::Kind::file;
+  here.file = there.file = "recipe.toml";
+  here.line = 3;
+  there.line = 8;
+  recipe.origins["hooks.early_stopping.patience"] = here;
+  recipe.origins["train.early_stopping"] = there;
+  std::vector<Diagnostic> diagnostics;
+  check_hooks(recipe, diagnostics);
+  REQUIRE(diagnostics.size() == 1);
+  CHECK(diagnostics[0].code == "contradiction");
+  CHECK(diagnostics[0].message == "[hooks.early_stopping] beside train.early_stopping, which has the same options");
+  CHECK(diagnostics[0].place.line == 3);
+  CHECK(diagnostics[0].other->line == 8);
+}
+
 TEST_CASE("hooks and their options survive extends, --set and printing") {
   TemporaryFolder folder;
   write_file_atomic(
@@ -270,6 +292,7 @@ TEST_CASE("every shipped hook loads and runs") {
     INFO(name);
     Recipe recipe;
     recipe.hooks.files = {name};
+    if (name == "freezing") recipe.hooks.options[name] = {{"parameters", {"head."}}, {"thaw_every", 3}};
     HookSet hooks(recipe);
     CHECK(hooks.hooks().front().file.name == name);
     CHECK_FALSE(hooks.hooks().front().file.about.empty());

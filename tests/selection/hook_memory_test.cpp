@@ -2,48 +2,23 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "runner/base/files.hpp"
-#include "runner/config/config.hpp"
-#include "runner/selection/plan.hpp"
-#include "runner/selection/strategy_options.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/selection/recipe_place.hpp"
 
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
-using nlohmann::json;
 
 namespace {
 
-Topology two_cpus() {
-  Topology topology;
-  topology.devices_per_node = 2;
-  topology.cores = 8;
-  topology.device_reason = "asked for";
-  return topology;
-}
-
-MemoryParts parts_of(const std::string& strategy, const std::string& hooks, const Topology& topology = two_cpus()) {
-  TemporaryFolder folder;
-  write_file_atomic(folder.path / "mine.lua",
-                    "return {options = {bytes = {type = 'integer', default = 7}},\n"
-                    "memory = function(job, options) return options.bytes end}");
-  write_file_atomic(folder.path / "broken.lua", "return {\n  memory = function(job) return job.held .. 'x' end}");
-  write_file_atomic(folder.path / "recipe.toml", "strategy = " + strategy + R"(
-[model]
-name = "gpt"
-n_layers = 2
-dim = 64
-n_heads = 4
-max_seq_len = 32
-[data]
-format = "text"
-train = ["text.txt"]
-[train]
-max_steps = 10
-global_batch_size = 8
-[hooks]
-files = [)" + hooks + "]\n");
-  return make_plan(load_whole_recipe((folder.path / "recipe.toml").string(), {}), topology, 256).memory;
+MemoryParts parts_of(const std::string& strategy, const std::string& hooks, const Topology& topology = cpus(2)) {
+  RecipePlace place("strategy = " + strategy, "[hooks]\nfiles = [" + hooks + "]\n");
+  place.write("mine.lua",
+              "return {options = {bytes = {type = 'integer', default = 7}},\n"
+              "memory = function(job, options) return options.bytes end}");
+  place.write("broken.lua", "return {\n  memory = function(job) return job.held .. 'x' end}");
+  place.write("both.lua", "return {memory = function() return {device = 5, host = 6} end}");
+  place.write("odd.lua", "return {memory = function() return {disk = 6} end}");
+  place.write("absurd.lua", "return {memory = function() return math.huge end}");
+  return make_plan(place.load(), topology, 256).memory;
 }
 
 }  // namespace
@@ -54,11 +29,11 @@ TEST_CASE("what hooks keep is counted in the memory of a plan", "[lua]") {
     INFO(strategy);
     auto without = parts_of(strategy, ""), with = parts_of(strategy, R"("ema", "loss_spike_rewind", "mine.lua")");
     CHECK(without.hooks == 0);
-    CHECK(with.hooks == 4 * with.held * (1 + 3) + 7);
+    CHECK(with.hooks == 4 * with.held * (1 + 2 * 3) + 7);  // ema's average, loss_spike_rewind's two snapshots, mine.lua
     CHECK(with.total() == without.total() + with.hooks);
     CHECK(with.between_steps == without.between_steps + with.hooks);
     CHECK(with.held * 8 == with.optimizer);
-    CHECK(parts_of(strategy, R"("freezing")").hooks == 0);
+    CHECK(parts_of(strategy, R"("gradient_norms")").hooks == 0);
   }
 }
 
@@ -71,7 +46,22 @@ TEST_CASE("what an offloaded rank's hooks keep is in host memory", "[lua]") {
   CHECK(with.host == without.host + 4 * with.held);
 }
 
+TEST_CASE("what hooks keep in host memory is not the device's, where the device has its own") {
+  auto gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
+  auto without = parts_of(R"("ddp")", "", gpus), with = parts_of(R"("ddp")", R"("ema", "both.lua")", gpus);
+  CHECK(with.hooks == 4 * with.held + 5);
+  CHECK(with.host == without.host + 6);
+  CHECK(parts_of(R"("ddp")", R"("both.lua")").hooks == 11);  // a CPU rank has one memory
+}
+
 TEST_CASE("a hook whose `memory` fails or says no number is refused with its place", "[lua]") {
-  CHECK_THROWS_WITH(parts_of(R"("ddp")", R"("broken.lua")"),
-                    ContainsSubstring("`memory` must return the bytes that a rank keeps, not a string"));
+  CHECK_THROWS_WITH(
+      parts_of(R"("ddp")", R"("broken.lua")"),
+      ContainsSubstring(
+          "`memory` must return the bytes that a rank keeps, or {device = bytes, host = bytes}, not a string"));
+  CHECK_THROWS_WITH(
+      parts_of(R"("ddp")", R"("absurd.lua")"),
+      ContainsSubstring(
+          "`memory` must return the bytes that a rank keeps, or {device = bytes, host = bytes}, not inf"));
+  CHECK_THROWS_WITH(parts_of(R"("ddp")", R"("odd.lua")"), ContainsSubstring("host = bytes}, not a table"));
 }

@@ -4,63 +4,13 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "runner/base/files.hpp"
-#include "runner/selection/plan.hpp"
-#include "runner/selection/strategy_options.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/selection/recipe_place.hpp"
 
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 
 namespace {
-
-const std::string rest = R"(
-[model]
-name = "gpt"
-n_layers = 2
-dim = 64
-n_heads = 4
-max_seq_len = 32
-[data]
-format = "text"
-train = ["text.txt"]
-[train]
-max_steps = 10
-global_batch_size = 8
-)";
-
-/// A folder with a recipe whose [strategy] is `strategy`.
-struct Place {
-  TemporaryFolder folder;
-  explicit Place(const std::string& strategy) { write("recipe.toml", "[strategy]\n" + strategy + rest); }
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((folder.path / name).parent_path());
-    write_file_atomic(folder.path / name, text);
-  }
-  Recipe load(const std::vector<std::string>& overrides = {}) const {
-    return load_whole_recipe((folder.path / "recipe.toml").string(), overrides);
-  }
-  std::string wrong(const std::vector<std::string>& overrides = {}) const {
-    try {
-      load(overrides);
-    } catch (const RecipeError& error) {
-      std::string text = error.what();
-      for (size_t at; (at = text.find(folder.path.string() + "/")) != std::string::npos;)
-        text.erase(at, folder.path.string().size() + 1);
-      return text;
-    }
-    return "";
-  }
-};
-
-Topology cpus(int ranks) {
-  Topology topology;
-  topology.devices_per_node = ranks;
-  topology.cores = 8;
-  topology.device_reason = "asked for";
-  return topology;
-}
 
 const std::string averaging =
     "return {about = 'Averages.', replicas_differ = true, options = {every = {type = 'integer', default = 2, min = 1}, "
@@ -69,7 +19,7 @@ const std::string averaging =
 }  // namespace
 
 TEST_CASE("a strategy's file is found beside the recipe, and its options are the recipe's", "[lua]") {
-  Place place("name = \"lua:files/mine.lua\"\nevery = 5\n");
+  RecipePlace place("[strategy]\nname = \"lua:files/mine.lua\"\nevery = 5\n");
   place.write("files/mine.lua", averaging);
   Recipe recipe = place.load();
   CHECK(recipe.strategy.name == "lua:" + (place.folder.path / "files/mine.lua").string());
@@ -80,11 +30,12 @@ TEST_CASE("a strategy's file is found beside the recipe, and its options are the
 }
 
 TEST_CASE("mistakes in the options of a strategy in Lua are told like any other's", "[lua]") {
-  Place place("name = \"lua:mine.lua\"\nevry = 5\n");
+  RecipePlace place("[strategy]\nname = \"lua:mine.lua\"\nevry = 5\n");
   place.write("mine.lua", averaging);
   CHECK_THAT(place.wrong(), ContainsSubstring("recipe.toml:3:1: error: strategy `lua:mine.lua` has no option `evry`") &&
                                 ContainsSubstring("did you mean `every`?"));
-  place.write("recipe.toml", "[strategy]\nname = \"lua:mine.lua\"\nevery = 0\nhow = \"meen\"\n" + rest);
+  place.write("recipe.toml",
+              "[strategy]\nname = \"lua:mine.lua\"\nevery = 0\nhow = \"meen\"\n" + recipe_without_strategy);
   CHECK_THAT(place.wrong(), ContainsSubstring("recipe.toml:3:1: error: `every` must be at least 1, not 0") &&
                                 ContainsSubstring("recipe.toml:4:1: error: `how` cannot be \"meen\"") &&
                                 ContainsSubstring("did you mean `mean`?"));
@@ -93,7 +44,7 @@ TEST_CASE("mistakes in the options of a strategy in Lua are told like any other'
 }
 
 TEST_CASE("costs that a file does not say are not known, and nobody guesses them", "[lua]") {
-  Place place("name = \"lua:mine.lua\"\n");
+  RecipePlace place("[strategy]\nname = \"lua:mine.lua\"\n");
   place.write("mine.lua", averaging);
   Plan plan = make_plan(place.load(), cpus(2), 256);
   json said = plan.to_json();
@@ -105,7 +56,7 @@ TEST_CASE("costs that a file does not say are not known, and nobody guesses them
   Recipe automatic = place.load({"train.micro_batch_size=auto"});
   CHECK_THROWS_WITH(make_plan(automatic, cpus(2), 256),
                     ContainsSubstring("train.micro_batch_size = \"auto\" needs to know what a step takes"));
-  Place shipped("name = \"lua:ddp\"\n");
+  RecipePlace shipped("[strategy]\nname = \"lua:ddp\"\n");
   Plan known = make_plan(shipped.load(), cpus(2), 256);
   CHECK(known.memory.total() > 0);
   REQUIRE(known.traffic.size() == 1);
@@ -114,22 +65,25 @@ TEST_CASE("costs that a file does not say are not known, and nobody guesses them
 }
 
 TEST_CASE("a claim that is none is refused", "[lua]") {
-  Place place("name = \"lua:mine.lua\"\n");
+  RecipePlace place("[strategy]\nname = \"lua:mine.lua\"\n");
   auto refused = [&](const std::string& functions, const std::string& what) {
     place.write("mine.lua", "return {reduce = function() end, " + functions + "}");
     CHECK_THROWS_WITH(make_plan(place.load(), cpus(2), 256), ContainsSubstring(what));
   };
   refused("memory = function() return 'much' end", "`memory` must return the bytes that a rank keeps, not \"much\"");
+  refused("memory = function() return 1e300 end", "`memory` must return the bytes that a rank keeps, not 1e+300");
   refused("memory = function(job) return job.nothing.x end", "failed in memory: ");
   refused("traffic = function() return {{collective = 'all_reduse', calls = 1, bytes = 2}} end",
           "`traffic` must return a list of {collective = \"all_reduce\", calls = n, bytes = of all calls}, not "
           "{\"bytes\":2,\"calls\":1,\"collective\":\"all_reduse\"}");
+  refused("traffic = function() return {{collective = 'all_reduce', calls = 1, bytes = 1e300}} end",
+          "not {\"bytes\":1e+300,\"calls\":1,\"collective\":\"all_reduce\"}");
   refused("shard = function() return 1 end, memory = function() return 0 end",
           "`shard` must return true or false, not 1");
 }
 
 TEST_CASE("a registered name is used like any other", "[lua]") {
-  Place place("name = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n");
+  RecipePlace place("[strategy]\nname = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n");
   place.write("lua/mine.lua", averaging);
   place.write("lua/strategies.lua", "strategies.register('averaged', require 'mine', 'Now and then')");
   Plan plan = make_plan(place.load(), cpus(2), 256);
@@ -143,12 +97,13 @@ TEST_CASE("a registered name is used like any other", "[lua]") {
   CHECK(make_plan(place.load({"strategy=averaged"}), cpus(2), 256).entry->name == "averaged");
   CHECK(make_plan(place.load({"strategy=auto"}), cpus(2), 256).entry->name == "ddp");
   CHECK(make_plan(place.load({"strategy=single"}), cpus(1), 256).entry->name == "single");
-  Place without("name = \"averaged\"\n");
+  RecipePlace without("[strategy]\nname = \"averaged\"\n");
   CHECK_THAT(without.wrong(), ContainsSubstring("unknown strategy `averaged`"));
 }
 
 TEST_CASE("a comm hook in Lua takes its options from ddp_comm_hook_options", "[lua]") {
-  Place place("name = \"ddp\"\nddp_comm_hook = \"lua:hook.lua\"\nddp_comm_hook_options = { density = 0.5 }\n");
+  RecipePlace place(
+      "[strategy]\nname = \"ddp\"\nddp_comm_hook = \"lua:hook.lua\"\nddp_comm_hook_options = { density = 0.5 }\n");
   place.write("hook.lua",
               "return {options = {density = {type = 'number', default = 0.1, max = 1}}, reduce = function() end}");
   Recipe recipe = place.load();

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/support/hooked_run.hpp"
+#include "tests/support/script_runs.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -213,6 +214,114 @@ TEST_CASE("a hook that fails on one rank fails on all; disabled, training goes o
              ContainsSubstring("it is left out from now on"));
 }
 
+TEST_CASE("a hook that fails after it changed parameters or gradients ends the training, disabled or not") {
+  auto change = GENERATE(as<std::string>(), "on_train_batch_end = function(ctx) ctx:parameter(name):scale_(0.5)",
+                         "on_before_optimizer_step = function(ctx) ctx:gradient(name):scale_(0.5)");
+  auto form = GENERATE(Form{1, "single"}, Form{2, "ddp"});
+  INFO(change << " " << name_of(form));
+  HookedRun run(form, "local name = 'embedding.tokens.weight'\nreturn {" + change +
+                          " if ctx.step > 0 and ctx.world.rank == ctx.world.size - 1 then error('broken') end end}");
+  run.recipe.hooks.on_error = "disable";
+  run.go();
+  for (const auto& failure : run.failures)
+    CHECK_THAT(failure, ContainsSubstring("broken") &&
+                            ContainsSubstring("it had changed parameters or gradients by then, maybe not all, nor on "
+                                              "every rank: training does not go on from there"));
+  CHECK(run.events_of("note").empty());
+}
+
+TEST_CASE("metrics and disabled hooks survive a resume") {
+  HookedRun run({2, "ddp"}, R"(return {
+    on_train_batch_end = function(ctx)
+      if ctx.step == 1 then
+        ctx:log("shared", 1 / 0, {sync = "max"})
+        ctx:log("rank_0s", 7)
+      end
+      if ctx.step < 4 then return end
+      local metrics, mine = ctx.metrics, ctx.is_global_zero
+      assert(metrics.shared == math.huge and metrics.rank_0s == (mine and 7 or nil))
+      assert(metrics.val_loss and metrics.grad_norm)
+      ctx:log("survived", 1)
+    end})");
+  write_file_atomic(run.folder.path / "broken.lua",
+                    "return {setup = function(ctx) ctx:log('called', 1) end,\n"
+                    "on_train_batch_end = function(ctx) ctx:log('calls', ctx.step) error('broken') end}");
+  run.recipe.hooks.files.push_back((run.folder.path / "broken.lua").string());
+  run.recipe.hooks.on_error = "disable";
+  run.recipe.checkpoint.every_n_steps = 3;
+  run.recipe.train.val_check_interval = 2;
+  run.validation_rows = 12;
+  run.go();
+  REQUIRE(run.logged("survived").size() == 1);
+  CHECK(run.logged("called").size() == 1);
+  run.go(run.checkpoint(3));
+  CHECK(run.failures == std::vector<std::string>{"", ""});
+  CHECK(run.logged("survived").size() == 1);
+  CHECK(run.logged("called").empty());
+  REQUIRE(run.events_of("note").size() == 1);
+  CHECK_THAT(run.events_of("note")[0].at("message").get<std::string>(),
+             ContainsSubstring("hook broken had failed before this checkpoint and stays left out"));
+  run.recipe.hooks.on_error = "stop";
+  run.go(run.checkpoint(3));
+  CHECK_THAT(run.failures[0], ContainsSubstring("hook broken failed in on_train_batch_end"));
+}
+
+TEST_CASE("tensors of hooks are each rank's own where replicas differ, over a resume too") {
+  HookedRun run({3, "lua:local_sgd"}, R"(return {
+    on_train_batch_end = function(ctx, state)
+      local weight = ctx:parameter("embedding.tokens.weight")
+      if ctx.step == 2 then state.mine = weight:clone() end
+      if ctx.step > 2 then weight:lerp_(state.mine, 0.5) end -- so what follows depends on it, on each rank
+    end})");
+  auto made = script_run("lua:local_sgd", {{"every", 100}});
+  run.tiny.make = made.make;
+  run.tiny.options = made.options;
+  run.recipe.strategy.name = "lua:local_sgd";
+  run.recipe.checkpoint.every_n_steps = 1;
+  run.recipe.checkpoint.keep_last = 0;
+  run.recipe.train.max_steps = 6;
+  auto replicas = [&] {
+    auto tensor = run.tensor(6, "replica/param/embedding.tokens.weight");
+    return std::pair(tensor, run.tensor(6, "param/embedding.tokens.weight"));
+  };
+  run.go();
+  REQUIRE(run.failures == std::vector<std::string>(3));
+  auto whole = replicas();
+  auto of_rank_0 = run.tensor(3, "hook/probe/mine"), of_others = run.tensor(3, "replica/hook/probe/mine");
+  CHECK(of_others.numel() == 2 * of_rank_0.numel());
+  CHECK_FALSE(torch::equal(of_others.narrow(0, 0, of_rank_0.numel()), of_rank_0));
+  run.go(run.checkpoint(3));
+  REQUIRE(run.failures == std::vector<std::string>(3));
+  auto resumed = replicas();
+  CHECK(torch::equal(resumed.first, whole.first));
+  CHECK(torch::equal(resumed.second, whole.second));
+}
+
+TEST_CASE("replicas of other ranks are refused, or left behind with a word") {
+  HookedRun run({3, "lua:local_sgd"}, "");
+  auto made = script_run("lua:local_sgd", {{"every", 100}});
+  run.tiny.make = made.make;
+  run.tiny.options = made.options;
+  run.recipe.strategy.name = "lua:local_sgd";
+  run.recipe.checkpoint.every_n_steps = 2;
+  run.recipe.checkpoint.keep_last = 0;
+  run.go();
+  for (int ranks : {1, 2}) {
+    run.tiny.world_size = ranks;
+    CHECK_THROWS_WITH(run.go(run.checkpoint(2)),
+                      ContainsSubstring(fmt::format("the checkpoint holds 3 ranks' own copies of the model, and this "
+                                                    "run has {}: under lua:local_sgd as many ranks",
+                                                    ranks)));
+  }
+  run.tiny.make = nullptr;
+  run.tiny.strategy = run.recipe.strategy.name = "ddp";
+  run.tiny.options = json::object();
+  run.go(run.checkpoint(2));
+  REQUIRE(run.events_of("note").size() == 1);
+  CHECK(run.events_of("note")[0].at("message") ==
+        "the checkpoint's 3 ranks each trained a copy of the model; ddp goes on with rank 0's");
+}
+
 TEST_CASE("a collective that not every rank calls is an error that says who is where") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx) if ctx.world.rank == 1 then ctx.world:all_reduce(1) end end})");
@@ -307,6 +416,61 @@ TEST_CASE("train.early_stopping stops a run whose validation does not improve") 
   CHECK_THAT(run.events_of("stopping").at(0).at("reason").get<std::string>(),
              ContainsSubstring("hook early_stopping: val_loss has not improved on"));
   CHECK(run.state(3).at("hooks").at("early_stopping").at("waited") == 2);
+}
+
+TEST_CASE("train.early_stopping watches what a hook logs, on rank 0 alone too") {
+  HookedRun run({2, "ddp"}, "return {on_validation_end = function(ctx) ctx:log('accuracy', 1 / ctx.step) end}");
+  run.validation_rows = 12;
+  run.recipe.train.early_stopping = Recipe::Train::EarlyStopping{"accuracy", 2, 0, "max"};
+  run.recipe.train.val_check_interval = 1;
+  run.recipe.train.max_steps = 10;
+  run.go();
+  CHECK(run.failures == std::vector<std::string>{"", ""});
+  CHECK(run.result.steps == 3);
+  CHECK(run.events_of("stopping").at(0).at("reason") ==
+        "hook early_stopping: accuracy has not improved on 1 for 2 validations");
+}
+
+TEST_CASE("freezing refuses to freeze nothing, and to gather weight decay") {
+  HookedRun run({2, "ddp"}, "");
+  run.recipe.hooks.files = {"freezing"};
+  auto said = [&](const json& options) {
+    run.recipe.hooks.options = {{"freezing", options}};
+    run.go();
+    return run.failures[0];
+  };
+  const std::string names = "begin with embedding., blocks.0., blocks.1., blocks.2., ";
+  CHECK_THAT(said(json::object()), ContainsSubstring("`parameters` names nothing to freeze; names " + names));
+  CHECK_THAT(said({{"parameters", {"embedding.", "bloks.0."}}}),
+             ContainsSubstring("no parameter's name begins with `bloks.0.`; they " + names));
+  CHECK_THAT(said({{"parameters", {"embedding.weight"}}}), ContainsSubstring("begins with `embedding.weight`"));
+  run.recipe.optimizer.name = "adam";
+  run.recipe.optimizer.weight_decay = 0.1;
+  CHECK(said({{"parameters", {"embedding."}}}).empty());
+  CHECK_THAT(said({{"parameters", {"embedding."}}, {"thaw_every", 2}}),
+             ContainsSubstring("adam would gather weight decay in frozen parameters' moments until they thaw"));
+}
+
+TEST_CASE("a group that thaws under Adam begins as Adam begins") {
+  HookedRun run({1, "single"}, R"(
+    local before
+    return {
+      on_train_batch_start = function(ctx) before = ctx:parameter("embedding.tokens.weight"):clone() end,
+      on_train_batch_end = function(ctx)
+        local moved = ctx:parameter("embedding.tokens.weight") - before
+        ctx:log("moved", math.max(moved:max(), -moved:min()))
+      end})");
+  run.recipe.hooks.files.insert(run.recipe.hooks.files.begin(), "freezing");
+  run.recipe.hooks.options = {{"freezing", {{"parameters", {"embedding."}}, {"thaw_every", 6}}}};
+  run.recipe.train.max_steps = 9;
+  run.tiny.optimizer.weight_decay = 0;
+  run.go();
+  REQUIRE(run.failures[0].empty());
+  auto moved = run.logged("moved");
+  REQUIRE(moved.size() == 9);
+  CHECK(moved[5] == 0);
+  CHECK_THAT(moved[6], WithinRel(run.tiny.optimizer.lr, 0.01));  // Adam's first step is the rate, whatever the gradient
+  for (size_t later : {7, 8}) CHECK(moved[later] < 1.05 * run.tiny.optimizer.lr);
 }
 
 TEST_CASE("frozen parameters stay as they are until they thaw") {

@@ -160,12 +160,31 @@ TEST_CASE("swa: from its start on its own rate, and at the end the mean of the w
   CHECK(torch::equal(run.tensor(4, "hook/swa/mean/embedding.tokens.weight"), mean));
 }
 
-TEST_CASE("loss_spike_rewind: after a spike everything is the snapshot's, and other data follows") {
+TEST_CASE("averages that would never begin are refused") {
+  HookedRun run({1, "single"}, "");
+  run.recipe.train.max_steps = 4;
+  auto said = [&](const std::string& hook, const json& options) {
+    run.recipe.hooks.files = {hook};
+    run.recipe.hooks.options = {{hook, options}};
+    run.go();
+    return run.failures[0];
+  };
+  CHECK_THAT(said("swa", {{"start", 4}}), ContainsSubstring("averaging would begin at step 5, and training ends at "
+                                                            "step 4: there would be no mean"));
+  CHECK_THAT(said("swa", {{"start", 0.5}, {"every", 3}}), ContainsSubstring("averaging would begin at step 5"));
+  CHECK(said("swa", {{"start", 3}}).empty());
+  CHECK_THAT(said("ema", {{"start_step", 5}}),
+             ContainsSubstring("`start_step` is 5, and training ends at step 4: there would be no average"));
+  CHECK(said("ema", {{"start_step", 4}}).empty());
+}
+
+TEST_CASE("loss_spike_rewind: after a spike everything is an older snapshot's, and other data follows") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
+  // What the spike of step 5 comes from is in the snapshot of step 4.
   HookedRun run(form, R"(return {
-    on_train_batch_start = function(ctx)
-      if ctx.step ~= 3 then return end
+    on_train_batch_end = function(ctx)
+      if ctx.step ~= 4 then return end
       for _, name in ipairs(ctx:parameter_names()) do ctx:parameter(name):scale_(20) end
     end})");
   run.use("loss_spike_rewind", {{"every", 2}, {"warm_up", 2}, {"factor", 1.5}});
@@ -173,15 +192,33 @@ TEST_CASE("loss_spike_rewind: after a spike everything is the snapshot's, and ot
   run.go();
   REQUIRE(run.failures == std::vector<std::string>(static_cast<size_t>(form.world_size)));
   auto losses = run.of_steps("loss");
-  CHECK(losses[3] > 1.5 * losses[0]);
-  CHECK(losses[4] < losses[0]);
-  CHECK(run.logged("rewound_steps") == std::vector<double>{2});
+  CHECK(losses[4] > 1.5 * losses[0]);
+  CHECK(losses[5] < losses[0]);
+  CHECK(run.logged("rewound_steps") == std::vector<double>{3});
   for (const auto& name : Checkpoint(run.checkpoint(2)).tensors())
-    CHECK(torch::equal(run.tensor(4, name), run.tensor(2, name)));
-  CHECK(run.state(4).at("strategy") == run.state(2).at("strategy"));
-  CHECK(run.state(4).at("step") == 4);
-  CHECK(run.state(4).at("data") != run.state(2).at("data"));
-  CHECK(run.state(6).at("strategy").at("optimizer_steps") == 4);
+    CHECK(torch::equal(run.tensor(5, name), run.tensor(2, name)));
+  CHECK(run.state(5).at("strategy") == run.state(2).at("strategy"));
+  CHECK(run.state(5).at("step") == 5);
+  CHECK(run.state(5).at("data") != run.state(2).at("data"));
+  CHECK(run.state(6).at("strategy").at("optimizer_steps") == 3);
+}
+
+TEST_CASE("loss_spike_rewind: what a spike came from does not become the older snapshot, and NaN is a spike") {
+  HookedRun run({2, "ddp"}, R"(return {
+    on_train_batch_end = function(ctx)
+      local factor = ctx.step == 4 and 20 or ctx.step == 7 and 0 / 0
+      if not factor then return end
+      for _, name in ipairs(ctx:parameter_names()) do ctx:parameter(name):scale_(factor) end
+    end})");
+  run.tiny.skip_nonfinite = true;
+  run.use("loss_spike_rewind", {{"every", 2}, {"warm_up", 2}, {"factor", 1.5}, {"max_nan", 2}});
+  watch_closely(run, 12);
+  run.go();
+  REQUIRE(run.failures == fine);
+  // Back to 2 at the end of 5; a snapshot at 6; NaN from 8 on, back to 2 again at the end of 9.
+  CHECK(run.logged("rewound_steps") == std::vector<double>{3, 7});
+  CHECK(torch::equal(run.tensor(9, "param/embedding.tokens.weight"), run.tensor(2, "param/embedding.tokens.weight")));
+  CHECK(run.of_steps("loss")[9] < run.of_steps("loss")[0]);
 }
 
 TEST_CASE("a snapshot is gone back to on all ranks or on none, and between steps") {

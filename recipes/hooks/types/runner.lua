@@ -14,6 +14,8 @@
 ---and arithmetic work on what a rank holds, so every rank must do the same. Parameters do not change inside a step.
 ---A handle ends with the call of the hook that got it; keep a clone(), which stays until the training ends and, in
 ---`state`, beyond. What a hook does to parameters from on_validation_start to on_validation_end lasts until then.
+---Under a strategy with `replicas_differ` (local_sgd, gossip) each rank has a copy of its own: there what a tensor says is
+---of rank 0's.
 ---@class runner.Tensor
 ---@field numel integer
 ---@field shape integer[]
@@ -207,6 +209,7 @@ function context:generate(wanted) end
 ---@field world_size integer
 ---@field micro_batch_size integer
 ---@field optimizer_states integer # tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, SGD 0
+---@field element_bytes integer # of an element that a hook keeps: 8 in 64-true, else 4
 
 ---What a hook file returns.
 ---@class runner.HookFile
@@ -214,7 +217,7 @@ function context:generate(wanted) end
 ---@field about? string
 ---@field options? table<string, runner.Option>
 ---@field loss? runner.Loss # at most one hook of a recipe has it
----@field memory? fun(job: runner.HookJob, options: runner.Options): number # bytes that it keeps on a rank, for the planner
+---@field memory? fun(job: runner.HookJob, options: runner.Options): number|{device: number?, host: number?} # bytes that it keeps on a rank, for the planner: where its parameters are, or in host memory
 ---@field setup? runner.Hook
 ---@field on_train_start? runner.Hook
 ---@field on_train_epoch_start? runner.Hook

@@ -21,10 +21,6 @@ using nlohmann::json;
 
 namespace {
 
-/// What the trainer itself records; a hook's value under such a name could not be told from it.
-const std::vector<std::string> own_metrics = {
-    "loss", "lr", "grad_norm", "tokens_per_s", "step_seconds", "memory_bytes", "epoch", "data_wait_share", "val_loss"};
-
 bool at_any(lua::Moment) { return true; }
 bool goes_on(lua::Moment moment) {
   return moment != lua::Moment::on_train_end && moment != lua::Moment::teardown && moment != lua::Moment::on_exception;
@@ -43,7 +39,7 @@ void TrainingHooks::require_moment(const char* what, bool (*allowed)(Moment), co
         fmt::format("{}: not in {}: {}", what, lua::moment_names()[static_cast<size_t>(*moment_)], when));
 }
 
-double TrainingHooks::loss() { return metrics_.value("loss", std::nan("")); }
+double TrainingHooks::loss() { return metrics_->at("loss").second.value.value_or(std::nan("")); }
 double TrainingHooks::lr() { return setup_.recipe.optimizer.lr * lr_factor_; }
 
 lua::Reference TrainingHooks::recipe() {
@@ -54,13 +50,15 @@ lua::Reference TrainingHooks::recipe() {
 void TrainingHooks::log(const std::string& name, double value, const std::string& sync) {
   require_moment("log", at_any, "");
   if (name.empty()) throw ScriptMistake("log: the name is empty");
-  if (std::find(own_metrics.begin(), own_metrics.end(), name) != own_metrics.end())
+  auto& metric = metrics_->at(name);
+  if (metric.second.own)
     throw ScriptMistake(fmt::format(
         "log: \"{}\" is a metric of the trainer's own; take another name, such as \"hook/{}\"", name, name));
+  metric.second.rank_0 = sync == "none";
   if (sync == "none") {
-    if (rank() == 0) wishes_.logged.push_back({name, sync, value});
+    if (rank() == 0) wishes_.logged.push_back({&metric, value});
   } else {
-    wishes_.synced.push_back({name, sync, value});
+    wishes_.synced.push_back({{&metric, value}, sync});
   }
 }
 

@@ -1,13 +1,15 @@
 // The states of hooks in checkpoints: plain data in the manifest, tensors in pieces like the strategy's.
 //
 // A tensor of a hook's own lies as some parameter does (arithmetic keeps the place), so a checkpoint says which one,
-// and a reader with another strategy or number of ranks takes the piece that it holds of that parameter.
+// and a reader with another strategy or number of ranks takes the piece that it holds of that parameter. Under a
+// strategy whose replicas differ, each rank has its own: those above rank 0 keep theirs beside, as their replicas are.
 #include <algorithm>
 
 #include "runner/base/error.hpp"
 #include "runner/lua/error.hpp"
 #include "runner/train/checkpointer.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
+#include "runner/train/strategies/strategy.hpp"
 
 namespace runner {
 
@@ -25,6 +27,7 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
   torch::NoGradGuard no_grad;
   moment_ = Moment::on_save_checkpoint;
   tensors_.parameters_writable = false;
+  const bool own_replica = rank() > 0 && replicas_differ(setup_.strategy);
   std::map<std::string, StateTensor> kept;  // by name: ranks walk their tables in other orders
   auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
     const HookTensor* tensor = object->valid() ? hook_tensor(*object) : nullptr;
@@ -32,8 +35,10 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
       throw ScriptMistake(
           fmt::format("a {} that ends with the call that got it; keep a clone()", object->kind().name()));
     if (!tensor) throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
-    kept[name] = {tensor_name(name),           tensor->shape, tensor->offset,
-                  tensor->values.contiguous(), tensor->begin, tensor->end};
+    auto values = tensor->values.contiguous();
+    kept[name] =
+        own_replica ? replica_piece(setup_.world, tensor_name(name), values)
+                    : StateTensor{tensor_name(name), tensor->shape, tensor->offset, values, tensor->begin, tensor->end};
     tensors_of_states_.clear();
     for (const auto& [other, piece] : kept) tensors_of_states_ += other + "\n";
     return {{"like", tensor->name}};
@@ -45,11 +50,19 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
   return saved;
 }
 
+json TrainingHooks::history() const { return {{"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}}; }
+
+void TrainingHooks::restore_history(const json& saved) {
+  metrics_->load(saved.value("metrics", json::object()), rank() == 0);
+  hooks_.disable(saved.value("disabled", std::vector<std::string>()));
+}
+
 void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
   torch::NoGradGuard no_grad;
   moment_ = Moment::on_load_checkpoint;
   tensors_.parameters_writable = true;
   const auto pieces = setup_.strategy.parameters();
+  const bool own_replica = rank() > 0 && replicas_differ(setup_.strategy);
   auto restore = [&](const std::string& name, const json& kept) {
     auto stored = tensor_name(name);
     auto like = kept.at("like").get<std::string>();
@@ -58,8 +71,10 @@ void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
         checkpoint.shape(stored) != shape_of(like))
       throw environment_error("the checkpoint's `{}`, of a hook's state, is missing or does not fit the model's {}",
                               stored, like);
+    const auto mine = replica_piece_name(stored);
     return make_own_tensor(tensors_, like, shape_of(like), pieces, [&](int64_t offset, int64_t count) {
-      return read_elements(checkpoint, stored, offset, count);
+      if (!own_replica || !checkpoint.has(mine)) return read_elements(checkpoint, stored, offset, count);
+      return read_elements(checkpoint, mine, (rank() - 1) * count, count);
     });
   };
   hooks_.load(saved, Value(context_), restore);

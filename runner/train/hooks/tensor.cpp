@@ -239,6 +239,7 @@ void HookTensor::write(const torch::Tensor& to) {
     if (host->before_write && place.numel() > 0) host->before_write(place);
     host->parameters_written = true;
   }
+  if (kind == Kind::gradient) host->gradients_written = true;
   if (place.numel() > 0) place.write(0, divisor == 1 ? to : to * divisor);
 }
 

@@ -21,6 +21,7 @@ struct HookTensorHost {
   HookExchange& exchange;
   bool parameters_writable = false;                           ///< now
   bool parameters_written = false;                            ///< on this rank, since somebody looked
+  bool gradients_written = false;                             ///< the same of gradients
   std::function<void(const StateTensor&)> before_write = {};  ///< of a parameter
   std::function<void(int64_t bytes)> made = {};               ///< a tensor of a hook's own, which Lua sees as a handle
 };

@@ -43,7 +43,8 @@ std::string first_text(const std::vector<std::string>& texts) {
 
 // ---- the words that a call's end exchanges: bits, the rate, what was logged with a sync, which snapshot was gone back
 // to, which tensors states hold
-constexpr uint32_t bit_failed = 1, bit_stop = 2, bit_checkpoint = 4, bit_skip = 8, bit_lr = 16, bit_parameters = 32;
+constexpr uint32_t bit_failed = 1, bit_stop = 2, bit_checkpoint = 4, bit_skip = 8, bit_lr = 16, bit_parameters = 32,
+                   bit_gradients = 64;
 enum Word : size_t { word_bits, word_lr, word_logged, word_names, word_restored, word_tensors };
 
 uint32_t bits_of(const std::vector<double>& row) { return static_cast<uint32_t>(row.at(word_bits)); }
@@ -92,7 +93,7 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
     setup_.strategy.use_loss(
         [this](const torch::Tensor& logits, const torch::Tensor& targets) { return token_loss(logits, targets); });
   tensors_.before_write = [this](const StateTensor& place) { keep_for_training(place); };
-  tensors_.made = [this](int64_t bytes) { forget_garbage(bytes); };
+  tensors_.made = [this](int64_t bytes) { garbage_.made(bytes, hooks_.state()); };
 }
 
 TrainingHooks::~TrainingHooks() {
@@ -132,7 +133,7 @@ void TrainingHooks::call_exception(const std::string& what) noexcept {
     end_handles();
     wishes_ = {};
     gradients_ = nullptr;
-    tensors_.parameters_written = false;
+    tensors_.parameters_written = tensors_.gradients_written = false;
     exception_ = what;
     call(Moment::on_exception);
   } catch (const std::exception& error) {
@@ -142,14 +143,15 @@ void TrainingHooks::call_exception(const std::string& what) noexcept {
 
 // ---- the end of a call
 
-std::string TrainingHooks::agree(const std::string& hook, const std::string& failure) {
+lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const std::string& failure) {
   end_handles();
   Wishes wishes = std::exchange(wishes_, {});
   uint32_t bits = (failure.empty() ? 0 : bit_failed) | (wishes.stop ? bit_stop : 0) |
                   (wishes.checkpoint ? bit_checkpoint : 0) | (wishes.skip ? bit_skip : 0) | (wishes.lr ? bit_lr : 0) |
-                  (std::exchange(tensors_.parameters_written, false) ? bit_parameters : 0);
+                  (std::exchange(tensors_.parameters_written, false) ? bit_parameters : 0) |
+                  (std::exchange(tensors_.gradients_written, false) ? bit_gradients : 0);
   std::string names;
-  for (const auto& logged : wishes.synced) names += logged.name + "\n" + logged.sync + "\n";
+  for (const auto& logged : wishes.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
   auto rows =
       exchange_.end({static_cast<double>(bits), wishes.lr.value_or(0), static_cast<double>(wishes.synced.size()),
                      hash_of(names), wishes.restored ? static_cast<double>(*wishes.restored) + 1 : 0,
@@ -158,10 +160,12 @@ std::string TrainingHooks::agree(const std::string& hook, const std::string& fai
     lent_ |= in_validation(moment_);
     setup_.strategy.state_loaded();
   }
-  if (any(rows, bit_failed)) return first_text(exchange_.texts(failure));
-  if (auto wrong = contradiction(rows); !wrong.empty()) return wrong;
+  // What was done to parameters in a validation is undone after it.
+  bool changed = any(rows, bit_gradients) || (any(rows, bit_parameters) && !in_validation(moment_));
+  if (any(rows, bit_failed)) return {first_text(exchange_.texts(failure)), changed};
+  if (auto wrong = contradiction(rows); !wrong.empty()) return {wrong, changed};
   grant(hook, std::move(wishes), rows);
-  return "";
+  return {};
 }
 
 std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
@@ -195,7 +199,8 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
 void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows) {
   if (any(rows, bit_stop)) {
     auto texts = exchange_.texts(wishes.stop ? *wishes.stop + " " : "");  // never empty where somebody asks
-    if (stop_reason_.empty()) stop_reason_ = fmt::format("hook {}: {}", hook, trim(first_text(texts)));
+    if (stop_reason_.empty())                                             // hooks often let rank 0 alone decide
+      stop_reason_ = fmt::format("hook {}: {}", hook, trim(texts[0].empty() ? first_text(texts) : texts[0]));
   }
   if (wishes.restore) {
     wishes.restore();
@@ -210,25 +215,22 @@ void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExch
     auto all = exchange_.alone() ? HookExchange::Rows{mine} : exchange_.meet("log", mine);
     for (size_t i = 0; i < mine.size(); ++i) {
       const auto& logged = wishes.synced[i];
-      wishes.logged.push_back({logged.name, logged.sync, reduced(column(all, i), logged.sync)});
+      wishes.logged.push_back({logged.metric, reduced(column(all, i), logged.sync)});
     }
   }
-  publish(wishes.logged);
+  publish(std::move(wishes.logged));
 }
 
-void TrainingHooks::publish(const std::vector<Wishes::Logged>& all) {
+void TrainingHooks::publish(std::vector<Wishes::Logged> all) {
   if (all.empty()) return;
-  json values = json::object();
-  for (const auto& logged : all) metrics_[logged.name] = values[logged.name] = logged.value;
-  if (rank() == 0) setup_.events.emit("metrics", {{"step", step_}, {"values", std::move(values)}});
-}
-
-void TrainingHooks::forget_garbage(int64_t bytes_made) {
-  constexpr int64_t bytes_most = int64_t{64} << 20;
-  bytes_made_ += bytes_made;
-  if (bytes_made_ < bytes_most) return;
-  hooks_.state().collect_garbage();
-  bytes_made_ = 0;
+  for (const auto& logged : all) logged.metric->second.value = logged.value;
+  if (rank() != 0) return;
+  // The names are in `metrics`, which the event keeps.
+  setup_.events.emit_soon("metrics", [metrics = metrics_, step = step_, all = std::move(all)] {
+    json values = json::object();
+    for (const auto& logged : all) values[logged.metric->first] = logged.value;
+    return json{{"step", step}, {"values", std::move(values)}};
+  });
 }
 
 // ---- parameters that hooks change for a validation

@@ -22,6 +22,8 @@
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/training.hpp"
 #include "runner/train/hooks/exchange.hpp"
+#include "runner/train/hooks/garbage.hpp"
+#include "runner/train/hooks/metrics.hpp"
 #include "runner/train/hooks/snapshot.hpp"
 #include "runner/train/hooks/tensor.hpp"
 #include "strategies/contract/strategy.hpp"
@@ -57,7 +59,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   void set_last_step(bool last) { last_step_ = last; }
   /// The schedule's factor on optimizer.lr for the step that comes.
   void set_lr_factor(double factor) { lr_factor_ = factor; }
-  void set_metric(const std::string& name, double value) { metrics_[name] = value; }
+  void set_metric(const std::string& name, double value) { metrics_->at(name).second.value = value; }
 
   /// Collective. Throws lua::HookError on all ranks where a hook failed on one and on_error is "stop".
   /// The three moments inside a step are called through the strategy.
@@ -72,6 +74,10 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   /// {hook: its state} of rank 0 for a checkpoint, after on_save_checkpoint; appends this rank's pieces of the tensors
   /// in states, "hook/HOOK/PLACE". Collective.
   nlohmann::json save(std::vector<StateTensor>& tensors);
+  /// What a checkpoint keeps of hooks beside their states: the metrics' last values, and which hooks have failed and
+  /// are left out. Given back before anything else that hooks see.
+  nlohmann::json history() const;
+  void restore_history(const nlohmann::json& saved);
   /// Collective. Every rank gets the same states; tensors from `checkpoint`, what it holds of them. Throws
   /// Error(environment) where one is missing or has another shape.
   void load(const nlohmann::json& saved, const Checkpoint& checkpoint);
@@ -93,7 +99,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   bool is_last_step() override { return last_step_; }
   double loss() override;
   double lr() override;
-  nlohmann::json metrics() override { return metrics_; }
+  nlohmann::json metrics() override { return metrics_->to_json(); }
   lua::Reference recipe() override;
   std::string exception() override { return exception_; }
   lua::HookWorld& world() override { return *this; }
@@ -131,18 +137,22 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
     std::optional<int64_t> restored;  ///< the step of the snapshot
     std::function<void()> restore;
     struct Logged {
-      std::string name, sync;
+      Metrics::Named* metric;
       double value;
     };
-    std::vector<Logged> logged, synced;  ///< without and with an exchange
+    struct Synced : Logged {
+      std::string sync;
+    };
+    std::vector<Logged> logged;
+    std::vector<Synced> synced;  ///< ranks exchange these first
   };
 
   lua::HookSet make_hooks();
-  std::string agree(const std::string& hook, const std::string& failure);
+  lua::HookSet::Talk::Failure agree(const std::string& hook, const std::string& failure);
   /// What the ranks' wishes have wrong together; empty: nothing.
   std::string contradiction(const HookExchange::Rows& rows) const;
   void grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows);
-  void publish(const std::vector<Wishes::Logged>& all);
+  void publish(std::vector<Wishes::Logged> all);
   /// Throws lua::ScriptMistake unless `allowed` holds for the moment that hooks are called for; never in `loss`.
   void require_moment(const char* what, bool (*allowed)(Moment), const char* when) const;
   torch::Tensor token_loss(const torch::Tensor& logits, const torch::Tensor& targets);
@@ -150,7 +160,6 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   std::vector<int64_t> prompt_of(const lua::Generation& wanted, int64_t vocab);
   /// Remembers what a parameter was before a hook of a validation wrote to it.
   void keep_for_training(const StateTensor& place);
-  void forget_garbage(int64_t bytes_made);
   /// Handles of parameters and gradients end with the call that got them.
   void end_handles();
   const std::vector<int64_t>& shape_of(const std::string& parameter) const;
@@ -165,7 +174,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   std::optional<lua::Reference> recipe_;
   int64_t step_ = 0, epoch_ = 0;
   double lr_factor_ = 1;
-  nlohmann::json metrics_ = nlohmann::json::object();
+  std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::string exception_;
   std::optional<Moment> moment_;          ///< the one that hooks are called for now
   const Gradients* gradients_ = nullptr;  ///< in on_before_optimizer_step
@@ -185,7 +194,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   std::map<std::string, Kept> kept_;  ///< parameters as training left them, in a validation
   bool lent_ = false;                 ///< some rank has written to one; equal on all ranks
   std::string tensors_of_states_;     ///< their names, since ranks last agreed
-  int64_t bytes_made_ = 0;            ///< of tensors of hooks' own, since garbage was last collected
+  TensorGarbage garbage_;
   // ---- of one call of a hook
   std::vector<std::weak_ptr<lua::Object>> handles_;
   std::optional<std::vector<StateTensor>> parameter_pieces_, gradient_pieces_;

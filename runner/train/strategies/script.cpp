@@ -84,7 +84,7 @@ const Class& context_class() {
       if (numel < 0) throw ScriptMistake(fmt::format("zeros: {} elements", numel));
       auto options = script.options();
       if (arguments.has(2)) options = options.dtype(script_dtype(arguments, 2));
-      return script_tensor(script.shared(), torch::zeros({numel}, options));
+      return made_tensor(script.shared(), torch::zeros({numel}, options));
     });
     return made;
   }();
@@ -96,7 +96,7 @@ const char* const make_list = "return function(...) return {...} end";
 }  // namespace
 
 StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, json options)
-    : shared_{world, false, {}},
+    : shared_{world, false, {}, [this](int64_t bytes) { garbage_.made(bytes, state_); }},
       noun_(kind == Kind::strategy ? "strategy" : "comm hook"),
       state_([&] {
         auto chosen = lua::script_state_options(recipe);

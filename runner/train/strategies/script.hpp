@@ -21,6 +21,7 @@
 #include "runner/config/recipe.hpp"
 #include "runner/lua/state.hpp"
 #include "runner/lua/strategy_file.hpp"
+#include "runner/train/hooks/garbage.hpp"
 #include "runner/train/strategies/collectives.hpp"
 #include "strategies/contract/strategy.hpp"
 
@@ -81,6 +82,7 @@ class StrategyScript {
   ScriptHost shared_;
   std::string noun_, name_;
   mutable lua::State state_;
+  TensorGarbage garbage_;
   lua::StrategyFile file_;
   nlohmann::json option_values_;
   lua::Reference options_, own_state_;

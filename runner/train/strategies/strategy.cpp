@@ -6,6 +6,8 @@
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
+#include <cmath>
+
 #include "runner/base/error.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/strategies/script.hpp"
@@ -15,11 +17,24 @@ namespace runner {
 
 namespace {
 
+/// Of replicas that differ the norm is the root of the mean of their squares. The base class sums squares over ranks,
+/// so that NaN on any of them is seen: its norm, and with it what that is clipped to, are so many times too large.
+double norm_excess(const StrategyScript& script, const World& world) {
+  return script.replicas_differ() ? std::sqrt(world.size) : 1;
+}
+
 class ScriptStrategy : public Strategy {
  public:
-  ScriptStrategy(const Recipe& recipe, StrategySetup setup)
-      : Strategy(std::move(setup)),
-        script_(std::make_unique<StrategyScript>(StrategyScript::Kind::strategy, recipe, world_, job_.options)) {}
+  ScriptStrategy(StrategySetup setup, std::unique_ptr<StrategyScript> script)
+      : Strategy(std::move(setup)), script_(std::move(script)) {}
+
+  bool replicas_differ() const { return script_->replicas_differ(); }
+
+  StepResult step(const StepInput& input) override {
+    auto result = Strategy::step(input);
+    result.grad_norm /= norm_excess(*script_, world_);
+    return result;
+  }
 
   void module_to_device() override {
     auto planned = script_buckets(job_, [&](const ParameterSpec& parameter) { return script_->shards(parameter); });
@@ -100,10 +115,7 @@ class ScriptStrategy : public Strategy {
     auto specs = model_.spec.parameters();
     auto names = optimizer_.config().state_names();
     auto add = [&](const std::string& name, const torch::Tensor& values) {
-      int64_t n = values.numel();
-      StateTensor state{"replica/" + name, {world_.size - 1, n}, (world_.rank - 1) * n, values, 0, n};
-      state.optional = true;  // a checkpoint of another strategy: every replica begins as the same model
-      list.push_back(std::move(state));
+      list.push_back(replica_piece(world_, name, values));
     };
     for (size_t i = 0; i < locals_.size(); ++i) {
       const auto& name = specs[locals_[i].slot]->name;
@@ -265,7 +277,24 @@ class ScriptCommHook : public CommHook {
 }  // namespace
 
 std::unique_ptr<Strategy> make_script_strategy(const Recipe& recipe, StrategySetup setup) {
-  return std::make_unique<ScriptStrategy>(recipe, std::move(setup));
+  auto script =
+      std::make_unique<StrategyScript>(StrategyScript::Kind::strategy, recipe, setup.world, setup.job.options);
+  if (setup.clip_norm) *setup.clip_norm *= norm_excess(*script, setup.world);
+  return std::make_unique<ScriptStrategy>(std::move(setup), std::move(script));
+}
+
+bool replicas_differ(const Strategy& strategy) {
+  const auto* script = dynamic_cast<const ScriptStrategy*>(&strategy);
+  return script && script->replicas_differ();
+}
+
+std::string replica_piece_name(const std::string& name) { return "replica/" + name; }
+
+StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values) {
+  int64_t n = values.numel();
+  StateTensor state{replica_piece_name(name), {world.size - 1, n}, (world.rank - 1) * n, values, 0, n};
+  state.optional = true;  // a checkpoint of another strategy: every replica begins as the same model
+  return state;
 }
 
 std::shared_ptr<CommHook> make_script_comm_hook(const Recipe& recipe, World& world) {

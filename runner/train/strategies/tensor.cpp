@@ -69,13 +69,13 @@ void add_views(Class& made) {
   made.method("clone", [](const Arguments& arguments) {
     arguments.at_most(0);
     const auto& tensor = self(arguments);
-    return script_tensor(*tensor.host, tensor.values.clone());
+    return made_tensor(*tensor.host, tensor.values.clone());
   });
   made.method("to", [](const Arguments& arguments) {
     arguments.at_most(1);
     const auto& tensor = self(arguments);
-    return script_tensor(*tensor.host,
-                         tensor.values.to(script_dtype(arguments, 1), /*non_blocking=*/false, /*copy=*/true));
+    return made_tensor(*tensor.host,
+                       tensor.values.to(script_dtype(arguments, 1), /*non_blocking=*/false, /*copy=*/true));
   });
   made.method("narrow", [](const Arguments& arguments) {
     arguments.at_most(2);
@@ -92,12 +92,12 @@ void add_views(Class& made) {
     int64_t count = arguments.integer(1);
     if (count < 1 || count > tensor.values.numel())
       throw ScriptMistake(fmt::format("largest: {} of {} elements", count, tensor.values.numel()));
-    return script_tensor(*tensor.host, std::get<1>(tensor.values.abs().topk(count, 0, true, /*sorted=*/false)));
+    return made_tensor(*tensor.host, std::get<1>(tensor.values.abs().topk(count, 0, true, /*sorted=*/false)));
   });
   made.method("take", [](const Arguments& arguments) {
     arguments.at_most(1);
     const auto& tensor = self(arguments);
-    return script_tensor(*tensor.host, tensor.values.index_select(0, indices_at(arguments, 1)));
+    return made_tensor(*tensor.host, tensor.values.index_select(0, indices_at(arguments, 1)));
   });
 }
 
@@ -147,7 +147,7 @@ lua::Function between(Combine combine) {
     int side = arguments.value(1).object ? 1 : 2;
     const auto& tensor = tensor_at(arguments, side);
     auto other = operand(arguments, 3 - side, tensor.values);
-    return script_tensor(*tensor.host, side == 1 ? combine(tensor.values, other) : combine(other, tensor.values));
+    return made_tensor(*tensor.host, side == 1 ? combine(tensor.values, other) : combine(other, tensor.values));
   };
 }
 
@@ -189,6 +189,11 @@ const Class& script_tensor_class() {
 
 Value script_tensor(ScriptHost& host, torch::Tensor values, bool parameters) {
   return Value(Object::make(script_tensor_class(), ScriptTensor{&host, std::move(values), parameters}));
+}
+
+Value made_tensor(ScriptHost& host, torch::Tensor values) {
+  if (host.made) host.made(static_cast<int64_t>(values.nbytes()));
+  return script_tensor(host, std::move(values));
 }
 
 }  // namespace runner

@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct ScriptHost {
   World& world;
   bool parameters_writable = false;                 ///< now: not while forward or backward uses them
   std::vector<std::shared_ptr<lua::Object>> works;  ///< that may not have ended
+  std::function<void(int64_t bytes)> made = {};     ///< a tensor of the script's own, which Lua sees as a handle
 };
 
 struct ScriptTensor {
@@ -30,6 +32,9 @@ struct ScriptTensor {
 torch::ScalarType script_dtype(const lua::Arguments& arguments, int index);
 
 const lua::Class& script_tensor_class();
+/// A handle of storage that is there already.
 lua::Value script_tensor(ScriptHost& host, torch::Tensor values, bool parameters = false);
+/// A handle of storage that nobody else has; the host is told of its bytes.
+lua::Value made_tensor(ScriptHost& host, torch::Tensor values);
 
 }  // namespace runner

@@ -1,0 +1,65 @@
+// A folder with a small recipe and the files of Lua that it names, for tests of plans.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/base/files.hpp"
+#include "runner/config/config.hpp"
+#include "runner/selection/plan.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace runner {
+
+inline const std::string recipe_without_strategy = R"(
+[model]
+name = "gpt"
+n_layers = 2
+dim = 64
+n_heads = 4
+max_seq_len = 32
+[data]
+format = "text"
+train = ["text.txt"]
+[train]
+max_steps = 10
+global_batch_size = 8
+)";
+
+struct RecipePlace {
+  TemporaryFolder folder;
+
+  /// recipe.toml: `head` ahead of the tables of recipe_without_strategy, `tail` behind them.
+  explicit RecipePlace(const std::string& head, const std::string& tail = "") {
+    write("recipe.toml", head + recipe_without_strategy + tail);
+  }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder.path / name).parent_path());
+    write_file_atomic(folder.path / name, text);
+  }
+  Recipe load(const std::vector<std::string>& overrides = {}) const {
+    return load_whole_recipe((folder.path / "recipe.toml").string(), overrides);
+  }
+  /// What load() says is wrong, files named without the folder; "" for nothing.
+  std::string wrong(const std::vector<std::string>& overrides = {}) const {
+    try {
+      load(overrides);
+    } catch (const RecipeError& error) {
+      std::string text = error.what();
+      for (size_t at; (at = text.find(folder.path.string() + "/")) != std::string::npos;)
+        text.erase(at, folder.path.string().size() + 1);
+      return text;
+    }
+    return "";
+  }
+};
+
+inline Topology cpus(int ranks) {
+  Topology topology;
+  topology.devices_per_node = ranks;
+  topology.cores = 8;
+  topology.device_reason = "asked for";
+  return topology;
+}
+
+}  // namespace runner
