@@ -63,8 +63,8 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
   group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
   group.log_dir = (run_dir / "logs").string();
-  bool shared_memory = !place.topology.cuda && !place.several_supervisors() && group.world_size > 1 &&
-                       recipe.devices.process_group_backend.value_or("shm") == "shm";
+  bool shared_memory =
+      !place.topology.cuda && !place.several_supervisors() && group.world_size > 1 && shares_memory(recipe);
   if (shared_memory) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(group.local_size));
   group.grace_time = recipe.train.grace_time;
   group.max_restarts = recipe.train.max_restarts;
@@ -100,7 +100,8 @@ std::string describe(const Plan& plan) {
 /// Every `auto` decided, and said.
 Plan plan_run(const Recipe& recipe, const Place& place, const std::string& cache_dir) {
   Facts facts = read_facts();
-  ClockSource source(place.topology, place.topology.cuda ? std::vector<Calibration>() : calibrations_here(facts));
+  ClockSource source(place.topology, place.topology.cuda ? std::vector<Calibration>() : calibrations_here(facts),
+                     shares_memory(recipe) && !place.several_supervisors());
   int threads = static_cast<int>(
       recipe.devices.threads_per_rank.value_or(std::max(1, place.topology.cores / place.topology.devices_per_node)));
   Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir), source.clock(threads));

@@ -14,6 +14,8 @@
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/recommendation.hpp"
+#include "runner/selection/batch.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {
@@ -93,24 +95,36 @@ ExitCode print(const Options& options, const Recommendation& recommendation) {
   if (options.json)
     std::printf("%s\n", recommendation_json(recommendation).dump().c_str());
   else if (options.toml && fits)
-    std::printf("%s", recommendation_toml(recommendation.plan).c_str());
+    std::printf("%s", recommendation_toml(recommendation).c_str());
   else if (!options.toml)
     std::printf("%s", recommendation_text(recommendation, options.all).c_str());
   if (!fits) log::error("{}", recommendation.shortfall);
   return fits ? ExitCode::done : ExitCode::run_failed;
 }
 
+/// nullopt where the recipe names none, one that is not there yet, or one of which nobody knows what it takes.
+std::optional<Form> own_strategy(const Recipe& recipe) {
+  std::vector<Diagnostic> diagnostics;
+  auto resolved = resolve_strategy(recipe, diagnostics);
+  if (!resolved.entry || !diagnostics.empty() || !memory_known(*resolved.entry)) return {};
+  return Form{own_form, resolved.entry->name, resolved.options};
+}
+
 ExitCode recommend(Options options) {
   split_world(options);
   Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
   // What the recipe itself names is one of the candidates; the question is which one is best.
+  const auto own = own_strategy(recipe);
   if (recipe.strategy.name != "auto") recipe.strategy = {};
   Facts facts = options.device_kind.empty() ? read_facts() : Facts();
   Topology topology = options.device_kind.empty() ? here(options, recipe, facts) : imagined(options, recipe);
+  const auto asked_batch = recipe.train.global_batch_size;
+  if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.world_size());
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size)
     vocab = tokenizer_vocab_size(recipe.data, (fs::absolute(ledger_home()) / "cache").string());
-  ClockSource source(topology, options.device_kind.empty() ? calibrations_here(facts) : std::vector<Calibration>());
+  ClockSource source(topology, options.device_kind.empty() ? calibrations_here(facts) : std::vector<Calibration>(),
+                     shares_memory(recipe));
   int threads = static_cast<int>(
       recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
   StepClock clock = source.clock(threads);
@@ -119,10 +133,10 @@ ExitCode recommend(Options options) {
     const Rates* rates = source.rates(job, threads);
     return print(options, {plan, options.recipe, describe_devices(topology), rates ? rates->peak_flops : 0,
                            rates ? rates->peak_name : "", source.describe(job, threads),
-                           what_if(plan.request, clock, shortfall.empty()), shortfall});
+                           what_if(plan.request, clock, shortfall.empty()), shortfall, asked_batch});
   };
   try {
-    return answer(make_plan(recipe, topology, vocab, clock), "");
+    return answer(make_plan(recipe, topology, vocab, clock, own), "");
   } catch (const NothingFits& nothing) {
     return answer(nothing.plan(), nothing.what());
   }

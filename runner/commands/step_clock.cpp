@@ -1,6 +1,8 @@
 #include "runner/commands/step_clock.hpp"
 
 #include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/launch/variables.hpp"
 #include "runner/ledger/calibrations.hpp"
 #include "runner/ledger/ledger.hpp"
 
@@ -9,6 +11,8 @@ namespace runner {
 std::string machine_of(const Facts& facts) {
   return fmt::format("{}, {}, {} cores", facts.hostname, facts.cpu, facts.cores);
 }
+
+bool shares_memory(const Recipe& recipe) { return recipe.devices.process_group_backend.value_or("shm") == "shm"; }
 
 std::vector<Calibration> calibrations_here(const Facts& facts) {
   std::vector<Calibration> list;
@@ -27,7 +31,7 @@ const Rates* ClockSource::rates(const Job& job, int threads) const {
   auto [found, fresh] = known_.try_emplace(key);
   if (fresh && topology_.kind)
     found->second = rates_of(*topology_.kind, job.precision.compute, job.local_size);
-  else if (fresh && !topology_.cuda && job.num_nodes == 1)
+  else if (fresh && !topology_.cuda && job.num_nodes == 1 && (shared_memory_ || job.world_size == 1))
     found->second = calibrated_rates(calibrations_, job.model->family, mode_of(job.precision), job.local_size, threads);
   return found->second ? &*found->second : nullptr;
 }
@@ -40,7 +44,11 @@ StepClock ClockSource::clock(int threads) const {
     auto time = step_time(candidate, *known);
     return time ? std::optional(time->total()) : std::nullopt;
   };
-  clock.error = topology_.kind ? 0.25 : 0.1;
+  clock.error = [this, threads](const Job& job) {
+    const Rates* known = rates(job, threads);
+    return known ? known->error : 0.1;
+  };
+  clock.why_unknown = [this, threads](const Job& job) { return describe(job, threads); };
   return clock;
 }
 
@@ -48,8 +56,17 @@ std::string ClockSource::describe(const Job& job, int threads) const {
   if (const Rates* known = rates(job, threads)) return known->source;
   if (topology_.cuda && !topology_.kind) return "not known: this device is not in the table of device kinds";
   if (topology_.cuda)
-    return fmt::format("not known: {} has no {} products", topology_.kind->name, mode_of(job.precision));
-  return "not known: `runner doctor --calibrate` measures this machine";
+    return fmt::format("not known: the table of devices has no {} products of {}", mode_of(job.precision),
+                       topology_.kind->name);
+  if (job.num_nodes > 1) return "not known: several nodes of CPUs are not calibrated together";
+  if (!shared_memory_) return "not known: what is calibrated are ranks that share memory, not ranks over Gloo";
+  if (calibrations_.empty()) return "not known: `runner doctor --calibrate` measures this machine";
+  std::vector<std::string> measured;
+  for (const auto& one : calibrations_)
+    measured.push_back(fmt::format("{} of {}", counted(one.ranks, "rank"), counted(one.threads, "thread")));
+  return fmt::format("not known: this machine is calibrated for {}, and these are {} of {}, {} in {}",
+                     join(measured, ", "), counted(job.local_size, "rank"), counted(threads, "thread"),
+                     job.model->family, mode_of(job.precision));
 }
 
 }  // namespace runner

@@ -8,6 +8,7 @@
 #include "runner/config/config.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 namespace runner {
 
@@ -133,7 +134,24 @@ std::string difference(const Choice& now, const Choice& then) {
   return join(parts, ", ");
 }
 
+/// Why the plan has another global batch than the recipe.
+std::string why_changed(const Recommendation& r) {
+  const Job& job = r.plan.choice.candidates.front().job;
+  auto text = fmt::format("{} ranks cannot share the recipe's {}", job.world_size, *r.asked_batch);
+  return *r.asked_batch % job.world_size != 0 ? text
+                                              : fmt::format("{} in micro-batches of {}", text, job.micro_batch_size);
+}
+
+nlohmann::json number_or_null(const std::optional<int64_t>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json();
+}
+
 }  // namespace
+
+std::optional<int64_t> Recommendation::changed_batch() const {
+  const auto& planned = plan.recipe.train.global_batch_size;
+  return asked_batch && planned != asked_batch ? planned : std::nullopt;
+}
 
 std::string recommendation_text(const Recommendation& r, bool all) {
   const Choice& choice = r.plan.choice;
@@ -145,6 +163,8 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   } else {
     text += fmt::format("{}: nothing fits\n  rule: {} ({})\n", r.recipe_file, choice.rule, choice.source);
   }
+  if (auto batch = r.changed_batch())
+    text += fmt::format("  train.global_batch_size = {}: {}\n", *batch, why_changed(r));
   text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
                       format_parameters(model.parameter_count()), r.plan.recipe.precision.mode, r.devices);
   text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
@@ -210,6 +230,8 @@ nlohmann::json recommendation_json(const Recommendation& r) {
   return {{"schema", 1},
           {"chosen", chosen},
           {"candidates", candidates},
+          {"global_batch_size", number_or_null(r.plan.recipe.train.global_batch_size)},
+          {"asked_global_batch_size", number_or_null(r.asked_batch)},
           {"limit_bytes_per_rank", choice.limit.device},
           {"parameters", r.plan.model->parameter_count()},
           {"precision", r.plan.recipe.precision.mode},
@@ -219,15 +241,20 @@ nlohmann::json recommendation_json(const Recommendation& r) {
           {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};
 }
 
-std::string recommendation_toml(const Plan& plan) {
+std::string recommendation_toml(const Recommendation& recommendation) {
+  const Plan& plan = recommendation.plan;
   const Candidate& chosen = plan.choice.plan();
   auto form = rule_book().forms.find(chosen.form);
-  auto options = form == rule_book().forms.end() ? nlohmann::json::object() : form->second.options;
+  auto options = form != rule_book().forms.end() ? form->second.options : nlohmann::json::object();
+  if (chosen.form == own_form) options = plan.request.own->options;
   options.update(plan.request.given);
   std::string text = fmt::format("[strategy]\nname = \"{}\"\n", chosen.entry->name);
-  for (const auto& [name, value] : options.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
-  text += fmt::format("\n[train]\nmicro_batch_size = {}\n", chosen.job.micro_batch_size);
-  if (plan.recipe.train.accumulate_grad_batches && chosen.job.accumulation > 1)
+  for (const auto& [name, value] : options.items())
+    if (takes(*chosen.entry, name)) text += fmt::format("{} = {}\n", name, toml_value(value));
+  text += "\n[train]\n";
+  if (auto batch = recommendation.changed_batch()) text += fmt::format("global_batch_size = {}\n", *batch);
+  text += fmt::format("micro_batch_size = {}\n", chosen.job.micro_batch_size);
+  if (plan.recipe.origin("train.accumulate_grad_batches").kind == Origin::Kind::decided && chosen.job.accumulation > 1)
     text += fmt::format("accumulate_grad_batches = {}\n", chosen.job.accumulation);
   if (chosen.every > 0)
     text += chosen.every == 1

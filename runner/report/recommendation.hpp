@@ -15,6 +15,11 @@ struct Recommendation {
   std::string peak_name, times;      ///< whose peak; where predicted times come from, or why there are none
   std::vector<WhatIf> what_if;
   std::string shortfall;  ///< where nothing fits
+  /// The recipe's; the plan's is another where these ranks cannot share it.
+  std::optional<int64_t> asked_batch;
+
+  /// The plan's global batch, where the recipe's had to change.
+  std::optional<int64_t> changed_batch() const;
 };
 
 /// One screen. `all`: also what cannot run, and why.
@@ -22,6 +27,6 @@ std::string recommendation_text(const Recommendation& recommendation, bool all);
 /// House: {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null where nothing fits.
 nlohmann::json recommendation_json(const Recommendation& recommendation);
 /// The sections to paste into the recipe.
-std::string recommendation_toml(const Plan& plan);
+std::string recommendation_toml(const Recommendation& recommendation);
 
 }  // namespace runner

@@ -27,6 +27,13 @@ Origin decided(const std::string& why) {
   return origin;
 }
 
+int64_t shared_batch(const Recipe& recipe, int ranks) {
+  const auto& train = recipe.train;
+  int64_t micro = train.micro_batch_size.value_or(1);
+  int64_t together = ranks * (micro == Recipe::automatic ? 1 : micro);
+  return (*train.global_batch_size + together - 1) / together * together;
+}
+
 void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnostics) {
   auto& train = recipe.train;
   if (train.micro_batch_size == Recipe::automatic) train.micro_batch_size.reset();
@@ -57,7 +64,15 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
   auto fitting = divisors(per_rank, largest_default_micro_batch);
   auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
   bool divides = steps.is_number_integer() && steps > 0 && per_rank % steps.get<int64_t>() == 0;
-  if (!train.micro_batch_size && divides) {
+  if (steps.is_number_integer() && !divides) {
+    diagnostic.place = recipe.origin("strategy.gradient_accumulation_steps");
+    diagnostic.message = fmt::format(
+        "gradient_accumulation_steps = {} does not divide the {} sequences that each of {} ranks has of a global batch "
+        "of {}",
+        steps.dump(), per_rank, ranks, global);
+    diagnostic.allowed = as_text(divisors(per_rank, 4096));
+    diagnostics.push_back(diagnostic);
+  } else if (!train.micro_batch_size && divides) {
     train.micro_batch_size = per_rank / steps.get<int64_t>();
     recipe.origins["train.micro_batch_size"] =
         decided(fmt::format("{} sequences a rank in {} micro-batches", per_rank, steps.get<int64_t>()));

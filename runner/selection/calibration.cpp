@@ -32,8 +32,6 @@ void add_measured(Rates& rates, const Calibration& calibration) {
     const auto& what = point.at("what");
     if (what == "collective")
       rates.curves[{point.at("name"), point.at("ranks")}].points.emplace_back(point.at("bytes"), point.at("seconds"));
-    else if (what == "copy")
-      rates.seconds[static_cast<size_t>(Work::copied_bytes)] = 1 / point.at("bytes_per_s").get<double>();
     else if (what == "product")
       rates.peak_flops = std::max(rates.peak_flops, point.at("flops_per_s").get<double>());
   }
@@ -138,7 +136,8 @@ std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibratio
   add_measured(rates, *calibration);
   double crowding = std::max(1.0, static_cast<double>(ranks) * threads / std::max(1, calibration->cores));
   for (auto& seconds : rates.seconds) seconds *= crowding;
-  rates.error = std::max(0.05, fit.worst_error / 2);
+  rates.error = std::max(ranks == calibration->ranks ? 0.05 : 0.2, fit.median_error);
+  if (!precision.starts_with("32")) rates.peak_flops = 0;  // products were measured in fp32
   rates.source =
       fmt::format("calibration of this machine, {:%Y-%m-%d}", fmt::gmtime(static_cast<std::time_t>(calibration->time)));
   return rates;

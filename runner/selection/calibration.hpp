@@ -38,7 +38,8 @@ std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::st
                                    const std::string& precision);
 
 /// For ranks of a family and precision: from the calibration with the same threads and ranks, or else the most ranks
-/// below, or the fewest beyond. More threads than cores share them. nullopt where nothing of the kind was measured.
+/// below, or the fewest beyond, which is less sure. More threads than cores share them. nullopt where nothing of the
+/// kind was measured.
 std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibrations, const std::string& family,
                                       const std::string& precision, int ranks, int threads);
 

@@ -1,11 +1,10 @@
 #include "runner/selection/candidate.hpp"
 
-#include "runner/selection/hook_memory.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "runner/selection/hook_memory.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -32,11 +31,21 @@ std::string zero_label(const nlohmann::json& options) {
 
 }  // namespace
 
-std::string label(const Candidate& candidate) {
+const char* const own_form = "the recipe's own";
+
+namespace {
+
+std::string plain_label(const Candidate& candidate) {
   const auto& options = candidate.job.options;
   if (candidate.entry->name == "fsdp") return "fsdp " + options.value("sharding_strategy", "FULL_SHARD");
   if (candidate.entry->name == "zero") return "zero " + zero_label(options);
   return candidate.entry->name;
+}
+
+}  // namespace
+
+std::string label(const Candidate& candidate) {
+  return candidate.form == own_form ? fmt::format("{}, {}", plain_label(candidate), own_form) : plain_label(candidate);
 }
 
 int optimizer_states(const Recipe::Optimizer& optimizer) {
@@ -74,7 +83,7 @@ int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& 
   bool beside_steps = checkpoint.async && (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every);
   if (job.cuda || !beside_steps || memory.state_on_disk || recipe.run.fast_dev_run > 0) return 0;
   int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
-  if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // ema's average
+  if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // at most, what hooks keep in it
   bool whole = job.options.value("state_dict_type", "sharded") == "full";
   return whole ? state : state / job.world_size;
 }

@@ -27,7 +27,10 @@ struct Candidate {
   double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.world_size); }
 };
 
-/// "fsdp FULL_SHARD", "zero stage 3, all offloaded".
+/// The form of what the recipe itself names.
+extern const char* const own_form;
+
+/// "fsdp FULL_SHARD", "zero stage 3, all on CPU", "lua:mine.lua, the recipe's own".
 std::string label(const Candidate& candidate);
 
 /// Tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, plain SGD 0.

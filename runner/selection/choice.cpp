@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/selection/strategy_options.hpp"
 
@@ -37,6 +36,7 @@ class Chooser {
     for (const auto& name : book_.considered)
       if (makes_sense(name)) consider(book_.form(name), policy == "smallest");
     if (choice_.candidates.empty()) consider_plain(policy == "smallest");
+    if (request_.own) consider_own(policy == "smallest");
     if (policy == "smallest")
       take_smallest();
     else
@@ -59,10 +59,17 @@ class Chooser {
     if (form.strategy == "single" && several) return false;
     if (name == "hybrid_shard" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
     if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all")) return false;  // it is there already
+    return takes_own_options(form) &&
+           (several || form.strategy == "single" || is_offload(name) || !own_options_.empty());
+  }
+
+  bool takes_own_options(const Form& form) const {
     const Entry& entry = *find_strategy(form.strategy)->entry;
-    for (const auto& [option, value] : own_options_.items())
-      if (!takes(entry, option) || (form.options.contains(option) && form.options[option] != value)) return false;
-    return several || form.strategy == "single" || is_offload(name) || !own_options_.empty();
+    const auto& own = own_options_.items();
+    return std::all_of(own.begin(), own.end(), [&](const auto& item) {
+      return takes(entry, item.key()) &&
+             (!form.options.contains(item.key()) || form.options[item.key()] == item.value());
+    });
   }
 
   bool is_offload(const std::string& name) const {
@@ -77,6 +84,17 @@ class Chooser {
           std::all_of(options.begin(), options.end(), [&](const auto& item) { return takes(entry, item.key()); }))
         consider({entry.name, entry.name}, smallest);
     }
+  }
+
+  /// Unless it is one of the others.
+  void consider_own(bool smallest) {
+    if (!takes_own_options(*request_.own)) return;
+    consider(*request_.own, smallest);
+    const Candidate& own = choice_.candidates.back();
+    bool known = std::any_of(choice_.candidates.begin(), choice_.candidates.end() - 1, [&](const Candidate& other) {
+      return other.entry == own.entry && other.job.options == own.job.options;
+    });
+    if (known) choice_.candidates.pop_back();
   }
 
   void consider(const Form& form, bool smallest) {
@@ -96,8 +114,7 @@ class Chooser {
   int in_place_of(const std::string& name) const {
     const Form& form = book_.form(name);
     bool prefers = form.strategy == "fsdp" && request_.recipe.selection.prefer == "zero";
-    if (int found = index(name); found >= 0 && !prefers) return found;
-    return form.zero.empty() ? -1 : index(form.zero);
+    return prefers || !takes_own_options(form) ? index(form.zero) : index(name);
   }
 
   /// Of FSDP and ZeRO the other one: not asked for, but as good where the first does not fit.
@@ -158,7 +175,20 @@ class Chooser {
       text += plan.every == 1 ? "; every block is recomputed in backward"
                               : fmt::format("; every {} block is recomputed in backward", ordinal(plan.every));
     if (is_offload(plan.form)) text += "; nothing fits without offload";
+    if (plan.form == own_form) text += "; nothing else fits";
+    if (!takes_own_options(book_.form(rule.choose.front())))
+      text += fmt::format("; [strategy] asks for {}, which leaves {}", own_options_text(), plan.entry->name);
+    else if (plan.entry->name == "zero" && request_.recipe.selection.prefer != "zero" && situation_.devices > 1 &&
+             plan.job.precision.autocast())
+      text += fmt::format("; DeepSpeed's stages reduce gradients in {} where FSDP does in fp32",
+                          plan.job.precision.compute == DType::bfloat16 ? "bf16" : "fp16");
     return text;
+  }
+
+  std::string own_options_text() const {
+    std::vector<std::string> parts;
+    for (const auto& [name, value] : own_options_.items()) parts.push_back(fmt::format("{} = {}", name, value.dump()));
+    return join(parts, ", ");
   }
 
   /// Steps of different batches are compared by their sequences.
@@ -177,13 +207,10 @@ class Chooser {
 
   void take_fastest() {
     int best = fastest();
-    if (best < 0 || !choice_.plan().step_seconds)
-      throw usage_error(
-          "selection.policy = \"fastest\" needs the speed of these devices, which is not known: `runner doctor "
-          "--calibrate` measures this machine");
+    if (best < 0 || !choice_.plan().step_seconds) throw SpeedNotKnown(clock_.why_unknown(choice_.plan().job));
     const Candidate &now = choice_.plan(), &other = choice_.candidates[static_cast<size_t>(best)];
     double gain = pace(now) / pace(other) - 1;
-    if (best == choice_.chosen || gain <= clock_.error) return;
+    if (best == choice_.chosen || gain <= clock_.error(now.job)) return;
     choice_.reason = fmt::format(
         "policy \"fastest\": {} is predicted to be {:.0f} % faster than {}, which the documented rule chooses ({})",
         label(other), 100 * gain, label(now), choice_.reason);
@@ -197,8 +224,11 @@ class Chooser {
       if (!choice_.fits() || candidate.bytes < choice_.plan().bytes) choice_.chosen = static_cast<int>(i);
     }
     if (!choice_.fits()) return;
-    choice_.rule = "any size, maximum memory efficiency -> DeepSpeed with offload";
-    choice_.source = "Strategy Selection Guide, row 5";
+    bool offload = is_offload(choice_.plan().form);
+    choice_.rule = fmt::format("any size, maximum memory efficiency -> {}",
+                               offload ? "DeepSpeed with offload" : "what takes least");
+    choice_.source = offload ? "Strategy Selection Guide, row 5"
+                             : "Strategy Selection Guide, row 5: DeepSpeed with offload, where nothing takes less";
     choice_.reason = fmt::format("policy \"smallest\": {} takes least, {} a rank", label(choice_.plan()),
                                  bytes_text(choice_.plan().bytes));
   }
@@ -208,7 +238,7 @@ class Chooser {
     if (best < 0 || best == choice_.chosen || !choice_.plan().step_seconds) return;
     const Candidate& other = choice_.candidates[static_cast<size_t>(best)];
     double gain = pace(choice_.plan()) / pace(other) - 1;
-    if (gain <= clock_.error || request_.recipe.selection.policy == "fastest") return;
+    if (gain <= clock_.error(other.job) || request_.recipe.selection.policy == "fastest") return;
     choice_.advice.push_back(
         fmt::format("{} is predicted to be {:.0f} % faster and takes {} a rank; selection.policy = \"fastest\" would "
                     "take it",
@@ -225,6 +255,10 @@ class Chooser {
 };
 
 }  // namespace
+
+SpeedNotKnown::SpeedNotKnown(const std::string& why_unknown)
+    : Error(ExitCode::usage,
+            "selection.policy = \"fastest\" needs the speed of these devices, which is " + why_unknown) {}
 
 Choice choose(const SelectionRequest& request, const StepClock& clock) { return Chooser(request, clock).choose(); }
 

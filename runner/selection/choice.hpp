@@ -2,9 +2,11 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runner/base/error.hpp"
 #include "runner/selection/candidate.hpp"
 
 namespace runner {
@@ -15,13 +17,17 @@ struct SelectionRequest {
   std::shared_ptr<const ModelSpec> model;
   Topology topology;
   nlohmann::json given = nlohmann::json::object();  ///< options in [strategy] beside name = "auto"
+  std::optional<Form> own = {};  ///< one more candidate beside the book's forms, taken where none of those fits
 };
 
 /// How long a step takes.
 struct StepClock {
   /// Seconds of a step; nullopt where they cannot be told.
   std::function<std::optional<double>(const Candidate&)> step_seconds = [](const Candidate&) { return std::nullopt; };
-  double error = 0.1;  ///< part by which they may be wrong
+  /// Part by which those of such jobs may be wrong.
+  std::function<double(const Job&)> error = [](const Job&) { return 0.1; };
+  /// Why those of such jobs cannot be told: "not known: ...".
+  std::function<std::string(const Job&)> why_unknown = [](const Job&) { return "not known"; };
 };
 
 struct Choice {
@@ -37,8 +43,13 @@ struct Choice {
   const Candidate& plan() const { return candidates.at(static_cast<size_t>(chosen)); }
 };
 
-/// Among the forms that take all the options given, by recipe.selection. Throws Error(usage) for policy "fastest" where
-/// no times can be told.
+/// Policy "fastest" where no times can be told.
+class SpeedNotKnown : public Error {
+ public:
+  explicit SpeedNotKnown(const std::string& why_unknown);
+};
+
+/// Among the forms that take all the options given, by recipe.selection. Throws SpeedNotKnown.
 Choice choose(const SelectionRequest& request, const StepClock& clock);
 
 /// Of a strategy that the recipe names, at the largest micro-batch that the recipe allows and that fits.

@@ -28,12 +28,11 @@ DeviceKind read_kind(const std::string& name, const toml::table& table) {
   return kind;
 }
 
-/// Whether `word` stands in `text` and does not go on there ("NVIDIA A10" is not in "NVIDIA A100").
+/// Whether `word` stands in `text` as it is: "NVIDIA A10" is not in "NVIDIA A100", nor "H200" in "GH200".
 bool has_word(const std::string& text, const std::string& word) {
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-    size_t end = at + word.size();
-    if (end == text.size() || !std::isalnum(static_cast<unsigned char>(text[end]))) return true;
-  }
+  auto goes_on = [&](size_t at) { return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])); };
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+    if (!goes_on(at + word.size()) && (at == 0 || !goes_on(at - 1))) return true;
   return false;
 }
 

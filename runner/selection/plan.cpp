@@ -39,13 +39,18 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
 }
 
 /// The micro-batch, and what follows from it, as a candidate has them.
+std::string why_batch(const Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
+  if (recipe.strategy.name == "auto" && recipe.selection.policy == "smallest") return "for the least memory";
+  if (!candidate.fits) return fmt::format("the smallest, and it does not fit {}", limit.reason);
+  return limit.device > 0 ? fmt::format("the largest that fits {}", limit.reason) : "the largest that is tried";
+}
+
 void take_batch(Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
   auto& train = recipe.train;
   const Job& job = candidate.job;
   if (train.micro_batch_size == job.micro_batch_size) return;
   train.micro_batch_size = job.micro_batch_size;
-  recipe.origins["train.micro_batch_size"] =
-      decided(limit.device > 0 ? fmt::format("the largest that fits {}", limit.reason) : "the largest that is tried");
+  recipe.origins["train.micro_batch_size"] = decided(why_batch(recipe, candidate, limit));
   if (train.global_batch_size || train.accumulate_grad_batches == AccumulationSchedule{{0, job.accumulation}}) return;
   if (recipe.origin("train.accumulate_grad_batches").kind != Origin::Kind::default_value) return;
   train.accumulate_grad_batches = AccumulationSchedule{{0, job.accumulation}};
@@ -57,8 +62,21 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
   auto& settings = recipe.activation_checkpointing;
   settings.mode = candidate.every == 1 ? "all" : "every";
   settings.every = candidate.every;
-  recipe.origins["activation_checkpointing.mode"] = decided("the step does not fit without");
+  bool least = recipe.selection.policy == "smallest";
+  recipe.origins["activation_checkpointing.mode"] =
+      decided(least ? "for the least memory" : "the step does not fit without");
   if (candidate.every > 1) recipe.origins["activation_checkpointing.every"] = decided("the largest with which it fits");
+}
+
+/// A note on what does not fit.
+std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
+  bool of_host = limit.device == 0 || (candidate.bytes <= limit.device && candidate.memory.host > limit.host);
+  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  return fmt::format(
+      "a step is predicted to need {} a rank, and the limit is {}: it may run out of memory (`runner recommend` shows "
+      "what fits)",
+      bytes(of_host ? candidate.memory.host : candidate.bytes),
+      of_host ? bytes(limit.host) + " of host memory" : limit.reason);
 }
 
 /// Of a strategy that the recipe names, the micro-batch where it leaves that open; else everything.
@@ -89,11 +107,7 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     if (candidate.fits && recipe.train.micro_batch_size < before)
       plan.notes.push_back(fmt::format("micro-batch {} instead of the default {}: the largest that fits {}",
                                        *recipe.train.micro_batch_size, *before, limit.reason));
-    if (!candidate.fits)
-      plan.notes.push_back(
-          fmt::format("a step is predicted to need {} a rank, and the limit is {}: it may run out of memory "
-                      "(`runner recommend` shows what fits)",
-                      format_bytes(static_cast<double>(candidate.bytes)), limit.reason));
+    if (!candidate.fits) plan.notes.push_back(too_much(candidate, limit));
     return;
   }
   plan.choice = choose(request, clock);
@@ -203,7 +217,7 @@ Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& top
 }
 
 Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
-               const StepClock& clock) {
+               const StepClock& clock, const std::optional<Form>& own) {
   Plan plan;
   plan.recipe = recipe;
   std::vector<Diagnostic> diagnostics;
@@ -214,6 +228,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
   resolve_devices(plan.recipe, topology);
   SelectionRequest request{plan.recipe, nullptr, topology};
+  request.own = own;
   resolve_batch(plan.recipe, topology.world_size(), diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 

@@ -36,9 +36,10 @@ struct Plan {
 };
 
 /// `tokenizer_vocab_size`: the tokenizer's, if the data have one. Throws RecipeError with every mistake that needs the
-/// catalog, the topology or the vocabulary to be seen, and NothingFits where strategy = "auto" finds no way.
+/// catalog, the topology or the vocabulary to be seen, and NothingFits where strategy = "auto" finds no way. `own`: one
+/// more candidate for "auto".
 Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
-               const StepClock& clock = {});
+               const StepClock& clock = {}, const std::optional<Form>& own = {});
 
 /// No plan fits the memory limit: by how much, and the cheapest ways out.
 class NothingFits : public Error {

@@ -42,14 +42,6 @@ StepWork forward_work(const Job& job, const BlockSpec& block) {
   return work;
 }
 
-/// Elements of the parameters that this rank's optimizer updates.
-double updated_elements(const Job& job, const MemoryParts& memory) {
-  auto all = static_cast<double>(job.model->parameter_count());
-  int64_t element = bytes_of(job.precision.parameter) * job.optimizer_states;
-  if (memory.optimizer > 0 && element > 0) return static_cast<double>(memory.optimizer / element);
-  return job.options.contains("stage") || job.options.contains("sharding_strategy") ? all / job.world_size : all;
-}
-
 }  // namespace
 
 const char* name_of(Work kind) {
@@ -73,7 +65,7 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
           micro_batches * (again ? 3 : 2) * static_cast<double>(block.parameter_count()) *
           static_cast<double>(bytes_of(job.precision.parameter) + bytes_of(job.precision.compute));
   }
-  at(work, Work::updates) = updated_elements(job, memory);
+  if (!memory.held_on_host) at(work, Work::updates) = static_cast<double>(memory.held);
   for (const auto& part : traffic) {
     at(work, Work::collective_calls) += static_cast<double>(part.calls);
     at(work, Work::collective_bytes) += static_cast<double>(part.payload_bytes);
@@ -128,25 +120,39 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
 
 namespace {
 
+/// The measured curve of that collective whose ranks are the nearest to so many; null: none.
+const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_curve(const Rates& rates,
+                                                                                   const Traffic& part) {
+  const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest = nullptr;
+  auto distance = [&](int ranks) { return std::abs(std::log(static_cast<double>(ranks) / part.ranks)); };
+  for (const auto& curve : rates.curves)
+    if (curve.first.first == part.collective &&
+        (!nearest || distance(curve.first.second) < distance(nearest->first.second)))
+      nearest = &curve;
+  return nearest;
+}
+
+/// Ranks of other numbers than were measured take in proportion to them: all move their bytes through one memory.
+///
 /// What a group's ranks send crosses between nodes on the adapters of all its ranks of a node at once: each carries its
 /// share of a ring (NCCL lays one ring along each adapter), while all of it passes every device's own link.
 double collective_seconds(const Traffic& part, const Job& job, const Rates& rates) {
   auto calls = static_cast<double>(part.calls), bytes = static_cast<double>(part.wire_bytes);
-  if (auto curve = rates.curves.find({part.collective, part.ranks}); curve != rates.curves.end())
-    return calls * curve->second.seconds(static_cast<double>(part.payload_bytes) / calls);
+  if (const auto* curve = nearest_curve(rates, part))
+    return calls * curve->second.seconds(static_cast<double>(part.payload_bytes) / calls) * part.ranks /
+           curve->first.second;
   double seconds = bytes / rates.link_bandwidth;
   if ((part.ranks - 1) * part.stride >= job.local_size)
     seconds = std::max(seconds, bytes / (std::max(1, job.local_size / part.stride) * rates.network_bandwidth));
   return calls * rates.latency * std::ceil(std::log2(part.ranks)) + seconds;
 }
 
-/// Gradients go to the host and parameters come back; the update runs there.
+/// Gradients go to the host and parameters come back; the update runs there. Nothing is taken to hide it.
 double offload_seconds(const Candidate& candidate, const Rates& rates) {
-  const auto& options = candidate.job.options;
-  if (!candidate.job.cuda || !options.value("offload_optimizer", false)) return 0;
-  auto elements = static_cast<double>(candidate.job.model->parameter_count()) / candidate.job.world_size;
-  double bytes = elements * 2 * static_cast<double>(bytes_of(candidate.job.precision.compute));
-  return bytes / rates.host_link_bandwidth + elements / rates.host_update_rate;
+  HostWork work = candidate.entry->host_work ? candidate.entry->host_work(candidate.job) : HostWork();
+  if (work.copied_bytes == 0) return 0;
+  return static_cast<double>(work.copied_bytes) / rates.host_link_bandwidth +
+         static_cast<double>(work.updated) / rates.host_update_rate;
 }
 
 }  // namespace
@@ -154,8 +160,7 @@ double offload_seconds(const Candidate& candidate, const Rates& rates) {
 std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, const Job& job, const Rates& rates) {
   double seconds = 0;
   for (const auto& part : traffic) {
-    bool known = rates.link_bandwidth > 0 || rates.curves.contains({part.collective, part.ranks});
-    if (!known) return std::nullopt;
+    if (rates.link_bandwidth <= 0 && !nearest_curve(rates, part)) return std::nullopt;
     seconds += collective_seconds(part, job, rates);
   }
   return seconds;

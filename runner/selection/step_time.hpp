@@ -49,7 +49,7 @@ struct Rates {
   std::array<double, work_kinds> seconds = {};                    ///< for one of each kind
   bool overlaps = false;                                          ///< collectives run beside computation
   double latency = 0, link_bandwidth = 0, network_bandwidth = 0;  ///< of collectives without a curve; 0: not known
-  std::map<std::pair<std::string, int>, CollectiveCurve> curves;  ///< by name and ranks
+  std::map<std::pair<std::string, int>, CollectiveCurve> curves;  ///< by name and ranks; instead of bandwidths
   double host_link_bandwidth = 0, host_update_rate = 0;           ///< offload: bytes, and parameters, a second and rank
   double peak_flops = 0;                                          ///< for MFU; 0: not known
   std::string peak_name;

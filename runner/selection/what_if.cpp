@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "runner/base/text.hpp"
 #include "runner/models/models.hpp"
@@ -30,9 +31,10 @@ void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& 
 void higher_limit(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& asked = request.recipe.devices.memory_limit;
   int64_t own = memory_limit(request.topology, 0).device;
+  own = own >> 30 << 30;
   if (!asked || own <= *asked) return;
   Changed changed{fmt::format("devices.memory_limit = \"{}GiB\", all there is", own >> 30), request};
-  changed.request.recipe.devices.memory_limit.reset();
+  changed.request.recipe.devices.memory_limit = own;
   list.push_back(std::move(changed));
 }
 
@@ -66,6 +68,18 @@ void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& li
   list.push_back(std::move(changed));
 }
 
+/// Ranks of a CPU share its memory: with fewer there is more for each.
+void fewer_ranks(const SelectionRequest& request, std::vector<Changed>& list) {
+  const auto& topology = request.topology;
+  if (topology.cuda || topology.num_nodes > 1) return;
+  for (int ranks = topology.devices_per_node - 1; ranks >= 1; --ranks) {
+    if (topology.devices_per_node % ranks != 0) continue;  // so that they can share the batch
+    Changed changed{fmt::format("devices.cpu_processes = {}", ranks), request};
+    changed.request.topology.devices_per_node = ranks;
+    list.push_back(std::move(changed));
+  }
+}
+
 /// Twice the devices, or as many times as it takes: nodes where a node is full.
 void more_devices(const SelectionRequest& request, int factor, std::vector<Changed>& list) {
   Changed changed{"", request};
@@ -88,22 +102,29 @@ void more_devices(const SelectionRequest& request, int factor, std::vector<Chang
   list.push_back(std::move(changed));
 }
 
+/// Under policy "fastest" a change to what nobody has timed (16 bits on a CPU without them) has no answer.
+std::optional<Choice> answer_to(const SelectionRequest& request, const StepClock& clock) {
+  try {
+    return choose(request, clock);
+  } catch (const SpeedNotKnown&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits) {
   std::vector<Changed> list;
   smaller_micro_batch(request, list);
   if (!fits) higher_limit(request, list);
+  if (!fits) fewer_ranks(request, list);
   if (!fits) disk(request, list);
   smaller_precision(request, list);
   shorter_sequences(request, list);
   more_devices(request, 2, list);
   std::vector<WhatIf> answers;
-  for (auto& changed : list) try {
-      answers.push_back({changed.change, choose(changed.request, clock)});
-    } catch (const Error&) {
-      // Under policy "fastest" a change to what nobody has timed (16 bits on a CPU without them) has no answer.
-    }
+  for (const auto& changed : list)
+    if (auto then = answer_to(changed.request, clock)) answers.push_back({changed.change, std::move(*then)});
   return answers;
 }
 
@@ -136,9 +157,9 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
     std::vector<Changed> more;
     more_devices(request, factor, more);
     for (const auto& changed : more) {
-      Choice then = choose(changed.request, clock);
-      if (!then.fits()) continue;
-      add(changed.change, then);
+      auto then = answer_to(changed.request, clock);
+      if (!then || !then->fits()) continue;
+      add(changed.change, *then);
       factor = 4096;  // one is enough
     }
   }

@@ -64,6 +64,56 @@ TEST_CASE("recommend --toml prints sections that make the recipe what was recomm
       "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\nmicro_batch_size = "));
 }
 
+TEST_CASE("a global batch that the ranks cannot share becomes the next one that they can, and recommend says so") {
+  const std::vector<std::string> asked = {
+      "--device-kind", "h100-80g", "--world-size", "64", "--set", "train.global_batch_size=16"};
+  auto answer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), asked.begin(), asked.end());
+    auto result = recommend("gpt-124m.toml", more);
+    REQUIRE(result.code == 0);
+    return result.out;
+  };
+  CHECK_THAT(answer({}),
+             ContainsSubstring("micro-batch 1 x 64 ranks x 1 = 64 sequences of") &&
+                 ContainsSubstring("\n  train.global_batch_size = 64: 64 ranks cannot share the recipe's 16\n"));
+  CHECK_THAT(answer({"--set", "train.micro_batch_size=2", "--toml"}),
+             ContainsSubstring("\n[train]\nglobal_batch_size = 128\nmicro_batch_size = 2\n"));
+  auto json = nlohmann::json::parse(answer({"--json"}));
+  CHECK(json["global_batch_size"] == 64);
+  CHECK(json["asked_global_batch_size"] == 16);
+  CHECK_THAT(answer({"--set", "train.global_batch_size=640"}), !ContainsSubstring("cannot share"));
+}
+
+TEST_CASE("what --toml prints can be pasted, whatever the recipe says beside it") {
+  Workplace place;
+  auto paste = [&](const std::string& model, std::vector<std::string> options) {
+    std::vector<std::string> words = {"recommend", (cases / model).string(), "--toml"};
+    words.insert(words.end(), options.begin(), options.end());
+    auto printed = place.run(words);
+    REQUIRE(printed.code == 0);
+    place.write("pasted.toml", "extends = \"" + (cases / model).string() + "\"\n" + printed.out);
+    auto checked = place.run({"print", "pasted.toml"});
+    INFO(printed.out << checked.err);
+    CHECK(checked.code == 0);
+    return printed.out;
+  };
+  paste("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
+  paste("llama-7b.toml", {"--device-kind", "rtx4090", "--devices", "1"});
+  CHECK_THAT(paste("gpt-124m.toml", {"--device-kind", "h100-80g", "--devices", "1", "--set", "strategy.timeout=30m"}),
+             !ContainsSubstring("timeout"));
+  CHECK_THAT(paste("gpt-124m.toml", {"--device-kind", "h100-80g", "--devices", "2", "--set", "strategy.timeout=30m"}),
+             ContainsSubstring("timeout = \"30m\""));
+}
+
+TEST_CASE("the strategy that a recipe names is one of the candidates") {
+  auto named =
+      recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=fsdp_cpu_offload"});
+  CHECK_THAT(named.out,
+             ContainsSubstring("> fsdp FULL_SHARD  ") && ContainsSubstring("  fsdp FULL_SHARD, the recipe's own  "));
+  auto listed = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=ddp"});
+  CHECK_THAT(listed.out, !ContainsSubstring("the recipe's own"));
+}
+
 TEST_CASE("where nothing fits, recommend ends with 1, the shortfall and ways out") {
   auto result = recommend("gpt-1558m.toml", {"--device-kind", "t4", "--set", "devices.memory_limit=3GiB"});
   CHECK(result.code == 1);

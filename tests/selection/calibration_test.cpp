@@ -112,6 +112,40 @@ TEST_CASE("what collectives take by themselves is not put down to other work") {
   CHECK(steps_of(calibration, "gpt", "32-true").size() == 29);
 }
 
+TEST_CASE("collectives of a number of ranks that was not measured take in proportion to the nearest") {
+  Rates rates;
+  rates.curves[{"all_reduce", 2}].points = {{1000, 2e-3}};
+  rates.curves[{"all_reduce", 8}].points = {{1000, 9e-3}};
+  auto seconds = [&](const char* collective, int ranks) {
+    return communication_seconds({{collective, 2, 2000, 0, ranks}}, Job(), rates);
+  };
+  CHECK(seconds("all_reduce", 2) == Approx(4e-3));
+  CHECK(seconds("all_reduce", 3) == Approx(6e-3));
+  CHECK(seconds("all_reduce", 6) == Approx(13.5e-3));
+  CHECK_FALSE(seconds("all_gather", 2));
+}
+
+TEST_CASE("rates are the fit's, and surer for ranks that were measured") {
+  Calibration calibration{2, 1, 4, 0, {{{"what", "copy"}, {"bytes_per_s", 1e6}}}};
+  calibration.points.push_back({{"what", "product"}, {"flops_per_s", 5e10}});
+  for (const char* precision : {"32-true", "bf16-mixed"})
+    for (const auto& [work, seconds, elsewhere] : made_steps())
+      calibration.points.push_back({{"what", "step"},
+                                    {"family", "gpt"},
+                                    {"precision", precision},
+                                    {"work", work},
+                                    {"seconds", seconds - elsewhere}});
+  auto halves = calibrated_rates({calibration}, "gpt", "bf16-mixed", 2, 1);
+  REQUIRE(halves);
+  CHECK(halves->seconds[static_cast<size_t>(Work::copied_bytes)] == 0);
+  CHECK(halves->peak_flops == 0);  // the product was one of fp32
+  CHECK(halves->error == 0.05);
+  auto plain = calibrated_rates({calibration}, "gpt", "32-true", 3, 1);
+  REQUIRE(plain);
+  CHECK(plain->peak_flops == 5e10);
+  CHECK(plain->error == 0.2);
+}
+
 TEST_CASE("threads beyond the cores share them") {
   Calibration calibration{2, 1, 2, 0, {}};
   for (const auto& [work, seconds, elsewhere] : made_steps())

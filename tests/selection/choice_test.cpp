@@ -13,6 +13,7 @@
 #include "runner/selection/plan.hpp"
 #include "runner/selection/step_time.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "runner/selection/what_if.hpp"
 
 using namespace runner;
 
@@ -35,7 +36,7 @@ Topology topology_of_words(const std::string& words) {
 
 StepClock clock_of(const Topology& topology) {
   StepClock clock;
-  clock.error = 0.25;
+  clock.error = [](const Job&) { return 0.25; };
   if (topology.kind)
     clock.step_seconds = [kind = topology.kind](const Candidate& candidate) -> std::optional<double> {
       auto rates = rates_of(*kind, candidate.job.precision.compute, candidate.job.local_size);
@@ -146,6 +147,41 @@ TEST_CASE("every rule has a source and forms that exist, and every form a strate
   }
 }
 
+TEST_CASE("what has no time is no what-if of the fastest plan, and a plan without one is refused", "[fastest]") {
+  Topology topology = topology_of_words("cpu 2");
+  Recipe recipe = load_whole_recipe((folder / "gpt-124m.toml").string(), {"selection.policy=fastest"});
+  StepClock only_fp32;
+  only_fp32.step_seconds = [](const Candidate& candidate) {
+    bool known = candidate.job.precision.compute == DType::float32;
+    return known ? std::optional(static_cast<double>(candidate.job.micro_batch_size)) : std::nullopt;
+  };
+  Plan plan = make_plan(recipe, topology, std::nullopt, only_fp32);
+  std::vector<std::string> changes;
+  for (const auto& answer : what_if(plan.request, only_fp32, true)) changes.push_back(answer.change);
+  CHECK(changes == std::vector<std::string>{"data.seq_len = 512"});
+  CHECK_THROWS_AS(make_plan(recipe, topology, std::nullopt, StepClock{}), SpeedNotKnown);
+}
+
+TEST_CASE("policy fastest takes what is faster by more than times may be wrong, and says so", "[fastest]") {
+  auto choose = [&](double gain) {
+    StepClock clock;
+    clock.error = [](const Job&) { return 0.1; };
+    clock.step_seconds = [gain](const Candidate& candidate) -> std::optional<double> {
+      double a_sequence = candidate.entry->name == "fsdp" ? 1 / (1 + gain) : 1;
+      return candidate.sequences() * a_sequence;
+    };
+    Recipe recipe = load_whole_recipe((folder / "gpt-124m.toml").string(), {"selection.policy=fastest"});
+    return make_plan(recipe, topology_of_words("h100-80g 2"), std::nullopt, clock);
+  };
+  Plan same = choose(0.09), other = choose(0.25);
+  CHECK(same.entry->name == "ddp");
+  CHECK(same.reason == "124.5 M parameters are under 500M and there are 2 devices");
+  CHECK(other.entry->name == "fsdp");
+  CHECK(other.reason ==
+        "policy \"fastest\": fsdp SHARD_GRAD_OP is predicted to be 25 % faster than ddp, which the documented rule "
+        "chooses (124.5 M parameters are under 500M and there are 2 devices)");
+}
+
 TEST_CASE("device kinds are told by whole words of the driver's name") {
   CHECK(kind_of_device("NVIDIA A100-SXM4-80GB")->name == "a100-80g");
   CHECK(kind_of_device("NVIDIA A10")->name == "a10");
@@ -153,6 +189,10 @@ TEST_CASE("device kinds are told by whole words of the driver's name") {
   CHECK(kind_of_device("NVIDIA L40S")->name == "l40s");
   CHECK(kind_of_device("NVIDIA H100 80GB HBM3")->name == "h100-80g");
   CHECK(kind_of_device("NVIDIA H200")->name == "h200");
+  CHECK(kind_of_device("NVIDIA A100-PCIE-40GB")->name == "a100-40g-pcie");
+  CHECK(kind_of_device("NVIDIA A100 80GB PCIe")->name == "a100-80g-pcie");
+  CHECK(kind_of_device("NVIDIA H100 PCIe")->name == "h100-80g-pcie");
+  CHECK(kind_of_device("NVIDIA GH200 480GB") == nullptr);
   CHECK(kind_of_device("NVIDIA GeForce RTX 5090") == nullptr);
   CHECK_FALSE(find_device_kind("v100")->supported());
   CHECK_FALSE(find_device_kind("t4")->bf16());
@@ -209,4 +249,5 @@ TEST_CASE("7.5B parameters on 64 devices take no more than the ZeRO paper says o
   row("stage 1", "31.4", gigabytes("zero", {{"stage", 1}}));
   row("stage 2", "16.6", gigabytes("zero", {{"stage", 2}}));
   row("stage 3, or `fsdp` FULL_SHARD", "1.9", gigabytes("zero", {{"stage", 3}}));
+  row("stage 3, or `fsdp` FULL_SHARD", "1.9", gigabytes("fsdp", {{"sharding_strategy", "FULL_SHARD"}}));
 }

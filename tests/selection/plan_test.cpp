@@ -1,6 +1,7 @@
 // Plans: batches, precision, automatic choices, refusals.
 #include "runner/selection/plan.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -277,6 +278,63 @@ TEST_CASE("DeepSpeed's three batch numbers decide the micro-batch, or are refuse
       refusal(r, cpus(2)) ==
       "train_batch_size 32 = micro-batch 2 x accumulation 4 x ranks 2 does not hold with 2 ranks; train_batch_size 16 "
       "or gradient_accumulation_steps 8 or 4 ranks would");
+
+  r.train.micro_batch_size.reset();
+  for (int64_t steps : {3, 32}) {
+    r.strategy.options["gradient_accumulation_steps"] = steps;
+    auto wrong = mistakes(r, cpus(2));
+    REQUIRE(wrong.size() == 1);
+    CHECK(wrong[0].message == "gradient_accumulation_steps = " + std::to_string(steps) +
+                                  " does not divide the 16 sequences that each of 2 ranks has of a global batch of 32");
+    CHECK(wrong[0].allowed == std::vector<std::string>{"1", "2", "4", "8", "16"});
+  }
+}
+
+TEST_CASE("work with host memory: gradients go there as often as they are reduced, shards come as often as gathered") {
+  auto gpus = topology_of(*find_device_kind("h100-80g"), 4, 1);
+  auto work = [&](const std::string& strategy, const nlohmann::json& options) {
+    auto r = recipe();
+    r.strategy.name = strategy;
+    r.strategy.options = options;
+    r.precision.mode = "bf16-mixed";
+    r.train.micro_batch_size = 2;
+    r.train.accumulate_grad_batches = AccumulationSchedule{{0, 3}};
+    auto plan = make_plan(r, gpus, 256);
+    auto host = plan.entry->host_work(plan.job);
+    CHECK((host.updated == 0 || host.updated == plan.memory.held));
+    return std::pair(host.copied_bytes / plan.memory.held, host.copied_bytes % plan.memory.held);
+  };
+  using Elements = std::pair<int64_t, int64_t>;  // bytes for each element of the rank's shards, and what is left
+  CHECK(work("zero", {{"stage", 2}}) == Elements{0, 0});
+  // Sums of one micro-batch each, in fp32, three times; then new values in bf16 once.
+  CHECK(work("zero", {{"stage", 2}, {"offload_optimizer", true}}) == Elements{3 * 4 + 2, 0});
+  CHECK(work("zero", {{"stage", 1}, {"offload_optimizer", true}}) == Elements{2 + 2, 0});  // one sum of all, in bf16
+  CHECK(work("fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}}) == Elements{4 + 3 * 2, 0});
+  auto full = work("fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"cpu_offload", true}});
+  CHECK(full > Elements{4 + 3 * 2, 0});  // blocks are gathered twice, what is at the ends once
+  CHECK(full < Elements{4 + 6 * 2, 0});
+}
+
+TEST_CASE("policy smallest explains micro-batch and checkpointing by itself") {
+  auto r = recipe();
+  r.selection.policy = "smallest";
+  auto plan = make_plan(r, topology_of(*find_device_kind("h100-80g"), 2, 1), 256);
+  CHECK(plan.rule.starts_with("any size, maximum memory efficiency -> "));
+  CHECK(plan.recipe.origin("train.micro_batch_size").note == "for the least memory");
+  CHECK(plan.recipe.origin("activation_checkpointing.mode").note == "for the least memory");
+}
+
+TEST_CASE("what does not fit is told by the memory that it does not fit") {
+  auto r = recipe();
+  r.strategy.name = "deepspeed_stage_2_offload";
+  r.train.micro_batch_size = 1;
+  auto gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
+  gpus.host_memory_bytes = 1 << 20;
+  auto notes = make_plan(r, gpus, 256).notes;
+  CHECK(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.find("a rank, and the limit is 512.0 KiB of host memory: it may run out of memory") !=
+           std::string::npos;
+  }));
 }
 
 TEST_CASE("what reading a recipe left worth saying is among the plan's notes") {
