@@ -177,6 +177,8 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   RunRecord record(home, recipe, plan, options, started);
   try {
     fs::path run_dir = record.run_dir();
+    for (const auto& file : lua::changed_scripts(recipe, run_dir))
+      log::info("note: {} has changed since this run was last started; it runs as it is now", file);
     write_run_folder(run_dir, recipe, plan);
     if (resumes && !start_was_asked) start = newest_start(run_dir);
     if (resumes)

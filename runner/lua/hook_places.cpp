@@ -21,6 +21,22 @@ std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   return keys;
 }
 
+/// {path: text} of those that did not come with the program.
+json own_texts(const Recipe& recipe) {
+  const auto& options = recipe.strategy.options;
+  std::vector<std::string> files;
+  for (const auto& source : hook_sources(recipe)) files.push_back(source.file);
+  for (const auto& name : {json(recipe.strategy.name), options.value("ddp_comm_hook", json())})
+    if (name.is_string() && names_script(name)) files.push_back(name.get<std::string>().substr(4));
+  if (auto registry = options.value("registry", json()); registry.is_string()) files.push_back(registry);
+  json texts = json::object();
+  for (const auto& file : files)
+    if (fs::is_regular_file(file)) texts[file] = read_file(file);
+  return texts;
+}
+
+constexpr const char* texts_key = "texts";
+
 }  // namespace
 
 void write_hook_places(const Recipe& recipe, const fs::path& run_dir) {
@@ -31,7 +47,8 @@ void write_hook_places(const Recipe& recipe, const fs::path& run_dir) {
     Origin place = recipe.origin(key);
     if (place.line > 0) places[key] = {{"file", place.file}, {"line", place.line}, {"column", place.column}};
   }
-  write_file_atomic(run_dir / "hooks.json", places.dump(2) + "\n");
+  places[texts_key] = own_texts(recipe);
+  write_file_atomic(run_dir / "hooks.json", places.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void restore_hook_places(Recipe& recipe, const fs::path& run_dir) {
@@ -39,6 +56,7 @@ void restore_hook_places(Recipe& recipe, const fs::path& run_dir) {
   if (!fs::exists(file)) return;
   auto places = json::parse(read_file(file));
   for (const auto& [key, place] : places.items()) {
+    if (key == texts_key) continue;
     Origin origin;
     origin.kind = Origin::Kind::file;
     origin.file = place.at("file");
@@ -46,6 +64,16 @@ void restore_hook_places(Recipe& recipe, const fs::path& run_dir) {
     origin.column = place.at("column");
     recipe.origins[key] = origin;
   }
+}
+
+std::vector<std::string> changed_scripts(const Recipe& recipe, const fs::path& run_dir) {
+  auto file = run_dir / "hooks.json";
+  if (!fs::exists(file)) return {};
+  const json before = json::parse(read_file(file)).value(texts_key, json::object()), now = own_texts(recipe);
+  std::vector<std::string> changed;
+  for (const auto& [path, text] : now.items())
+    if (before.contains(path) && before[path] != text) changed.push_back(path);
+  return changed;
 }
 
 }  // namespace runner::lua

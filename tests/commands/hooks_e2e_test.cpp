@@ -61,6 +61,17 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
   REQUIRE(resumed.code == 0);
   CHECK(resumed.json().at("steps") == 9);
   CHECK(points(place, "calls").back() == json({9, 9.0}));
+  CHECK_THAT(resumed.err, !ContainsSubstring("has changed"));
+  if (strategy != "single") return;
+  place.write("hooks/probe.lua",
+              "return {options = {limit = {type = 'integer'}}, on_train_batch_end = function(ctx) if ctx.step == 10 "
+              "then ctx:stop('ten') end end}");
+  auto changed = place.run({"resume", "last", "--json"});
+  INFO(changed.err);
+  CHECK(changed.json().at("steps") == 10);
+  CHECK_THAT(changed.err, ContainsSubstring("note: ") &&
+                              ContainsSubstring("hooks/probe.lua has changed since this run was last started; it runs "
+                                                "as it is now"));
 }
 
 TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it leaves the losses as they are",
