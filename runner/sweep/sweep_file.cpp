@@ -347,6 +347,18 @@ std::vector<std::string> overrides_of(const json& parameters) {
   return in_order(std::move(overrides));
 }
 
+namespace {
+
+/// Whether a trial that has these parameters drops this override of [sweep.set], as --set drops it.
+bool dropped(const std::string& name, const json& parameters) {
+  if (parameters.contains(name)) return true;
+  if (name.starts_with("strategy.") && parameters.contains("strategy.name")) return name != "strategy.registry";
+  const Key* key = find_key(name);
+  return key && parameters.contains(key->needs.key) && !key->needs.met_by(parameters[key->needs.key]);
+}
+
+}  // namespace
+
 std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides, const json& parameters) {
   std::string text = "extends = " + toml_value(base) + "\n";
   auto put = [&](const std::string& override_text) {
@@ -354,7 +366,7 @@ std::string recipe_with(const std::string& base, const std::vector<std::string>&
     text += override_text.substr(0, equals) + " = " + override_text.substr(equals + 1) + "\n";
   };
   for (const auto& one : overrides)
-    if (!parameters.contains(key_of(one))) put(one);
+    if (!dropped(key_of(one), parameters)) put(one);
   for (const auto& one : overrides_of(parameters)) put(one);
   return text;
 }

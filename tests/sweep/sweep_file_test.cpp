@@ -223,6 +223,17 @@ set = { optimizer = "sgd", strategy = "single" }
   CHECK(recipe.optimizer.name == "sgd");
   CHECK(recipe.optimizer.lr == 0.25);
   CHECK(recipe.strategy.name == "ddp");
+  // What the trial's strategy and optimizer drop is not there.
+  text = recipe_with(sweep.recipe,
+                     {"strategy.name=\"fsdp\"", "strategy.cpu_offload=true", "optimizer.name=\"sgd\"",
+                      "optimizer.momentum=0.5", "optimizer.weight_decay=0.0"},
+                     {{"optimizer.name", "adamw"}, {"strategy.name", "ddp"}});
+  recipe = parse_recipe(text, (place.path / "best.toml").string());
+  CHECK(recipe.strategy.name == "ddp");
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.optimizer.name == "adamw");
+  CHECK(text.find("momentum") == std::string::npos);
+  CHECK(recipe.optimizer.weight_decay == 0.0);
 }
 
 TEST_CASE("a condition that no value of its parent meets is refused, with the nearest one") {
