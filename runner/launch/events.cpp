@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -41,7 +42,7 @@ struct EventSink::Impl {
     double time;
     std::function<json()> fields;
   };
-  std::vector<Event> queue;  ///< written out by the writer: whoever emits is in a hurry
+  std::vector<Event> queue;  ///< put into text by the writer: whoever emits has no time for that
   bool writing = false, hurry = false, closing = false, gone = false;
   std::thread writer;
 

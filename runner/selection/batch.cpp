@@ -29,9 +29,11 @@ Origin decided(const std::string& why) {
 
 int64_t shared_batch(const Recipe& recipe, int ranks) {
   const auto& train = recipe.train;
-  int64_t micro = train.micro_batch_size.value_or(1);
-  int64_t together = ranks * (micro == Recipe::automatic ? 1 : micro);
-  return (*train.global_batch_size + together - 1) / together * together;
+  const int64_t asked = *train.global_batch_size, micro = train.micro_batch_size.value_or(1);
+  int64_t together = 0, next = 0;
+  bool absurd = __builtin_mul_overflow(int64_t{ranks}, micro == Recipe::automatic ? 1 : micro, &together) ||
+                __builtin_add_overflow(asked - asked % together, together, &next);
+  return absurd || asked % together == 0 ? asked : next;
 }
 
 void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnostics) {
@@ -54,7 +56,8 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
     diagnostic.message =
         fmt::format("global_batch_size = {} cannot be shared by {} data-parallel ranks", global, ranks);
     if (below > 0) diagnostic.allowed.push_back(std::to_string(below));
-    diagnostic.allowed.push_back(std::to_string(below + ranks));
+    if (int64_t above = 0; !__builtin_add_overflow(below, int64_t{ranks}, &above))
+      diagnostic.allowed.push_back(std::to_string(above));
     diagnostic.other_message =
         fmt::format("or a number of ranks that divides {}: {}", global, fmt::join(divisors(global, 64), ", "));
     diagnostics.push_back(diagnostic);

@@ -14,7 +14,8 @@ Origin decided(const std::string& why);
 /// change. What does not divide is reported with the values that work.
 void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics);
 
-/// The least global batch, from the recipe's own on, that the ranks can share in its micro-batches. The recipe has one.
+/// The least global batch, from the recipe's own on, that the ranks can share in its micro-batches; the recipe's own
+/// where no number of 64 bits is. The recipe has one.
 int64_t shared_batch(const Recipe& recipe, int data_ranks);
 
 /// A way to cut the step into micro-batches.

@@ -82,6 +82,10 @@ TEST_CASE("a global batch that the ranks cannot share becomes the next one that 
   CHECK(json["global_batch_size"] == 64);
   CHECK(json["asked_global_batch_size"] == 16);
   CHECK_THAT(answer({"--set", "train.global_batch_size=640"}), !ContainsSubstring("cannot share"));
+  auto absurd = recommend("gpt-124m.toml", {"--device-kind", "h100-80g", "--world-size", "64", "--set",
+                                            "train.global_batch_size=9223372036854775807"});
+  CHECK(absurd.code == 2);
+  CHECK_THAT(absurd.err, ContainsSubstring("9223372036854775807 cannot be shared by 64 data-parallel ranks"));
 }
 
 TEST_CASE("what --toml prints can be pasted, whatever the recipe says beside it") {
