@@ -109,6 +109,24 @@ class CheckLayout(unittest.TestCase):
             "scripts/setup": f"fetch http" + f"://user:secret@{host}/x\n",
         }), [f"README.md:2: names a path of one machine: {home}", f"scripts/setup:1: names the host {host}; known ones stand in scripts/check_layout"])
 
+    def test_in_a_checkout_only_what_git_tracks_is_read(self):
+        home = "/ho" + "me/ada"
+        with tempfile.TemporaryDirectory() as root:
+            def git(*arguments):
+                subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True, timeout=60)
+
+            def write(name):
+                with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                    file.write(f"train = ['{home}/data.txt']\n")
+
+            git("init")
+            write("tracked.toml")
+            git("add", "tracked.toml")
+            write("recipe.toml")  # as `runner init` writes it into the working directory
+            self.assertEqual(check(root), (1, [f"tracked.toml:1: names a path of one machine: {home}"]))
+            git("add", "recipe.toml")
+            self.assertEqual(check(root)[1], [f"{name}.toml:1: names a path of one machine: {home}" for name in ("recipe", "tracked")])
+
 
 if __name__ == "__main__":
     unittest.main()
