@@ -24,7 +24,7 @@ struct StrategyRequest {
 StrategyRequest strategy_request(const Recipe& recipe, std::vector<std::string> built_in);
 
 /// Functions of a strategy: setup, shard, reduce, after_update, memory, traffic; of a comm hook setup and reduce
-/// (memory and traffic are there for the same file as a strategy). README, "A strategy in Lua", says what they are
+/// (memory and traffic are there for the same file as a strategy). recipes/strategies_lua/README.md says what they are
 /// given.
 struct StrategyFile : ScriptFile {
   bool replicas_differ = false;  ///< between steps, ranks' parameters are not the same
