@@ -1,4 +1,4 @@
-// Errors and exit codes: the three kinds of failure that the program tells apart (house rule "Errors").
+// Errors and exit codes: the three kinds of failure that the program distinguishes.
 #pragma once
 #include <fmt/format.h>
 

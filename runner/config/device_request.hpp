@@ -1,4 +1,4 @@
-// Device strings as Lightning writes them (seeds/001): k, -1, "-1", "1,3", "0, 1", [1,3], "auto", "free:2".
+// Device strings as Lightning writes them: k, -1, "-1", "1,3", "0, 1", [1,3], "auto", "free:2".
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -25,7 +25,7 @@ struct Diagnostic {
 /// "recipe.toml:4:1: error: unknown key `n_layer` in [model]\n  4 | n_layer = 6\n    | ^~~~~~~\n  did you mean
 /// `n_layers`?"
 std::string render(const Diagnostic& diagnostic);
-/// {file, line, column, code, message, allowed, suggestion}, as house.md fixes it for `runner check --json`.
+/// {file, line, column, code, message, allowed, suggestion}: an entry of `errors` in `runner check --json`.
 nlohmann::json to_json(const Diagnostic& diagnostic);
 
 /// All mistakes of one recipe. what() is the rendered text of all of them; exit code 2.

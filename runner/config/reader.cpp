@@ -1,4 +1,4 @@
-// TOML -> Recipe: the one file that sees toml++. Layers (extends, the file, --set) of located values, then the key
+// TOML -> Recipe. Layers (extends, the file, --set) of located values, then the key
 // table.
 #include <cstdlib>
 #include <memory>

@@ -23,7 +23,7 @@ struct Origin {
   int span = 1;         ///< characters the caret underlines
 };
 
-/// What `devices` asks for on each node (seeds/001): everything, a count, or exact indices.
+/// The devices that a recipe requests on each node, as Lightning spells them: all, a count, or exact indices.
 struct DeviceRequest {
   enum class Kind { automatic, count, indices, free_count };
   Kind kind = Kind::automatic;
@@ -89,7 +89,7 @@ struct Recipe {
     int64_t prefetch = 2;  ///< batches prepared ahead
   } data;
 
-  /// `[strategy]`, kept located and unresolved: config knows no strategy (house: selection resolves it).
+  /// `[strategy]` with its source locations, not resolved yet. config knows no strategy; selection resolves it.
   struct Strategy {
     std::string name = "auto";
     nlohmann::json options = nlohmann::json::object();  ///< every other key of the section, as written
@@ -192,8 +192,6 @@ struct Recipe {
     double time_limit = 1.0;                            ///< seconds of one call, without what the trainer does for it
     nlohmann::json options = nlohmann::json::object();  ///< {hook: {option: value}}, as written; the hooks check them
   } hooks;
-
-  /// Sections with a place but no work yet; whatever is in them is refused as such by name ([sweep]).
 
   // ---- where it came from
   std::string file;                       ///< the recipe file, as given

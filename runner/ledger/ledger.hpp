@@ -98,7 +98,7 @@ class Ledger {
   /// names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
-  nlohmann::json show(const std::string& run) const;  ///< as house.md fixes `runner show --json`, without "schema"
+  nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
   /// By step. Throws Error(usage) with the nearest name when the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order

@@ -1,4 +1,4 @@
-// What LibTorch refuses a script, as the script's mistake.
+// Turns a LibTorch exception that a script caused into an error at the script's line.
 #pragma once
 #include <exception>
 #include <string>

@@ -1,4 +1,4 @@
-// Kinds of collectives: what one puts on the wire, and how a call of one is described to a person. Torch-free.
+// Kinds of collectives: the bytes that each puts on the wire, and how a call is described in messages. This header is torch-free.
 #pragma once
 #include <cstdint>
 #include <string>

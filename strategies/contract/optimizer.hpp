@@ -1,5 +1,5 @@
 // The optimizer as strategies run it: fused updates over lists of local tensors, in groups of equal hyper-parameters.
-// Elementwise, so shards give the same bits as whole tensors (mechanisms: fused AdamW on cuts).
+// Updates are elementwise, so shards give the same bits as whole tensors.
 #pragma once
 #include <torch/torch.h>
 

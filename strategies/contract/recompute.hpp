@@ -12,8 +12,8 @@
 
 namespace runner {
 
-/// `run` must compute the same both times (dropout is keyed, see ForwardContext). `before_backward` makes the
-/// parameters usable.
+/// Runs `run(x)` without recording it for autograd, and runs it again in the backward pass to differentiate it. Both calls must compute
+/// the same values (dropout is keyed, see ForwardContext).
 torch::Tensor recompute(const torch::Tensor& x, const std::vector<torch::Tensor>& parameters,
                         std::function<torch::Tensor(const torch::Tensor&)> run);
 

@@ -171,7 +171,7 @@ class Strategy {
   /// Ends the last update and lets go of what the strategy holds.
   virtual void teardown() {}
 
-  // The field's verbs (seeds/000), over all ranks.
+  // Lightning's verbs of a strategy, over all ranks.
   torch::Tensor reduce(torch::Tensor tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
   torch::Tensor all_gather(const torch::Tensor& tensor);  ///< [world, ...]
   torch::Tensor broadcast(torch::Tensor tensor, int source = 0);

@@ -1,5 +1,5 @@
 // `ddp` on c10d's own Reducer: the class that torch.nn.parallel.DistributedDataParallel drives from Python.
-// Source: Li et al., PyTorch Distributed (VLDB 2020); order of calls in mechanisms of the Reducer, torch 2.11.
+// Source: Li et al., PyTorch Distributed (VLDB 2020); order of calls as in torch 2.11's DistributedDataParallel.
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 

@@ -1,4 +1,4 @@
-// Device strings (seeds/001).
+// Device strings as Lightning writes them.
 #include "runner/config/device_request.hpp"
 
 #include <catch2/catch_test_macros.hpp>
