@@ -60,27 +60,32 @@ json rope_json(const Recipe::Model::RopeScaling& rope) {
 void add_run(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::run, member)); };
   using R = Recipe::Run;
-  add({"run", "name", T::text, "Name in listings; default the file's name."}, &R::name);
-  add({"run", "seed", T::integer, "Decides initial weights, sample order and dropout.", {}, 0}, &R::seed);
+  add({"run", "name", T::text, "Name of the run in listings. Default: the file's name."}, &R::name);
+  add({"run", "seed", T::integer, "Determines initial weights, sample order and dropout.", {}, 0}, &R::seed);
   add({"run", "deterministic", T::boolean, "Refuse operations that are not deterministic."}, &R::deterministic);
-  add({"run", "benchmark", T::boolean, "Let cuDNN measure its algorithms."}, &R::benchmark);
-  add({"run", "fast_dev_run", T::integer, "n > 0: n training and validation steps, nothing kept.", {}, 0},
+  add({"run", "benchmark", T::boolean, "Let cuDNN choose its algorithms by measuring them."}, &R::benchmark);
+  add({"run",
+       "fast_dev_run",
+       T::integer,
+       "If above 0: run this many training and validation steps, and keep nothing.",
+       {},
+       0},
       &R::fast_dev_run);
-  add({"run", "tags", T::texts, "Words to find the run by."}, &R::tags);
+  add({"run", "tags", T::texts, "Words by which the run can be found."}, &R::tags);
   add({"run", "notes", T::text, "Free text for the ledger."}, &R::notes);
 }
 
 void add_model(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::model, member)); };
   using M = Recipe::Model;
-  add({"model", "name", T::choice, "The family.", {"gpt", "llama"}, {}, {}, false, true}, &M::name);
+  add({"model", "name", T::choice, "Model family.", {"gpt", "llama"}, {}, {}, false, true}, &M::name);
   add({"model", "n_layers", T::integer, "Transformer blocks.", {}, 1, 10000, false, true}, &M::n_layers);
   add({"model", "dim", T::integer, "Width of the hidden states.", {}, 1, 1 << 20, false, true}, &M::dim);
-  add({"model", "n_heads", T::integer, "Attention heads; divides dim.", {}, 1, 1 << 16, false, true}, &M::n_heads);
+  add({"model", "n_heads", T::integer, "Attention heads. Must divide dim.", {}, 1, 1 << 16, false, true}, &M::n_heads);
   add({"model",
        "n_kv_heads",
        T::integer,
-       "Key and value heads (grouped-query attention); divides n_heads; default n_heads.",
+       "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.",
        {},
        1,
        {},
@@ -88,9 +93,18 @@ void add_model(std::vector<Key>& keys) {
        false,
        "llama"},
       &M::n_kv_heads);
-  add({"model", "vocab_size", T::integer, "Tokens; default the tokenizer's.", {}, 1}, &M::vocab_size);
-  add({"model", "max_seq_len", T::integer, "Positions the model has.", {}, 1, {}, false, true}, &M::max_seq_len);
-  add({"model", "hidden_dim", T::integer, "Feed-forward width; default 4 x dim (gpt), Llama's rule (llama).", {}, 1},
+  add({"model", "vocab_size", T::integer, "Number of tokens. Default: the tokenizer's.", {}, 1}, &M::vocab_size);
+  add({"model",
+       "max_seq_len",
+       T::integer,
+       "Longest sequence that the model can process, in tokens.",
+       {},
+       1,
+       {},
+       false,
+       true},
+      &M::max_seq_len);
+  add({"model", "hidden_dim", T::integer, "Feed-forward width. Default: 4 x dim (gpt), Llama's rule (llama).", {}, 1},
       &M::hidden_dim);
   add({"model",
        "multiple_of",
@@ -115,18 +129,33 @@ void add_model(std::vector<Key>& keys) {
        "llama"},
       &M::ffn_dim_multiplier);
   add({"model", "norm_eps", T::number, "Epsilon of the norms.", {}, 0, {}, true}, &M::norm_eps);
-  add({"model", "activation", T::choice, "gelu is exact.", {"gelu", "gelu_tanh"}, {}, {}, false, false, "gpt"},
+  add({"model",
+       "activation",
+       T::choice,
+       "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.",
+       {"gelu", "gelu_tanh"},
+       {},
+       {},
+       false,
+       false,
+       "gpt"},
       &M::activation);
-  add({"model", "bias", T::boolean, "Biases in linears and norms.", {}, {}, {}, false, false, "gpt"}, &M::bias);
+  add({"model", "bias", T::boolean, "Use biases in linear layers and norms.", {}, {}, {}, false, false, "gpt"},
+      &M::bias);
   add({"model", "tie_embeddings", T::boolean,
-       "The head shares the embedding's weight; default true for gpt, false for llama."},
+       "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
       &M::tie_embeddings);
   add({"model", "rope_theta", T::number, "Base of the rotary positions.", {}, 0, {}, true, false, "llama"},
       &M::rope_theta);
   add({"model", "dropout", T::number, "Probability of dropping an element.", {}, 0, 0.999}, &M::dropout);
-  add({"model", "init_std", T::number, "Deviation of initial weights.", {}, 0}, &M::init_std);
-  add({"model", "init_from", T::path, "A Hugging Face folder of safetensors to start from."}, &M::init_from);
-  add({"model", "loss_chunk_tokens", T::integer, "Tokens whose logits exist at once; 0 = all.", {}, 0},
+  add({"model", "init_std", T::number, "Standard deviation of initial weights.", {}, 0}, &M::init_std);
+  add({"model", "init_from", T::path, "Hugging Face folder (safetensors) with the initial weights."}, &M::init_from);
+  add({"model",
+       "loss_chunk_tokens",
+       T::integer,
+       "Number of tokens whose logits are in memory at the same time. 0: all.",
+       {},
+       0},
       &M::loss_chunk_tokens);
   Key rope{
       "model",  "rope_scaling",
@@ -155,7 +184,7 @@ void add_data(std::vector<Key>& keys) {
   add({"data",
        "format",
        T::choice,
-       "text files, or pre-tokenized bin files (nanoGPT, llm.c).",
+       "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them.",
        {"text", "bin"},
        {},
        {},
@@ -165,7 +194,7 @@ void add_data(std::vector<Key>& keys) {
   add({"data",
        "train",
        T::paths,
-       "Training files, one stream in this order; relative to the recipe.",
+       "Training files. They are joined in this order. Paths are relative to the recipe.",
        {},
        {},
        {},
@@ -176,7 +205,7 @@ void add_data(std::vector<Key>& keys) {
   add({"data",
        "validation_fraction",
        T::number,
-       "Instead of files: the last part of the training stream.",
+       "Share of the training data, at its end, that is used for validation instead of files.",
        {},
        0,
        0.9,
@@ -185,53 +214,73 @@ void add_data(std::vector<Key>& keys) {
   add({"data", "tokenizer", T::path,
        "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."},
       &D::tokenizer);
-  add({"data", "tokenizer_vocab_size", T::integer, "tokenizer = \"sentencepiece\": pieces.", {}, 300},
+  add({"data",
+       "tokenizer_vocab_size",
+       T::integer,
+       "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
+       {},
+       300},
       &D::tokenizer_vocab_size);
-  add({"data", "token_dtype", T::choice, "format = \"bin\": type of an id.", {"uint16", "uint32"}}, &D::token_dtype);
-  add({"data", "seq_len", T::integer, "Tokens of a sample; default model.max_seq_len.", {}, 1}, &D::seq_len);
-  add({"data", "shuffle", T::boolean, "Shuffle samples each epoch, by (seed, epoch) only."}, &D::shuffle);
-  add({"data", "prefetch", T::integer, "Steps prepared ahead.", {}, 1, 1024}, &D::prefetch);
+  add({"data", "token_dtype", T::choice, "Type of a token id in files of format \"bin\".", {"uint16", "uint32"}},
+      &D::token_dtype);
+  add({"data", "seq_len", T::integer, "Tokens in a sample. Default: model.max_seq_len.", {}, 1}, &D::seq_len);
+  add({"data", "shuffle", T::boolean, "Shuffle samples each epoch. The order depends only on seed and epoch."},
+      &D::shuffle);
+  add({"data", "prefetch", T::integer, "Number of steps whose batches are prepared in advance.", {}, 1, 1024},
+      &D::prefetch);
 }
 
 void add_hardware(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::devices, member)); };
   using D = Recipe::Devices;
-  keys.push_back(bind(Key{"strategy", "name", T::text, "A strategy or alias (runner strategies), or \"auto\"."},
-                      &Recipe::strategy, &Recipe::Strategy::name));
+  keys.push_back(
+      bind(Key{"strategy", "name", T::text, "Name or alias of a strategy (see runner strategies), or \"auto\"."},
+           &Recipe::strategy, &Recipe::Strategy::name));
   keys.push_back(bind(Key{"precision",
                           "mode",
                           T::precision,
-                          "auto is bf16-mixed on CUDA devices that have it, 32-true elsewhere.",
+                          "auto: bf16-mixed on CUDA devices that support it, otherwise 32-true.",
                           {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"}},
                       &Recipe::precision, &Recipe::Precision::mode));
   add({"devices",
        "accelerator",
        T::choice,
-       "What to train on; auto takes CUDA if there is any.",
+       "Kind of device. auto: CUDA if there is a device, otherwise cpu.",
        {"auto", "cpu", "cuda"}},
       &D::accelerator);
   Key devices{"devices", "devices", T::devices,
-              "Per node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
+              "Devices on each node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
   devices.set = [](Recipe& recipe, const json& value) {
     std::string problem;
     recipe.devices.devices = *parse_devices(value, problem);
   };
   devices.get = [](const Recipe& recipe) { return json::parse(write_devices(recipe.devices.devices)); };
   keys.push_back(devices);
-  add({"devices", "cpu_processes", T::integer, "Ranks when the accelerator turns out to be cpu.", {}, 1, 1024},
+  add({"devices", "cpu_processes", T::integer, "Number of ranks on each node when training on CPU.", {}, 1, 1024},
       &D::cpu_processes);
-  add({"devices", "num_nodes", T::integer, "Nodes.", {}, 1, 100000}, &D::num_nodes);
-  add({"devices", "memory_limit", T::bytes, "Memory a device may use, e.g. \"22GiB\".", {}, 1}, &D::memory_limit);
-  add({"devices", "threads_per_rank", T::integer, "CPU threads of a rank; default cores / local ranks.", {}, 1, 1024},
+  add({"devices", "num_nodes", T::integer, "Number of nodes.", {}, 1, 100000}, &D::num_nodes);
+  add({"devices", "memory_limit", T::bytes, "Memory that may be used on each device, for example \"22GiB\".", {}, 1},
+      &D::memory_limit);
+  add({"devices",
+       "threads_per_rank",
+       T::integer,
+       "CPU threads of each rank. Default: cores / local ranks.",
+       {},
+       1,
+       1024},
       &D::threads_per_rank);
-  add({"devices", "cluster", T::choice, "Who started us.", {"auto", "local", "torchrun", "slurm", "openmpi", "mpich"}},
+  add({"devices",
+       "cluster",
+       T::choice,
+       "Launcher that started the ranks. auto: detected from the environment.",
+       {"auto", "local", "torchrun", "slurm", "openmpi", "mpich"}},
       &D::cluster);
-  add({"devices", "rendezvous_timeout", T::duration, "Longest wait for the other nodes at the start."},
+  add({"devices", "rendezvous_timeout", T::duration, "How long to wait for the other nodes at the start."},
       &D::rendezvous_timeout);
   add({"devices",
        "process_group_backend",
        T::choice,
-       "Who carries collectives; default nccl on CUDA, shm among CPU ranks of one host, else gloo.",
+       "Backend of collectives. Default: nccl on CUDA, shm between CPU ranks of one host, otherwise gloo.",
        {"shm", "gloo", "nccl"}},
       &D::process_group_backend);
 }
@@ -250,18 +299,23 @@ json groups_json(const std::vector<Recipe::Optimizer::Group>& groups) {
 void add_optimizer(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::optimizer, member)); };
   using O = Recipe::Optimizer;
-  add({"optimizer", "name", T::choice, "The update rule.", {"adamw", "adam", "sgd"}}, &O::name);
+  add({"optimizer", "name", T::choice, "Optimizer.", {"adamw", "adam", "sgd"}}, &O::name);
   add({"optimizer", "lr", T::number, "Peak learning rate.", {}, 0}, &O::lr);
-  add({"optimizer", "weight_decay", T::number, "Weight decay (of matrices; see decay_norms_and_biases).", {}, 0},
+  add({"optimizer",
+       "weight_decay",
+       T::number,
+       "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
+       {},
+       0},
       &O::weight_decay);
   add({"optimizer", "betas", T::numbers, "Adam's two decay rates.", {}, 0, 0.9999999}, &O::betas);
   add({"optimizer", "eps", T::number, "Adam's epsilon.", {}, 0, {}, true}, &O::eps);
   add({"optimizer", "momentum", T::number, "sgd: momentum.", {}, 0, 0.9999999}, &O::momentum);
   add({"optimizer", "nesterov", T::boolean, "sgd: Nesterov momentum."}, &O::nesterov);
-  add({"optimizer", "decay_norms_and_biases", T::boolean, "Weight decay on 1-d parameters, too."},
+  add({"optimizer", "decay_norms_and_biases", T::boolean, "Apply weight decay to 1-d parameters too."},
       &O::decay_norms_and_biases);
   Key groups{"optimizer", "groups", T::groups,
-             "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay; the first match wins."};
+             "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match applies."};
   groups.set = [](Recipe& recipe, const json& value) {
     recipe.optimizer.groups.clear();
     for (const auto& item : value) {
@@ -279,15 +333,18 @@ void add_optimizer(std::vector<Key>& keys) {
   schedule({"lr_scheduler",
             "name",
             T::choice,
-            "How the rate moves after warm-up.",
+            "Shape of the learning rate schedule after warm-up.",
             {"constant", "linear", "cosine", "wsd", "step"}},
            &L::name);
-  schedule({"lr_scheduler", "warmup_steps", T::integer, "Steps of linear warm-up.", {}, 0}, &L::warmup_steps);
-  schedule({"lr_scheduler", "min_lr_ratio", T::number, "The last rate, relative to lr.", {}, 0, 1}, &L::min_lr_ratio);
-  schedule({"lr_scheduler", "decay_steps", T::integer, "wsd: steps of the decay; default a tenth of max_steps.", {}, 1},
-           &L::decay_steps);
-  schedule({"lr_scheduler", "step_size", T::integer, "step: steps between falls.", {}, 1}, &L::step_size);
-  schedule({"lr_scheduler", "gamma", T::number, "step: factor of a fall.", {}, 0, {}, true}, &L::gamma);
+  schedule({"lr_scheduler", "warmup_steps", T::integer, "Number of warm-up steps.", {}, 0}, &L::warmup_steps);
+  schedule({"lr_scheduler", "min_lr_ratio", T::number, "Final learning rate, relative to lr.", {}, 0, 1},
+           &L::min_lr_ratio);
+  schedule(
+      {"lr_scheduler", "decay_steps", T::integer, "wsd: number of decay steps. Default: a tenth of max_steps.", {}, 1},
+      &L::decay_steps);
+  schedule({"lr_scheduler", "step_size", T::integer, "step: number of steps between reductions.", {}, 1},
+           &L::step_size);
+  schedule({"lr_scheduler", "gamma", T::number, "step: factor of each reduction.", {}, 0, {}, true}, &L::gamma);
 }
 
 json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
@@ -299,9 +356,9 @@ json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
 }
 
 void add_early_stopping(std::vector<Key>& keys) {
-  Key stopping{
-      "train", "early_stopping", T::stopping,
-      "{ monitor, patience, min_delta, mode }: stop when a metric of validation has not improved for so long."};
+  Key stopping{"train", "early_stopping", T::stopping,
+               "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for `patience` "
+               "validations."};
   stopping.set = [](Recipe& recipe, const json& value) {
     Recipe::Train::EarlyStopping rule;
     rule.monitor = value.value("monitor", rule.monitor);
@@ -326,16 +383,16 @@ void add_train(std::vector<Key>& keys) {
   using R = Recipe::Train;
   add({"train", "max_steps", T::integer, "Optimizer steps.", {}, 1}, &R::max_steps);
   add({"train", "max_epochs", T::integer, "Passes over the training data.", {}, 1}, &R::max_epochs);
-  add({"train", "max_time", T::duration, "Training time, e.g. \"1d12h\"."}, &R::max_time);
-  add({"train", "global_batch_size", T::integer, "Sequences of one optimizer step, over all ranks.", {}, 1},
+  add({"train", "max_time", T::duration, "Limit on the training time, for example \"1d12h\"."}, &R::max_time);
+  add({"train", "global_batch_size", T::integer, "Sequences in one optimizer step, over all ranks.", {}, 1},
       &R::global_batch_size);
-  Key micro{
-      "train",
-      "micro_batch_size",
-      T::integer_or_auto,
-      "Sequences a rank holds at once; default the largest divisor up to 8 that fits, \"auto\" the largest that fits.",
-      {},
-      1};
+  Key micro{"train",
+            "micro_batch_size",
+            T::integer_or_auto,
+            "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. \"auto\": the "
+            "largest that fits.",
+            {},
+            1};
   micro.set = [](Recipe& recipe, const json& value) {
     recipe.train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
   };
@@ -345,7 +402,7 @@ void add_train(std::vector<Key>& keys) {
   };
   keys.push_back(micro);
   Key accumulate{"train", "accumulate_grad_batches", T::accumulation,
-                 "Instead of global_batch_size: micro-batches of a step, or { epoch = factor, ... }."};
+                 "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size."};
   accumulate.set = [](Recipe& recipe, const json& value) {
     AccumulationSchedule schedule;
     if (value.is_object())
@@ -357,32 +414,57 @@ void add_train(std::vector<Key>& keys) {
   };
   accumulate.get = [](const Recipe& recipe) { return accumulation_json(recipe.train.accumulate_grad_batches); };
   keys.push_back(accumulate);
-  add({"train", "gradient_clip_val", T::number, "Clip gradients to this.", {}, 0, {}, true}, &R::gradient_clip_val);
-  add({"train", "gradient_clip_algorithm", T::choice, "By the norm of all, or each value.", {"norm", "value"}},
+  add({"train", "gradient_clip_val", T::number, "Limit for gradients; see gradient_clip_algorithm.", {}, 0, {}, true},
+      &R::gradient_clip_val);
+  add({"train",
+       "gradient_clip_algorithm",
+       T::choice,
+       "norm: limit the norm of all gradients together. value: limit each element.",
+       {"norm", "value"}},
       &R::gradient_clip_algorithm);
-  add({"train", "log_every_n_steps", T::integer, "Steps between records.", {}, 1}, &R::log_every_n_steps);
-  add({"train", "val_check_interval", T::integer, "Steps between validations; default each epoch, and the end.", {}, 1},
+  add({"train", "log_every_n_steps", T::integer, "Steps between recorded metrics.", {}, 1}, &R::log_every_n_steps);
+  add({"train",
+       "val_check_interval",
+       T::integer,
+       "Steps between validations. Default: after each epoch and at the end.",
+       {},
+       1},
       &R::val_check_interval);
-  add({"train", "limit_val_batches", T::integer, "Global batches of a validation; default all.", {}, 1},
+  add({"train", "limit_val_batches", T::integer, "Global batches in a validation. Default: all.", {}, 1},
       &R::limit_val_batches);
-  add({"train", "on_nonfinite", T::choice, "What a loss or gradient that is NaN or infinite does.", {"stop", "skip"}},
+  add({"train",
+       "on_nonfinite",
+       T::choice,
+       "What to do when a loss or gradient is NaN or infinite: stop the run, or skip the step.",
+       {"stop", "skip"}},
       &R::on_nonfinite);
   add_early_stopping(keys);
-  add({"train", "max_restarts", T::integer, "Restarts from the last checkpoint after a failure.", {}, 0},
+  add({"train", "max_restarts", T::integer, "How often to restart from the last checkpoint after a failure.", {}, 0},
       &R::max_restarts);
-  add({"train", "grace_time", T::duration, "From Ctrl-C or SIGTERM to the kill."}, &R::grace_time);
-  add({"train", "timeout", T::duration, "Longest wait in a collective."}, &R::timeout);
+  add({"train", "grace_time", T::duration, "Time between Ctrl-C or SIGTERM and the kill."}, &R::grace_time);
+  add({"train", "timeout", T::duration, "How long a rank waits in a collective before the run fails."}, &R::timeout);
   auto checkpoint = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::checkpoint, member)); };
   using C = Recipe::Checkpoint;
   checkpoint({"checkpoint", "every_n_steps", T::integer, "Steps between checkpoints.", {}, 1}, &C::every_n_steps);
   checkpoint({"checkpoint", "every", T::duration, "Time between checkpoints."}, &C::every);
-  checkpoint({"checkpoint", "keep_last", T::integer, "Newest checkpoints to keep; 0 = all.", {}, 0}, &C::keep_last);
-  checkpoint({"checkpoint", "save_top_k", T::integer, "Best ones to keep besides; each val_loss makes one.", {}, 0},
+  checkpoint({"checkpoint", "keep_last", T::integer, "How many of the newest checkpoints to keep. 0: all.", {}, 0},
+             &C::keep_last);
+  checkpoint({"checkpoint",
+              "save_top_k",
+              T::integer,
+              "Also keep the k best checkpoints. One is written at every validation.",
+              {},
+              0},
              &C::save_top_k);
-  checkpoint({"checkpoint", "monitor", T::choice, "What best means (lower is better).", {"val_loss", "loss"}},
+  checkpoint({"checkpoint",
+              "monitor",
+              T::choice,
+              "Metric that decides which checkpoints are best (lower is better).",
+              {"val_loss", "loss"}},
              &C::monitor);
-  checkpoint({"checkpoint", "save_at_end", T::boolean, "A checkpoint when training ends."}, &C::save_at_end);
-  checkpoint({"checkpoint", "async", T::boolean, "Write in the background."}, &C::async);
+  checkpoint({"checkpoint", "save_at_end", T::boolean, "Write a checkpoint at the end of the training."},
+             &C::save_at_end);
+  checkpoint({"checkpoint", "async", T::boolean, "Write checkpoints in the background."}, &C::async);
   auto again = [&](Key key, auto member) {
     keys.push_back(bind(std::move(key), &Recipe::activation_checkpointing, member));
   };
@@ -390,11 +472,13 @@ void add_train(std::vector<Key>& keys) {
   again({"activation_checkpointing",
          "mode",
          T::choice,
-         "Which blocks are computed again in backward.",
+         "Blocks whose activations are recomputed in the backward pass.",
          {"none", "all", "every", "named"}},
         &A::mode);
-  again({"activation_checkpointing", "every", T::integer, "mode = \"every\": each k-th block.", {}, 1}, &A::every);
-  again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": globs over block names."}, &A::blocks);
+  again({"activation_checkpointing", "every", T::integer, "mode = \"every\": recompute every k-th block.", {}, 1},
+        &A::every);
+  again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": names of blocks to recompute, as globs."},
+        &A::blocks);
 }
 
 void add_selection(std::vector<Key>& keys) {
@@ -407,31 +491,40 @@ void add_selection(std::vector<Key>& keys) {
        "time; the least memory.",
        {"documented", "fastest", "smallest"}},
       &S::policy);
-  add({"selection", "prefer", T::choice, "Between equals: FSDP, or DeepSpeed's ZeRO.", {"fsdp", "zero"}}, &S::prefer);
+  add({"selection",
+       "prefer",
+       T::choice,
+       "Whether \"auto\" uses FSDP or DeepSpeed's ZeRO where both do the same.",
+       {"fsdp", "zero"}},
+      &S::prefer);
 }
 
 void add_hooks(std::vector<Key>& keys) {
   auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::hooks, member)); };
   using H = Recipe::Hooks;
   add({"hooks", "files", T::paths,
-       "Lua files, called in this order; relative to the recipe. A bare name is a shipped hook. The options of each go "
-       "into [hooks.NAME]."},
+       "Lua files. They are called in this order. Paths are relative to the recipe, and a bare name is a shipped hook. "
+       "The "
+       "options of each hook are in [hooks.NAME]."},
       &H::files);
-  add({"hooks", "trusted", T::boolean, "Give hooks all of Lua's libraries (files, processes) instead of the sandbox."},
+  add({"hooks", "trusted", T::boolean,
+       "Run hooks without the sandbox: they may use all of Lua's libraries (files, processes)."},
       &H::trusted);
   add({"hooks",
        "on_error",
        T::choice,
-       "What a hook that fails does: stop the run, or be left out from then on, unless it had changed parameters.",
+       "What to do when a hook fails: stop the run, or continue without the hook. A hook that has changed parameters "
+       "always stops the run.",
        {"stop", "disable"}},
       &H::on_error);
-  add({"hooks", "memory_limit", T::bytes, "Memory of all hooks of a rank together.", {}, 1 << 20}, &H::memory_limit);
-  add({"hooks", "instruction_limit", T::integer, "Lua instructions that one call of a hook may take.", {}, 1000},
+  add({"hooks", "memory_limit", T::bytes, "Limit on the memory of all hooks of a rank together.", {}, 1 << 20},
+      &H::memory_limit);
+  add({"hooks", "instruction_limit", T::integer, "Limit on the Lua instructions in one call of a hook.", {}, 1000},
       &H::instruction_limit);
   add({"hooks",
        "time_limit",
        T::number,
-       "Seconds that one call of a hook may take, without what the trainer does for it.",
+       "Limit on the seconds of one call of a hook, without the time that the trainer needs for it.",
        {},
        0,
        {},
@@ -510,22 +603,23 @@ std::string Key::needs_text() const {
 
 const std::vector<Section>& sections() {
   static const std::vector<Section> list = {
-      {"run", "", "The run itself.", ""},
-      {"model", "name", "What is trained.", ""},
-      {"data", "", "What it is trained on.", ""},
+      {"run", "", "Name, seed and general settings of the run.", ""},
+      {"model", "name", "The model.", ""},
+      {"data", "", "Training and validation data.", ""},
       {"strategy", "name",
-       "How work is shared among ranks; further keys are the strategy's options (runner strategies NAME).", ""},
-      {"precision", "mode", "Which dtypes.", ""},
-      {"devices", "devices", "Where.", ""},
-      {"optimizer", "name", "The update rule.", ""},
-      {"lr_scheduler", "name", "How the learning rate moves.", ""},
-      {"train", "", "How long, how much at once, what is checked.", ""},
-      {"checkpoint", "", "What is kept to continue from.", ""},
-      {"activation_checkpointing", "mode", "Memory for time: blocks that are computed again in backward.", ""},
-      {"selection", "", "How strategy = \"auto\" chooses (runner recommend).", ""},
-      {"hooks", "", "Lua callbacks; [hooks.NAME] has the options of one.", ""},
+       "How the ranks share the work. The other keys are options of the strategy (runner strategies NAME).", ""},
+      {"precision", "mode", "Numeric precision.", ""},
+      {"devices", "devices", "Devices, nodes and ranks.", ""},
+      {"optimizer", "name", "Optimizer.", ""},
+      {"lr_scheduler", "name", "Learning rate schedule.", ""},
+      {"train", "", "Length of the training, batch sizes, clipping, validation.", ""},
+      {"checkpoint", "", "Checkpoints.", ""},
+      {"activation_checkpointing", "mode",
+       "Saves memory: chosen blocks do not keep their activations and recompute them in the backward pass.", ""},
+      {"selection", "", "How strategy = \"auto\" chooses (see runner recommend).", ""},
+      {"hooks", "", "Lua callbacks. [hooks.NAME] contains the options of a hook.", ""},
       {"sweep", "", "Several trials from one recipe.",
-       "makes a sweep's file, which names its recipe: start it with runner sweep run"},
+       "belongs in a sweep file; start that with runner sweep run FILE"},
   };
   return list;
 }
