@@ -41,7 +41,7 @@ void become(pid_t parent, char** argv, char** envp, const ChildCommand& command)
   if (::getppid() != parent) ::_exit(1);  // the parent died before prctl: nobody would kill us
   int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(command.out, 1) < 0 || ::dup2(command.log, 2) < 0) return;
-  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // whatever other rooms have open without O_CLOEXEC
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // descriptors that other code opened without O_CLOEXEC
   for (int fd : command.inherited)
     if (::fcntl(fd, F_SETFD, 0) != 0) return;
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
@@ -65,10 +65,10 @@ pid_t start_child(const ChildCommand& command) {
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> variables = merged_environment(command.environment);
   std::vector<char*> argv = exec_words(arguments), envp = exec_words(variables);
-  Descriptor failure, failure_write_end;  // closed by a successful exec, else carries errno
+  Descriptor failure, failure_write_end;  // closed by a successful exec, otherwise carries errno
   make_pipe(failure, failure_write_end);
 
-  sigset_t all, before;  // no handler of ours may run in the child
+  sigset_t all, before;  // none of our signal handlers may run in the child
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_t parent = ::getpid();

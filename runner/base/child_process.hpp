@@ -13,15 +13,15 @@ namespace runner {
 struct ChildCommand {
   std::string program;
   std::vector<std::string> arguments;
-  /// On top of ours, of which what a supervisor above us told its own worker is left out.
+  /// Added to our environment. Variables that a supervisor set for its own worker are removed.
   std::map<std::string, std::string> environment = {};
   int out = -1, log = -1;           ///< its stdout and stderr; stdin is /dev/null
-  std::vector<int> inherited = {};  ///< further descriptors that it keeps, at the same number
+  std::vector<int> inherited = {};  ///< further descriptors that the child keeps, with the same numbers
 };
 
-/// The child leads a process group of its own, so that Ctrl-C on the terminal reaches the parent only, and handles no
-/// signal. The kernel kills it when the thread that called this ends (PR_SET_PDEATHSIG), also by kill -9 of the parent.
-/// Throws Error(environment): no process, or the program cannot be started.
+/// The child leads a new process group, so that Ctrl-C on the terminal reaches the parent only. It has no signal handlers. The
+/// kernel kills it when the thread that called this function ends (PR_SET_PDEATHSIG), also after kill -9 of the parent.
+/// Throws Error(environment) if there can be no new process, or if the program cannot be started.
 pid_t start_child(const ChildCommand& command);
 
 /// A log file that one child after another appends to.
@@ -29,10 +29,10 @@ class ChildLog {
  public:
   /// Throws Error(environment) where it cannot be written.
   explicit ChildLog(std::string path);
-  /// To be handed to the child, and closed then.
+  /// A descriptor for the child. The caller closes it afterwards.
   Descriptor take() { return std::move(descriptor_); }
   const std::string& path() const { return path_; }
-  /// The last `lines` lines of what came after this object was made, of its last 4 KiB.
+  /// The last `lines` lines that were written after this object was made, within the last 4 KiB.
   std::string tail(size_t lines) const;
 
  private:

@@ -5,7 +5,7 @@
 
 namespace runner {
 
-/// Seconds since the Unix epoch, for the record.
+/// Seconds since the Unix epoch, for records.
 inline double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// What the process tells its caller. Documented in `runner --help`; tested as a table.
+/// Exit codes of the process. `runner --help` documents them, and a test checks the table.
 enum class ExitCode : int {
   done = 0,
   run_failed = 1,    ///< the run itself failed (a rank crashed, the loss became NaN and the recipe says stop ...)
@@ -17,7 +17,7 @@ enum class ExitCode : int {
   interrupted = 130  ///< Ctrl-C
 };
 
-/// An error with the exit code it leads to. The message is complete: what, where, what would work.
+/// An error with its exit code. The message is complete: what is wrong, where, and what would work.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -44,7 +44,7 @@ Error run_error(fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace runner
 
-/// Our own bugs: throws std::logic_error with file:line. Always on, also in release builds.
+/// Checks for bugs in this program: throws std::logic_error with file:line. Active in release builds too.
 #define RUNNER_CHECK(condition, ...) \
   (static_cast<bool>(condition)      \
        ? (void)0                     \

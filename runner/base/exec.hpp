@@ -1,11 +1,11 @@
-// Words as exec and posix_spawn take them.
+// Argument lists for exec and posix_spawn.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace runner {
 
-/// Null-terminated pointers into `words`, which must outlive them unchanged.
+/// Null-terminated pointers into `words`. `words` must not change while they are used.
 inline std::vector<char*> exec_words(std::vector<std::string>& words) {
   std::vector<char*> list;
   for (auto& word : words) list.push_back(word.data());

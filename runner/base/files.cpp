@@ -30,7 +30,7 @@ std::string read_file(const fs::path& path) {
   struct stat info {};
   if (::fstat(file.get(), &info) == 0 && S_ISDIR(info.st_mode))
     throw environment_error("cannot read {}: it is a folder", path.string());
-  // One byte more than the file has shows its end without another buffer; some (those of /proc) do not tell their size.
+  // Reading one byte more than the file's size detects its end without another buffer. Files in /proc do not report a size.
   std::string content(info.st_size > 0 ? static_cast<size_t>(info.st_size) + 1 : 4096, '\0');
   size_t done = 0;
   while (true) {

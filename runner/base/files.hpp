@@ -1,4 +1,4 @@
-// Files: whole reads, atomic publishing (temporary name, fsync, rename), and memory maps. Nothing half-written stays.
+// Files: whole reads, atomic publishing (temporary name, fsync, rename), and memory maps. No half-written file remains.
 #pragma once
 #include <filesystem>
 #include <functional>

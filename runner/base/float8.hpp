@@ -4,11 +4,11 @@
 
 namespace runner {
 
-/// No wider: a vector that one instruction set of a clone lacks lives in memory there.
+/// Wider vectors would be kept in memory by the clones for instruction sets that lack them.
 typedef float Float8 __attribute__((vector_size(32)));
 typedef int32_t Int8 __attribute__((vector_size(32)));
 
-// Functions are always inline: a call would leave the instruction set of its caller's clone, and pass vectors by it.
+// Functions are always inlined. A call would leave the instruction set of the caller's clone.
 #define RUNNER_VECTOR_INLINE [[gnu::always_inline]] inline
 
 RUNNER_VECTOR_INLINE void load(Float8& vector, const float* from) { __builtin_memcpy(&vector, from, sizeof vector); }
@@ -18,7 +18,7 @@ RUNNER_VECTOR_INLINE void store(float* to, const Float8& vector) { __builtin_mem
 /// step.
 template <int vectors>
 RUNNER_VECTOR_INLINE void exp2_of_negative(Float8 (&x)[vectors]) {
-  constexpr float round_to_integer = 0x1.8p23f;  // added, the integer stands in the last places
+  constexpr float round_to_integer = 0x1.8p23f;  // after adding it, the integer is in the low bits
   constexpr float coefficients[] = {0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f};
   Float8 shifted[vectors], p[vectors];
 #pragma GCC unroll 8

@@ -1,4 +1,4 @@
-// Talk: what the program says to a person, on stderr (stdout is data). Levels and NO_COLOR in one place.
+// Messages for people, on stderr (stdout is for data), with levels and NO_COLOR.
 #pragma once
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@ enum class Level { info, warning, error };
 
 /// Whether stderr is a terminal that may get colour (NO_COLOR unset, TERM not dumb).
 bool color();
-/// Not shown when below RUNNER_LOG=info|warning|error, as it was at the start; info by default.
+/// Messages below the level RUNNER_LOG=info|warning|error are not shown. The variable is read once, at the start; default: info.
 void write(Level level, const std::string& message);
-/// Called before and after each line, so that a progress bar can step aside; null to remove.
+/// Called before and after each line, so that a progress bar can be hidden meanwhile. Null removes it.
 void set_interleave(void (*before)(), void (*after)());
 
 template <typename... Args>

@@ -1,4 +1,4 @@
-// A folder that goes away with the object: for runs that keep nothing.
+// A temporary folder that is removed with the object, for runs that keep nothing.
 #pragma once
 #include <unistd.h>
 

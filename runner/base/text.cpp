@@ -84,8 +84,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 namespace {
-/// `sharding` for sharding_strategy, `warmup` for warmup_steps: the candidate that begins with `name`, if one alone
-/// does.
+/// The candidate that begins with `name`, if there is exactly one: `sharding` gives sharding_strategy.
 std::optional<std::string> only_beginning_with(const std::string& name, const std::vector<std::string>& candidates) {
   std::optional<std::string> found;
   if (name.size() < 3) return found;

@@ -18,15 +18,15 @@ std::string join_or(const std::vector<std::string>& parts);
 
 /// Damerau-Levenshtein distance (optimal string alignment).
 int edit_distance(std::string_view a, std::string_view b);
-/// The candidate nearest to `name`, if it is near enough to be a likely slip (distance <= max(1, length / 3)); else the
-/// only one that begins with it.
+/// The candidate nearest to `name` if a typing error is likely (distance <= max(1, length / 3)), otherwise the only candidate that
+/// begins with `name`.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 /// "1.5 GiB", "512 B". Binary units.
 std::string format_bytes(double bytes);
 /// "17.0 M", "1.2 k", "999". Decimal units.
 std::string format_count(double count);
-/// The same with B for 10^9, as models are spoken of: "7.62 B", "124.4 M".
+/// The same with B for 10^9, as is usual for model sizes: "7.62 B", "124.4 M".
 std::string format_parameters(int64_t count);
 /// "2nd", "3rd", "11th".
 std::string ordinal(int64_t number);
@@ -40,10 +40,10 @@ std::string write_duration(std::chrono::seconds duration);
 /// "22GiB", "512 MB", "1e9" -> bytes.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
-/// "rank 2 of 4 (node 1)", "ranks 0, 4-7 of 8 (nodes 0, 1)"; nodes are left out when there is but one. `ranks` ascend.
+/// "rank 2 of 4 (node 1)", "ranks 0, 4-7 of 8 (nodes 0, 1)". Nodes are omitted if there is only one. `ranks` must be ascending.
 std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_per_node);
 
-/// Bytes that are not valid UTF-8: the offset of the first, if any.
+/// The offset of the first byte that is not valid UTF-8, if there is one.
 std::optional<size_t> first_invalid_utf8(std::string_view bytes);
 
 }  // namespace runner

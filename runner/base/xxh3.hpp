@@ -1,4 +1,4 @@
-// XXH3-128: the checksum of files and the address of texts, the same number that `xxh128sum` prints.
+// XXH3-128: checksums of files and addresses of texts. `xxh128sum` prints the same number.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -1,5 +1,5 @@
-// Which devices a run uses: the recipe's wish against the facts. Only `auto` substitutes; everything else is done or
-// refused.
+// Chooses the devices of a run from the recipe and the facts of the machine. Only `auto` substitutes. Everything else is done
+// as written or refused.
 #include <algorithm>
 #include <numeric>
 
@@ -13,8 +13,8 @@ namespace {
 
 using Kind = DeviceRequest::Kind;
 
-/// "free:2" takes devices with at least this share of their memory free (or devices.memory_limit bytes, where that is
-/// set): a desktop's few hundred MiB do not make a device busy, another training run does.
+/// "free:2" uses devices with at least this share of their memory free, or with devices.memory_limit bytes free if that is set. A
+/// desktop that uses a few hundred MiB does not make a device busy; another training run does.
 constexpr double free_share = 0.8;
 
 std::string describe(const CudaDevice& device) {
@@ -31,7 +31,7 @@ std::string plural(size_t count, const char* noun) {
 
 std::string write_indices(const std::vector<int>& indices) { return fmt::format("[{}]", fmt::join(indices, ", ")); }
 
-/// How the request was put, for messages.
+/// The request as the recipe has it, for messages.
 std::string write_request(const DeviceRequest& request) {
   switch (request.kind) {
     case Kind::automatic:
@@ -61,7 +61,7 @@ void check_request(const DeviceRequest& request) {
                       *twice);
 }
 
-/// The lowest-numbered devices that nobody computes on.
+/// The lowest-numbered devices without running computations.
 std::vector<int> free_devices(const Recipe::Devices& devices, const Facts& facts) {
   std::vector<int> found;
   for (const CudaDevice& device : facts.cuda) {
@@ -118,7 +118,7 @@ DeviceChoice choose_cuda(const Recipe::Devices& devices, const Facts& facts) {
   return choice;
 }
 
-/// `chosen`: the recipe says cpu; otherwise it turned out so, and `why` says from what.
+/// `chosen`: the recipe requests cpu. Otherwise cpu follows from the machine, and `why` gives the reason.
 DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::string& why) {
   const DeviceRequest& request = devices.devices;
   if (request.kind == Kind::indices || request.kind == Kind::free_count) {
@@ -130,8 +130,8 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
   }
   DeviceChoice choice{
       .accelerator = "cpu", .cuda_indices = {}, .count = static_cast<int>(devices.cpu_processes), .reason = ""};
-  // cpu_processes is what a recipe for GPUs says for the case of a CPU. A count given for the CPU itself goes first,
-  // and so does any count where cpu_processes was left at its default.
+  // A recipe for GPUs uses cpu_processes for machines without one. A count that the recipe requests for the CPU itself takes
+  // precedence, and so does any count if cpu_processes has its default.
   if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
   if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
   choice.reason = fmt::format("{} on the CPU{}", plural(choice.count, "rank"), chosen ? "" : ": " + why);

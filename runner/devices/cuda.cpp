@@ -1,5 +1,5 @@
-// CUDA's side of Facts, asked through the driver library and NVML; their C interfaces are declared here, so that no
-// toolkit is needed.
+// The CUDA devices of a machine, read through the driver library and NVML. Their C interfaces are declared here, so that no
+// CUDA toolkit is needed.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace runner {
 
 namespace {
 
-/// A library opened at run time. It stays open for the life of the process: the driver does not survive being unloaded.
+/// A library opened at run time. It stays open until the process ends, because the driver cannot be unloaded safely.
 class Library {
  public:
   explicit Library(const std::string& name) : handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
@@ -60,7 +60,7 @@ struct Driver {
   }
 };
 
-/// The part of NVML that says what is in use (nvml.h). Results are nvmlReturn_t, 0 = success.
+/// The part of NVML that reports memory and processes in use (nvml.h). Results are nvmlReturn_t, 0 = success.
 struct Nvml {
   struct Memory {
     unsigned long long total, free, used;
@@ -86,7 +86,7 @@ struct Nvml {
   }
   Nvml(const Nvml&) = delete;
 
-  /// Leaves the device as it is where NVML does not know it.
+  /// Does not change the device if NVML does not know it.
   void fill(const Driver::Uuid& uuid, CudaDevice& device) const {
     void* handle = nullptr;
     if (!ready ||
@@ -95,7 +95,7 @@ struct Nvml {
     Memory use{};
     if (memory(handle, &use) == 0)
       device.free_bytes = std::min<int64_t>(device.memory_bytes, static_cast<int64_t>(use.free));
-    unsigned count = 0;  // asked with no room: the answer is the number alone
+    unsigned count = 0;  // a call without a buffer returns only the number
     int result = processes(handle, &count, nullptr);
     if (result == 0 || result == insufficient_size) device.processes = static_cast<int>(count);
   }

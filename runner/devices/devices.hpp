@@ -1,5 +1,5 @@
-// Facts of this machine: devices, memory, cores, host. Torch-free; CUDA is asked through the driver library (dlopen of
-// libcuda and libnvidia-ml), so that `runner` stays small. Fakeable: everything else takes Facts as a value.
+// Facts of this machine: devices, memory, cores, host. Torch-free: CUDA devices are read through the driver library (dlopen of
+// libcuda and libnvidia-ml). Everything else receives Facts as a value, so tests can use any machine.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ struct CudaDevice {
   std::string name = "";
   int64_t memory_bytes = 0, free_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
-  int processes = -1;        ///< compute processes on it now; -1 = unknown (NVML does not say)
+  int processes = -1;        ///< compute processes on the device now; -1 if NVML does not report them
   bool bf16() const { return major >= 8; }
 };
 
@@ -24,15 +24,15 @@ struct Facts {
   std::vector<CudaDevice> cuda;
   std::string cuda_problem;  ///< why there is none ("no NVIDIA driver (libcuda.so.1 not found)"), empty if there is
   bool cuda_module = false;  ///< this build has the CUDA module
-  int cores = 1;             ///< that this process may use (affinity, cgroup quota)
+  int cores = 1;             ///< cores that this process may use (affinity, cgroup quota)
   int64_t memory_bytes = 0;  ///< of the host, or the cgroup's limit if lower
   int64_t memory_free_bytes = 0;
   std::string hostname, kernel, cpu;
   bool avx2 = false, avx512 = false;
 };
 
-/// Looks at the machine. Honours CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (tests,
-/// planning).
+/// Reads the facts of this machine. Respects CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (for tests and
+/// for planning).
 Facts read_facts();
 nlohmann::json to_json(const Facts& facts);
 /// Absent keys keep their defaults; an unknown key or a wrong type is Error(usage).

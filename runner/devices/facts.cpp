@@ -1,4 +1,4 @@
-// Facts as a whole: looked at, or read from the file that RUNNER_FAKE_FACTS names; to JSON and back.
+// All facts together: read from the machine or from the file in RUNNER_FAKE_FACTS, and converted to and from JSON.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace runner {
 
 namespace {
 
-/// One key of a JSON object and the field it stands for; the table is read both ways.
+/// One key of a JSON object and its field. The table is used in both directions.
 template <typename Struct>
 struct Field {
   const char* key;
@@ -98,7 +98,7 @@ const std::vector<Field<Facts>>& facts_fields() {
   return fields;
 }
 
-/// The CUDA module lies beside the executables, both in the build folder and where they are installed.
+/// The CUDA module is in the folder of the executables, both in the build folder and after installation.
 bool has_cuda_module() {
   std::error_code error;
   fs::path self = fs::read_symlink("/proc/self/exe", error);

@@ -1,4 +1,4 @@
-// The host's side of Facts: cores and memory that this process may really use, and what machine it is.
+// The host: cores and memory that this process may use, host name, kernel, CPU.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file's text, or nothing: a pseudo-file that is not there is no error here.
+/// The file's text, or nothing. A missing pseudo-file is not an error.
 std::string read_text(const fs::path& path) {
   std::ifstream in(path);
   std::ostringstream out;
@@ -22,7 +22,7 @@ std::string read_text(const fs::path& path) {
   return out.str();
 }
 
-/// The first number of a text; nullopt for "max", "-1" and anything that is none: all of them mean "no limit".
+/// The first number of a text. nullopt for "max", "-1" and texts without a number: all of them mean "no limit".
 std::optional<int64_t> number(std::string_view text) {
   text = trim(text);
   int64_t value = 0;
@@ -52,7 +52,7 @@ int count_cpu_list(std::string_view list) {
   return count;
 }
 
-/// The lowest of the limits that the process's cgroups and all their parents set.
+/// The lowest limit of the process's cgroups and all their parents.
 struct Limits {
   double cores = std::numeric_limits<double>::infinity();
   int64_t memory = std::numeric_limits<int64_t>::max(), memory_free = memory;
@@ -60,7 +60,7 @@ struct Limits {
   void cpu_quota(std::optional<int64_t> quota, std::optional<int64_t> period) {
     if (quota && period && *quota > 0 && *period > 0) cores = std::min(cores, double(*quota) / double(*period));
   }
-  /// Pages of files that the kernel would drop first count as free.
+  /// Inactive file pages count as free, because the kernel drops them first.
   void memory_use(std::optional<int64_t> limit, std::optional<int64_t> used, std::optional<int64_t> reclaimable) {
     if (!limit) return;
     memory = std::min(memory, *limit);
@@ -68,8 +68,8 @@ struct Limits {
   }
 };
 
-/// Calls `visit` with mount/path and each of its parents up to the mount itself. A container may see its own cgroup as
-/// the mount and a path that is not there: then only the mount answers.
+/// Calls `visit` with mount/path and each of its parents up to the mount itself. In a container the path may not exist, because
+/// the mount is already the container's cgroup. Then only the mount is visited.
 template <typename Visit>
 void each_ancestor(const fs::path& mount, const std::string& path, Visit visit) {
   for (fs::path below = fs::path(path).relative_path().lexically_normal(); !below.empty() && below != ".";
@@ -121,7 +121,7 @@ void read_host(const fs::path& root, Facts& facts) {
 
   if (int allowed = count_cpu_list(field(read_text(root / "proc/self/status"), "Cpus_allowed_list", ':')))
     facts.cores = allowed;
-  // A quota of 2.5 cores is taken as 2: a third busy thread would be throttled together with the other two.
+  // A quota of 2.5 cores counts as 2, because a third busy thread would cause all three to be throttled.
   if (limits.cores < facts.cores) facts.cores = std::max(1, static_cast<int>(limits.cores));
 
   const std::string memory = read_text(root / "proc/meminfo");

@@ -1,4 +1,4 @@
-// The probes behind read_facts, each told where to look, so that tests hand them a machine of their own.
+// The probes that read_facts uses. Each takes a root folder, so that tests can provide any machine.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -8,12 +8,12 @@
 namespace runner {
 
 /// Fills cores, memory, hostname, kernel, cpu and vector extensions from ROOT/proc and ROOT/sys/fs/cgroup. `root` is
-/// "/" but in tests. Limits of every enclosing cgroup (v1 and v2) and the affinity mask count; what cannot be read is
-/// left as it was.
+/// "/" except in tests. The limits of all enclosing cgroups (v1 and v2) and the affinity mask apply. A value that cannot be read
+/// is not changed.
 void read_host(const std::filesystem::path& root, Facts& facts);
 
-/// Fills cuda or cuda_problem by asking the driver (libcuda) for the devices and NVML for what is in use on them. Both
-/// are opened at run time, so a machine without them is an answer, not an error. Makes no CUDA context.
+/// Fills cuda, or cuda_problem. The driver (libcuda) lists the devices, NVML reports what is in use. Both libraries are opened at
+/// run time, so a machine without them is not an error. Does not create a CUDA context.
 void read_cuda(const std::string& driver_library, const std::string& nvml_library, Facts& facts);
 
 }  // namespace runner
