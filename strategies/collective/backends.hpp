@@ -9,8 +9,8 @@
 
 namespace runner {
 
-/// A group that c10d's own classes (Reducer ...) accept for tensors on `device`, which notes every call in `trace` as
-/// one of group `index`.
+/// A group for tensors on `device` that c10d's own classes (Reducer ...) accept. It records every call in `trace`, under the
+/// group number `index`.
 ProcessGroup recorded_group(const c10::intrusive_ptr<c10d::Store>& store, c10::intrusive_ptr<c10d::Backend> backend,
                             at::DeviceType device, c10d::ProcessGroup::BackendType type,
                             std::shared_ptr<CollectiveTrace> trace, int index);

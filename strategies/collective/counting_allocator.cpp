@@ -17,7 +17,7 @@ namespace runner {
 
 namespace {
 
-/// Stands in front of every block.
+/// The header before every block.
 struct alignas(64) Header {
   int64_t bytes;
   MemoryAccount* account;

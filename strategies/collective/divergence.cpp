@@ -33,7 +33,7 @@ std::vector<size_t> shared_calls(const History& history, const std::vector<Group
   return calls;
 }
 
-/// Where two ranks' calls part: an index into the history of each.
+/// The first difference between the calls of two ranks: an index into the history of each.
 std::optional<std::pair<size_t, size_t>> first_difference(const std::vector<Group>& groups,
                                                           const std::vector<History>& histories, int a, int b) {
   const auto &ours = histories[static_cast<size_t>(a)], &theirs = histories[static_cast<size_t>(b)];
@@ -41,7 +41,7 @@ std::optional<std::pair<size_t, size_t>> first_difference(const std::vector<Grou
   if (left.empty() || right.empty()) return std::nullopt;
   auto i = left.begin(), j = right.begin();
   bool reach_back = ours.size() < CollectiveTrace::history && theirs.size() < CollectiveTrace::history;
-  if (!reach_back) {  // to the ranks' first calls: begin at the first that both still know
+  if (!reach_back) {  // the histories do not contain the first calls: begin at the first call that both contain
     i = std::find_if(i, left.end(), [&](size_t at) { return same_place(ours[at], theirs[right.front()]); });
   }
   if (i == left.end()) {
@@ -53,7 +53,7 @@ std::optional<std::pair<size_t, size_t>> first_difference(const std::vector<Grou
   return std::nullopt;
 }
 
-/// Who does what at the first difference between the first known rank of `group` and any other of it.
+/// The operations at the first difference between the first known rank of `group` and any other rank of it.
 std::optional<std::string> divergence_in(const Group& group, const std::vector<Group>& groups,
                                          const std::vector<History>& histories) {
   auto known = [&](int rank) { return !histories[static_cast<size_t>(rank)].empty(); };

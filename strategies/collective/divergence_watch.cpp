@@ -14,8 +14,8 @@ std::string calls_of(int rank) { return "calls/" + std::to_string(rank); }
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
-/// Gloo ends the process, from a thread of its own, when it is sent more bytes than it waits for: ranks that diverged
-/// in size.
+/// Gloo terminates the process, from one of its threads, when it receives more bytes than it expects. This happens when ranks
+/// called a collective with different sizes.
 std::atomic<DivergenceWatch*> last_question{nullptr};
 std::terminate_handler terminate_otherwise = nullptr;
 
@@ -67,7 +67,7 @@ void DivergenceWatch::run() {
       lock.lock();
     }
   } catch (const std::exception&) {
-    // The store has gone, and rank 0 with it: there is nobody to ask.
+    // The store is gone, and rank 0 with it. No answer is possible.
     std::lock_guard lock(mutex_);
     stop_ = true;
     wake_.notify_all();
@@ -102,7 +102,7 @@ void DivergenceWatch::look() {
   if (!store_->check({"verdict"})) return;
   auto verdict = store_->get_to_str("verdict");
   int64_t readers = store_->add("readers", 1);
-  // Rank 0 keeps the store: it goes last, unless the others are past reading.
+  // Rank 0 hosts the store, so it exits last, unless the other ranks can no longer read.
   for (double end = now + seconds(options_.patience);
        options_.rank == 0 && readers < options_.size && steady_seconds() < end;) {
     std::this_thread::sleep_for(tick() / 8);

@@ -1,4 +1,4 @@
-// Finds ranks that wait for one another in different collectives where the transport cannot tell them so (Gloo, NCCL).
+// Detects ranks that wait for each other in different collectives. It is for transports that do not detect this (Gloo, NCCL).
 #pragma once
 #include <torch/torch.h>
 
@@ -16,27 +16,27 @@
 
 namespace runner {
 
-/// A thread of each rank. When a rank has called nothing new for a while it raises an alarm in the store; all ranks
-/// answer with their last calls; rank 0 compares them (the others may be past answering) and, where they differ, leaves
-/// a verdict that every rank reads. Ranks that are only slow differ in nothing. Costs one look into the store a tick.
+/// A thread on each rank. When a rank has made no new call for a while, it raises an alarm in the store. All ranks answer with their
+/// last calls. Rank 0 compares the answers that arrive and, if they differ, stores a verdict that every rank reads. Ranks that are
+/// only slow do not differ. The cost is one read of the store per tick.
 class DivergenceWatch {
  public:
   struct Options {
     int rank = 0, size = 1;
     std::chrono::milliseconds patience{3000};
-    /// Told the verdict, on the watch's thread: it ends the process, since a rank that waits in Gloo or NCCL cannot be
+    /// Called with the verdict, on the watch's thread. It must end the process, because a rank that waits in Gloo or NCCL cannot be
     /// woken.
     std::function<void(const std::string& verdict)> found;
   };
-  /// `store`: this rank's connection is cloned, so that the watch never waits for another user of it.
+  /// `store`: the connection is cloned, so that the watch never waits for another user of it.
   DivergenceWatch(std::shared_ptr<const CollectiveTrace> trace, const c10::intrusive_ptr<c10d::Store>& store,
                   Options options);
   ~DivergenceWatch();
   DivergenceWatch(const DivergenceWatch&) = delete;
   DivergenceWatch& operator=(const DivergenceWatch&) = delete;
 
-  /// A collective has failed on this rank: raises the alarm at once and gives the ranks `patience` to answer. Returns
-  /// when there is no verdict.
+  /// Call this when a collective has failed on this rank. It raises the alarm immediately and waits `patience` for answers. It
+  /// returns if there is no verdict.
   void ask();
 
  private:
@@ -52,7 +52,7 @@ class DivergenceWatch {
   std::condition_variable wake_;
   bool stop_ = false, asked_ = false;
 
-  // of the watch's thread
+  // used by the watch's thread only
   uint64_t count_ = 0;  ///< calls at the last look
   double unchanged_since_ = 0;
   bool raised_ = false;    ///< an alarm, for this count

@@ -20,22 +20,21 @@ constexpr const char* name_of_reduction(uint8_t reduction) {
   return reduction < sizeof names / sizeof *names ? names[reduction] : "an unknown operation";
 }
 
-/// Bytes a rank sends when `payload` bytes (the whole tensor: an all_gather's output, a reduce_scatter's input) go
-/// round a ring: all but one of `ranks` parts, twice for an all_reduce. Where the parts cannot be equal, ranks differ
-/// by what an element more or less makes; this is their mean, rounded down. So what all ranks send together is exact,
-/// and the bytes of several calls are those of their summed payload: sum first, round once.
+/// Bytes that a rank sends when `payload` bytes (the whole tensor: an all_gather's output, a reduce_scatter's input) are sent around
+/// a ring: all but one of `ranks` parts, and twice that for an all_reduce. If the parts cannot be equal, ranks differ by one
+/// element, and this is their mean, rounded down. For several calls, sum the payloads first and round once.
 constexpr int64_t ring_bytes(Collective kind, int64_t payload, int ranks) {
   int64_t passes = kind == Collective::all_reduce ? 2 : kind == Collective::barrier ? 0 : 1;
   return passes * payload * (ranks - 1) / ranks;
 }
 
-/// One call, as all ranks of a group must make it. `kind` and `dtype` (of c10) are numbers because ranks compare bytes.
+/// One call, which must be equal on all ranks of a group. `kind` and `dtype` (of c10) are numbers because ranks compare bytes.
 struct Operation {
-  uint64_t sequence = 0;  ///< counts the calls of a group from 1; 0: none yet
+  uint64_t sequence = 0;  ///< number of the call within its group, from 1; 0: no call yet
   uint64_t bytes = 0;     ///< payload
   Collective kind = Collective::all_reduce;
   int8_t dtype = 0;       ///< c10::ScalarType
-  uint8_t reduction = 0;  ///< c10d::ReduceOp::RedOpType, where something is reduced
+  uint8_t reduction = 0;  ///< c10d::ReduceOp::RedOpType, for reductions
   uint8_t unused = 0;
   uint32_t root = 0;  ///< of a broadcast or reduce: rank in the group
   bool operator==(const Operation&) const = default;
@@ -44,14 +43,14 @@ struct Operation {
 /// "all_reduce #42 (12.3 MiB of float32)", "broadcast #7 (8 B of int64 from rank 2)", "barrier #3".
 std::string describe(const Operation& operation);
 
-/// "rank 3", "ranks 0-2, 5"; `ranks` ascend.
+/// "rank 3", "ranks 0-2, 5". `ranks` must be ascending.
 std::string describe_ranks(const std::vector<int>& ranks);
 
-/// What one rank (of the world) calls where the others should call the same.
+/// The call of one rank (of the world), at a point where all ranks should make the same call.
 struct RankOperation {
   int rank;
   Operation operation;
-  std::string group = "";  ///< named where groups differ
+  std::string group = "";  ///< set if the ranks use different groups
 };
 /// "ranks diverged: ranks 0-2 are in all_reduce #42 (12.3 MiB of float32), rank 3 in all_gather #42 (1.5 MiB of
 /// float32)".

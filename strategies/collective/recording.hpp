@@ -1,4 +1,4 @@
-// A c10d backend that passes every call on to another and notes it in this rank's trace.
+// A c10d backend that forwards every call to another backend and records it in this rank's trace.
 #pragma once
 #include <torch/torch.h>
 
@@ -9,8 +9,8 @@
 
 namespace runner {
 
-/// Work, futures and errors are the inner backend's own. What is not passed on here is refused, as c10d does for
-/// backends that lack it: nothing goes by unrecorded.
+/// Work, futures and errors are those of the inner backend. Operations that are not forwarded here are refused, so nothing is
+/// sent without being recorded.
 class RecordingBackend : public c10d::Backend {
  public:
   /// `group` is the index that the trace gave it.

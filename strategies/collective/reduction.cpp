@@ -10,7 +10,7 @@ namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
 
-constexpr int64_t block = 1024;  // elements held on the stack at each level of the tree
+constexpr int64_t block = 1024;  // elements on the stack at each level of the tree
 
 template <typename T>
 struct Accumulator {

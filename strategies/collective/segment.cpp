@@ -49,7 +49,7 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-/// Tells the core that this is a spin.
+/// Tells the CPU core that this is a spin loop.
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -94,8 +94,7 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, int area, int
       rank_(rank),
       world_ranks_(std::move(world_ranks)),
       timeout_(timeout),
-      // Spinning pays while every rank has a core to itself; otherwise it takes the core from the rank that is waited
-      // for.
+      // Spinning is fast if every rank has its own core. Otherwise it takes CPU time from the rank for which this one waits.
       spins_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 0) {
   area_->ranks[rank_].begun = process_begun(::getpid());
   area_->ranks[rank_].pid = ::getpid();
@@ -105,7 +104,7 @@ std::byte* SegmentGroup::slot(int rank, int half) const {
   return slots_ + (static_cast<size_t>(rank) * 2 + static_cast<size_t>(half)) * shm_chunk_bytes;
 }
 
-/// The first reason stands. Whoever comes second waits for it to be written, unless its writer died over it.
+/// The first reason is kept. A second caller waits until it is written, unless its writer died meanwhile.
 void SegmentGroup::set_failure(const std::string& why) const {
   auto& failure = area_->failure;
   uint32_t none = ShmFailure::none;
@@ -149,7 +148,7 @@ void SegmentGroup::look_around(uint32_t generation, double waited) const {
   }
   if (why.empty() && waited * 1000 >= static_cast<double>(timeout_.count()))
     why = fmt::format("rank {} waited {} in {}: {}", world_rank(rank_), format_duration(waited), doing, who_is_late());
-  if (why.empty() || came(generation)) return;  // a peer may well come and then go
+  if (why.empty() || came(generation)) return;  // a peer may arrive and exit afterwards
   set_failure(why);
   throw_failure();
 }
@@ -177,7 +176,7 @@ void SegmentGroup::barrier() {
 }
 
 void SegmentGroup::check_agreement() const {
-  // By parity and not the latest: a peer may have met everybody and be on to its next call.
+  // By parity, not the latest: a peer may have passed this barrier and announced its next call.
   auto parity = area_->ranks[rank_].latest().sequence % 2;
   std::vector<RankOperation> operations;
   for (int peer = 0; peer < size(); ++peer)

@@ -1,5 +1,5 @@
-// A group's view of the shared segment: barriers that notice dead peers, and staging buffers. Works alike for processes
-// (a memfd) and for threads (process memory).
+// A group's view of the shared segment: barriers that detect dead peers, and staging buffers. It works for processes (a memfd) and
+// for threads (process memory).
 #pragma once
 #include <chrono>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace runner {
 
-/// Memory that all ranks of a host see. Zero-filled at first.
+/// Memory that all ranks of a host share. It is zero-filled at first.
 class SharedSegment {
  public:
   /// Maps the supervisor's memfd. Throws Error(environment).
@@ -31,11 +31,11 @@ class SharedSegment {
   int ranks_;
 };
 
-/// One rank's place in one area. Every wait ends: by the others' coming, by the timeout, or because a rank of the group
-/// has failed; then this and every later call throws c10::DistBackendError with the reason that the first rank gave.
+/// One rank's view of one area. Every wait ends: all ranks arrive, or the timeout passes, or a rank of the group fails. After a
+/// failure, this call and every later one throws c10::DistBackendError with the reason of the first failed rank.
 class SegmentGroup {
  public:
-  /// `world_ranks[i]` is what rank i of the group is called in messages.
+  /// `world_ranks[i]` is the rank in the world of rank i of the group; messages use it.
   SegmentGroup(std::shared_ptr<SharedSegment> segment, int area, int rank, std::vector<int> world_ranks,
                std::chrono::milliseconds timeout);
 
@@ -43,7 +43,7 @@ class SegmentGroup {
   int size() const { return static_cast<int>(world_ranks_.size()); }
   std::byte* slot(int rank, int half) const;
 
-  /// Says what this rank is doing; checked against the others by the first barrier of a collective.
+  /// Announces this rank's operation. The first barrier of a collective compares it with those of the other ranks.
   void announce(const Operation& operation) { area_->ranks[rank_].operations[operation.sequence % 2].store(operation); }
   /// Waits for all ranks.
   void barrier();
@@ -57,7 +57,7 @@ class SegmentGroup {
   void set_failure(const std::string& why) const;
   [[noreturn]] void throw_failure() const;
   bool came(uint32_t generation) const { return area_->generation.load(std::memory_order_acquire) != generation; }
-  /// What a wait of `waited` seconds for the end of `generation` looks for: peers that are gone, and the timeout.
+  /// Checks, after waiting `waited` seconds for the end of `generation`, for dead peers and for the timeout.
   void look_around(uint32_t generation, double waited) const;
   std::string who_is_late() const;
 

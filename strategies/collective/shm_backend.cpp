@@ -17,7 +17,7 @@ std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-/// [begin, end) of `count` that `part` of `parts` has.
+/// The range [begin, end) of `count` elements that belongs to `part` of `parts`.
 std::pair<int64_t, int64_t> share(int64_t count, int part, int parts) {
   return {count * part / parts, count * (part + 1) / parts};
 }
@@ -28,7 +28,7 @@ ShmBackend::ShmBackend(std::unique_ptr<SegmentGroup> group)
     : Backend(group->rank(), group->size()), group_(std::move(group)) {}
 
 void ShmBackend::begin(Collective kind, const at::Tensor& payload, int64_t root, c10d::ReduceOp::RedOpType reduction) {
-  bytes_of(payload);  // whoever passes the wrong tensor finds out alone, before the others are told anything
+  bytes_of(payload);  // a wrong tensor fails on this rank only, before anything is announced
   Operation operation;
   operation.sequence = ++sequence_;
   operation.bytes = payload.nbytes();
@@ -46,7 +46,7 @@ void ShmBackend::meet() {
   checked_ = true;
 }
 
-/// In each chunk a rank reduces its share in place in its own slot: nobody else reads or writes that share of any slot.
+/// In each chunk a rank reduces its share in place in its own slot. No other rank reads or writes that share of any slot.
 void ShmBackend::reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receives) {
   int64_t element = tensor.element_size(), chunk = static_cast<int64_t>(shm_chunk_bytes) / element;
   auto* data = bytes_of(tensor);
@@ -195,8 +195,8 @@ WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::ve
   return completed({output});
 }
 
-/// Ranks first tell one another how their inputs are split; then chunks of each whole input pass, and a rank takes what
-/// of them is for it.
+/// Ranks first exchange how their inputs are split. Then all inputs pass through the slots in chunks, and each rank copies the
+/// parts that are for it.
 WorkPtr ShmBackend::alltoall_split(at::Tensor& output, at::Tensor& input, const std::vector<int64_t>& output_splits,
                                    const std::vector<int64_t>& input_splits) {
   auto sum = [](const std::vector<int64_t>& splits) {
@@ -214,7 +214,7 @@ WorkPtr ShmBackend::alltoall_split(at::Tensor& output, at::Tensor& input, const 
   std::memcpy(group_->slot(rank_, half), input_splits.data(), parts * sizeof(int64_t));
   meet();
   struct Range {
-    int64_t begin, end, to;  ///< bytes of a rank's input that are for this one; where they go
+    int64_t begin, end, to;  ///< bytes of a rank's input that are for this rank, and their destination
   };
   std::vector<Range> ranges;
   int64_t received = 0;

@@ -1,4 +1,4 @@
-// Our c10d backend for the CPU ranks of one host: collectives by copies through a shared segment.
+// A c10d backend for CPU ranks of one host. Collectives copy through a shared segment.
 //
 // Calls run in the calling thread and return completed work. Memory traffic per rank, for a payload of n bytes among R
 // ranks: all_reduce copies n in, reads n (its 1/R share from R slots), copies n out; all_gather and reduce_scatter
@@ -46,7 +46,7 @@ class ShmBackend : public c10d::Backend {
   /// Announces a collective over `payload`, the whole tensor that it works on.
   void begin(Collective kind, const at::Tensor& payload, int64_t root = 0,
              c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM);
-  /// The barrier after the first chunk is in the slots: also where ranks find out that they do different things.
+  /// The barrier after the first chunk is in the slots. Here ranks also detect that their operations differ.
   void meet();
   /// `receives`: whether the result goes into `tensor`.
   void reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receives);

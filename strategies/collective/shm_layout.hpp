@@ -1,8 +1,7 @@
-// The shared segment of the ranks of one host: how big it is and what lies where. Torch-free, so that the launcher can
-// size it.
+// Size and layout of the shared segment of the ranks of one host. Torch-free, so that the launcher can allocate it.
 //
-// One area a process group. An area holds a barrier, a note a rank about what the rank is doing, and two staging
-// buffers a rank that alternate, so that one barrier a phase is enough. Pages that are never touched cost nothing.
+// Each process group has an area. An area contains a barrier, and for each rank its current operation and two staging buffers. The
+// buffers alternate, so that one barrier per phase is enough. Pages that are never touched cost nothing.
 #pragma once
 #include <array>
 #include <atomic>
@@ -18,8 +17,8 @@ constexpr int shm_areas = 64;      ///< groups on one host: the world and its su
 constexpr int shm_ranks_max = 64;  ///< ranks on one host
 constexpr size_t shm_chunk_bytes = size_t{1} << 20;
 
-/// An Operation that one rank writes while others read it. Its words are atomic because a rank that waits looks at what
-/// the others do without having met them; the sequence number comes last, so that whoever sees it sees the rest.
+/// An Operation that one rank writes while others read it. Its words are atomic because a waiting rank reads the operations of
+/// other ranks without a barrier. The sequence number is written last: a reader that sees it also sees the rest.
 class ShmOperation {
  public:
   void store(const Operation& operation) {
@@ -41,7 +40,7 @@ class ShmOperation {
 struct ShmRank {
   std::atomic<int32_t> pid;     ///< 0 until the rank has joined
   std::atomic<uint64_t> begun;  ///< its start time, so that a reused pid is not mistaken for it
-  /// By parity of the sequence number: a rank may announce its next operation while a peer still compares this one,
+  /// Indexed by the parity of the sequence number. A rank may announce its next operation while a peer still compares this one, but
   /// never the one after that.
   ShmOperation operations[2];
   Operation latest() const {
@@ -50,7 +49,7 @@ struct ShmRank {
   }
 };
 
-/// Whether, and why, a rank has given up: from then on nobody waits any more.
+/// Whether a rank has failed, and why. After that no rank waits any more.
 struct ShmFailure {
   enum State : uint32_t { none, being_written, written };
   std::atomic<uint32_t> state;

@@ -13,7 +13,7 @@ namespace {
 
 using ShmBackends = std::vector<c10::intrusive_ptr<ShmBackend>>;
 
-/// What the threads share.
+/// State that the threads share.
 struct Meeting {
   std::shared_ptr<SharedSegment> segment;
   c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
@@ -38,7 +38,7 @@ class ThreadGroups {
     backends_.push_back(c10::make_intrusive<ShmBackend>(std::move(place)));
     return wrap(index);
   }
-  /// The last one made, recorded apart.
+  /// The newest group, with its own trace.
   ProcessGroup again(const std::vector<int>& ranks, const std::string& name) {
     return wrap(trace_->add_group(name, ranks));
   }

@@ -1,5 +1,5 @@
-// Ranks as threads of one process, for tests: the shared-memory backend over process memory, so that what is tested is
-// what runs.
+// Ranks as threads of one process, for tests. They use the shared-memory backend over process memory, so that tests run the same
+// code as processes.
 #pragma once
 #include <functional>
 
@@ -7,8 +7,8 @@
 
 namespace runner {
 
-/// Runs `body` once a rank, each on a thread of its own, and returns when all are done. The first exception is
-/// rethrown; the other ranks are woken with an error.
+/// Runs `body` once for each rank, on a new thread each, and returns when all are done. The first exception is rethrown. The other
+/// ranks are woken with an error.
 void run_ranks(int world_size, const std::function<void(World&)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

@@ -77,7 +77,7 @@ std::vector<double> CollectiveTrace::digests() const {
 
 std::vector<int> CollectiveTrace::strayed(std::span<const double> digests) const {
   std::lock_guard lock(mutex_);
-  size_t columns = digests.size() / memberships_.size();  // everybody is in the world's group
+  size_t columns = digests.size() / memberships_.size();  // all ranks are in the world's group
   std::set<int> strayed;
   for (const auto& state : groups_) {
     auto digest = [&](size_t member) {

@@ -1,5 +1,4 @@
-// What this rank calls on the groups of its world, kept so that it can be counted and compared with what the others
-// call.
+// The collectives that this rank calls, recorded so that they can be counted and compared with those of other ranks.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,7 +12,7 @@
 
 namespace runner {
 
-/// A call as an observer is told of it.
+/// A call, as observers receive it.
 struct CollectiveCall {
   Operation operation;
   int group;  ///< index in CollectiveTrace::groups()
@@ -30,16 +29,16 @@ class CollectiveTrace {
 
   explicit CollectiveTrace(int rank) : rank_(rank), recent_(history) {}
 
-  /// Every rank adds the same groups in the same order, also those it is not in. Returns the group's index.
+  /// Every rank must add the same groups in the same order, also groups without it. Returns the group's index.
   int add_group(std::string name, std::vector<int> ranks);
-  /// Notes a call that is about to be made; its sequence number is given here.
+  /// Records a call before it is made, and assigns its sequence number.
   void called(int group, Operation operation);
-  /// Tells `observer` of every call from now on, in the calling thread. Null to stop.
+  /// Calls `observer` for every later call, in the calling thread. Null removes it.
   void observe(std::function<void(const CollectiveCall&)> observer);
 
   std::vector<Group> groups() const;
 
-  /// A call and its group, as ranks show them to one another.
+  /// A call and its group, as ranks exchange them.
   struct Noted {
     int32_t group = -1;  ///< -1: no call
     int32_t unused = 0;
@@ -50,10 +49,10 @@ class CollectiveTrace {
   std::vector<Noted> recent() const;
   /// All calls so far.
   uint64_t count() const;
-  /// A rolling hash of this rank's calls, a word for each group that it is in, in order of their indices; padded with
-  /// zeros to as many as any rank has. 52 bits each, so that a double carries them.
+  /// Rolling hashes of this rank's calls: one for each of its groups, in the order of their indices, padded with zeros to the largest
+  /// number that any rank has. Each has 52 bits, so that a double can represent it.
   std::vector<double> digests() const;
-  /// Ranks that called something else than the first of a group of theirs. `digests`: those of all ranks, by rank.
+  /// Ranks whose calls differ from those of the first rank of one of their groups. `digests` are those of all ranks, by rank.
   std::vector<int> strayed(std::span<const double> digests) const;
 
  private:

@@ -43,7 +43,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-/// Joins the store and waits for everybody; the error names who did not come.
+/// Connects to the store and waits for all ranks. The error names the ranks that did not join.
 StorePtr meet(const WorldOptions& options) {
   c10d::TCPStoreOptions store_options;
   store_options.port = static_cast<uint16_t>(options.master_port);
@@ -98,7 +98,7 @@ std::string choose_backend(const WorldOptions& options) {
   return backend;
 }
 
-/// Makes the groups of a world; each gets its own part of the store and, for shm, its own area of the segment.
+/// Makes the groups of a world. Each has its own prefix in the store and, for shm, its own area of the segment.
 class GroupMaker {
  public:
   GroupMaker(WorldOptions options, StorePtr store, std::shared_ptr<CollectiveTrace> trace)
@@ -114,7 +114,7 @@ class GroupMaker {
     return group(index, name, make_backend(ranks, name, backend_), backend_, device_);
   }
 
-  /// For CPU tensors, among all ranks: over the backend of `world` where that takes them.
+  /// For CPU tensors, over all ranks. It uses the backend of `world` if that supports CPU tensors.
   ProcessGroup control(const std::vector<int>& ranks, const ProcessGroup& world) {
     const std::string name = "control";
     int index = trace_->add_group(name, ranks);
@@ -159,7 +159,7 @@ class GroupMaker {
   int areas_ = 0;
 };
 
-/// One rank by itself: nobody to meet.
+/// A world of one rank.
 void make_lone_groups(World& world, std::chrono::milliseconds timeout) {
   world.store = c10::make_intrusive<c10d::HashStore>();
   auto place = std::make_unique<SegmentGroup>(SharedSegment::allocate(1), 0, 0, std::vector<int>{0}, timeout);

@@ -1,4 +1,4 @@
-// Memory that direct I/O takes: its address and its size are multiples of 4096.
+// Memory for direct I/O: its address and its size are multiples of 4096.
 #pragma once
 #include <cstddef>
 #include <cstdint>

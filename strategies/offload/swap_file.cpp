@@ -90,7 +90,7 @@ void SwapFile::wait(Ticket ticket) {
   if (error) std::rethrow_exception(error);
 }
 
-/// The threads take no signals: handlers run in the threads that expect them. Fewer threads than asked for will do.
+/// The threads block all signals, so that handlers run in the threads that expect them. Fewer threads than requested are enough.
 void SwapFile::start_threads() {
   sigset_t all, before;
   sigfillset(&all);

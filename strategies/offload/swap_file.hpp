@@ -1,4 +1,4 @@
-// A file on a fast disk with asynchronous reads and writes: the memory of what is offloaded to NVMe.
+// A file on a fast disk with asynchronous reads and writes. It stores the state that is offloaded to NVMe.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -24,29 +24,28 @@ struct SwapOptions {
   int64_t block_size = 1 << 20;       ///< bytes of one I/O, a multiple of 4096
   int queue_depth = 8;                ///< blocks in flight for each of thread_count
   int thread_count = 1;
-  std::string label = "rank 0";  ///< whose file, in messages
-  bool direct = true;            ///< past the page cache where the file system can
+  std::string label = "rank 0";  ///< the file's owner, for messages
+  bool direct = true;            ///< bypass the page cache if the file system can
 };
 
-/// `bytes` on the disk, zero at first, gone with the object or the process. Every member may be called from any thread.
+/// `bytes` bytes on disk, zero at first. The file disappears with the object or the process. All members may be called from any thread.
 class SwapFile {
  public:
   static constexpr int64_t alignment = AlignedBuffer::alignment;
-  using Ticket = uint64_t;  ///< of one request; 0 is none
+  using Ticket = uint64_t;  ///< identifies one request; 0: none
 
-  /// Reserves the whole size. Throws Error(usage) for options that cannot be, Error(environment) for the folder and a
-  /// full disk.
+  /// Reserves the whole size. Throws Error(usage) for impossible options, Error(environment) for a bad folder or a full disk.
   SwapFile(SwapOptions options, int64_t bytes);
-  ~SwapFile();  ///< waits for what is in flight
+  ~SwapFile();  ///< waits for requests in flight
   SwapFile(const SwapFile&) = delete;
   SwapFile& operator=(const SwapFile&) = delete;
 
-  /// Asynchronous. Offset, size and address are multiples of `alignment`; the memory stays the request's until wait().
-  /// Requests in flight together have no particular order. `after` is a request that has not been waited for: this one
-  /// begins when that has ended, and fails as that did. A request has one follower at most.
+  /// Asynchronous. Offset, size and address are multiples of `alignment`. The memory must stay untouched until wait(). Requests in
+  /// flight have no particular order. If `after` names a request that has not been waited for, this one starts when that one has
+  /// ended, and fails if it failed. A request can have one follower at most.
   Ticket read(int64_t offset, std::span<std::byte> into, Ticket after = 0);
   Ticket write(int64_t offset, std::span<const std::byte> from, Ticket after = 0);
-  /// Each ticket once. Throws the request's Error(run_failed).
+  /// May be called once for each ticket. Throws the request's Error(run_failed).
   void wait(Ticket ticket);
 
   bool direct() const { return file_.direct(); }  ///< O_DIRECT was accepted
@@ -56,15 +55,14 @@ class SwapFile {
   const SwapOptions& options() const { return options_; }
 
  private:
-  /// One read or write. Threads of the pool carry it out in pieces of block_size; after a failed piece no more are
-  /// begun.
+  /// One read or write. The threads of the pool execute it in pieces of block_size. After a failed piece no further piece is started.
   struct Request {
     bool writes;
     int64_t offset;
     std::byte* data;
     int64_t size;
-    int64_t given = 0;  ///< bytes that threads have taken on
-    int running = 0;    ///< pieces that threads are at
+    int64_t given = 0;  ///< bytes assigned to threads
+    int running = 0;    ///< pieces in progress
     bool done = false;
     std::exception_ptr error = nullptr;
     Request* follower = nullptr;
@@ -82,8 +80,8 @@ class SwapFile {
   std::atomic<int64_t> bytes_read_ = 0, bytes_written_ = 0;
   std::mutex mutex_;
   std::condition_variable work_came_, request_done_;
-  std::unordered_map<Ticket, Request> requests_;  ///< until they are waited for
-  std::deque<Request*> queue_;                    ///< that have bytes to give
+  std::unordered_map<Ticket, Request> requests_;  ///< requests that have not been waited for
+  std::deque<Request*> queue_;                    ///< requests with unassigned bytes
   Ticket last_ticket_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

@@ -11,12 +11,12 @@ namespace runner {
 namespace {
 
 constexpr int64_t page = SwapFile::alignment;
-constexpr int64_t bounce_bytes = 8 << 20;  // of each of the two buffers behind a blocking call
+constexpr int64_t bounce_bytes = 8 << 20;  // size of each of the two buffers of a blocking call
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
-/// Requests that use memory which this object outlives no longer than they do: they end before it does.
+/// Requests that must end before this object does, because the memory that they use ends with it.
 class InFlight {
  public:
   InFlight(SwapFile& file, size_t most) : file_(file) { tickets_.reserve(most); }
@@ -24,7 +24,7 @@ class InFlight {
   ~InFlight() {
     for (auto ticket : tickets_) try {
         file_.wait(ticket);
-      } catch (const std::exception&) {  // another error is on its way
+      } catch (const std::exception&) {  // another error is already being reported
       }
   }
   void add(SwapFile::Ticket ticket) { tickets_.push_back(ticket); }
@@ -41,7 +41,7 @@ class InFlight {
   std::vector<SwapFile::Ticket> tickets_;
 };
 
-/// Whole pages [begin, end) of the file in chunks, through two buffers in turn.
+/// Moves whole pages [begin, end) of the file in chunks, alternating between two buffers.
 struct Bounce {
   Bounce(SwapFile& file, int64_t first, int64_t last)
       : begin(first / page * page),
@@ -152,8 +152,8 @@ SwapFile::Ticket SwappedArrays::start_write(size_t array, int64_t begin, int64_t
 
 namespace {
 
-/// One stream(): sets of buffers that tiles take in turn. A set's next tile is read as soon as its last is written,
-/// without the body's thread.
+/// The state of one stream(): tiles use sets of buffers in turn. The next tile of a set is read as soon as the previous one is
+/// written, without help from the body's thread.
 class Pass {
  public:
   Pass(SwappedArrays& arrays, SwapFile& file, int buffers, const std::vector<size_t>& in,
@@ -200,7 +200,7 @@ class Pass {
     sets_.push_back(std::move(set));
   }
 
-  /// Begins to write the tile that the body has left and to read the one that comes into its buffers.
+  /// Starts to write the tile that the body has finished, and to read the next tile into its buffers.
   void move_on(int64_t left, int64_t coming) {
     auto& here = set(coming);
     for (size_t array = 0; array < reads_.size(); ++array) {

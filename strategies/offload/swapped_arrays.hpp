@@ -1,4 +1,4 @@
-// Flat arrays of equal length in one swap file: the state of the parameters that a rank owns, streamed tile by tile.
+// Flat arrays of equal length in one swap file: the state of a rank's shards, streamed tile by tile.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace runner {
 
-/// One call at a time to the same tile_unit elements of an array, unless all of them read; otherwise any thread.
+/// Any thread may call, but the same tile_unit elements of an array may be in one call at a time only, unless all calls read.
 class SwappedArrays {
  public:
-  /// Ranges that begin and end at multiples of this lie on whole pages of the file, whatever the element.
+  /// A range that begins and ends at multiples of this number of elements covers whole pages of the file, for any element size.
   static constexpr int64_t tile_unit = 2048;
-  /// Elements of the ranges that hold so many.
+  /// `elements` rounded up to a multiple of tile_unit.
   static int64_t whole_units(int64_t elements) { return (elements + tile_unit - 1) / tile_unit * tile_unit; }
 
   struct Array {
@@ -26,28 +26,28 @@ class SwappedArrays {
     int element_bytes;  ///< even
   };
 
-  /// `elements` of each array, all zero. `tile` elements, rounded up to tile_unit, are what stream() moves at a time.
+  /// Each array has `elements` elements, zero at first. stream() moves `tile` elements at a time, rounded up to tile_unit.
   SwappedArrays(SwapOptions options, std::vector<Array> arrays, int64_t elements, int64_t tile);
 
-  /// Blocking, any range: whole pages through a bounce buffer, and those at the edges are read before they are written.
+  /// Blocking, for any range. Whole pages move through a bounce buffer. Pages at the edges are read before they are written.
   void read(size_t array, int64_t begin, int64_t count, void* out);
   void write(size_t array, int64_t begin, int64_t count, const void* in);
 
-  /// Asynchronous: `begin` is a multiple of tile_unit, `count` is rounded up to it and `buffer` has room for that;
-  /// all of it moves. What lies behind the last element is padding, never a neighbour.
+  /// Asynchronous. `begin` is a multiple of tile_unit. `count` is rounded up to one, and `buffer` must have room for that. Elements
+  /// after the last one are padding, never another array.
   SwapFile::Ticket start_read(size_t array, int64_t begin, int64_t count, AlignedBuffer& buffer,
                               SwapFile::Ticket after = 0);
   SwapFile::Ticket start_write(size_t array, int64_t begin, int64_t count, const AlignedBuffer& buffer,
                                SwapFile::Ticket after = 0);
   void wait(SwapFile::Ticket ticket) { file_.wait(ticket); }
 
-  /// `pointers[a]` is the tile's piece of array a; nullptr for arrays that the pass does not touch.
+  /// `pointers[a]` is the tile of array a, or nullptr for arrays that the pass does not use.
   using Body = std::function<void(int64_t begin, int64_t count, std::span<std::byte* const> pointers)>;
-  /// One pass over all elements. The arrays of `in` are read ahead and those of `out` are written behind, through
-  /// `buffers` >= 2 tiles of memory, so that the disk works while `body` does. An array of `out` alone comes with
-  /// arbitrary contents. An exception of the body or of I/O leaves nothing in flight; the tiles before it are written.
+  /// One pass over all elements. The arrays of `in` are read in advance, and those of `out` are written afterwards, through
+  /// `buffers` >= 2 tiles of memory, so that I/O overlaps with `body`. An array that is only in `out` has arbitrary contents. After
+  /// an exception from the body or from I/O no request is in flight, and the tiles before it are written.
   void stream(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out, const Body& body);
-  /// What such a pass holds in memory.
+  /// Bytes of memory that such a pass uses.
   int64_t buffer_bytes(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out) const;
 
   const std::vector<Array>& arrays() const { return arrays_; }
@@ -68,9 +68,9 @@ class SwappedArrays {
   SwapFile file_;
 };
 
-/// Bytes of the file that keeps `elements` of each array.
+/// Size of the file, in bytes, for `elements` elements of each array.
 int64_t swap_file_bytes(const std::vector<SwappedArrays::Array>& arrays, int64_t elements);
-/// Bytes that a stream() over the arrays `touched` holds in memory: `buffers` tiles, or fewer if there are no more.
+/// Bytes of memory that a stream() over the arrays `touched` uses: `buffers` tiles, or fewer if the arrays have fewer.
 int64_t stream_buffer_bytes(int64_t tile, const std::vector<SwappedArrays::Array>& touched, int buffers,
                             int64_t elements = std::numeric_limits<int64_t>::max() / 2);
 

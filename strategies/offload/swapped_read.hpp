@@ -1,4 +1,4 @@
-// A read of part of an array in a swap file, ahead of its use, into memory of its own.
+// Reads part of an array from a swap file in advance, into a new buffer.
 #pragma once
 #include <memory>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// Memory and file stay until the read has ended, also where nobody waits for it.
+/// Keeps memory and file until the read has ended, even if nothing waits for it.
 class SwappedRead {
  public:
   /// Elements [begin, begin + count), where `begin` is a multiple of SwappedArrays::tile_unit.
@@ -18,7 +18,7 @@ class SwappedRead {
   ~SwappedRead() {
     try {
       wait();
-    } catch (const std::exception&) {  // another error is on its way
+    } catch (const std::exception&) {  // another error is already being reported
     }
   }
   SwappedRead(const SwappedRead&) = delete;

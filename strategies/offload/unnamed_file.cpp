@@ -31,13 +31,13 @@ std::string why_not(const std::filesystem::path& folder, int reason) {
 
 int open_in(const std::filesystem::path& folder, const std::string& name) {
   int fd = open_nameless(folder);
-  // EISDIR is what kernels say that do not know O_TMPFILE.
+  // Kernels without O_TMPFILE return EISDIR.
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) fd = open_unlinked(folder);
   if (fd < 0) throw environment_error("cannot open {}: {}", name, why_not(folder, errno));
   return fd;
 }
 
-/// Asks for the free room before it reserves: a request that cannot succeed must not fill the disk on its way.
+/// Checks the free space before it reserves, because a request that cannot succeed must not fill the disk meanwhile.
 void reserve(int fd, int64_t bytes, const std::string& name) {
   if (bytes == 0) return;
   struct statvfs disk {};
@@ -76,7 +76,7 @@ UnnamedFile::UnnamedFile(std::filesystem::path folder, int64_t bytes, std::strin
     throw;
   }
   reserved_blocks_ = state().blocks;
-  // Only now: where the file system cannot reserve, the C library does it by small writes, which O_DIRECT refuses.
+  // Set only now: if the file system cannot reserve, the C library uses small writes, which O_DIRECT refuses.
   direct_ = direct && ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_DIRECT) == 0;
 }
 
@@ -93,7 +93,7 @@ void UnnamedFile::refuse_cut(const char* what, int64_t offset, int64_t size) con
   if (now.bytes != size_)
     throw run_error("{} {} bytes at offset {} of {}: the file has {} bytes and should have {}", what, size, offset,
                     name_, now.bytes, size_);
-  // A write that was under way when the file was cut may have given it its length back, but not what it held.
+  // A write in progress while the file was truncated may have restored its length, but not its contents.
   if (now.blocks < reserved_blocks_)
     throw run_error("{} {} bytes at offset {} of {}: the file has holes, of {} bytes {} are there", what, size, offset,
                     name_, size_, now.blocks * 512);
@@ -107,7 +107,7 @@ void UnnamedFile::read(int64_t offset, std::byte* into, int64_t size) const {
     if (n < 0)
       throw run_error("cannot read {} bytes at offset {} of {}: {}", size, offset, name_, std::strerror(errno));
     done += n;
-    // Direct I/O cannot go on from an odd place: it stopped at the end of a file that has become shorter.
+    // Direct I/O cannot continue at an unaligned offset. It stopped at the end of a file that has become shorter.
     if (n == 0 || n % 4096 != 0) break;
   }
   if (done != size)
@@ -116,7 +116,7 @@ void UnnamedFile::read(int64_t offset, std::byte* into, int64_t size) const {
 }
 
 void UnnamedFile::write(int64_t offset, const std::byte* from, int64_t size) const {
-  // A write past the end of a file that has become shorter would succeed, and leave zeros where data was.
+  // A write past the end of a file that has become shorter would succeed and leave zeros in place of data.
   refuse_cut("did not write", offset, size);
   int64_t done = 0;
   while (done < size) {

@@ -45,8 +45,8 @@ void WorkThread::wait_all() {
   if (error_) std::rethrow_exception(error_);
 }
 
-/// The thread takes no signals: handlers run in the threads that expect them. Threads that it starts itself (OpenMP's)
-/// inherit that.
+/// The thread blocks all signals, so that handlers run in the threads that expect them. Threads that it starts (OpenMP's) inherit
+/// that.
 void WorkThread::start_thread() {
   sigset_t all, before;
   sigfillset(&all);

@@ -1,4 +1,4 @@
-// A thread that works off one list of pieces after another, each piece of which its owner can wait for.
+// A thread that executes lists of tasks, one after another. Its owner can wait for each task.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -11,23 +11,23 @@
 
 namespace runner {
 
-/// Used by one thread at a time. What a piece has written can be read once it has been waited for.
+/// Used by one thread at a time. Results of a piece may be read after waiting for it.
 class WorkThread {
  public:
   using Piece = std::function<void()>;
 
-  /// `at_start` runs in the thread before all else. `label` is whose thread it is, in messages.
+  /// `at_start` runs first in the new thread. `label` names the thread's owner in messages.
   explicit WorkThread(std::string label, Piece at_start = {});
-  /// The piece at work ends first; those behind it are dropped, and so is an error.
+  /// Waits for the running piece. Later pieces, and an unreported error, are dropped.
   ~WorkThread();
   WorkThread(const WorkThread&) = delete;
   WorkThread& operator=(const WorkThread&) = delete;
 
-  /// Begins to work the pieces off in order, and destroys each as soon as it has ended. Waits for the list before.
-  /// Throws what wait_all() throws, and Error(environment) where no thread can be started.
+  /// Starts to execute the pieces in order, and destroys each as soon as it has ended. Waits for the previous list first. Throws
+  /// what wait_all() throws, and Error(environment) if no thread can be started.
   void start(std::vector<Piece> pieces);
-  /// Piece `index` of the last list has ended when it returns; there may have been no list. Throws, every time, what
-  /// that piece has thrown, or one before it: the pieces behind it are dropped, and no list is taken any more.
+  /// Waits for piece `index` of the last list; returns at once if there was no list. If that piece or an earlier one threw an
+  /// exception, every call throws it again. The later pieces are dropped then, and no further list is accepted.
   void wait(size_t index);
   /// The same for the whole list.
   void wait_all();
@@ -40,7 +40,7 @@ class WorkThread {
   const Piece at_start_;
   std::mutex mutex_;
   std::condition_variable work_came_, piece_ended_;
-  std::vector<Piece> pieces_;  ///< the last list; those that have ended are empty
+  std::vector<Piece> pieces_;  ///< the last list; finished pieces are empty
   size_t ended_ = 0;
   bool stopping_ = false;
   std::exception_ptr error_;
