@@ -21,7 +21,7 @@ class Asha : public Method {
     return step >= steps_of(found == rung_.end() ? 0 : found->second);
   }
 
-  /// A trial whose reports skip a rung is judged at the highest one that it has come to.
+  /// A trial whose reports skip a rung is judged at the highest rung that it has reached.
   Verdict report(int64_t trial, int64_t step, double value) override {
     int64_t& rung = rung_[trial];
     while (step >= steps_of(rung + 1)) ++rung;
@@ -44,8 +44,8 @@ class Asha : public Method {
 
   std::unique_ptr<Method> sampler_;
   AshaOptions options_;
-  std::map<int64_t, int64_t> rung_;                ///< trial -> the next it comes to
-  std::map<int64_t, std::vector<double>> values_;  ///< rung -> what was reported there, ascending
+  std::map<int64_t, int64_t> rung_;                ///< trial -> its next rung
+  std::map<int64_t, std::vector<double>> values_;  ///< rung -> values reported there, ascending
 };
 
 }  // namespace

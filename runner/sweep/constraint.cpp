@@ -24,7 +24,7 @@ namespace {
 using Node = Constraint::Node;
 using Pointer = std::shared_ptr<const Node>;
 
-/// Operators that take two operands, from the weakest binding up; `not` stands between "and" and the comparisons.
+/// Binary operators, the weakest binding first. `not` binds between "and" and the comparisons.
 const std::vector<std::vector<std::string>> levels = {
     {"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
 
@@ -48,7 +48,7 @@ class Parser {
   }
   static bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
 
-  /// Takes `token` if it comes next; words only as whole ones.
+  /// Consumes `token` if it is next. Words match only as a whole.
   bool take(const std::string& token) {
     skip_spaces();
     if (text_.compare(at_, token.size(), token) != 0) return false;

@@ -12,14 +12,14 @@ namespace runner::sweep {
 /// Python's precedence. % is floored, as in Python.
 class Constraint {
  public:
-  /// Throws Error(usage) with what is wrong and the column (from 1) within the text.
+  /// Throws Error(usage) with the mistake and its column in the text (from 1).
   explicit Constraint(const std::string& text);
 
   const std::string& text() const { return text_; }
-  /// Every name in it, once each.
+  /// All names in the constraint, without duplicates.
   const std::vector<std::string>& names() const { return names_; }
-  /// False where it rejects the point. A name without a value (its parameter is inactive) makes it hold. Throws
-  /// Error(usage) where the values do not fit the operators.
+  /// False if the constraint rejects the point. It holds if one of its names has no value (an inactive parameter). Throws
+  /// Error(usage) if the values do not fit the operators.
   bool holds(const nlohmann::json& values) const;
 
   struct Node;

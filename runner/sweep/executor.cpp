@@ -38,8 +38,8 @@ struct Running {
   SlotState* slot;
   std::unique_ptr<TrialProcess> process;
   double started;
-  double seconds_before;         ///< that its run took until the sweep was interrupted
-  json result = json::object();  ///< the last one on stdout that has a status; empty: the run did not come so far
+  double seconds_before;         ///< duration of its run before the sweep was interrupted
+  json result = json::object();  ///< the last object on stdout with a status; empty if the run ended before
   bool timed_out = false;
 };
 
@@ -91,7 +91,7 @@ class Executor {
     pending_.erase(std::unique(pending_.begin(), pending_.end()), pending_.end());
   }
 
-  /// A trial that had been proposed and not ended: its run may have come to its end without us.
+  /// Handles a trial that had been proposed and had not ended. Its run may have ended without this process.
   void pick_up(int64_t number) {
     TrialRow row = settled(number);
     if (row.run_status == "finished")
@@ -104,7 +104,7 @@ class Executor {
       pending_.push_back(number);
   }
 
-  /// The trial's row, once no process of an earlier sweep works on its run any more: they die with it, in a moment.
+  /// The trial's row, once no process of an earlier sweep uses its run. Such processes end shortly after their sweep.
   TrialRow settled(int64_t number) const {
     const double deadline = steady_seconds() + 60;
     while (true) {
@@ -158,7 +158,7 @@ class Executor {
     if (execution_.hooks.on_start) execution_.hooks.on_start(state, slot.slot->name, row.tries > 0);
   }
 
-  /// `run`: that it goes on with; empty: it begins.
+  /// `run`: the run to continue; empty for a new one.
   std::vector<std::string> arguments(const Trial& trial, const std::string& run, const Slot& slot) const {
     std::vector<std::string> words = {"--json", "--sweep", execution_.sweep, "--trial", std::to_string(trial.number)};
     if (sweep_.uses_reports()) words.insert(words.end(), {"--report-metric", sweep_.metric});
@@ -219,7 +219,7 @@ class Executor {
     if (to_be_pruned(search_.trials().at(running.trial))) running.process->stop();
   }
 
-  /// Told to stop before its last step: one that has come to it is left to finish, and counts as finished.
+  /// Whether the trial was stopped before its last step. A trial that has reached its last step may finish and counts as finished.
   bool to_be_pruned(const TrialState& state) const {
     auto last = max_steps_;
     if (auto own = state.trial.parameters.find("train.max_steps"); own != state.trial.parameters.end())
@@ -237,7 +237,7 @@ class Executor {
 
   void handle_signals() {
     for (int signal : signals_.take()) {
-      if (signal == SIGTSTP) {  // trials are in other process groups and go on
+      if (signal == SIGTSTP) {  // trials are in other process groups and would continue
         ::raise(SIGSTOP);
         continue;
       }
@@ -255,7 +255,7 @@ class Executor {
 
   bool stopping() const { return stopped_by_ != 0 || method_failure_; }
 
-  /// Where the method fails, what runs is stopped, and the error thrown once that has ended.
+  /// If the method fails, running trials are stopped. The error is thrown when they have ended.
   template <typename Call>
   void ask_method(Call&& call) {
     if (method_failure_) return;
@@ -272,7 +272,7 @@ class Executor {
 
   // ---- how they end
   void finish(size_t index) {
-    handle_signals();  // where everybody was signalled (Slurm), the trial's end may come first
+    handle_signals();  // if all processes get the signal (Slurm), the trial may end before this process handles it
     Running running = std::move(running_[index]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
     auto exit = *running.process->wait();
@@ -286,7 +286,7 @@ class Executor {
     else if (to_be_pruned(search_.trials().at(running.trial)))
       end_pruned(running.trial);
     else if (stopping() && !failed)
-      return;  // interrupted: a later resume takes it up
+      return;  // interrupted: a later resume continues it
     else
       end_failed(running.trial, exit_of(running, exit));
     const TrialState& state = search_.trials().at(running.trial);

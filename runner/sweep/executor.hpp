@@ -1,4 +1,4 @@
-// Runs a sweep: trials on device slots, every decision in the ledger before it is acted on, nothing lost when killed.
+// Runs a sweep: starts trials on device slots, and writes every decision to the ledger before acting on it.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace runner::sweep {
 
-/// All are called from the thread that called execute().
+/// Callbacks. They are called from the thread that called execute().
 struct ExecutorHooks {
   std::function<void(const TrialState& trial, const std::string& slot, bool again)> on_start = {};
   std::function<void(const TrialState& trial, double seconds)> on_end = {};
@@ -22,29 +22,28 @@ struct Execution {
   std::string home;                 ///< of the ledger, absolute
   std::string program;              ///< `runner` itself
   std::string sweep;                ///< id; claimed by this process
-  std::vector<int64_t> again = {};  ///< failed trials that are to be tried again
+  std::vector<int64_t> again = {};  ///< failed trials to try again
   std::vector<Slot> slots;
   ExecutorHooks hooks = {};
 };
 
 struct ExecutionEnd {
   std::string status;   ///< finished, failed (no slot is left), interrupted
-  std::string message;  ///< why, where there is something to say
-  int signal = 0;       ///< that interrupted it
+  std::string message;  ///< the reason, if there is one
+  int signal = 0;       ///< the signal that interrupted the sweep
 };
 
-/// Rebuilds the method from the sweep's history, finishes what the ledger knows to have ended meanwhile, runs again
-/// what was interrupted (from its newest checkpoint, if there is one, under the same number), and then whatever the
-/// method proposes.
+/// Rebuilds the method from the sweep's history, records trials that have ended meanwhile, continues interrupted trials (under
+/// the same number, from their newest checkpoint if there is one), and then runs what the method proposes.
 ///
-/// A failed trial is an ended trial. A slot on which three trials in a row fail within a minute each, of classes that
-/// blame_device(), is set aside. SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a checkpoint) and
-/// leave the sweep resumable; a second SIGINT kills them. Trials die with this process. Throws Error(environment) where
-/// the ledger cannot be written or a trial cannot be started at all. Where the method fails (a script's error), running
-/// trials are stopped as by a signal, and its error is thrown then: the sweep is left resumable.
+/// A failed trial counts as ended. A slot is no longer used after three consecutive trials fail on it within a minute each,
+/// for reasons that blame_device(). SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a checkpoint), and the
+/// sweep can be resumed; a second SIGINT kills them. Trials end with this process. Throws Error(environment) if the ledger
+/// cannot be written or a trial cannot be started. If the method fails (an error in a script), running trials are stopped as
+/// by a signal, and the error is thrown; the sweep can be resumed.
 ExecutionEnd execute(const SweepFile& sweep, Sweeps& store, const Execution& execution);
 
-/// Repeats what the ledger keeps of a sweep. Throws Error(environment) as Search::replay() does.
+/// Replays the recorded history of a sweep. Throws Error(environment) as Search::replay() does.
 void replay_history(Search& search, const Sweeps& store, const std::string& sweep);
 
 }  // namespace runner::sweep

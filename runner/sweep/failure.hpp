@@ -1,4 +1,4 @@
-// Why a trial failed, as one of a few classes.
+// Classifies the reason why a trial failed.
 #pragma once
 #include <string>
 
@@ -7,15 +7,15 @@ namespace runner::sweep {
 /// How a trial's process ended.
 struct TrialExit {
   int code = 0, signal = 0;
-  std::string kind;     ///< of the run's first `failed` event (launch/events.hpp); empty: there was none
-  std::string message;  ///< the run's, or the end of what it said
+  std::string kind;     ///< kind of the run's first `failed` event (launch/events.hpp); empty: there was none
+  std::string message;  ///< message of that event, or the end of the trial's log
   bool timed_out = false;
 };
 
 /// out_of_memory | nan | user_error | device | timeout | preempted | other.
 std::string failure_class(const TrialExit& exit);
 
-/// Whether failures of this class, when they come fast, speak against the device rather than the trial.
+/// Whether quick failures of this class suggest a problem of the device rather than of the trial.
 bool blames_device(const std::string& failure_class);
 
 }  // namespace runner::sweep

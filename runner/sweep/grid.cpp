@@ -1,4 +1,4 @@
-// Every combination of values.
+// The grid method: every combination of values.
 #include "runner/base/error.hpp"
 #include "runner/sweep/methods.hpp"
 

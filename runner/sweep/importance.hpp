@@ -1,4 +1,4 @@
-// How much each parameter mattered.
+// Importance: how much each parameter influenced the result of a sweep.
 #pragma once
 #include <map>
 #include <string>
@@ -15,17 +15,16 @@ struct Observation {
 
 struct Importance {
   std::string parameter;
-  double share = 0;  ///< of the value's variance, 0 to 1
+  double share = 0;  ///< share of the variance, 0 to 1
 };
 
-/// The share of the values' variance that one parameter explains by itself, most important first: a one-way analysis of
-/// variance over choices, or over up to 6 equally full bins of a range (trials where it is inactive are a bin of their
-/// own), corrected for chance (Kelley's epsilon squared). Effects of parameters together are in none of the shares.
-/// Throws Error(usage) with fewer than 8 observations.
+/// For each parameter, the share of the variance that it explains alone; the most important first. It is a one-way analysis
+/// of variance over choices, or over up to 6 equally filled bins of a range (trials in which the parameter is inactive form
+/// another bin), corrected for chance (Kelley's epsilon squared). Joint effects of parameters are in none of the shares.
+/// Throws Error(usage) for fewer than 8 observations.
 std::vector<Importance> importance(const Space& space, const std::vector<Observation>& observations);
 
-/// What the observations span: a range of the numbers that a parameter had, else the choices. For sweeps without a
-/// space of their own.
+/// The space that the observations cover: the range of a parameter's numbers, or its choices. For sweeps that define no space.
 Space observed_space(const std::vector<Observation>& observations);
 
 }  // namespace runner::sweep

@@ -1,4 +1,4 @@
-// Reading a located table: each key is taken once, what is left over is unknown; all mistakes are collected.
+// Reads a located table: each key is read once, the remaining keys are unknown, and all mistakes are collected.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -32,7 +32,7 @@ class Problems {
   std::vector<Diagnostic> list_;
 };
 
-/// The keys of `table` that are none of `known` are reported: "unknown key `x` in WHERE".
+/// Reports the keys of `table` that are not in `known`: "unknown key `x` in WHERE".
 inline void check_names(const LocatedJson& table, const std::vector<std::string>& known, const std::string& where,
                         Problems& problems) {
   for (const auto& [name, value] : table.members)

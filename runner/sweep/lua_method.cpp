@@ -55,7 +55,7 @@ class LuaMethod : public Method {
   double measured(double value) const { return script_.file().goal == Goal::max ? -value : value; }
 
   LuaScript script_;
-  std::map<int64_t, int64_t> told_until_;  ///< trial -> the step of its newest report; of one that ended, the greatest
+  std::map<int64_t, int64_t> told_until_;  ///< trial -> step of its newest report; the greatest step once it has ended
 };
 
 }  // namespace

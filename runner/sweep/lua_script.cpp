@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t unbegun_max = 10'000;  ///< trials that wait for their turn
+constexpr size_t unbegun_max = 10'000;  ///< limit on trials that wait to begin
 constexpr int empty_waits_max = 100'000;
 
 json number_or_null(double value) { return std::isfinite(value) ? json(value) : json(); }
@@ -27,10 +27,10 @@ LuaScript::LuaScript(const SweepFile& sweep) : file_(sweep) {
   });
   lua_.state->load_text(fmt::format("math.randomseed({})", static_cast<int64_t>(file_.seed)), "seed");
   coroutine_ = lua_.state->coroutine(lua_.run);
-  quiet_ = false;  // what loading prints was printed when the file was read first
+  quiet_ = false;  // the output of loading was printed when the file was read the first time
 }
 
-// ---- what is done with it
+// ---- called by the method
 
 void LuaScript::begin() {
   if (begun_) return;
@@ -62,7 +62,7 @@ void LuaScript::tell_end(int64_t number, const Standing& standing) {
   deliver();
 }
 
-// ---- telling
+// ---- delivering events
 
 void LuaScript::deliver() {
   while (wanted_ != Wanted::nothing && !failure_) {
@@ -84,7 +84,7 @@ void LuaScript::go_on(const lua::Value& answer) {
   }
 }
 
-/// What the wait brings: nothing while it has to go on, null where nothing can come any more.
+/// The result of the wait: nothing while it must continue, null if nothing can arrive any more.
 std::optional<json> LuaScript::answer() {
   if (wanted_ == Wanted::end_of_trial) {
     if (trial(wanted_trial_).standing.over()) return result(wanted_trial_);
@@ -100,7 +100,7 @@ std::optional<json> LuaScript::answer() {
   return in_flight_ == 0 ? std::optional<json>(json()) : std::nullopt;
 }
 
-/// The end that is wanted, if it has come; with the reports before it.
+/// The requested end, if it has arrived, with the reports before it.
 std::optional<json> LuaScript::answer_end(const std::function<bool(const Event&)>& wanted) {
   auto found = std::find_if(events_.begin(), events_.end(), wanted);
   if (found == events_.end()) return std::nullopt;
@@ -138,7 +138,7 @@ void LuaScript::note_end(int64_t number, const Standing& standing) {
   if (!best_ || sign * standing.last.value < sign * trial(*best_).standing.last.value) best_ = number;
 }
 
-// ---- what it does
+// ---- called by the script
 
 int64_t LuaScript::start(const json& parameters, const std::string& function) {
   if (unbegun_.size() >= unbegun_max)

@@ -1,4 +1,4 @@
-// The coroutine of a sweep in Lua: trials that it started, what it waits for, what it has not been told yet.
+// The coroutine of a sweep in Lua: the trials that it started, what it waits for, and the events that it has not received.
 #pragma once
 #include <deque>
 #include <exception>
@@ -18,16 +18,16 @@ struct Point {
   double value = 0;
 };
 
-/// How a trial stands: running, or finished, pruned, failed with its last point.
+/// The state of a trial: running, or finished, pruned or failed with its last point.
 struct Standing {
   std::string status = "running";
   Point last = {};
-  std::string reason = "";  ///< of failed: its class
+  std::string reason = "";  ///< of a failed trial: the class of the failure
 
   bool over() const { return status != "running"; }
 };
 
-/// A trial as `run` was told of it.
+/// A trial as `run` knows it.
 struct ScriptTrial {
   Trial trial;
   Standing standing = {};
@@ -36,16 +36,16 @@ struct ScriptTrial {
   std::shared_ptr<lua::Object> handle = {};
 };
 
-/// Goes on as soon as there is something that it waits for. What is told changes nothing that `run` can see before it
-/// is told: so all depends on the order in which things are told alone. Errors of the script are kept: failure().
+/// Continues as soon as an event arrives that it waits for. Events change nothing that `run` can see before it receives them. So
+/// everything depends only on the order of events. Errors of the script are stored, see failure().
 class LuaScript {
  public:
   explicit LuaScript(const SweepFile& sweep);
   LuaScript(const LuaScript&) = delete;
 
-  // ---- what is done with it
+  // ---- called by the method
   void begin();
-  std::optional<Trial> next_trial();  ///< of those that it started, in their order
+  std::optional<Trial> next_trial();  ///< the next started trial, in order
   void tell_report(int64_t number, Point point);
   void tell_end(int64_t number, const Standing& standing);
   bool ended() const { return ended_; }
@@ -53,7 +53,7 @@ class LuaScript {
   void set_quiet(bool quiet) { quiet_ = quiet; }
   const ScriptTrial& trial(int64_t number) const { return trials_.at(static_cast<size_t>(number)); }
 
-  // ---- what it does (lua_handles.cpp); these throw ScriptMistake
+  // ---- called by the script (lua_handles.cpp); these throw ScriptMistake
   enum class Wanted { nothing, report_or_end, any_end, end_of_trial };
   int64_t start(const nlohmann::json& parameters, const std::string& function);
   void wait_for(Wanted wanted, int64_t trial = 0);
@@ -87,15 +87,15 @@ class LuaScript {
   std::exception_ptr failure_;
   std::deque<ScriptTrial> trials_;  ///< by number
   std::deque<int64_t> unbegun_;
-  Events events_;  ///< not told yet
+  Events events_;  ///< not delivered yet
   Wanted wanted_ = Wanted::nothing;
-  int64_t wanted_trial_ = 0, in_flight_ = 0;  ///< of the latter: not told the end of
-  int empty_waits_ = 0;                       ///< in a row, that brought nothing new
+  int64_t wanted_trial_ = 0, in_flight_ = 0;  ///< trials in flight, whose end was not delivered
+  int empty_waits_ = 0;                       ///< consecutive waits without a new event
   uint64_t samples_ = 0;
   std::optional<int64_t> best_;
 };
 
-/// The object that `run` gets, and that of a trial.
+/// The object that `run` receives, and the handle of a trial.
 std::shared_ptr<lua::Object> make_sweep_object(LuaScript& script);
 std::shared_ptr<lua::Object> make_trial_object(LuaScript& script, int64_t number);
 

@@ -37,7 +37,7 @@ struct Ending {
   double value = std::numeric_limits<double>::quiet_NaN();
   int64_t step = 0;         ///< that the value was reported at
   bool diverged = false;    ///< failed by NaN or out of memory: there is nothing good near this point
-  std::string reason = "";  ///< of failed: its class (failure.hpp)
+  std::string reason = "";  ///< of a failed trial: the class of the failure (failure.hpp)
 };
 
 enum class Verdict { go_on, stop };
@@ -62,11 +62,11 @@ class Method {
   virtual void finished(const Trial& trial, const Ending& ending) = 0;
   /// How many trials there are in all, where the method itself knows.
   virtual std::optional<int64_t> count() const { return std::nullopt; }
-  /// Throws what went wrong in a call of finished() or report(), which do not throw: what they are told is kept first.
+  /// Throws the error of an earlier call of finished() or report(). Those do not throw, so that their events are recorded first.
   virtual void check() {}
-  /// While a history is repeated: nothing is to be said that was said before.
+  /// Set while a history is replayed: output that was printed before is not printed again.
   virtual void set_replaying(bool /*replaying*/) {}
-  /// Why a method that is asked as before may answer otherwise.
+  /// Why the method may give another answer to the same calls.
   virtual std::string why_other() const { return "the sweep was begun by another version of runner"; }
 };
 

@@ -15,7 +15,7 @@ struct MethodOption {
   std::string name;
   Kind kind;
   nlohmann::json default_value;     ///< null: must be given
-  double minimum = 0, maximum = 0;  ///< of numbers; maximum 0: none
+  double minimum = 0, maximum = 0;  ///< bounds of numbers; maximum 0: none
   std::vector<std::string> choices = {};
   std::string help = "";
 };
@@ -24,23 +24,23 @@ struct MethodEntry {
   std::string name;
   std::string help;
   std::vector<MethodOption> options = {};
-  bool uses_reports = false;  ///< stops trials early, or lets them go on from one another
-  bool needs_trials = true;   ///< has no end of its own: a budget must say
-  /// `options` complete and of the right kinds.
+  bool uses_reports = false;  ///< stops trials early, or continues them from each other
+  bool needs_trials = true;   ///< does not end by itself: needs a budget
+  /// `options` must be complete and of the right types.
   std::function<std::unique_ptr<Method>(const Space&, uint64_t seed, const nlohmann::json& options)> make = {};
 };
 
 const std::vector<MethodEntry>& methods();
 const MethodEntry* find_method(const std::string& name);
 
-/// With defaults for what `options` leaves out.
+/// `options` with defaults for missing ones.
 std::unique_ptr<Method> make_method(const std::string& name, const Space& space, uint64_t seed,
                                     nlohmann::json options = nlohmann::json::object());
 
 // The makers, one file each.
 
-/// Every combination, the last parameter moving fastest; points that constraints reject are left out. Throws
-/// Error(usage) where a range has no `points`, or there are more than a million combinations.
+/// All combinations; the last parameter varies fastest. Points that constraints reject are left out. Throws Error(usage) if a
+/// range has no `points`, or if there are more than a million combinations.
 std::unique_ptr<Method> make_grid(const Space& space);
 /// Independent draws.
 std::unique_ptr<Method> make_random(const Space& space, uint64_t seed);
@@ -57,15 +57,15 @@ struct TpeOptions {
 /// The tree-structured Parzen estimator (Bergstra et al.: Algorithms for hyper-parameter optimization, NeurIPS 2011),
 /// with kernels' widths, weights and the share gamma of good trials as Optuna 5 chooses them. multivariate: one
 /// estimate of all parameters that are always active, instead of one each. Random draws before n_startup_trials have
-/// ended. constant_liar: running trials count as bad ones, so that parallel trials keep apart.
+/// ended. constant_liar: running trials count as bad ones, so that parallel trials explore different regions.
 std::unique_ptr<Method> make_tpe(const Space& space, uint64_t seed, const TpeOptions& options);
 
 struct AshaOptions {
   int64_t min_steps = 1, reduction_factor = 4;
 };
 /// Asynchronous successive halving (Li et al.: A system for massively parallel hyperparameter tuning, MLSys 2020), in
-/// the form that stops trials: at steps min_steps x factor^k a trial goes on only if it is among the best 1/factor of
-/// those that came there before it, itself included, or the best where these are fewer than factor. `sampler` proposes.
+/// the form that stops trials: at steps min_steps x factor^k a trial continues only if it is among the best 1/factor of the
+/// trials that have reached this step, itself included, or if it is the best of fewer than factor. `sampler` proposes points.
 std::unique_ptr<Method> make_asha(std::unique_ptr<Method> sampler, const AshaOptions& options);
 
 struct PbtOptions {
@@ -79,7 +79,7 @@ struct PbtOptions {
 /// depend on which member was faster.
 std::unique_ptr<Method> make_pbt(const Space& space, uint64_t seed, const PbtOptions& options);
 
-/// A random point that the constraints accept; stream: the trial's.
+/// A random point that the constraints accept. `stream`: the stream of random numbers of the trial.
 nlohmann::json random_point(const Space& space, uint64_t seed, uint64_t stream);
 
 }  // namespace runner::sweep

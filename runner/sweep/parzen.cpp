@@ -14,7 +14,7 @@ constexpr size_t full_weights = 25;
 
 double normal_mass(double from, double to, double center, double width) {
   double a = (from - center) / width * std::numbers::sqrt2 / 2, b = (to - center) / width * std::numbers::sqrt2 / 2;
-  // Of the two tails the one that does not cancel.
+  // Uses the tail without cancellation.
   return a > 0 ? 0.5 * (std::erfc(a) - std::erfc(b)) : 0.5 * (std::erfc(-b) - std::erfc(-a));
 }
 
@@ -96,7 +96,7 @@ json Parzen::draw(size_t kernel, RandomBits& random) const {
   }
   if (high_ <= low_) return parameter_->at(0);
   double x;
-  do x = centers_[kernel] + widths_[kernel] * random.normal();  // the center lies inside: a third of draws at least
+  do x = centers_[kernel] + widths_[kernel] * random.normal();  // the center is inside, so at least a third of draws are accepted
   while (x < low_ || x >= high_);
   return parameter_->rounded(parameter_->log ? std::exp(x) : x);
 }

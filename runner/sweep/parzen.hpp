@@ -1,4 +1,4 @@
-// A Parzen estimate of one parameter: kernels at observed values, and a prior over the whole range.
+// A Parzen estimate of one parameter: kernels at the observed values, and a prior over the whole range.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace runner::sweep {
 
-/// Kernel i stands for observation i, the last one for the prior. Numbers: normal kernels cut off at the range's ends,
-/// as wide as the gap to the farther neighbour, but not narrower than range / min(100, n + 2); in logarithms where the
-/// parameter is. Choices: counts. The newest 25 observations have full weight, older ones less the older they are. All
-/// as Optuna 5 does it.
+/// Kernel i belongs to observation i, the last kernel to the prior. Numbers have normal kernels, truncated to the range. Their
+/// width is the distance to the farther neighbour, but at least range / min(100, n + 2), in logarithms for logarithmic
+/// parameters. Choices have counts. The newest 25 observations have full weight; the weight of older ones falls with age. All of
+/// this follows Optuna 5.
 class Parzen {
  public:
   /// `observed`: oldest first. `parameter` must outlive this.
   Parzen(const Parameter& parameter, const std::vector<nlohmann::json>& observed, double prior_weight);
 
-  /// Equal for estimates of equally many observations.
+  /// Depends only on the number of observations.
   const std::vector<double>& weights() const { return weights_; }
   size_t pick_kernel(RandomBits& random) const;
   nlohmann::json draw(size_t kernel, RandomBits& random) const;
@@ -31,15 +31,15 @@ class Parzen {
 
   const Parameter* parameter_;
   std::vector<double> weights_;            ///< sum 1
-  std::vector<double> centers_, widths_;   ///< of numbers
-  std::vector<double> masses_;             ///< of each kernel within the range
-  std::vector<size_t> observed_choices_;   ///< of choices
-  double prior_ = 0;                       ///< of choices: weight of each within a kernel
+  std::vector<double> centers_, widths_;   ///< for numbers
+  std::vector<double> masses_;             ///< mass of each kernel within the range
+  std::vector<size_t> observed_choices_;   ///< for choices
+  double prior_ = 0;                       ///< for choices: prior weight of each choice within a kernel
   double low_ = 0, high_ = 0, grain_ = 0;  ///< the range in the kernels' coordinate; grain in values
 };
 
-/// log of the sum over kernels of weight x the product of all parameters' densities: one estimate of all of them.
-/// `estimates` are of the same observations; values[i] belongs to estimates[i].
+/// Joint estimate of several parameters: the log of the sum over kernels of weight x the product of all densities. `estimates` must
+/// be of the same observations; values[i] belongs to estimates[i].
 double log_joint_density(const std::vector<const Parzen*>& estimates, const std::vector<nlohmann::json>& values);
 
 }  // namespace runner::sweep

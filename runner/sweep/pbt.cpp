@@ -48,7 +48,7 @@ class Pbt : public Method {
     int64_t from_trial;
   };
 
-  /// Makes `next_` of the generation before; false while that is not complete, or (stuck_) none of it came through.
+  /// Makes `next_` from the previous generation. Returns false if that is not complete, or if none of its trials finished (stuck_).
   bool breed(int64_t generation) {
     int64_t first = (generation - 1) * options_.population;
     std::vector<int64_t> order(static_cast<size_t>(options_.population));

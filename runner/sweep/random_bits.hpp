@@ -1,5 +1,4 @@
-// Random numbers that are a pure function of (seed, stream): a resumed sweep draws what an uninterrupted one would
-// have.
+// Random numbers that depend only on (seed, stream), so that a resumed sweep draws the same numbers as an uninterrupted one.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -18,7 +17,7 @@ inline uint64_t mix(uint64_t x) {
 
 class RandomBits {
  public:
-  /// `stream`: of a trial, a dimension, a generation; streams of one seed are independent.
+  /// `stream` identifies a trial, a dimension or a generation. Streams of one seed are independent.
   RandomBits(uint64_t seed, uint64_t stream) : state_(mix(mix(seed) ^ stream)) {}
 
   uint64_t next() { return mix(state_++); }

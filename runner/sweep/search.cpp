@@ -24,7 +24,7 @@ std::optional<Value> get(const json& source, const char* name) {
   return found == source.end() ? std::nullopt : std::optional(found->get<Value>());
 }
 
-/// Everything of a proposal that decides what is run.
+/// The parts of a proposal that determine the run.
 std::string describe(const Trial& trial) {
   auto text = trial.parameters.dump();
   if (trial.from_trial) text += fmt::format(" from trial {}", *trial.from_trial);

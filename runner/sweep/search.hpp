@@ -1,4 +1,4 @@
-// A sweep as a pure state machine: method, budget, rules to stop, and the history of everything that was decided.
+// A sweep as a pure state machine: method, budget, stopping rules, and the history of all decisions.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,25 +13,25 @@ namespace runner::sweep {
 
 enum class Goal { min, max };
 
-/// When to propose nothing more. What runs then is left to end.
+/// When to stop proposing trials. Running trials may then end normally.
 struct Limits {
-  std::optional<int64_t> trials = {};          ///< proposals in all
-  std::optional<double> target = {};           ///< a value this good was reached
-  std::optional<int64_t> no_improvement = {};  ///< so many trials ended since the best one did
-  std::optional<int64_t> failures = {};        ///< so many trials failed
+  std::optional<int64_t> trials = {};          ///< total number of proposals
+  std::optional<double> target = {};           ///< a value that is good enough
+  std::optional<int64_t> no_improvement = {};  ///< number of trials that ended after the best one
+  std::optional<int64_t> failures = {};        ///< number of failed trials
 };
 
-/// One thing that happened, as the ledger keeps it.
+/// One event of a sweep, as the ledger stores it.
 struct HistoryEntry {
   enum class Kind { proposed, reported, ended };
   Kind kind;
   int64_t trial = 0;
-  Trial proposal = {};          ///< of proposed
-  int64_t step = 0;             ///< of reported and ended
-  std::optional<double> value;  ///< as measured; none: there was no number
-  bool stop = false;            ///< of reported: the method's verdict
-  std::string status = "";      ///< of ended: finished, pruned, failed
-  std::string reason = "";      ///< of failed: its class (failure.hpp)
+  Trial proposal = {};          ///< for proposed
+  int64_t step = 0;             ///< for reported and ended
+  std::optional<double> value;  ///< as measured; none if there was no number
+  bool stop = false;            ///< for reported: the method's verdict
+  std::string status = "";      ///< for ended: finished, pruned, failed
+  std::string reason = "";      ///< for failed: the class of the failure (failure.hpp)
 };
 
 nlohmann::json to_json(const HistoryEntry& entry);
@@ -48,31 +48,31 @@ struct TrialState {
   bool told_to_stop = false;
 };
 
-/// What changes something is kept (as entries) before anything is done about it; replaying them gives the same state.
+/// Every change is recorded as an entry before it has an effect. Replaying the entries gives the same state.
 class Search {
  public:
   Search(std::unique_ptr<Method> method, Goal goal, Limits limits)
       : method_(std::move(method)), goal_(goal), limits_(limits) {}
 
-  /// Repeats a kept entry. Throws Error(environment) where the method now answers otherwise, naming the trial.
+  /// Replays a recorded entry. Throws Error(environment) with the trial's number if the method now gives another answer.
   void replay(const HistoryEntry& entry);
-  /// Throws what went wrong in the method since it was last asked.
+  /// Throws an error that occurred in the method since the last call.
   void check() { method_->check(); }
 
-  /// Of a trial, proposed() is the entry to be kept.
+  /// The next trial. proposed() gives the entry to record.
   Proposal propose();
-  /// Nothing where the method does not want to know.
+  /// Nothing if the method does not use reports.
   std::optional<HistoryEntry> report(int64_t trial, int64_t step, double value);
   /// `status`: finished, pruned or failed. NaN: no value.
   HistoryEntry end(int64_t trial, const std::string& status, double value, int64_t step, const std::string& reason);
 
-  /// Why nothing more is proposed, in words; empty: it goes on, or the method itself is through.
+  /// Why no more trials are proposed, in words. Empty if the sweep continues, or if the method itself has ended.
   std::string limit_reached() const;
   const std::map<int64_t, TrialState>& trials() const { return trials_; }
-  /// The best of what finished; pruned trials do not count.
+  /// The best finished trial. Pruned trials do not count.
   const TrialState* best() const;
   Goal goal() const { return goal_; }
-  /// Of all trials, where that is known.
+  /// The total number of trials, if it is known.
   std::optional<int64_t> count() const;
 
  private:

@@ -23,7 +23,7 @@ std::vector<Slot> cpu_slots(const Recipe& recipe, const Facts& facts, std::optio
   return slots;
 }
 
-/// What CUDA calls this process's device `index`, for a child's CUDA_VISIBLE_DEVICES.
+/// The name of this process's device `index` for the CUDA_VISIBLE_DEVICES of a child.
 std::string visible_name(int index) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (!visible || !*visible) return std::to_string(index);
@@ -31,7 +31,7 @@ std::string visible_name(int index) {
   return static_cast<size_t>(index) < names.size() ? names[static_cast<size_t>(index)] : std::to_string(index);
 }
 
-/// All GPUs that the recipe's kind of request may have.
+/// All GPUs that the recipe's kind of request may use.
 std::vector<int> usable(Recipe::Devices devices, const Facts& facts) {
   devices.devices.count = -1;
   return choose_devices(devices, facts).cuda_indices;
@@ -56,7 +56,7 @@ std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::opti
       names.push_back(std::to_string(index));
       visible.push_back(visible_name(index));
     }
-    if (free) overrides.push_back(fmt::format("devices.devices={}", each));  // found free here, once for all trials
+    if (free) overrides.push_back(fmt::format("devices.devices={}", each));  // free devices are searched here, once for all trials
     slots.push_back({"cuda:" + join(names, ","), {{"CUDA_VISIBLE_DEVICES", join(visible, ",")}}, overrides});
   }
   return slots;

@@ -111,8 +111,8 @@ uint32_t reversed(uint32_t x) {
   return ((x & 0x55555555u) << 1) | ((x >> 1) & 0x55555555u);
 }
 
-/// A permutation in which each bit depends on lower ones only (Laine and Karras, as Burley gives it); on reversed bits
-/// that is a nested uniform scramble.
+/// A permutation in which each bit depends on lower bits only (Laine and Karras, as given by Burley). On reversed bits this is a
+/// nested uniform scramble.
 uint32_t scrambled(uint32_t x, uint32_t seed) {
   x = reversed(x) + seed;
   for (uint32_t factor : {0x6c50b47cu, 0xb82f1e52u, 0xc7afe638u, 0x8d22f6e6u}) x ^= x * factor;

@@ -36,7 +36,7 @@ json Parameter::at(double u) const {
   int64_t values = count();
   if (kind == Kind::choice)
     return choices[static_cast<size_t>(std::min(u * static_cast<double>(values), values - 1.0))];
-  if (!log && values > 0)  // each of them as likely as the others
+  if (!log && values > 0)  // all values are equally likely
     return rounded(
         value_of(static_cast<int64_t>(std::min(u * static_cast<double>(values), static_cast<double>(values - 1)))));
   if (!log) return low + u * (high - low);

@@ -1,4 +1,4 @@
-// What a sweep varies: parameters with their ranges, when they are active, and which points are out.
+// The space of a sweep: parameters with their ranges, when they are active, and constraints.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -10,8 +10,8 @@
 
 namespace runner::sweep {
 
-/// One parameter. Numbers are drawn evenly between low and high (of their logarithms, if `log`), both included where
-/// they lie on the grid of `step`.
+/// One parameter. Numbers are drawn uniformly between low and high, or uniformly in logarithms if `log`. Both ends are included if
+/// they are on the grid of `step`.
 struct Parameter {
   enum class Kind { real, integer, choice };
 
@@ -20,31 +20,31 @@ struct Parameter {
   double low = 0, high = 1;
   bool log = false;
   double step = 0;                           ///< 0: none; integers have 1 at least
-  std::vector<nlohmann::json> choices = {};  ///< of kind choice, at least one
-  int64_t points = 0;                        ///< grid: values of a range; 0: not said
+  std::vector<nlohmann::json> choices = {};  ///< for kind choice, at least one
+  int64_t points = 0;                        ///< for grids: number of values of a range; 0: not set
 
-  /// Active only where `parent` has one of `when`; empty: always.
+  /// The parameter is active only if `parent` has one of the values in `when`. An empty `parent` means always.
   std::string parent = "";
   std::vector<nlohmann::json> when = {};
 
-  /// How many values there are; 0: endless.
+  /// The number of values; 0: infinite.
   int64_t count() const;
-  /// `u` in [0, 1) as a value.
+  /// Maps `u` in [0, 1) to a value.
   nlohmann::json at(double u) const;
   /// The middle of what at() maps to `value`; choices by their index.
   double unit(const nlohmann::json& value) const;
-  /// The value's place among choices. Throws std::logic_error where it is none.
+  /// The index of the value in `choices`. Throws std::logic_error if it is not there.
   size_t choice_index(const nlohmann::json& value) const;
-  /// The values a grid visits, in order: all of a finite parameter unless `points` says fewer, `points` of a range,
-  /// less those that round to the same. Throws Error(usage) where a range has none.
+  /// The values that a grid visits, in order: all values of a finite parameter, or `points` values, without those that round to the
+  /// same value. Throws Error(usage) if a range has no `points`.
   std::vector<nlohmann::json> grid() const;
 
-  /// Of numbers. The distance of neighbours; 0: there are none.
+  /// For numbers: the distance between neighbouring values; 0 for continuous ranges.
   double grain() const;
   /// The value closest to `number`.
   nlohmann::json rounded(double number) const;
-  /// What rounds to `value`, so that the ends of a range are as likely as others: half a grain to both sides, where the
-  /// range is logarithmic not nearer to 0 than half of the value.
+  /// The interval that rounds to `value`: half a grain on both sides, so that the ends of a range are as likely as other values. In
+  /// logarithmic ranges it does not reach below half of the value.
   struct Cell {
     double from, to;
   };
@@ -52,33 +52,32 @@ struct Parameter {
 
  private:
   double last() const;               ///< the greatest value
-  double value_of(int64_t i) const;  ///< of finite ones, the i-th
+  double value_of(int64_t i) const;  ///< for finite parameters: the i-th value
 };
 
 /// Points are JSON objects: name -> value of the active parameters.
 class Space {
  public:
   Space() = default;
-  /// `constants`: values of names that constraints may use besides the parameters'. Throws Error(usage): a parent that
-  /// is not in the space, circles among parents, names of constraints that are neither, the nearest name in each.
+  /// `constants`: further names that constraints may use, with their values. Throws Error(usage) for a parent that is not in the
+  /// space, for a cycle of parents, and for an unknown name in a constraint, with the nearest name.
   Space(std::vector<Parameter> parameters, std::vector<Constraint> constraints = {},
         nlohmann::json constants = nlohmann::json::object());
 
-  /// Parents before children, else as given.
+  /// Parents come before children; otherwise the given order.
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Constraint>& constraints() const { return constraints_; }
   const Parameter* find(const std::string& name) const;
   bool active(const Parameter& parameter, const nlohmann::json& point) const;
   bool accepts(const nlohmann::json& point) const;
 
-  /// A point from a function that gives each active parameter, by its index, its value. Not held against the
-  /// constraints.
+  /// Makes a point from a function that returns the value of each active parameter, given its index. Does not check constraints.
   using Pick = std::function<nlohmann::json(size_t index, const Parameter& parameter)>;
   nlohmann::json point(const Pick& pick) const;
 
-  /// How often methods draw anew before they say that constraints leave nothing.
+  /// How often methods draw again before they report that no point satisfies the constraints.
   static constexpr int draws_max = 10'000;
-  /// The error that says so.
+  /// The error for that case.
   [[noreturn]] void nothing_left(int draws) const;
 
  private:

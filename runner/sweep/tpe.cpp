@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t good_max = 25;
 constexpr int64_t checked_each =
-    64;  ///< of the proposals that are replayed; a proposal costs as many steps as trials ended
+    64;  ///< number of proposals that are replayed; a proposal costs as many steps as there are ended trials
 
 class Tpe : public Method {
  public:
@@ -49,7 +49,7 @@ class Tpe : public Method {
     std::vector<const nlohmann::json*> good, bad;  ///< oldest first
   };
 
-  /// Complete before pruned before diverged; complete ones by value, pruned ones by how far they came, then by value.
+  /// Order: complete, then pruned, then diverged trials. Complete ones by value; pruned ones by their last step, then by value.
   static bool better(const Ended& a, const Ended& b) {
     auto rank = [](const Ended& ended) {
       const auto& ending = ended.ending;
@@ -79,7 +79,7 @@ class Tpe : public Method {
     return split;
   }
 
-  /// The values that active trials had of a parameter.
+  /// The values of a parameter in the trials where it is active.
   static std::vector<nlohmann::json> values_of(const std::vector<const nlohmann::json*>& points,
                                                const Parameter& parameter) {
     std::vector<nlohmann::json> values;
@@ -88,7 +88,7 @@ class Tpe : public Method {
     return values;
   }
 
-  /// Parameters that are estimated together: all that are always active, if multivariate; each of the others by itself.
+  /// Groups of parameters that are estimated jointly: with `multivariate`, all parameters that are always active; the others alone.
   std::vector<std::vector<size_t>> groups() const {
     std::vector<std::vector<size_t>> groups;
     std::vector<size_t> together;
@@ -121,7 +121,7 @@ class Tpe : public Method {
     space_.nothing_left(Space::draws_max);
   }
 
-  /// Of n_ei_candidates draws from the good estimate the one that is likelier there than in the bad, into `values`.
+  /// Draws n_ei_candidates points from the good estimate, and stores the one with the best ratio of good to bad density in `values`.
   void best_of(const std::vector<size_t>& group, const std::vector<Parzen>& good, const std::vector<Parzen>& bad,
                RandomBits& random, std::vector<nlohmann::json>& values) const {
     std::vector<const Parzen*> good_group, bad_group;

@@ -1,4 +1,4 @@
-// A trial as a child process: `runner run` or `runner resume` with its events on stdout and its talk in a log.
+// A trial as a child process: `runner run` or `runner resume`, with events on stdout and messages in a log.
 #pragma once
 #include <sys/types.h>
 
@@ -16,32 +16,32 @@ namespace runner::sweep {
 struct TrialCommand {
   std::string program;
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  ///< on top of ours
+  std::map<std::string, std::string> environment;  ///< added to our environment
   std::string log_file;                            ///< stderr, appended
 };
 
-/// Leads a process group of its own, so that Ctrl-C reaches the sweep only. Killed with the sweep, also when that is
-/// killed with -9 (PR_SET_PDEATHSIG; its workers die with it in turn): make it on a thread that stays.
+/// The child leads a new process group, so that Ctrl-C reaches the sweep only. It is killed with the sweep, also after kill -9
+/// (PR_SET_PDEATHSIG), and so are its workers. Create it on a thread that exists as long as the child.
 class TrialProcess {
  public:
   /// Throws Error(environment).
   explicit TrialProcess(const TrialCommand& command);
-  ~TrialProcess();  ///< kills what still runs
+  ~TrialProcess();  ///< kills the child if it still runs
   TrialProcess(const TrialProcess&) = delete;
 
-  /// To poll for input and end; -1 after the end.
+  /// A descriptor to poll for output and end; -1 after the end.
   int fd() const { return out_.get(); }
-  /// JSON objects that came on stdout, without waiting.
+  /// JSON objects that have arrived on stdout. Does not wait.
   std::vector<nlohmann::json> read();
   struct Exit {
     int code = 0, signal = 0;
   };
-  /// Waits, once stdout has ended; nothing before.
+  /// Waits for the exit if stdout has ended; returns nothing before that.
   std::optional<Exit> wait();
-  /// SIGTERM: a checkpoint, then the end.
+  /// Sends SIGTERM: the trial writes a checkpoint and ends.
   void stop() const;
   void kill() const;
-  /// The last lines of what this process wrote to its log.
+  /// The last lines that this process wrote to its log.
   std::string log_tail() const;
 
  private:
