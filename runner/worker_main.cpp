@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <torch/version.h>
 
 #include "runner/train/calibrate.hpp"
 #include "runner/train/worker.hpp"

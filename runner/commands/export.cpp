@@ -16,12 +16,12 @@ namespace runner {
 
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::string run, format = "hf", output, checkpoint, dtype = "f32", weights = "model";
   std::optional<int64_t> step;
 };
 
-fs::path find_checkpoint(const Options& options, const std::string& run, const fs::path& run_dir) {
+fs::path find_checkpoint(const ExportOptions& options, const std::string& run, const fs::path& run_dir) {
   if (!options.checkpoint.empty()) return options.checkpoint;
   fs::path folder = run_dir / "checkpoints";
   std::vector<std::string> names;
@@ -91,7 +91,7 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
       };
 }
 
-ExitCode export_run(const Options& options) {
+ExitCode export_run(const ExportOptions& options) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
   auto run = ledger.find_run(options.run);
   fs::path run_dir = ledger.run_dir(run);
@@ -113,7 +113,7 @@ ExitCode export_run(const Options& options) {
 }  // namespace
 
 Action setup_export(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportOptions>();
   app.add_option("run", options->run, "A run: its id, its name, or \"last\"")->required();
   app.add_option("--output", options->output, "The folder to write; it must not exist, or be empty")->required();
   app.add_option("--format", options->format,

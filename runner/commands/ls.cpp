@@ -15,7 +15,7 @@ namespace runner {
 
 namespace {
 
-struct Options {
+struct LsOptions {
   bool json = false;
   std::string status;
   std::vector<std::string> tags;
@@ -31,7 +31,7 @@ void check_status(const std::string& status) {
                     near ? fmt::format(", did you mean \"{}\"?", *near) : "", join_or(all));
 }
 
-std::vector<RunRow> choose(std::vector<RunRow> runs, const Options& options) {
+std::vector<RunRow> choose(std::vector<RunRow> runs, const LsOptions& options) {
   std::erase_if(runs, [&](const RunRow& run) {
     const auto has = [&](const std::string& tag) {
       return std::find(run.tags.begin(), run.tags.end(), tag) != run.tags.end();
@@ -66,7 +66,7 @@ std::string table(const std::vector<RunRow>& runs) {
   return format_table(columns, rows);
 }
 
-ExitCode list(const Options& options) {
+ExitCode list(const LsOptions& options) {
   check_status(options.status);
   const std::string home = ledger_home();
   const auto all = Ledger(home, Ledger::Mode::read).runs();
@@ -88,7 +88,7 @@ ExitCode list(const Options& options) {
 }  // namespace
 
 Action setup_ls(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LsOptions>();
   app.add_flag("--json", options->json, "Print {\"schema\", \"runs\"} as one JSON line");
   app.add_option("--status", options->status,
                  "Only runs of this status: running, finished, failed, interrupted, preempted, pruned, lost");

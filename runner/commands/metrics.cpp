@@ -12,7 +12,7 @@ namespace runner {
 
 namespace {
 
-struct Options {
+struct MetricsOptions {
   std::string run = "last";
   std::vector<std::string> names;  ///< none = all
   bool json = false, csv = false;
@@ -75,7 +75,7 @@ void print_json(const std::string& run, const std::vector<std::string>& names, c
   std::puts(out.dump().c_str());
 }
 
-ExitCode print(const Options& options) {
+ExitCode print(const MetricsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run);
   const auto names = options.names.empty() ? ledger.metric_names(run) : options.names;
@@ -94,7 +94,7 @@ ExitCode print(const Options& options) {
 }  // namespace
 
 Action setup_metrics(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MetricsOptions>();
   app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
   app.add_option("--name", options->names, "Only this metric; may be given several times")->allow_extra_args(false);
   auto* json = app.add_flag(

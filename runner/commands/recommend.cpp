@@ -22,7 +22,7 @@ namespace runner {
 
 namespace {
 
-struct Options {
+struct RecommendOptions {
   std::string recipe, device_kind;
   std::vector<std::string> overrides;
   int devices = 0, num_nodes = 0, world_size = 0;  ///< 0: the recipe's
@@ -32,7 +32,7 @@ struct Options {
 constexpr int devices_of_a_full_node = 8;
 
 /// --world-size as devices and nodes: nodes of eight.
-void split_world(Options& options) {
+void split_world(RecommendOptions& options) {
   if (options.world_size == 0) return;
   if (options.devices != 0 || options.num_nodes != 0)
     throw usage_error("--world-size stands for --devices and --num-nodes: give either");
@@ -69,12 +69,12 @@ const DeviceKind& known_kind(const std::string& name) {
   return *kind;
 }
 
-Topology imagined(const Options& options, const Recipe& recipe) {
+Topology imagined(const RecommendOptions& options, const Recipe& recipe) {
   return topology_of(known_kind(options.device_kind), options.devices > 0 ? options.devices : asked_devices(recipe),
                      options.num_nodes > 0 ? options.num_nodes : static_cast<int>(recipe.devices.num_nodes));
 }
 
-Topology here(const Options& options, Recipe& recipe, const Facts& facts) {
+Topology here(const RecommendOptions& options, Recipe& recipe, const Facts& facts) {
   if (options.devices > 0) {
     recipe.devices.devices = {DeviceRequest::Kind::count, options.devices, {}};
     recipe.devices.cpu_processes = options.devices;
@@ -90,7 +90,7 @@ std::string describe_devices(const Topology& topology) {
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
 }
 
-ExitCode print(const Options& options, const Recommendation& recommendation) {
+ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {
   bool fits = recommendation.shortfall.empty();
   if (options.json)
     std::printf("%s\n", recommendation_json(recommendation).dump().c_str());
@@ -110,7 +110,7 @@ std::optional<Form> own_strategy(const Recipe& recipe) {
   return Form{own_form, resolved.entry->name, resolved.options};
 }
 
-ExitCode recommend(Options options) {
+ExitCode recommend(RecommendOptions options) {
   split_world(options);
   Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
   // What the recipe itself names is one of the candidates; the question is which one is best.
@@ -145,7 +145,7 @@ ExitCode recommend(Options options) {
 }  // namespace
 
 Action setup_recommend(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RecommendOptions>();
   app.add_option("recipe", options->recipe, "The recipe, a TOML file")->required();
   app.add_option("--set", options->overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
   app.add_option("--device-kind", options->device_kind,

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct SweepOptions {
   std::string file, sweep = "last", repaired;
   std::optional<int> parallel;
   int64_t shown = 8;
@@ -94,7 +94,7 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
 
 /// Of a sweep that this process owns, to its end or interruption.
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
-                         const Options& options, std::vector<int64_t> again = {}) {
+                         const SweepOptions& options, std::vector<int64_t> again = {}) {
   sweep::Execution execution{home, own_program(), id, std::move(again), {}, {}};
   const double begun = steady_seconds(), seconds_before = store.find(id).seconds;  // heartbeats write it
   sweep::ExecutionEnd end;
@@ -119,7 +119,7 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
   return exit_code(end, trials);
 }
 
-ExitCode run(const Options& options) {
+ExitCode run(const SweepOptions& options) {
   sweep::SweepFile file = sweep::load_sweep(options.file);
   sweep::check_recipes(file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
@@ -182,7 +182,7 @@ void warn_if_changed(const SweepRow& row) {
         file, row.id);
 }
 
-ExitCode resume(const Options& options, bool retry) {
+ExitCode resume(const SweepOptions& options, bool retry) {
   const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
   Sweeps store(home, Ledger::Mode::write);
   const std::string id = store.find(options.sweep).id;
@@ -247,7 +247,7 @@ void print_trials(const sweep::SweepFile& file, const std::vector<sweep::Trial>&
   std::fputs(format_table(columns, rows).c_str(), stdout);
 }
 
-ExitCode plan(const Options& options) {
+ExitCode plan(const SweepOptions& options) {
   sweep::SweepFile file = sweep::load_sweep(options.file);
   sweep::check_recipes(file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
@@ -281,7 +281,7 @@ ExitCode plan(const Options& options) {
   return ExitCode::done;
 }
 
-void add_parallel(CLI::App& app, Options& options) {
+void add_parallel(CLI::App& app, SweepOptions& options) {
   app.add_option("--parallel", options.parallel, "Trials side by side; default the file's, else what the machine holds")
       ->check(CLI::PositiveNumber);
 }
@@ -289,7 +289,7 @@ void add_parallel(CLI::App& app, Options& options) {
 }  // namespace
 
 Action setup_sweep(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SweepOptions>();
   auto chosen = std::make_shared<Action>();
   app.require_subcommand(1);
   auto verb = [&](const char* name, const char* about, auto action) {
@@ -307,9 +307,9 @@ Action setup_sweep(CLI::App& app) {
   look->add_flag("--json", options->json, "As JSON on stdout");
   add_parallel(*look, *options);
   auto* again = verb("resume", "Go on with a sweep that was interrupted",
-                     [](const Options& given) { return resume(given, false); });
+                     [](const SweepOptions& given) { return resume(given, false); });
   auto* retry =
-      verb("retry", "Try failed trials again, and go on", [](const Options& given) { return resume(given, true); });
+      verb("retry", "Try failed trials again, and go on", [](const SweepOptions& given) { return resume(given, true); });
   retry->add_flag("--failed", options->failed, "All that failed; must be given")->required();
   for (auto* sub : {again, retry}) {
     sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();

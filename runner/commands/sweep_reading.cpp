@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct SweepReadingOptions {
   std::string sweep = "last";
   bool json = false, all = false, toml = false;
 };
@@ -68,7 +68,7 @@ void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
       stdout);
 }
 
-ExitCode status(const Options& options) {
+ExitCode status(const SweepReadingOptions& options) {
   Sweeps store(ledger_home(), Ledger::Mode::read);
   if (options.all) {
     const auto sweeps = store.sweeps();
@@ -95,7 +95,7 @@ ExitCode status(const Options& options) {
   return ExitCode::done;
 }
 
-ExitCode best(const Options& options) {
+ExitCode best(const SweepReadingOptions& options) {
   Sweeps store(ledger_home(), Ledger::Mode::read);
   const SweepRow row = store.find(options.sweep);
   const auto trials = store.trials(row.id);
@@ -120,7 +120,7 @@ ExitCode best(const Options& options) {
   return ExitCode::done;
 }
 
-ExitCode importance(const Options& options) {
+ExitCode importance(const SweepReadingOptions& options) {
   Sweeps store(ledger_home(), Ledger::Mode::read);
   const SweepRow row = store.find(options.sweep);
   std::vector<sweep::Observation> observations;
@@ -148,7 +148,7 @@ ExitCode importance(const Options& options) {
   return ExitCode::done;
 }
 
-ExitCode stop(const Options& options) {
+ExitCode stop(const SweepReadingOptions& options) {
   Sweeps store(ledger_home(), Ledger::Mode::read);
   SweepRow row = store.find(options.sweep);
   if (row.status != "running") {
@@ -216,8 +216,8 @@ std::string describe_parameters(const json& parameters) {
 }
 
 void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
-  auto options = std::make_shared<Options>();
-  auto verb = [&](const char* name, const char* about, ExitCode (*action)(const Options&)) {
+  auto options = std::make_shared<SweepReadingOptions>();
+  auto verb = [&](const char* name, const char* about, ExitCode (*action)(const SweepReadingOptions&)) {
     auto* sub = app.add_subcommand(name, about);
     sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
     sub->callback([=] { *chosen = [=] { return action(*options); }; });

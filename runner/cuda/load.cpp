@@ -1,12 +1,11 @@
 // Opening the CUDA module.
 #include <dlfcn.h>
-#include <torch/torch.h>
-
 #include <filesystem>
 
 #include "runner/base/error.hpp"
 #include "runner/cuda/module.hpp"
 #include "strategies/collective/backends.hpp"
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

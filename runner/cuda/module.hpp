@@ -1,11 +1,11 @@
 // The CUDA module: everything that links CUDA's libraries sits in librunner_cuda.so, which a worker opens only when its
 // recipe runs on CUDA. All else stays free of CUDA headers and uses LibTorch's device-neutral interfaces.
 #pragma once
-#include <torch/torch.h>
-
 #include <chrono>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

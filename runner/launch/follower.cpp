@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double tick_seconds = 0.1;
+constexpr double follower_tick_seconds = 0.1;
 constexpr double attempt_seconds = 5;        ///< to connect, once
 constexpr double shared_folder_seconds = 2;  ///< network file systems may show a new file late
 
@@ -88,7 +88,7 @@ Outcome Following::run() {
                       describe(self_), self_.placement.master_addr, self_.placement.master_port);
     std::vector<int> fds{signals_.fd(), leader_.fd()};
     for (const auto& worker : workers_) fds.push_back(worker->event_fd());
-    wait_readable(fds, tick_seconds);
+    wait_readable(fds, follower_tick_seconds);
     handle_signals();
     for (auto& worker : workers_) report(*worker);
     while (auto message = leader_.receive()) obey(*message);

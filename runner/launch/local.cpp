@@ -5,9 +5,9 @@ namespace runner {
 
 namespace {
 
-bool detect(const Environment&) { return true; }
+bool always(const Environment&) { return true; }
 
-Placement read(const Environment&) {
+Placement local_placement(const Environment&) {
   Placement placement;
   placement.cluster = "local";
   return placement;
@@ -15,6 +15,6 @@ Placement read(const Environment&) {
 
 }  // namespace
 
-const ClusterEnvironment local_environment{"local", "local", "", "", "", detect, read};
+const ClusterEnvironment local_environment{"local", "local", "", "", "", always, local_placement};
 
 }  // namespace runner

@@ -29,11 +29,11 @@ int proxy_process() {
   return pid;
 }
 
-bool detect(const Environment& environment) {
+bool started_by_mpich(const Environment& environment) {
   return environment("PMI_RANK").has_value() && environment("MPI_LOCALNRANKS").has_value();
 }
 
-Placement read(const Environment& environment) {
+Placement mpich_placement(const Environment& environment) {
   Variables variables(environment, "MPICH's mpirun");
   Placement placement;
   placement.cluster = "mpich";
@@ -62,6 +62,6 @@ Placement read(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment mpich_environment{
-    "mpich", "MPICH's mpirun", "a host list of {} hosts", "-ppn {}", "-ppn {}", detect, read};
+    "mpich", "MPICH's mpirun", "a host list of {} hosts", "-ppn {}", "-ppn {}", started_by_mpich, mpich_placement};
 
 }  // namespace runner

@@ -6,9 +6,9 @@ namespace runner {
 
 namespace {
 
-bool detect(const Environment& environment) { return environment("OMPI_COMM_WORLD_SIZE").has_value(); }
+bool started_by_openmpi(const Environment& environment) { return environment("OMPI_COMM_WORLD_SIZE").has_value(); }
 
-Placement read(const Environment& environment) {
+Placement openmpi_placement(const Environment& environment) {
   Variables variables(environment, "Open MPI's mpirun");
   Placement placement;
   placement.cluster = "openmpi";
@@ -31,7 +31,7 @@ Placement read(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment openmpi_environment{
-    "openmpi", "Open MPI's mpirun", "a host list of {} hosts", "--map-by ppr:{}:node", "--map-by ppr:{}:node", detect,
-    read};
+    "openmpi", "Open MPI's mpirun", "a host list of {} hosts", "--map-by ppr:{}:node", "--map-by ppr:{}:node", started_by_openmpi,
+    openmpi_placement};
 
 }  // namespace runner

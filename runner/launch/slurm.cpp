@@ -45,7 +45,7 @@ int allocated_nodes(const Variables& variables) {
   return variables.optional_number({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}).value_or(1);
 }
 
-bool detect(const Environment& environment) {
+bool started_by_slurm(const Environment& environment) {
   Variables variables(environment, title);
   if (!variables.text({"SLURM_JOB_ID", "SLURM_JOBID"})) return false;
   if (in_srun_step(variables)) {
@@ -75,7 +75,7 @@ void check_consistent(const Variables& variables, const Placement& placement, co
         counted(static_cast<int>(tasks_per_node.size()), "node"));
 }
 
-Placement read(const Environment& environment) {
+Placement slurm_placement(const Environment& environment) {
   Variables variables(environment, title);
   Placement placement;
   placement.cluster = "slurm";
@@ -111,6 +111,6 @@ Placement read(const Environment& environment) {
 
 const ClusterEnvironment slurm_environment{
     "slurm", title, "--nodes={}", "srun --ntasks-per-node={}", "srun --ntasks-per-node={} --distribution=block",
-    detect,  read};
+    started_by_slurm,  slurm_placement};
 
 }  // namespace runner

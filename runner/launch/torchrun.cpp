@@ -9,9 +9,9 @@ namespace runner {
 
 namespace {
 
-bool detect(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
+bool started_by_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
 
-Placement read(const Environment& environment) {
+Placement torchrun_placement(const Environment& environment) {
   Variables variables(environment, "torchrun");
   Placement placement;
   placement.cluster = "torchrun";
@@ -36,6 +36,6 @@ Placement read(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment torchrun_environment{
-    "torchrun", "torchrun", "--nnodes={}", "--nproc-per-node={}", "--nproc-per-node={}", detect, read};
+    "torchrun", "torchrun", "--nnodes={}", "--nproc-per-node={}", "--nproc-per-node={}", started_by_torchrun, torchrun_placement};
 
 }  // namespace runner

@@ -1,8 +1,8 @@
 // Causal self-attention over heads, with and without dropout.
 #pragma once
-#include <torch/torch.h>
 
 #include "runner/models/dropout.hpp"
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

@@ -1,6 +1,7 @@
 // The head's loss: logits of a few tokens at a time, gradients made along with the loss.
 #pragma once
-#include <torch/torch.h>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

@@ -2,8 +2,8 @@
 // recomputation draws the same mask, so do other numbers of ranks and micro-batches, ranks that share a process do not
 // disturb each other, and backward draws the mask again instead of keeping it.
 #pragma once
-#include <torch/torch.h>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/module.hpp"
 
 namespace runner {

@@ -1,7 +1,8 @@
 #pragma once
+
+#include "strategies/collective/libtorch.hpp"
 // GELU (Hendrycks and Gimpel 2016, arXiv:1606.08415), exact or by its tanh approximation.
 
-#include <torch/torch.h>
 
 namespace runner {
 

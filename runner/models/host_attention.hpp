@@ -1,6 +1,7 @@
 // Causal attention over fp32 heads in host memory, in blocks of keys (FlashAttention-2, Dao 2023, arXiv:2307.08691).
 #pragma once
-#include <torch/torch.h>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

@@ -5,10 +5,9 @@
 // strategy, and in full precision. The residual stream is in the compute dtype; statistics of norms and the loss are
 // fp32 (fp64 for fp64 models).
 #pragma once
-#include <torch/torch.h>
-
 #include <string>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/module.hpp"
 
 namespace runner {

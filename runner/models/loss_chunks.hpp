@@ -1,8 +1,8 @@
 // What losses that are made from a few tokens' logits at a time have in common.
 #pragma once
-#include <torch/torch.h>
-
 #include <algorithm>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

@@ -10,8 +10,8 @@ namespace runner {
 
 namespace {
 
-struct Claims {
-  explicit Claims(const Recipe& recipe) : hooks(recipe) {}
+struct HookClaims {
+  explicit HookClaims(const Recipe& recipe) : hooks(recipe) {}
   std::mutex mutex;
   lua::HookSet hooks;
 };
@@ -20,7 +20,7 @@ struct Claims {
 
 HookMemory hook_memory(const Recipe& recipe) {
   if (lua::hook_sources(recipe).empty()) return {};
-  auto claims = std::make_shared<Claims>(recipe);
+  auto claims = std::make_shared<HookClaims>(recipe);
   if (!claims->hooks.says_memory()) return {};
   return [claims](const Job& job, int64_t held) -> HookBytes {
     std::lock_guard lock(claims->mutex);

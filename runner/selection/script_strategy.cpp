@@ -27,9 +27,9 @@ OptionSpec::Type type_of(const lua::ScriptOption& option) {
 }
 
 /// The functions of a file that the planner calls, in a state of their own. Plans are made by several threads.
-class Claims {
+class ScriptClaims {
  public:
-  Claims(const Recipe& recipe) : state_(lua::script_state_options(recipe)) {}
+  ScriptClaims(const Recipe& recipe) : state_(lua::script_state_options(recipe)) {}
 
   lua::State& state() { return state_; }
   lua::StrategyFile file;
@@ -84,7 +84,7 @@ class ScriptMemory : public StepMemory {
   void gradient_arrives(size_t) override {}
 };
 
-MemoryParts memory_of(Claims& claims, const Job& job) {
+MemoryParts memory_of(ScriptClaims& claims, const Job& job) {
   std::lock_guard lock(claims.mutex);
   auto buckets = claims.buckets(job);
   auto said = claims.call("memory", {job_for_script(job, buckets)});
@@ -94,7 +94,7 @@ MemoryParts memory_of(Claims& claims, const Job& job) {
   return ScriptMemory(job, buckets, *bytes).play();
 }
 
-std::vector<Traffic> traffic_of(Claims& claims, const Job& job) {
+std::vector<Traffic> traffic_of(ScriptClaims& claims, const Job& job) {
   if (job.world_size == 1) return {};
   std::lock_guard lock(claims.mutex);
   auto buckets = claims.buckets(job);
@@ -127,7 +127,7 @@ std::vector<Traffic> traffic_of(Claims& claims, const Job& job) {
   return list;
 }
 
-Entry entry_of(const std::string& name, const std::shared_ptr<Claims>& claims) {
+Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& claims) {
   const auto& file = claims->file;
   Entry entry;
   entry.name = name;
@@ -163,7 +163,7 @@ Entry entry_of(const std::string& name, const std::shared_ptr<Claims>& claims) {
 const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                    std::vector<std::string>* registered) {
   auto request = lua::strategy_request(recipe, strategy_names());
-  auto claims = std::make_shared<Claims>(recipe);
+  auto claims = std::make_shared<ScriptClaims>(recipe);
   auto file = lua::load_strategy_file(claims->state(), request, diagnostics, registered);
   if (!file) return nullptr;
   claims->file = std::move(*file);

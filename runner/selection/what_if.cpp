@@ -13,7 +13,7 @@ namespace runner {
 
 namespace {
 
-std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 struct Changed {
   std::string change;
@@ -141,16 +141,16 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
   bool on_host = choice.limit.device == 0 || least->bytes <= choice.limit.device;
   int64_t needed = on_host ? least->memory.host : least->bytes;
   int64_t most = on_host ? choice.limit.host : choice.limit.device;
-  std::string limit = on_host ? fmt::format("{} of host memory", bytes_text(most)) : choice.limit.reason;
-  std::string over = needed > most ? fmt::format("{} more than {}", bytes_text(needed - most), limit)
+  std::string limit = on_host ? fmt::format("{} of host memory", shown_bytes(most)) : choice.limit.reason;
+  std::string over = needed > most ? fmt::format("{} more than {}", shown_bytes(needed - most), limit)
                                    : fmt::format("closer to {} than predictions are sure", limit);
   std::string text = fmt::format("nothing fits: the least is {} at micro-batch {}{}, which needs {} a rank, {}",
                                  label(*least), least->job.micro_batch_size,
-                                 least->every == 1 ? " with every block recomputed" : "", bytes_text(needed), over);
+                                 least->every == 1 ? " with every block recomputed" : "", shown_bytes(needed), over);
   std::vector<std::string> ways;
   auto add = [&](const std::string& change, const Choice& then) {
     if (ways.size() < 3 && then.fits())
-      ways.push_back(fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), bytes_text(then.plan().bytes)));
+      ways.push_back(fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), shown_bytes(then.plan().bytes)));
   };
   for (const auto& answer : what_if(request, clock, false)) add(answer.change, answer.choice);
   for (int factor = 4; factor <= 4096 && ways.size() < 3; factor *= 2) {

@@ -7,7 +7,7 @@
 namespace runner::sweep {
 
 using nlohmann::json;
-using Kind = HistoryEntry::Kind;
+using EntryKind = HistoryEntry::Kind;
 
 namespace {
 
@@ -35,15 +35,15 @@ std::string describe(const Trial& trial) {
 }  // namespace
 
 json to_json(const HistoryEntry& entry) {
-  if (entry.kind == Kind::proposed) {
+  if (entry.kind == EntryKind::proposed) {
     json text = {{"kind", "proposed"}, {"parameters", entry.proposal.parameters}};
     put(text, "from_trial", entry.proposal.from_trial);
     put(text, "until_step", entry.proposal.until_step);
     return text;
   }
-  json text = {{"kind", entry.kind == Kind::reported ? "reported" : "ended"}, {"step", entry.step}};
+  json text = {{"kind", entry.kind == EntryKind::reported ? "reported" : "ended"}, {"step", entry.step}};
   put(text, "value", entry.value);
-  if (entry.kind == Kind::reported) {
+  if (entry.kind == EntryKind::reported) {
     text["stop"] = entry.stop;
   } else {
     text["status"] = entry.status;
@@ -55,8 +55,8 @@ json to_json(const HistoryEntry& entry) {
 HistoryEntry history_entry_from_json(const json& text) {
   HistoryEntry entry;
   std::string kind = text.at("kind");
-  entry.kind = kind == "proposed" ? Kind::proposed : kind == "reported" ? Kind::reported : Kind::ended;
-  if (entry.kind == Kind::proposed) {
+  entry.kind = kind == "proposed" ? EntryKind::proposed : kind == "reported" ? EntryKind::reported : EntryKind::ended;
+  if (entry.kind == EntryKind::proposed) {
     entry.proposal.parameters = text.at("parameters");
     entry.proposal.from_trial = get<int64_t>(text, "from_trial");
     entry.proposal.until_step = get<int64_t>(text, "until_step");
@@ -79,11 +79,11 @@ void Search::repeat(const HistoryEntry& entry) {
   auto differs = [&](const std::string& what) {
     return environment_error("this sweep cannot be continued: {}; {}", what, method_->why_other());
   };
-  if (entry.kind == Kind::proposed && method_->adopt(entry.proposal)) {
+  if (entry.kind == EntryKind::proposed && method_->adopt(entry.proposal)) {
     trials_[entry.trial] = {entry.proposal};
     return;
   }
-  if (entry.kind == Kind::proposed) {
+  if (entry.kind == EntryKind::proposed) {
     auto proposal = method_->propose(entry.trial);
     auto was = describe(entry.proposal);
     if (proposal.kind != Proposal::Kind::trial)
@@ -96,7 +96,7 @@ void Search::repeat(const HistoryEntry& entry) {
     trials_[entry.trial] = {proposal.trial};
     return;
   }
-  if (entry.kind == Kind::reported) {
+  if (entry.kind == EntryKind::reported) {
     bool stop = method_->report(entry.trial, entry.step, minimized(number(entry.value))) == Verdict::stop;
     if (stop != entry.stop)
       throw differs(fmt::format("trial {} was told to {} at step {}, and would now be told to {}", entry.trial,
@@ -117,12 +117,12 @@ Proposal Search::propose() {
   return proposal;
 }
 
-HistoryEntry proposed(const Trial& trial) { return {Kind::proposed, trial.number, trial, 0, {}}; }
+HistoryEntry proposed(const Trial& trial) { return {EntryKind::proposed, trial.number, trial, 0, {}}; }
 
 std::optional<HistoryEntry> Search::report(int64_t trial, int64_t step, double value) {
   auto& state = trials_.at(trial);
   if (state.told_to_stop || !method_->wants(trial, step)) return std::nullopt;
-  HistoryEntry entry{Kind::reported, trial, {}, step, finite(value)};
+  HistoryEntry entry{EntryKind::reported, trial, {}, step, finite(value)};
   entry.stop = method_->report(trial, step, minimized(number(entry.value))) == Verdict::stop;
   state.value = entry.value;
   state.step = step;
@@ -132,7 +132,7 @@ std::optional<HistoryEntry> Search::report(int64_t trial, int64_t step, double v
 
 HistoryEntry Search::end(int64_t trial, const std::string& status, double value, int64_t step,
                          const std::string& reason) {
-  HistoryEntry entry{Kind::ended, trial, {}, step, finite(value)};
+  HistoryEntry entry{EntryKind::ended, trial, {}, step, finite(value)};
   entry.status = status;
   entry.reason = reason;
   apply_end(entry);

@@ -1,26 +1,47 @@
 # runner_room(NAME SOURCES ... [TORCH] [LINKS ...])   one static library, named after its folder, with the house's flags
-# runner_test(NAME SOURCES ... [TORCH] [LINKS ...])   one Catch2 program whose cases ctest lists one by one
+# runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program whose cases ctest lists one by one; LONG: starts first
+#
+# Most of a file's build time goes into headers. So each kind of file has one precompiled header, and the files of a room are
+# compiled some at a time (RUNNER_UNITY; the preset `dev` turns it off, so that a change rebuilds one file alone). A name in an
+# anonymous namespace must therefore be unique in its room.
+function(runner_precompiled_header name)  # runner_precompiled_header(NAME HEADERS ... LINKS ...)
+  cmake_parse_arguments(ARG "" "" "HEADERS;LINKS" ${ARGN})
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cpp CONTENT "")
+  add_library(${name} STATIC ${CMAKE_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PUBLIC runner_warnings fmt::fmt nlohmann_json::nlohmann_json Threads::Threads ${ARG_LINKS})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC -fpch-preprocess)
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+endfunction()
+set(common_headers <algorithm> <chrono> <filesystem> <fmt/format.h> <fstream> <functional> <map> <memory> <nlohmann/json.hpp> <optional>
+                   <set> <sstream> <string> <variant> <vector>)
+runner_precompiled_header(common_pch HEADERS ${common_headers})
+if(Catch2_FOUND)
+  runner_precompiled_header(test_pch HEADERS ${common_headers} <catch2/catch_test_macros.hpp> <catch2/generators/catch_generators.hpp>
+                            <catch2/matchers/catch_matchers_floating_point.hpp> <catch2/matchers/catch_matchers_string.hpp>
+                            LINKS Catch2::Catch2)
+endif()
 if(RUNNER_TORCH)
-  # One precompiled header for all rooms that need tensors: <torch/torch.h> costs 22 s a file without it.
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cpp CONTENT "")
-  add_library(torch_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
-  target_link_libraries(torch_pch PUBLIC torch::cpu runner_warnings fmt::fmt nlohmann_json::nlohmann_json)
-  target_include_directories(torch_pch PRIVATE ${CMAKE_SOURCE_DIR})
-  set_target_properties(torch_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(torch_pch PRIVATE -fPIC -fpch-preprocess)
-  target_precompile_headers(torch_pch PRIVATE <torch/torch.h> <fmt/format.h> <nlohmann/json.hpp>)
+  runner_precompiled_header(torch_pch HEADERS "${CMAKE_SOURCE_DIR}/strategies/collective/libtorch.hpp" ${common_headers} LINKS torch::cpu)
 endif()
 
+# runner_flags(TARGET ON|OFF [HEADER])   with LibTorch or not; HEADER is the precompiled header of a file without LibTorch
 function(runner_flags target torch)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC runner_warnings fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
   if(torch)
     target_link_libraries(${target} PUBLIC torch::cpu)
-    # One precompiled header serves libraries and programs alike only if programs are compiled as the libraries are (-fPIC).
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
-    target_precompile_headers(${target} REUSE_FROM torch_pch)
+    set(header torch_pch)
+  elseif(ARGC GREATER 2)
+    set(header ${ARGV2})
+  else()
+    set(header common_pch)
   endif()
+  # One precompiled header serves libraries and programs alike only if programs are compiled as the libraries are (-fPIC).
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
+  target_precompile_headers(${target} REUSE_FROM ${header})
 endfunction()
 
 function(runner_room name)
@@ -30,6 +51,7 @@ function(runner_room name)
   endif()
   add_library(${name} STATIC ${ARG_SOURCES})
   runner_flags(${name} ${ARG_TORCH})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${RUNNER_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
 endfunction()
 
@@ -37,13 +59,18 @@ if(Catch2_FOUND)
   include(Catch)
 endif()
 function(runner_test name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;LONG" "" "SOURCES;LINKS" ${ARGN})
   if(ARG_TORCH AND NOT RUNNER_TORCH)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  runner_flags(${name} ${ARG_TORCH})
+  runner_flags(${name} ${ARG_TORCH} test_pch)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a test's own code needs no speed; what it tests has -O2
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} Catch2::Catch2WithMain)
   target_compile_definitions(${name} PRIVATE RUNNER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" RUNNER_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
+  set(cost 1)
+  if(ARG_LONG)
+    set(cost 10)
+  endif()
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 COST ${cost})
 endfunction()

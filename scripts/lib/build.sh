@@ -28,13 +28,21 @@ configure() {
 
 # build_targets TARGET...: says nothing when nothing is to do. Two at once wait for each other.
 build_targets() {
-  local plan
+  local plan jobs steps
   lock "$root/.deps/.build.lock"
   configure
   plan=$(ninja -C "$build" -n "$@" 2>&1) || true
   if [[ $plan != *"no work to do"* ]]; then
-    say "building what changed"
-    ninja -C "$build" -j "$(job_count)" "$@" >&2 || die "the build failed; the first error stands above"
+    jobs=$(job_count)
+    steps=$(grep -c "^\[" <<<"$plan") || true
+    say "building what changed$(about_minutes "$steps" "$jobs")"
+    NINJA_STATUS="[%f of %t, %es] " ninja -C "$build" -j "$jobs" "$@" >&2 || die "the build failed; the first error stands above"
   fi
   exec 9>&-
+}
+
+# A compilation takes about 7 s of one core, a link next to nothing: 6 s a step. ccache makes it less.
+about_minutes() { # about_minutes STEPS JOBS
+  local minutes=$(($1 * 6 / $2 / 60))
+  ((minutes < 1)) || printf ': %d steps, about %d minutes on %d cores unless the cache has the results' "$1" "$minutes" "$2"
 }

@@ -30,6 +30,13 @@ sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c928
 shakespeare_pin="shakespeare 0.6 f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32f8cb9fa4c"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
+# For the tests: the reader of what `runner export` writes. Wheels for any Python 3 (abi3); torch itself is the system's package.
+transformers_pins=(
+  "transformers 4.47.1 d2f5d19bb6283cd66c893ec7e6d931d6370bbf1cc93633326ff1f41a40046c9c"
+  "tokenizers 0.21.0 e84ca973b3a96894d1707e189c14a774b701596d579ffc7e69debfc036a61a04"
+  "safetensors 0.5.3 cead1fa41fc54b1e61089fa57452e8834f798cb1dc7a09ba3524f1eb08e0317a"
+  "huggingface_hub 0.27.1 1c5155ca7d60b60c2e2fc38cbb3ffb7f7c3adf48f824015b219af9061771daec"
+)
 
 # Debian's packages, unpacked where the system's own are missing or too old; behind the hash the folder in Debian's pool, and
 # the file below /usr or /usr/local that spares the download. Catch2 is for the tests alone.

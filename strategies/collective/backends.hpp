@@ -1,10 +1,9 @@
 // Process groups from backends, and the seam through which the CUDA module adds NCCL.
 #pragma once
-#include <torch/torch.h>
-
 #include <chrono>
 #include <functional>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 
 namespace runner {

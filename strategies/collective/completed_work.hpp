@@ -1,8 +1,8 @@
 // Work that is done when it is returned, with the completed future that c10d::Reducer asks for.
 #pragma once
-#include <torch/torch.h>
-
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

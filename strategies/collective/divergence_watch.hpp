@@ -1,7 +1,5 @@
 // Detects ranks that wait for each other in different collectives. It is for transports that do not detect this (Gloo, NCCL).
 #pragma once
-#include <torch/torch.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -12,6 +10,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/trace.hpp"
 
 namespace runner {

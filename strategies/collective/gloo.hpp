@@ -1,12 +1,12 @@
 // Gloo, for ranks on several hosts, or on one host if the recipe requests it. Only this file needs Gloo's own headers.
 #pragma once
-#include <torch/torch.h>
-
 #include <chrono>
 #include <exception>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

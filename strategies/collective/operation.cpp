@@ -1,12 +1,11 @@
 #include "strategies/collective/operation.hpp"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "runner/base/text.hpp"
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

@@ -1,10 +1,9 @@
 // A c10d backend that forwards every call to another backend and records it in this rank's trace.
 #pragma once
-#include <torch/torch.h>
-
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/trace.hpp"
 
 namespace runner {

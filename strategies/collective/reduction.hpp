@@ -5,9 +5,9 @@
 // gives the bits of one reduction over all. 16-bit floats are summed in float32 and rounded once. For bools SUM means "or"
 // and PRODUCT means "and", as in NCCL.
 #pragma once
-#include <torch/torch.h>
-
 #include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

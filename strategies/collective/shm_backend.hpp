@@ -4,10 +4,9 @@
 // ranks: all_reduce copies n in, reads n (its 1/R share from R slots), copies n out; all_gather and reduce_scatter
 // about half of that.
 #pragma once
-#include <torch/torch.h>
-
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/reduction.hpp"
 #include "strategies/collective/segment.hpp"
 

@@ -1,7 +1,5 @@
 // The world as one rank sees it: its rank, its device, and its process groups (c10d).
 #pragma once
-#include <torch/torch.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/trace.hpp"
 
 namespace runner {

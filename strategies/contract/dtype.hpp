@@ -1,7 +1,7 @@
 // DType as LibTorch writes it.
 #pragma once
-#include <torch/torch.h>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/precision.hpp"
 
 namespace runner {

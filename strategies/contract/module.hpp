@@ -4,14 +4,13 @@
 // until gathered) and put a leaf tensor with requires_grad into its slot; blocks look their tensors up at every
 // forward. Tied weights are one slot used by two blocks, so autograd adds both gradients into the same leaf.
 #pragma once
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/model_spec.hpp"
 
 namespace runner {

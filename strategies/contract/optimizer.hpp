@@ -1,8 +1,6 @@
 // The optimizer as strategies run it: fused updates over lists of local tensors, in groups of equal hyper-parameters.
 // Updates are elementwise, so shards give the same bits as whole tensors.
 #pragma once
-#include <torch/torch.h>
-
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/adam.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/offload/swapped_arrays.hpp"

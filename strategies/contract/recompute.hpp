@@ -5,10 +5,10 @@
 // their gradients leave it through the outer graph and hooks on them (Reducer, FSDP) see one gradient a block, as
 // without checkpointing.
 #pragma once
-#include <torch/torch.h>
-
 #include <functional>
 #include <vector>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

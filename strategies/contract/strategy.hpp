@@ -11,14 +11,13 @@
 // 1 / global_tokens, and reductions SUM over ranks. So nothing is divided by a world size, a short last batch weighs
 // what it holds, and every strategy computes the same numbers.
 #pragma once
-#include <torch/torch.h>
-
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/loss_scaler.hpp"

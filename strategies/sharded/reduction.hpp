@@ -3,8 +3,8 @@
 // Sums that wait in host memory beside a device travel there on a stream of their own, beside backward: the host waits
 // for a copy only where it adds to it, and for all of them in finish().
 #pragma once
-#include <torch/torch.h>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/sharded/groups.hpp"
 #include "strategies/sharded/transfers.hpp"
 

@@ -1,10 +1,9 @@
 // A unit of a plan on one rank: its shard, its gathered buffer, and how memory comes and goes behind the latter.
 #pragma once
-#include <torch/torch.h>
-
 #include <memory>
 #include <vector>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/offload/swapped_read.hpp"
 #include "strategies/sharded/plan.hpp"

@@ -1,9 +1,9 @@
 // Copies between a device and host memory, on a stream of their own beside the device's computation.
 #pragma once
 #include <c10/core/Event.h>
-#include <torch/torch.h>
-
 #include <optional>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

@@ -1,5 +1,5 @@
 // The real reader of the folders we write, and the real writer of the folders we read: Hugging Face's transformers,
-// where a Python with it is at hand (RUNNER_TEST_PYTHON, or python3).
+// where a Python with it is at hand: RUNNER_TEST_PYTHON, or the system's with what scripts/setup --tests brings.
 #include <cstdlib>
 
 #include "support.hpp"
@@ -10,7 +10,7 @@ using namespace runner::testing;
 
 TEST_CASE("transformers opens what is exported, and what it saves is read back", "[transformers]") {
   const char* chosen = std::getenv("RUNNER_TEST_PYTHON");
-  std::string python = chosen ? chosen : "python3";
+  std::string python = chosen ? chosen : "PYTHONPATH=" RUNNER_SOURCE_DIR "/.deps/transformers /usr/bin/python3";
   std::string probe =
       python +
       R"sh( -c "import sys, importlib.util as u; sys.exit(any(u.find_spec(m) is None for m in ('torch', 'transformers')))" 2>/dev/null)sh";

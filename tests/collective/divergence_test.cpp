@@ -1,9 +1,8 @@
 // What is read off the ranks' last calls: who diverged, where, and what is no divergence.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "strategies/collective/divergence.hpp"
+#include "strategies/collective/libtorch.hpp"
 
 using namespace runner;
 

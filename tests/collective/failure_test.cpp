@@ -1,12 +1,11 @@
 // What shared-memory collectives say when they cannot go on, with ranks as threads: exact text, on every rank.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <functional>
 #include <thread>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/thread_world.hpp"
 #include "tests/collective/operations.hpp"
 

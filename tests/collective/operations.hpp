@@ -1,13 +1,12 @@
 // Every operation of a process group checked against a plain reference, by each rank for itself: the same checks run on
 // threads, and in real processes over shared memory and Gloo.
 #pragma once
-#include <torch/torch.h>
-
 #include <fmt/format.h>
 
 #include <string>
 #include <vector>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/shm_layout.hpp"
 #include "strategies/collective/world.hpp"
 

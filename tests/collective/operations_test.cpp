@@ -1,10 +1,9 @@
 // The shared-memory backend with ranks as threads: every operation, dtype, size and number of ranks; subgroups.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <mutex>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/thread_world.hpp"
 #include "tests/collective/operations.hpp"
 

@@ -1,7 +1,5 @@
 // One real rank for the process tests: makes its world from the environment, does what the first argument says, prints
 // what came of it on stdout.
-#include <torch/torch.h>
-
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
 #include "strategies/collective/divergence_watch.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "tests/collective/operations.hpp"
 
 using namespace runner;

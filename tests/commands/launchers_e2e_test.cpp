@@ -1,5 +1,5 @@
 // One `runner run` for each rank, as launchers start them: with the variables of each, and under the real ones that
-// this machine has.
+// this machine has (scripts/setup --tests installs them).
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -85,6 +85,9 @@ void check_run(const Workplace& place, const std::vector<double>& expected) {
 bool works(const std::string& command) {
   return ::system(("timeout 60 " + command + " >/dev/null 2>&1 </dev/null").c_str()) == 0;
 }
+
+/// What starts a Slurm around a command.
+const std::string one_node_slurm = RUNNER_SOURCE_DIR "/tests/support/one_node_slurm ";
 
 /// Two ranks under a real launcher.
 void check_launcher(const std::string& launch) {
@@ -206,8 +209,10 @@ TEST_CASE("explicit device indices under a launcher get a warning", "[e2e]") {
 
 TEST_CASE("a run under torchrun", "[e2e]") {
   if (!works("torchrun --help")) SKIP("torchrun is not here");
-  check_launcher("torchrun --standalone --nproc-per-node 2 --no-python");
-  check_launcher("torchrun --nproc-per-node 2 --master-port " + std::to_string(free_port()) + " --no-python");
+  // Without redirection torchrun 1.13 fails on Python 3.11 (its enum of flags lists neither 0 nor 3 there).
+  check_launcher("torchrun --standalone --redirects 1 --tee 1 --nproc_per_node 2 --no_python");
+  check_launcher("torchrun --redirects 1 --tee 1 --nproc_per_node 2 --master_port " + std::to_string(free_port()) +
+                 " --no_python");
 }
 
 TEST_CASE("a run under Open MPI's mpirun", "[e2e]") {
@@ -222,6 +227,44 @@ TEST_CASE("a run under MPICH's mpirun", "[e2e]") {
 }
 
 TEST_CASE("a run under srun", "[e2e]") {
-  if (!works("srun -n2 --overcommit true")) SKIP("srun is not here or has no cluster to talk to");
-  check_launcher("srun -n2 --overcommit");
+  if (!works(one_node_slurm + "true")) SKIP("a Slurm of one node does not start (" << one_node_slurm << "true)");
+  check_launcher(one_node_slurm + "srun -n2 --overcommit");
+}
+
+TEST_CASE("a job that goes back to Slurm's queue resumes its run and finishes it", "[e2e]") {
+  if (!works(one_node_slurm + "true")) SKIP("a Slurm of one node does not start (" << one_node_slurm << "true)");
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
+  const std::vector<std::string> run = {"run", "tiny.toml", "--set", "train.max_steps=600"};
+  // What preempts a job sends SIGTERM to its tasks; the job itself then asks to be queued again.
+  place.write("preempted_job", R"(
+id=$(sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 --overcommit "$@") || exit 1
+until grep -q loss runner-$id.out 2>/dev/null; do sleep 0.02; done
+scancel --signal=TERM $id
+until scontrol show job $id | grep -E 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)' >/dev/null; do sleep 0.2; done
+scontrol show job $id >job
+)");
+  std::string line = "cd " + place.path().string() + " && RUNNER_HOME=" + place.home().string() +
+                     " RUNNER=" + RUNNER_BINARY_DIR "/bin/runner timeout 200 " + one_node_slurm +
+                     "bash preempted_job " + RUNNER_SOURCE_DIR "/scripts/slurm/train.sbatch";
+  for (size_t i = 1; i < run.size(); ++i) line += " " + run[i];
+  int status = ::system((line + " >out 2>&1 </dev/null").c_str());
+  std::string job = slurp(place.path() / "job");
+  INFO(slurp(place.path() / "out") << slurp(place.path() / "runner-1.out") << job);
+  REQUIRE(status == 0);
+  CHECK_THAT(job, ContainsSubstring("JobState=COMPLETED") && ContainsSubstring("Restarts=1"));
+  auto runs = place.run({"ls", "--json"}).json().at("runs");
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0].at("name") == "slurm-1");
+  CHECK(runs[0].at("status") == "finished");
+  auto curve = losses(place);
+
+  Workplace quiet;  // the same run, not disturbed
+  write_tiny_recipe(quiet, "[strategy]\nname = \"fsdp\"\n");
+  auto result = quiet.run(run);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  auto expected = losses(quiet);
+  REQUIRE(curve.size() == expected.size());
+  for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], WithinRel(expected[i], 1e-5));
 }

@@ -1,13 +1,12 @@
 // Parameters a second of the host's Adam: ours, ours with a bf16 copy, and LibTorch's fused kernel. One JSON line each.
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/optimizer.hpp"
 
 using namespace runner;

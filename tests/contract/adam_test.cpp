@@ -1,12 +1,11 @@
 // The Adam kernel against LibTorch's fused one, its conversions against every 16-bit value, and cuts of a parameter.
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/adam.hpp"
 
 using namespace runner;

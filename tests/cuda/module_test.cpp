@@ -1,7 +1,5 @@
 // The CUDA module: that it loads (or says why not) on any machine, and does its work where there is a GPU.
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <optional>
@@ -10,6 +8,9 @@
 #include "runner/base/error.hpp"
 #include "runner/cuda/module.hpp"
 #include "strategies/collective/backends.hpp"
+#include <torch/cuda.h>
+
+#include "strategies/collective/libtorch.hpp"
 
 using namespace runner;
 

@@ -1,8 +1,6 @@
 // Milliseconds of causal attention in host memory, forward and backward: ours and ATen's fused kernel. One JSON line a
 // shape.
 #include <ATen/Parallel.h>
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -10,6 +8,7 @@
 
 #include "runner/models/host_attention.hpp"
 #include "strategies/collective/counting_allocator.hpp"
+#include "strategies/collective/libtorch.hpp"
 
 using namespace runner;
 

@@ -1,9 +1,9 @@
 // A model with filled slots, as the simplest strategy would hold it: what the torch tests of this room run on.
 #pragma once
-#include <torch/torch.h>
 
 #include "recipes.hpp"
 #include "runner/models/module.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "tests/support/hashed_weights.hpp"
 

@@ -37,8 +37,12 @@ class FrontScripts(unittest.TestCase):
           source scripts/lib/pins.sh
           mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
-          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$(sed -n 's/^packages_pin="\\(.*\\)".*/\\1/p' scripts/setup)"; do
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "${transformers_pins[@]}"; do
             echo "$pin" >".deps/.pins/${pin%% *}"
+          done
+          for pin in "${transformers_pins[@]}"; do mkdir -p ".deps/transformers/${pin%% *}"; done
+          sed -n 's/^[a-z_]*packages_pin="\\(.*\\)".*/\\1/p' scripts/setup | while read -r name version; do
+            echo "$name $version" >".deps/.pins/$name"
           done
           for pin in "${cuda_pins[@]}"; do echo "${pin% *}" >".deps/.pins/${pin%% *}"; done
           for pin in "${deb_pins[@]}" "$catch2_pin"; do
@@ -225,6 +229,24 @@ class FrontScripts(unittest.TestCase):
             "scripts/setup: Debian packages are missing: ccache (builds again in seconds), mold (links ten times faster)\n"
             "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ccache mold\n"))
 
+    def test_setup_goes_on_without_the_launchers_where_it_cannot_install_them(self):
+        os.remove(os.path.join(self.root, ".deps/.pins/test_packages"))
+        shutil.rmtree(os.path.join(self.root, ".deps/transformers"))
+        with open(os.path.join(self.root, ".deps/.pins/packages"), encoding="utf-8") as file:
+            pin = file.read()
+        self.lack_packages(user=1000)
+        self.write(".deps/.pins/packages", pin)
+        self.write(".deps/python/bin/python", "#!/bin/sh\nexit 1\n", executable=True)
+        done = self.call("scripts/setup", "--tests", path=self.stubs, RUNNER_SYSTEM=os.path.join(self.root, "system"))
+        # What needs no root is still brought (here: there is no network).
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertRegex(done.stderr, "Debian packages are missing: openmpi-bin [(]Open MPI[)], mpich [(]MPICH[)], .*\n"
+                         "  sudo apt-get update && sudo apt-get install -y --no-install-recommends openmpi-bin mpich .*\n"
+                         "scripts/setup: going on without them: the tests that need them will be skipped\n"
+                         "scripts/setup: transformers .*\n.*pip could not bring transformers")
+        # The tests alone need them.
+        self.assertEqual(self.result(self.call("scripts/setup", path=self.stubs)), (0, "", "scripts/setup: everything is there\n"))
+
     def test_setup_checks_a_named_libtorch(self):
         header = "other/include/torch/headeronly/version.h"
         other = os.path.join(self.root, "other")
@@ -249,6 +271,7 @@ class FrontScripts(unittest.TestCase):
         first = self.call("scripts/runner", "run", "a recipe.toml", cwd=folder)
         self.assertEqual((first.returncode, first.stdout), (7, f"version one, in {folder}, with run a recipe.toml\n"))
         self.assertIn("scripts/runner: configuring\nscripts/runner: building what changed\n", first.stderr)
+        self.assertIn("[1 of 1, ", first.stderr)
         self.assertEqual(self.result(self.call("scripts/runner", "ls", cwd=folder)), (7, f"version one, in {folder}, with ls\n", ""))
 
     def test_runner_builds_with_a_newer_compiler_where_gxx_is_too_old(self):
@@ -261,6 +284,59 @@ class FrontScripts(unittest.TestCase):
         done = self.call("scripts/test")
         self.assertIn("No tests were found", done.stdout + done.stderr)
         self.assertNotEqual(done.returncode, 0)
+
+    def test_a_skip_is_a_failure_in_ci_unless_a_gpu_is_missing(self):
+        def tests_that_print(**outputs):
+            text = CMAKELISTS.replace("LANGUAGES NONE)", "LANGUAGES NONE)\nenable_testing()").replace("(app ", "(all_of_it ALL ")
+            for name, output in outputs.items():
+                self.write(name, output)
+                text += f"add_test(NAME {name} COMMAND sh -c \"cat ${{CMAKE_SOURCE_DIR}}/{name}; grep -q failed ${{CMAKE_SOURCE_DIR}}/{name} && exit 1; exit 4\")\n"
+                text += f"set_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 4)\n"
+            self.write("CMakeLists.txt", text)
+
+        def test(ci):
+            done = self.call("scripts/test", CI=ci)
+            return done.returncode, [line for line in done.stderr.splitlines() if line.startswith("skipped")]
+
+        gpu = "SKIPPED:\nexplicitly with message:\n  no CUDA device here\n\n"
+        tests_that_print(gpu=gpu)
+        self.assertEqual(test("true"), (0, ["skipped: gpu: no CUDA device here"]))
+        tests_that_print(gpu=gpu, launcher="SKIPPED:\nexplicitly with message:\n  torchrun is not here\n\n", script="test_it ... skipped 'no curl'\n", silent="")
+        skipped = ["gpu: no CUDA device here", "launcher: torchrun is not here", "script: no curl", "silent: SKIP_RETURN_CODE=4"]
+        self.assertEqual(test("false"), (0, [f"skipped: {line}" for line in skipped]))
+        self.assertEqual(test("true"), (1, ["skipped: gpu: no CUDA device here"] + [f"skipped, which is a failure with CI=true: {line}" for line in skipped[1:]]))
+        tests_that_print(bad="failed\n")
+        self.assertEqual(test("true"), (8, []))
+
+    def test_a_long_build_says_how_long_it_takes(self):
+        text = CMAKELISTS
+        for i in range(30):
+            text += f"add_custom_command(OUTPUT {i} COMMAND ${{CMAKE_COMMAND}} -E touch {i})\nadd_custom_target(step_{i} DEPENDS {i})\nadd_dependencies(app step_{i})\n"
+        self.write("CMakeLists.txt", text)
+        self.stub("nproc", "echo 2")
+        self.assertRegex(self.call("scripts/runner").stderr, "building what changed: [0-9]+ steps, about [1-9] minutes on [12] cores unless the cache has the results\n")
+
+    # ---- scripts/nightly
+    def test_nightly_runs_every_check_and_says_which_failed(self):
+        self.write("CMakeLists.txt", CMAKELISTS.replace("LANGUAGES NONE)", "LANGUAGES NONE)\nenable_testing()").replace("(app ", "(all_of_it ALL ") +
+                   "add_test(NAME quick COMMAND false)\nadd_test(NAME long COMMAND true)\nset_tests_properties(long PROPERTIES LABELS nightly)\n")
+        shutil.rmtree(os.path.join(self.root, "scripts/nightly.d"))
+        self.write("scripts/nightly.d/good", "#!/bin/sh\npwd\n", executable=True)
+        self.write("scripts/nightly.d/gpu", "#!/bin/sh\nexit 77\n", executable=True)
+        self.write("scripts/nightly.d/notes", "not a program")
+        done = self.call("scripts/nightly")
+        table = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual([(row[0], row[1], row[-1]) for row in table], [
+            ("good", "passed", "build/nightly/good.log"), ("gpu", "skipped", "build/nightly/gpu.log"), ("ctest", "passed", "build/nightly/ctest.log")])
+        self.assertEqual((done.returncode, self.read("build/nightly/good.log")), (0, self.root + "\n"))
+        self.assertNotIn("quick", self.read("build/nightly/ctest.log"))
+        self.write("scripts/nightly.d/bad", "#!/bin/sh\nexit 3\n", executable=True)
+        done = self.call("scripts/nightly", "bad", "good")
+        self.assertEqual((done.returncode, [line[:37].strip().split(maxsplit=1) for line in done.stdout.splitlines()]),
+                         (1, [["bad", "failed (3)"], ["good", "passed"]]))
+        self.assertEqual(self.result(self.call("scripts/nightly", "best")), (2, "", "scripts/nightly: there is no check best; there are: bad good gpu ctest\n"))
+        # The long ones are not among scripts/test's.
+        self.assertNotIn("long", self.call("scripts/test").stdout)
 
     def test_runner_rebuilds_what_changed(self):
         self.call("scripts/runner")

@@ -1,7 +1,5 @@
 // The update beside the next forward: the same bits as one that is over when the step is, in an order that is proven by
 // what happened before what, and with its errors and its end where the rank's thread sees them.
-#include <torch/torch.h>
-
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
@@ -11,6 +9,7 @@
 #include <thread>
 
 #include "strategies/collective/counting_allocator.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/fsdp/entry.hpp"
 #include "tests/support/offload_forms.hpp"
 

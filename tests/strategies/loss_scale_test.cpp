@@ -1,10 +1,9 @@
 // 16-mixed under zero: overflows are skipped by DeepSpeed's law, and at the floor the message names a parameter.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/nonfinite.hpp"
 #include "tests/support/tiny_training.hpp"
 

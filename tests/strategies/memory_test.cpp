@@ -1,10 +1,9 @@
 // Every entry's claim of memory, against the counting allocator: what stays between steps exactly, the peak within 3 %.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "tests/support/measured_memory.hpp"
 
 using namespace runner;

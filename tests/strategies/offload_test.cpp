@@ -1,13 +1,12 @@
 // Offload changes where bytes wait, not what they are: ZeRO with its optimizer and its parameters in host memory beside
 // the device or in a file, against ddp and against itself without offload.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/base/error.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/offload_forms.hpp"
 #include "tests/support/temporary_folder.hpp"

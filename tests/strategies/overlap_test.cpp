@@ -1,9 +1,8 @@
 // Reductions beside backward change when sums are made, not what they are, and what memory holds meanwhile is claimed.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/fsdp/entry.hpp"
 #include "strategies/sharded/strategy.hpp"
 #include "strategies/zero/entry.hpp"

@@ -1,10 +1,9 @@
 // Parity: every strategy gives the same losses; sharded forms equal ddp bit for bit at the same world size.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/zero/entry.hpp"
 #include "tests/support/tiny_training.hpp"
 

@@ -1,9 +1,8 @@
 // Sums of gradients by themselves: what they are, in which dtype, where the dtype on the wire is narrow.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/sharded/reduction.hpp"
 #include "strategies/zero/entry.hpp"
 #include "tests/support/tiny_training.hpp"

@@ -1,12 +1,11 @@
 // Recording: what a step of a strategy puts on the wire is what its entry claims, call by call and byte by byte.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <compare>
 
 #include "runner/base/error.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;

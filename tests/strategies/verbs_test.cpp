@@ -1,9 +1,8 @@
 // The field's verbs, as a strategy offers them: over all ranks, and by itself.
-#include <torch/torch.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "strategies/collective/libtorch.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;

@@ -1,11 +1,11 @@
 // A process group whose reductions read their inputs when they are called and deliver when they are waited for: what
 // NCCL may do beside the backward pass, on threads.
 #pragma once
-#include <torch/torch.h>
-
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner::testing {
 

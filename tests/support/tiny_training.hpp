@@ -1,7 +1,5 @@
 // A few steps of a tiny model under any strategy, with ranks as threads: what parity, recording and memory tests run.
 #pragma once
-#include <torch/torch.h>
-
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "runner/models/module.hpp"
 #include "runner/selection/recompute.hpp"
 #include "strategies/catalog.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/thread_world.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/strategy.hpp"

@@ -10,12 +10,12 @@ namespace runner::gpt {
 namespace {
 
 /// The part of a parameter's name after "blocks.N." -> the module in "h.N.". GPT-2's four linears are Conv1D layers.
-struct BlockName {
+struct GptBlockName {
   const char* ours;
   const char* theirs;
   bool conv1d;
 };
-constexpr BlockName block_names[] = {
+constexpr GptBlockName gpt_block_names[] = {
     {"attention_norm", "ln_1", false}, {"attention.qkv", "attn.c_attn", true}, {"attention.out", "attn.c_proj", true},
     {"mlp_norm", "ln_2", false},       {"mlp.up", "mlp.c_fc", true},           {"mlp.down", "mlp.c_proj", true},
 };
@@ -31,7 +31,7 @@ HfTensor hf_tensor(const std::string& name) {
   if (name == "head.weight") return {"lm_head.weight", "", false};
   auto parts = split(name, '.');
   if (parts[0] == "head") return inside("ln_f." + parts.back());
-  for (const auto& entry : block_names) {
+  for (const auto& entry : gpt_block_names) {
     if (name != fmt::format("blocks.{}.{}.{}", parts[1], entry.ours, parts.back())) continue;
     return inside(fmt::format("h.{}.{}.{}", parts[1], entry.theirs, parts.back()),
                   entry.conv1d && parts.back() == "weight");

@@ -12,9 +12,9 @@ using torch::Tensor;
 
 namespace {
 
-class Embedding : public Block {
+class GptEmbedding : public Block {
  public:
-  Embedding(const Model& model, const Recipe::Model& recipe)
+  GptEmbedding(const Model& model, const Recipe::Model& recipe)
       : tokens_(model, "embedding.tokens.weight"),
         positions_(model, "embedding.positions.weight"),
         dropout_(recipe.dropout, 0) {}
@@ -32,9 +32,9 @@ class Embedding : public Block {
   Dropout dropout_;
 };
 
-class Transformer : public Block {
+class GptTransformer : public Block {
  public:
-  Transformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index)
+  GptTransformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index)
       : attention_norm_(model, name + ".attention_norm", recipe.norm_eps),
         qkv_(model, name + ".attention.qkv"),
         out_(model, name + ".attention.out"),
@@ -79,11 +79,11 @@ class Transformer : public Block {
 void add_blocks(Model& model, const Recipe::Model& recipe) {
   for (const auto& block : model.spec.blocks) {
     if (block.kind == BlockKind::embedding)
-      model.blocks.push_back(std::make_unique<Embedding>(model, recipe));
+      model.blocks.push_back(std::make_unique<GptEmbedding>(model, recipe));
     else if (block.kind == BlockKind::head)
       model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe));
     else
-      model.blocks.push_back(std::make_unique<Transformer>(model, recipe, block.name, model.blocks.size()));
+      model.blocks.push_back(std::make_unique<GptTransformer>(model, recipe, block.name, model.blocks.size()));
   }
 }
 

@@ -7,7 +7,7 @@ namespace runner::gpt {
 
 namespace {
 
-void check(const Recipe::Model& model) {
+void check_gpt(const Recipe::Model& model) {
   auto llama_only = [](const char* key, bool set) {
     if (set) throw usage_error("model.{}: gpt has no such option; only model.name = \"llama\" takes it", key);
   };
@@ -26,7 +26,7 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
 
 /// Backward's high points, in its order: the feed-forward's second projection, GELU, first projection, attention, its
 /// input projection, the first norm.
-void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
+void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
        saved = block.saved.compute_elements_per_token;
   int64_t down = elements_of(block.parameters, {".mlp.down.weight", ".mlp.down.bias"});
@@ -47,7 +47,7 @@ void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) 
       {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 
-BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
+BlockSpec gpt_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
   BlockSpec block;
   block.name = fmt::format("blocks.{}", index);
   int64_t dim = model.dim, hidden = hidden_dim(model);
@@ -75,7 +75,7 @@ BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t s
   // Mean and reciprocal deviation of two norms; attention's log-sum-exp, which its form with dropout does not keep.
   block.saved.float32_per_token = 4 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
-  add_moments(block, model, seq_len);
+  add_gpt_moments(block, model, seq_len);
   return block;
 }
 
@@ -84,12 +84,12 @@ BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t s
 int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
-  check(model);
+  check_gpt(model);
   ModelSpec spec;
   spec.blocks.push_back(embedding_block(
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
               matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));
-  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
+  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(gpt_block(model, i, seq_len));
   spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, 2));
   return spec;
 }

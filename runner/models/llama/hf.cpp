@@ -10,11 +10,11 @@ namespace runner::llama {
 
 namespace {
 
-struct BlockName {
+struct LlamaBlockName {
   const char* ours;
   const char* theirs;
 };
-constexpr BlockName block_names[] = {
+constexpr LlamaBlockName llama_block_names[] = {
     {"attention_norm", "input_layernorm"}, {"attention.wq", "self_attn.q_proj"},
     {"attention.wk", "self_attn.k_proj"},  {"attention.wv", "self_attn.v_proj"},
     {"attention.wo", "self_attn.o_proj"},  {"mlp_norm", "post_attention_layernorm"},
@@ -45,7 +45,7 @@ HfTensor hf_tensor(const std::string& name) {
   if (name == "head.norm.weight") return inside("norm.weight");
   if (name == "head.weight") return {"lm_head.weight", "", false};
   auto parts = split(name, '.');
-  for (const auto& entry : block_names)
+  for (const auto& entry : llama_block_names)
     if (name == fmt::format("blocks.{}.{}.weight", parts[1], entry.ours))
       return inside(fmt::format("layers.{}.{}.weight", parts[1], entry.theirs));
   RUNNER_CHECK(false, "`{}` is no parameter of llama", name);

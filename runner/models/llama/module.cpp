@@ -13,9 +13,9 @@ using torch::Tensor;
 
 namespace {
 
-class Embedding : public Block {
+class LlamaEmbedding : public Block {
  public:
-  Embedding(const Model& model, const Recipe::Model& recipe)
+  LlamaEmbedding(const Model& model, const Recipe::Model& recipe)
       : tokens_(model, "embedding.tokens.weight"), dropout_(recipe.dropout, 0) {}
 
   Tensor forward(const Tensor&, const ForwardContext& context) override {
@@ -29,9 +29,9 @@ class Embedding : public Block {
   Dropout dropout_;
 };
 
-class Transformer : public Block {
+class LlamaTransformer : public Block {
  public:
-  Transformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index,
+  LlamaTransformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index,
               std::shared_ptr<RotaryTable> rotary)
       : attention_norm_(model, name + ".attention_norm", recipe.norm_eps),
         wq_(model, name + ".attention.wq"),
@@ -82,11 +82,11 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
   auto rotary = std::make_shared<RotaryTable>(rope_frequencies(recipe), recipe.max_seq_len);
   for (const auto& block : model.spec.blocks) {
     if (block.kind == BlockKind::embedding)
-      model.blocks.push_back(std::make_unique<Embedding>(model, recipe));
+      model.blocks.push_back(std::make_unique<LlamaEmbedding>(model, recipe));
     else if (block.kind == BlockKind::head)
       model.blocks.push_back(std::make_unique<Head<RmsNorm>>(model, recipe));
     else
-      model.blocks.push_back(std::make_unique<Transformer>(model, recipe, block.name, model.blocks.size(), rotary));
+      model.blocks.push_back(std::make_unique<LlamaTransformer>(model, recipe, block.name, model.blocks.size(), rotary));
   }
 }
 

@@ -1,8 +1,8 @@
 // Rotary position embedding in the rotate-half convention of Hugging Face: element i is paired with i + head_dim / 2.
 #pragma once
-#include <torch/torch.h>
-
 #include <vector>
+
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner::llama {
 

@@ -11,7 +11,7 @@ namespace runner::llama {
 
 namespace {
 
-void check(const Recipe::Model& model) {
+void check_llama(const Recipe::Model& model) {
   if (n_kv_heads(model) < 1 || model.n_heads % n_kv_heads(model) != 0)
     throw usage_error("model.n_kv_heads = {}: must divide model.n_heads = {}", n_kv_heads(model), model.n_heads);
   if (model.dim / model.n_heads % 2 != 0)
@@ -32,7 +32,7 @@ void check(const Recipe::Model& model) {
 
 /// Backward's high points, in its order: the feed-forward's three projections, attention, its query projection, the
 /// first norm.
-void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
+void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
        saved = block.saved.compute_elements_per_token;
   auto kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
@@ -56,7 +56,7 @@ void add_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) 
       {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 
-BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
+BlockSpec llama_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
   BlockSpec block;
   block.name = fmt::format("blocks.{}", index);
   int64_t dim = model.dim, hidden = hidden_dim(model), kv_dim = dim / model.n_heads * n_kv_heads(model);
@@ -79,7 +79,7 @@ BlockSpec transformer_block(const Recipe::Model& model, int64_t index, int64_t s
   block.saved.compute_elements_per_token = static_cast<double>(6 * dim + 2 * (dropout ? dim : kv_dim) + 3 * hidden);
   block.saved.float32_per_token = 2 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
-  add_moments(block, model, seq_len);
+  add_llama_moments(block, model, seq_len);
   return block;
 }
 
@@ -95,12 +95,12 @@ int64_t hidden_dim(const Recipe::Model& model) {
 int64_t n_kv_heads(const Recipe::Model& model) { return model.n_kv_heads.value_or(model.n_heads); }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
-  check(model);
+  check_llama(model);
   ModelSpec spec;
   spec.blocks.push_back(
       embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
   spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cosines and sines
-  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(transformer_block(model, i, seq_len));
+  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(llama_block(model, i, seq_len));
   spec.blocks.push_back(
       head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)}, vocab_size, 1));
   return spec;

@@ -1,8 +1,8 @@
 // A Matrix over tensors: what a hook's `loss` sees of logits and targets, with autograd behind it.
 #pragma once
-#include <torch/torch.h>
 
 #include "runner/lua/matrix.hpp"
+#include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 

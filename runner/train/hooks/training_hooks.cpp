@@ -26,7 +26,7 @@ double reduced(const std::vector<double>& values, const std::string& operation) 
   return operation == "mean" ? sum / static_cast<double>(values.size()) : sum;
 }
 
-std::vector<double> column(const HookExchange::Rows& rows, size_t index) {
+std::vector<double> column_of(const HookExchange::Rows& rows, size_t index) {
   std::vector<double> values;
   for (const auto& row : rows) values.push_back(row.at(index));
   return values;
@@ -215,7 +215,7 @@ void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExch
     auto all = exchange_.alone() ? HookExchange::Rows{mine} : exchange_.meet("log", mine);
     for (size_t i = 0; i < mine.size(); ++i) {
       const auto& logged = wishes.synced[i];
-      wishes.logged.push_back({logged.metric, reduced(column(all, i), logged.sync)});
+      wishes.logged.push_back({logged.metric, reduced(column_of(all, i), logged.sync)});
     }
   }
   publish(std::move(wishes.logged));
@@ -278,10 +278,10 @@ void TrainingHooks::end_handles() {
 // ---- lua::HookWorld
 
 double TrainingHooks::all_reduce(double value, const std::string& operation) {
-  return reduced(column(exchange_.meet("all_reduce (" + operation + ")", {value}), 0), operation);
+  return reduced(column_of(exchange_.meet("all_reduce (" + operation + ")", {value}), 0), operation);
 }
 
-std::vector<double> TrainingHooks::all_gather(double value) { return column(exchange_.meet("all_gather", {value}), 0); }
+std::vector<double> TrainingHooks::all_gather(double value) { return column_of(exchange_.meet("all_gather", {value}), 0); }
 
 double TrainingHooks::broadcast(double value, int root) {
   return exchange_.meet(fmt::format("broadcast from rank {}", root), {value}).at(static_cast<size_t>(root)).at(0);

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-ScriptTensor& self(const Arguments& arguments) { return arguments.as<ScriptTensor>(0, script_tensor_class()); }
+ScriptTensor& script_tensor(const Arguments& arguments) { return arguments.as<ScriptTensor>(0, script_tensor_class()); }
 ScriptTensor& tensor_at(const Arguments& arguments, int index) {
   return arguments.as<ScriptTensor>(index, script_tensor_class());
 }
@@ -43,12 +43,12 @@ torch::Tensor indices_at(const Arguments& arguments, int index) {
   return indices;
 }
 
-void add_statements(Class& made) {
+void add_script_statements(Class& made) {
   made.property("numel", [](Object& object) { return Value(json(object.as<ScriptTensor>().values.numel())); });
   auto number = [&](const char* name, double (*of)(const torch::Tensor&)) {
     made.method(name, [of](const Arguments& arguments) {
       arguments.at_most(0);
-      return Value(json(of(self(arguments).values)));
+      return Value(json(of(script_tensor(arguments).values)));
     });
   };
   number("norm", [](const torch::Tensor& values) {
@@ -60,7 +60,7 @@ void add_statements(Class& made) {
   number("max", [](const torch::Tensor& values) { return values.max().item<double>(); });
   made.method("is_finite", [](const Arguments& arguments) {
     arguments.at_most(0);
-    return Value(json(self(arguments).values.isfinite().all().item<bool>()));
+    return Value(json(script_tensor(arguments).values.isfinite().all().item<bool>()));
   });
 }
 
@@ -68,18 +68,18 @@ void add_statements(Class& made) {
 void add_views(Class& made) {
   made.method("clone", [](const Arguments& arguments) {
     arguments.at_most(0);
-    const auto& tensor = self(arguments);
+    const auto& tensor = script_tensor(arguments);
     return made_tensor(*tensor.host, tensor.values.clone());
   });
   made.method("to", [](const Arguments& arguments) {
     arguments.at_most(1);
-    const auto& tensor = self(arguments);
+    const auto& tensor = script_tensor(arguments);
     return made_tensor(*tensor.host,
                        tensor.values.to(script_dtype(arguments, 1), /*non_blocking=*/false, /*copy=*/true));
   });
   made.method("narrow", [](const Arguments& arguments) {
     arguments.at_most(2);
-    const auto& tensor = self(arguments);
+    const auto& tensor = script_tensor(arguments);
     int64_t offset = arguments.integer(1), count = arguments.integer(2);
     if (offset < 0 || count < 0 || offset > tensor.values.numel() - count)
       throw ScriptMistake(
@@ -88,7 +88,7 @@ void add_views(Class& made) {
   });
   made.method("largest", [](const Arguments& arguments) {
     arguments.at_most(1);
-    const auto& tensor = self(arguments);
+    const auto& tensor = script_tensor(arguments);
     int64_t count = arguments.integer(1);
     if (count < 1 || count > tensor.values.numel())
       throw ScriptMistake(fmt::format("largest: {} of {} elements", count, tensor.values.numel()));
@@ -96,19 +96,19 @@ void add_views(Class& made) {
   });
   made.method("take", [](const Arguments& arguments) {
     arguments.at_most(1);
-    const auto& tensor = self(arguments);
+    const auto& tensor = script_tensor(arguments);
     return made_tensor(*tensor.host, tensor.values.index_select(0, indices_at(arguments, 1)));
   });
 }
 
 /// Methods that change the tensor, which they give back.
-void add_changes(Class& made) {
+void add_script_changes(Class& made) {
   using Change = void (*)(const Arguments&, torch::Tensor&);
   auto add = [&](const char* name, int most, Change change) {
     made.method(name, [most, change](const Arguments& arguments) {
       arguments.at_most(most);
       torch::NoGradGuard no_grad;
-      auto& tensor = self(arguments);
+      auto& tensor = script_tensor(arguments);
       tensor.require_writable();
       change(arguments, tensor.values);
       return arguments.value(0);
@@ -141,7 +141,7 @@ void add_changes(Class& made) {
 
 using Combine = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&);
 
-lua::Function between(Combine combine) {
+lua::Function script_operation(Combine combine) {
   return [combine](const Arguments& arguments) {
     torch::NoGradGuard no_grad;
     int side = arguments.value(1).object ? 1 : 2;
@@ -175,13 +175,13 @@ torch::ScalarType script_dtype(const Arguments& arguments, int index) {
 const Class& script_tensor_class() {
   static const Class kind = [] {
     Class made("tensor");
-    add_statements(made);
+    add_script_statements(made);
     add_views(made);
-    add_changes(made);
-    made.operation("__add", between([](const torch::Tensor& a, const torch::Tensor& b) { return a + b; }));
-    made.operation("__sub", between([](const torch::Tensor& a, const torch::Tensor& b) { return a - b; }));
-    made.operation("__mul", between([](const torch::Tensor& a, const torch::Tensor& b) { return a * b; }));
-    made.operation("__div", between([](const torch::Tensor& a, const torch::Tensor& b) { return a / b; }));
+    add_script_changes(made);
+    made.operation("__add", script_operation([](const torch::Tensor& a, const torch::Tensor& b) { return a + b; }));
+    made.operation("__sub", script_operation([](const torch::Tensor& a, const torch::Tensor& b) { return a - b; }));
+    made.operation("__mul", script_operation([](const torch::Tensor& a, const torch::Tensor& b) { return a * b; }));
+    made.operation("__div", script_operation([](const torch::Tensor& a, const torch::Tensor& b) { return a / b; }));
     return made;
   }();
   return kind;

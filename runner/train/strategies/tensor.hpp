@@ -1,12 +1,11 @@
 // Tensors as strategies in Lua see them: what this rank holds, 1-d, and nothing of other ranks'.
 #pragma once
-#include <torch/torch.h>
-
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "runner/lua/value.hpp"
+#include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 
 namespace runner {
