@@ -1,10 +1,12 @@
 #include "runner/base/files.hpp"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -80,6 +82,21 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name) {
     throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(),
                             std::strerror(errno));
   sync_path(parent_of(final_name));
+}
+
+bool is_pattern(std::string_view path) { return path.find_first_of("*?[") != std::string_view::npos; }
+
+std::vector<std::string> paths_like(const std::string& pattern) {
+  std::error_code ignored;
+  if (!is_pattern(pattern) || fs::exists(pattern, ignored)) return {pattern};
+  glob_t found{};
+  std::vector<std::string> paths;
+  int outcome = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  if (outcome == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (outcome != 0 && outcome != GLOB_NOMATCH) throw environment_error("cannot look for files like {}", pattern);
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {

@@ -49,7 +49,13 @@ struct WeightsFolder {
   Naming naming = Naming::hugging_face;
   std::string dtype = "F32";  ///< F32, BF16 or F16
   int64_t shard_bytes_max = 5'000'000'000;
+  nlohmann::json token_ids = nlohmann::json::object();  ///< for config.json: bos_token_id, eos_token_id ...
+  std::vector<fs::path> companions;                     ///< files of other folders that are copied beside the weights
 };
+
+/// What a Hugging Face folder has that no weights hold and that an export of a model trained from it should have again:
+/// the ids of its special tokens, and the files of its tokenizer and of generation. Reads config.json.
+void take_companions(const fs::path& folder, WeightsFolder& options);
 
 /// Writes beside `folder` and renames: the folder appears complete or not at all. Throws Error(usage) when it exists
 /// and is not empty, Error(environment) when a value does not fit into the dtype or the disk is full. At most one

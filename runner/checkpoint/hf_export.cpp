@@ -113,6 +113,16 @@ std::string torch_dtype(const std::string& dtype) {
 
 }  // namespace
 
+void take_companions(const fs::path& folder, WeightsFolder& options) {
+  const auto config = read_hf_config(folder);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (auto found = config.find(key); found != config.end() && !found->is_null()) options.token_ids[key] = *found;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
+        "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"})
+    if (fs::is_regular_file(folder / name)) options.companions.push_back(folder / name);
+}
+
 void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
                     const ParameterReader& read, const WeightsFolder& options) {
   fs::path target = fs::absolute(folder).lexically_normal();
@@ -124,12 +134,14 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
   if (options.naming == WeightsFolder::Naming::hugging_face) {
     config = hf_config(model, spec);
     config["torch_dtype"] = torch_dtype(options.dtype);
+    config.update(options.token_ids);
   }
   fs::path temporary = target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
   try {
     fs::create_directories(temporary);
     write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
     if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
+    for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_file(file));
     publish_directory(temporary, target);
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(temporary, ignored);

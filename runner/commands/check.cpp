@@ -3,37 +3,101 @@
 #include <memory>
 
 #include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/config/config.hpp"
-#include "runner/selection/strategy_options.hpp"
+#include "runner/commands/place.hpp"
+#include "runner/commands/preflight.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/selection/script_strategy.hpp"
 
 namespace runner {
+
+namespace {
+
+/// What is known about a recipe or a sweep's file.
+struct Findings {
+  std::vector<Diagnostic> mistakes;
+  std::vector<std::string> notes;
+  std::string plan;      ///< in words; empty: there is none
+  std::string not_here;  ///< why this machine cannot run it; empty: it can
+};
+
+/// What the recipe comes to on this machine. Another machine may have what this one lacks: that is no mistake in it.
+void look_at_plan(const Recipe& recipe, Findings& findings) {
+  try {
+    Plan plan = plan_on(recipe, topology_here(recipe, read_facts()), /*several_supervisors=*/false);
+    findings.notes = plan.notes;
+    findings.plan = describe(plan);
+    if (memory_known(*plan.entry))
+      findings.plan +=
+          fmt::format(", predicted to need {} a rank", format_bytes(static_cast<double>(plan.memory_bytes())));
+    auto space = free_bytes(fs::absolute(ledger_home()));
+    auto note = space ? disk_space_note(plan, *space, 0) : "";
+    if (!note.empty()) findings.notes.push_back(note);
+  } catch (const RecipeError&) {
+    throw;
+  } catch (const NothingFits& nothing) {
+    findings.not_here = nothing.what();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::environment) throw;
+    findings.not_here = error.what();
+  }
+}
+
+Findings look_at(const std::string& file, const std::vector<std::string>& overrides) {
+  Findings findings;
+  try {
+    if (is_sweep_file(file)) {
+      if (!overrides.empty())
+        throw usage_error("--set is for recipes; {} is a sweep's file, which has [sweep.set]", file);
+      load_ready_sweep(file, findings.notes);
+    } else {
+      Recipe recipe = load_ready_recipe(file, overrides);
+      look_at_plan(recipe, findings);
+      for (const auto& note : input_notes(recipe)) findings.notes.push_back(note);
+    }
+  } catch (const RecipeError& error) {
+    findings.mistakes = error.diagnostics();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::usage) throw;
+    Origin whole;
+    whole.file = file;
+    findings.mistakes.push_back({whole, "usage", error.what(), {}, {}, {}, ""});
+  }
+  return findings;
+}
+
+}  // namespace
 
 Action setup_check(CLI::App& app) {
   auto file = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>(false);
-  app.add_option("recipe", *file, "The recipe, a TOML file")->required();
+  app.add_option("recipe", *file, "A recipe or a sweep's file")->required();
   app.add_option("--set", *overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
   app.add_flag("--json", *json, "As JSON on stdout");
   return [file, overrides, json] {
-    std::vector<Diagnostic> diagnostics;
-    std::vector<std::string> notes;
-    try {
-      notes = load_whole_recipe(*file, *overrides).notes;
-    } catch (const RecipeError& error) {
-      diagnostics = error.diagnostics();
-    }
+    const Findings findings = look_at(*file, *overrides);
+    const auto& mistakes = findings.mistakes;
     if (*json) {
       auto errors = nlohmann::json::array();
-      for (const auto& diagnostic : diagnostics) errors.push_back(to_json(diagnostic));
-      std::printf("%s\n",
-                  nlohmann::json{{"schema", 1}, {"ok", diagnostics.empty()}, {"errors", errors}}.dump().c_str());
-      return diagnostics.empty() ? ExitCode::done : ExitCode::usage;
+      for (const auto& diagnostic : mistakes) errors.push_back(to_json(diagnostic));
+      auto or_null = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
+      std::printf("%s\n", nlohmann::json{{"schema", 1},
+                                         {"ok", mistakes.empty()},
+                                         {"errors", errors},
+                                         {"notes", findings.notes},
+                                         {"plan", or_null(findings.plan)},
+                                         {"not_here", or_null(findings.not_here)}}
+                              .dump()
+                              .c_str());
+      return mistakes.empty() ? ExitCode::done : ExitCode::usage;
     }
-    if (!diagnostics.empty()) throw RecipeError(diagnostics);
-    for (const auto& note : notes) log::info("note: {}", note);
-    log::info("{} is fine", *file);
+    if (!mistakes.empty()) throw RecipeError(mistakes);
+    for (const auto& note : findings.notes) log::info("note: {}", note);
+    if (!findings.plan.empty()) log::info("{}", findings.plan);
+    if (!findings.not_here.empty()) log::warning("this machine cannot run it: {}", findings.not_here);
+    log::info("{} is fine{}", *file, findings.not_here.empty() ? "" : ", but not for this machine");
     return ExitCode::done;
   };
 }

@@ -91,6 +91,16 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
       };
 }
 
+/// Tokenizer and special tokens are those of the folder that training started from.
+void add_companions(const Recipe& recipe, WeightsFolder& folder) {
+  if (folder.naming != WeightsFolder::Naming::hugging_face || !recipe.model.init_from) return;
+  try {
+    take_companions(*recipe.model.init_from, folder);
+  } catch (const Error& error) {
+    log::warning("the export has no tokenizer and no ids of special tokens: {}", error.what());
+  }
+}
+
 ExitCode export_run(const ExportOptions& options) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
   auto run = ledger.find_run(options.run);
@@ -102,6 +112,7 @@ ExitCode export_run(const ExportOptions& options) {
   WeightsFolder folder;
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
+  add_companions(recipe, folder);
   export_weights(options.output, recipe.model, spec,
                  parameter_reader(checkpoint, spec, place_of_weights(options.weights, checkpoint)), folder);
   log::info("{} parameters of {}{} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run,

@@ -3,8 +3,10 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/data/data.hpp"
 #include "runner/lua/shipped.hpp"
 #include "runner/models/models.hpp"
 
@@ -12,19 +14,15 @@ namespace runner {
 
 namespace {
 
+/// {0} the file, {1} [model], {2} [data], {3} the learning rate.
 const char* starter =
     R"(# A recipe for runner. Every key: runner help recipe. Check it: runner check {0}. Train it: runner run {0}.
 
 {1}
-[data]
-format = "text"                  # or "bin": pre-tokenized ids
-train = ["data.txt"]             # relative to this file
-validation_fraction = 0.05
-tokenizer = "bytes"              # or a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
-
+{2}
 [optimizer]
 name = "adamw"
-lr = 1e-3
+lr = {3}
 
 [lr_scheduler]
 name = "cosine"
@@ -47,17 +45,105 @@ n_heads = 8
 max_seq_len = 256
 )";
 
-/// The [model] section of a Hugging Face folder, starting from its weights.
-std::string model_section(const fs::path& folder) {
-  auto text = read_file(folder / "config.json");
-  auto config = nlohmann::json::parse(text, nullptr, false);
-  if (config.is_discarded()) throw usage_error("{} is no JSON", (folder / "config.json").string());
-  Recipe recipe;
-  recipe.model = model_from_hf_config(config);
-  recipe.model.init_from = fs::absolute(folder).lexically_normal().string();
-  auto printed = print_recipe(recipe);
-  auto begin = printed.find("[model]");
-  return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
+const char* starter_data = R"([data]
+format = "text"                  # or "bin": pre-tokenized ids
+train = ["data.txt"]             # relative to this file; patterns such as "data/*.txt" work, too
+validation_fraction = 0.05
+tokenizer = "bytes"              # or a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
+)";
+
+/// A rate for weights that are trained already; 1e-3 would undo them.
+constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5";
+/// Longer samples are for those who ask for them: activations grow with the length.
+constexpr int64_t longest_sample = 2048;
+
+/// A Hugging Face folder that a recipe starts from.
+struct HfStart {
+  fs::path folder;
+  Recipe::Model model;
+
+  explicit HfStart(const std::string& given) : folder(fs::absolute(given).lexically_normal()) {
+    model = model_from_hf_config(read_hf_config(folder));
+    model.init_from = folder.string();
+  }
+
+  std::string model_section() const {
+    Recipe recipe;
+    recipe.model = model;
+    auto printed = print_recipe(recipe);
+    auto begin = printed.find("[model]");
+    return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
+  }
+
+  /// tokenizer.model, if it is a SentencePiece model for this vocabulary: the name is in use for others, too.
+  std::string sentencepiece_model() const {
+    Recipe::Data data;
+    data.format = "text";
+    data.tokenizer = (folder / "tokenizer.model").string();
+    if (!fs::exists(data.tokenizer)) return "";
+    try {
+      return make_tokenizer(data, "")->vocab_size() <= model.vocab_size ? data.tokenizer : "";
+    } catch (const Error&) {
+      return "";
+    }
+  }
+
+  std::string token_dtype() const { return model.vocab_size.value_or(0) <= 65536 ? "uint16" : "uint32"; }
+
+  /// Text for a tokenizer that nobody here can read would be split into other tokens than the weights know.
+  [[noreturn]] void refuse_text(const std::string& file) const {
+    std::string what = fmt::format("nothing in {} says how text becomes its {} token ids", folder.string(),
+                                   model.vocab_size.value_or(0));
+    for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt"})
+      if (fs::exists(folder / name)) {
+        what = fmt::format("{} is a tokenizer that runner cannot read yet", (folder / name).string());
+        break;
+      }
+    throw usage_error(
+        "{}. Go on like this: encode the text with the model's own tokenizer, write the ids one after another as {} "
+        "(numpy: ids.astype(\"{}\").tofile(\"train.bin\")), and make a recipe for them with\n"
+        "  runner init {} --from-hf {} --format bin",
+        what, token_dtype(), token_dtype(), file, folder.string());
+  }
+
+  std::string data_section(const std::string& file, const std::string& format) const {
+    std::string text;
+    if (format == "bin") {
+      text = fmt::format(
+          "[data]\nformat = \"bin\"                   # ids that the model's own tokenizer made\n"
+          "train = [\"train.bin\"]            # relative to this file\ntoken_dtype = \"{}\"\nvalidation_fraction = "
+          "0.05\n",
+          token_dtype());
+    } else {
+      std::string tokenizer = sentencepiece_model();
+      if (tokenizer.empty() && model.vocab_size == 256 && !fs::exists(folder / "tokenizer.json")) tokenizer = "bytes";
+      if (tokenizer.empty()) refuse_text(file);
+      text = fmt::format(
+          "[data]\nformat = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n"
+          "validation_fraction = 0.05\ntokenizer = {}\n",
+          toml_value(tokenizer));
+    }
+    if (model.max_seq_len > longest_sample)
+      text += fmt::format("seq_len = {}                   # tokens of a sample; the model takes up to {}\n",
+                          longest_sample, model.max_seq_len);
+    return text;
+  }
+};
+
+void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
+  if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
+  if (folder.empty()) {
+    write_file_atomic(file, fmt::format(fmt::runtime(starter), file, starter_model, starter_data, first_rate));
+  } else {
+    HfStart start(folder);
+    write_file_atomic(file, fmt::format(fmt::runtime(starter), file, start.model_section(),
+                                        start.data_section(file, format), fine_tuning_rate));
+    if (start.model.max_seq_len > longest_sample)
+      log::info(
+          "note: samples have {} tokens (data.seq_len), although the model takes {}: longer ones need more memory",
+          longest_sample, start.model.max_seq_len);
+  }
+  log::info("wrote {}; check it with: runner check {}", file, file);
 }
 
 /// .luarc.json and the definitions that it names, for the Lua language server.
@@ -75,21 +161,21 @@ void write_lua_support() {
 }  // namespace
 
 Action setup_init(CLI::App& app) {
-  auto file = std::make_shared<std::string>("recipe.toml"), folder = std::make_shared<std::string>();
+  auto file = std::make_shared<std::string>("recipe.toml"), folder = std::make_shared<std::string>(),
+       format = std::make_shared<std::string>("text");
   app.add_option("file", *file, "The recipe to write")->capture_default_str();
-  app.add_option("--from-hf", *folder,
-                 "A Hugging Face folder: its config.json gives [model], its weights are the start");
+  auto* from_hf = app.add_option("--from-hf", *folder,
+                                 "A Hugging Face folder: its config.json gives [model], its weights are the start");
+  app.add_option("--format", *format, "With --from-hf: text, or bin for ids that are encoded already")
+      ->check(CLI::IsMember({"text", "bin"}))
+      ->needs(from_hf);
   auto lua = std::make_shared<bool>(false);
   app.add_flag("--lua", *lua, "Instead of a recipe: what editors need for hooks and recipes in Lua");
   return [=] {
-    if (*lua) {
+    if (*lua)
       write_lua_support();
-      return ExitCode::done;
-    }
-    if (fs::exists(*file)) throw usage_error("{} exists already; name another file", *file);
-    write_file_atomic(
-        *file, fmt::format(fmt::runtime(starter), *file, folder->empty() ? starter_model : model_section(*folder)));
-    log::info("wrote {}; check it with: runner check {}", *file, *file);
+    else
+      write_recipe(*file, *folder, *format);
     return ExitCode::done;
   };
 }

@@ -10,10 +10,12 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/place.hpp"
+#include "runner/commands/preflight.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/run_record.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/schedule.hpp"
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
@@ -89,27 +91,38 @@ void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan&
   lua::write_hook_places(recipe, run_dir);
 }
 
-std::string describe(const Plan& plan) {
-  return fmt::format("{} {} parameters, {} on {} {}, {}: {} x {} x {} = {} sequences of {} tokens a step",
-                     plan.recipe.model.name, format_count(static_cast<double>(plan.model->parameter_count())),
-                     plan.entry->name, plan.job.world_size, plan.job.cuda ? "GPU(s)" : "CPU rank(s)",
-                     plan.recipe.precision.mode, plan.job.micro_batch_size, plan.job.world_size, plan.job.accumulation,
-                     plan.job.micro_batch_size * plan.job.world_size * plan.job.accumulation, plan.seq_len);
-}
-
 /// Every `auto` decided, and said.
-Plan plan_run(const Recipe& recipe, const Place& place, const std::string& cache_dir) {
-  Facts facts = read_facts();
-  ClockSource source(place.topology, place.topology.cuda ? std::vector<Calibration>() : calibrations_here(facts),
-                     shares_memory(recipe) && !place.several_supervisors());
-  int threads = static_cast<int>(
-      recipe.devices.threads_per_rank.value_or(std::max(1, place.topology.cores / place.topology.devices_per_node)));
-  Plan plan = make_plan(recipe, place.topology, tokenizer_vocab_size(recipe.data, cache_dir), source.clock(threads));
+Plan plan_run(const Recipe& recipe, const Place& place) {
+  Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
   for (const auto& note : plan.notes) log::info("note: {}", note);
   log::info("{}", describe(plan));
   if (plan.rule != "named") log::info("strategy {}: {}", plan.entry->name, plan.reason);
   return plan;
+}
+
+/// What `check` would find, before a run is recorded.
+void refuse_bad_inputs(const Recipe& recipe) {
+  std::vector<Diagnostic> diagnostics;
+  check_inputs(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  for (const auto& note : input_notes(recipe)) log::warning("{}", note);
+}
+
+/// Text that has to be tokenised is, and only then shows whether it is long enough.
+void prepare_text(const Plan& plan, const std::string& cache_dir) {
+  const auto& data = plan.recipe.data;
+  if (!needs_tokenizing(data)) return;
+  prepare_data(data, cache_dir);
+  for (Split split : {Split::train, Split::validation})
+    open_dataset(data, split, plan.seq_len, plan.vocab_size, cache_dir);
+}
+
+void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_dir) {
+  auto space = free_bytes(home);
+  if (!space) return;
+  auto existing = run_dir.empty() ? 0 : std::ssize(list_checkpoints(run_dir / "checkpoints"));
+  if (auto note = disk_space_note(plan, *space, existing); !note.empty()) log::warning("{}", note);
 }
 
 /// What `resume --checkpoint` names. Throws what Checkpoint() has against it.
@@ -124,6 +137,14 @@ StartPoint newest_start(const fs::path& run_dir) {
       newest_good_checkpoint(run_dir / "checkpoints", [](const std::string& text) { log::warning("{}", text); });
   if (!found) return {};
   return {found->string(), Checkpoint(*found, /*verify=*/false).step()};
+}
+
+/// Says where a resumed run does not continue the learning-rate curve it had: its resolved.toml is still the old one.
+void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) {
+  auto file = run_dir / "resolved.toml";
+  if (!fs::exists(file)) return;
+  auto note = rate_change_note(load_recipe(file.string()), now, step);
+  if (!note.empty()) log::info("note: {}", note);
 }
 
 /// Restarts go on from the newest checkpoint; after `resume --checkpoint` only once this command has written one.
@@ -167,20 +188,23 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   std::optional<ScratchFolder> scratch;  // where all supervisors see it
   if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());
   std::string home = scratch ? scratch->path().string() : own_home.string();
-  std::string cache_dir = (own_home / "cache").string();
-  Plan plan = plan_run(recipe, place, cache_dir);
+  const std::string cache_dir = data_cache();
+  refuse_bad_inputs(recipe);
+  Plan plan = plan_run(recipe, place);
   const std::string worker = worker_binary();
   const bool resumes = !options.resume_run.empty(), start_was_asked = !options.resume_checkpoint.empty();
   StartPoint start = start_was_asked ? asked_start(options.resume_checkpoint) : StartPoint();
-  prepare_data(recipe.data, cache_dir);
+  look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
+  prepare_text(plan, cache_dir);
 
   RunRecord record(home, recipe, plan, options, started);
   try {
     fs::path run_dir = record.run_dir();
     for (const auto& file : lua::changed_scripts(recipe, run_dir))
       log::info("note: {} has changed since this run was last started; it runs as it is now", file);
-    write_run_folder(run_dir, recipe, plan);
     if (resumes && !start_was_asked) start = newest_start(run_dir);
+    if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
+    write_run_folder(run_dir, recipe, plan);
     if (resumes)
       log::info("{}", start.checkpoint.empty() ? "no checkpoint yet: starting from the beginning"
                                                : "continuing from " + start.checkpoint);
@@ -193,7 +217,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
       Recipe smaller = recipe;
       smaller.train.micro_batch_size = *size;
       smaller.origins["train.micro_batch_size"] = decided("larger ones ran out of memory in their first step");
-      plan = plan_run(smaller, place, cache_dir);
+      plan = plan_run(smaller, place);
       write_run_folder(run_dir, recipe, plan);
       record.replan(recipe, plan, outcome);
       record.begin(start);

@@ -68,7 +68,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       options_(options),
       world_size_(plan.job.world_size),
       max_steps_(recipe.run.fast_dev_run > 0 ? recipe.run.fast_dev_run : recipe.train.max_steps.value_or(0)),
-      log_every_(recipe.train.log_every_n_steps),
+      print_every_(recipe.train.print_every_n_steps),
       kept_(recipe.run.fast_dev_run == 0),
       started_(started),
       confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0) {
@@ -95,7 +95,7 @@ void RunRecord::begin(const StartPoint& start) {
   ledger_.begin_attempt(run_, start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, start.step);
   Progress::Options options;
   options.total_steps = max_steps_;
-  options.log_every_n_steps = log_every_;
+  options.print_every_n_steps = print_every_;
   progress_ = std::make_unique<Progress>(options);
   if (kept_) progress_->line(fmt::format("run {} in {}", run_, run_dir_));
   progress_->phase(fmt::format("starting {} worker{}", world_size_, world_size_ == 1 ? "" : "s"));

@@ -50,7 +50,7 @@ class RunRecord {
   std::string home_;
   const LaunchOptions& options_;
   int64_t world_size_, max_steps_;
-  int64_t log_every_;
+  int64_t print_every_;
   bool kept_;
   double started_;
   int64_t confirms_bytes_;  ///< > 0: a prediction of memory that is still to be told beside what a step takes

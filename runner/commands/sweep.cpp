@@ -10,6 +10,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/preflight.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/report/sweep_progress.hpp"
@@ -51,9 +52,12 @@ SweepCounts count(const sweep::Search& search, size_t running) {
   return counts;
 }
 
-std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& trial, double seconds) {
+std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& trial, double seconds,
+                         const std::string& message) {
   std::string what = fmt::format("trial {} {} after {}", trial.trial.number, trial.status, format_duration(seconds));
-  if (trial.status == "failed") return what + ": " + trial.reason;
+  if (trial.status == "failed")
+    return fmt::format("{}: {}{}", what, trial.reason,
+                       message.empty() ? "" : ": " + message.substr(0, message.find('\n')));
   return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
 }
 
@@ -63,8 +67,8 @@ sweep::ExecutorHooks hooks_of(const sweep::SweepFile& file, SweepProgress& progr
     progress.line(fmt::format("trial {} {} on {}: {}", trial.trial.number, again ? "goes on" : "begins", slot,
                               describe_parameters(trial.trial.parameters)));
   };
-  hooks.on_end = [&](const sweep::TrialState& trial, double seconds) {
-    progress.line(describe_end(file, trial, seconds));
+  hooks.on_end = [&](const sweep::TrialState& trial, double seconds, const std::string& message) {
+    progress.line(describe_end(file, trial, seconds, message));
   };
   hooks.on_note = [&](const std::string& text) { progress.line(text); };
   hooks.on_tick = [&](const sweep::Search& search, size_t running) { progress.update(count(search, running)); };
@@ -119,9 +123,16 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
   return exit_code(end, trials);
 }
 
+/// The file, checked as `runner check` does.
+sweep::SweepFile ready_sweep(const std::string& name) {
+  std::vector<std::string> notes;
+  auto file = load_ready_sweep(name, notes);
+  for (const auto& note : notes) log::info("note: {}", note);
+  return file;
+}
+
 ExitCode run(const SweepOptions& options) {
-  sweep::SweepFile file = sweep::load_sweep(options.file);
-  sweep::check_recipes(file);
+  sweep::SweepFile file = ready_sweep(options.file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
   sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);  // refuses
   const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
@@ -248,8 +259,7 @@ void print_trials(const sweep::SweepFile& file, const std::vector<sweep::Trial>&
 }
 
 ExitCode plan(const SweepOptions& options) {
-  sweep::SweepFile file = sweep::load_sweep(options.file);
-  sweep::check_recipes(file);
+  sweep::SweepFile file = ready_sweep(options.file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
   auto slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
   auto total = file.make_search().count();
@@ -310,7 +320,7 @@ Action setup_sweep(CLI::App& app) {
                      [](const SweepOptions& given) { return resume(given, false); });
   auto* retry =
       verb("retry", "Try failed trials again, and go on", [](const SweepOptions& given) { return resume(given, true); });
-  retry->add_flag("--failed", options->failed, "All that failed; must be given")->required();
+  retry->add_flag("--failed", options->failed)->group("");  // once required, and the only choice there is
   for (auto* sub : {again, retry}) {
     sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
     sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");

@@ -145,6 +145,7 @@ ExitCode importance(const SweepReadingOptions& options) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& one : list) rows.push_back({one.parameter, fmt::format("{:.0f} %", 100 * one.share)});
   std::fputs(format_table({{"PARAMETER"}, {"SHARE", true}}, rows).c_str(), stdout);
+  std::puts("shares may add up to more than 100 %: the values of two parameters can go together by chance");
   return ExitCode::done;
 }
 

@@ -5,6 +5,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/schedule.hpp"
 
 namespace runner {
 
@@ -102,13 +103,10 @@ class Finder {
              fmt::format("micro_batch_size = {} does not divide global_batch_size = {}", *train.micro_batch_size,
                          *train.global_batch_size),
              "train.global_batch_size", "global_batch_size is set here", divisors_of(*train.global_batch_size));
-    if (train.max_steps && recipe_.lr_scheduler.warmup_steps > *train.max_steps)
-      report("lr_scheduler.warmup_steps",
-             fmt::format("warmup_steps = {} is more than max_steps = {}", recipe_.lr_scheduler.warmup_steps,
-                         *train.max_steps),
-             "train.max_steps", "max_steps is set here");
+    if (recipe_.lr_scheduler.warmup == "log" && recipe_.lr_scheduler.warmup_steps == 0)
+      report("lr_scheduler.warmup", "warmup = \"log\" needs warmup_steps");
     const auto& schedule = recipe_.lr_scheduler.name;
-    if ((schedule == "linear" || schedule == "cosine" || schedule == "wsd") && !train.max_steps && !train.max_epochs)
+    if (needs_end(recipe_.lr_scheduler) && !train.max_steps && !train.max_epochs)
       report("lr_scheduler.name",
              fmt::format("schedule \"{}\" needs to know the end: set train.max_steps or train.max_epochs", schedule),
              "train.max_steps");

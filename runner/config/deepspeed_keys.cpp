@@ -30,7 +30,7 @@ void add_batch(Keys& keys) {
       {"seq_parallel_communication_data_type", F::ignored, "", "fp32", "there is no sequence parallelism here"},
       {"sparse_gradients", F::checked, "", false, "gradients of embeddings travel whole"},
       {"disable_allgather", F::checked, "", false, "without the gather ranks would not have the updated parameters"},
-      {"steps_per_print", F::recipe, "train.log_every_n_steps"},
+      {"steps_per_print", F::recipe, "train.print_every_n_steps"},
       {"wall_clock_breakdown", F::ignored, "", false, measured},
       {"memory_breakdown", F::ignored, "", false, measured},
       {"dump_state", F::ignored, "", false, "`runner print` and `runner show` have every value of a run"},

@@ -176,7 +176,7 @@ void DeepSpeedTranslator::scheduler() {
   if (auto reason = refused_scheduler(name)) {
     refuse(*type, "refused", fmt::format("the schedule \"{}\" is not to be had: {}", written, *reason));
   } else if (name == "warmuplr" || name == "warmupdecaylr" || name == "warmupcosinelr") {
-    warmup(*type, written);
+    warmup(*type);
     if (name == "warmuplr") emit("lr_scheduler.name", "constant", *type, "scheduler.type");
     if (name == "warmupdecaylr") decay_to_zero(*type);
     if (name == "warmupcosinelr") cosine(*type);
@@ -187,24 +187,24 @@ void DeepSpeedTranslator::scheduler() {
   }
 }
 
-void DeepSpeedTranslator::warmup(const LocatedJson& type, const std::string& written) {
+void DeepSpeedTranslator::warmup(const LocatedJson& type) {
   const std::string params = "scheduler.params.";
-  const auto* curve = present(params + "warmup_type");
-  if (!curve)
-    refuse(type, "refused",
-           fmt::format("\"{}\" warms up along a logarithm unless told otherwise; warm-up here is "
-                       "linear: write \"warmup_type\": \"linear\" in its params",
-                       written));
-  else if (curve->value != "linear" && curve->value != "auto")
-    refuse(*curve, "refused", fmt::format("`warmup_type` cannot be {}: warm-up here is linear", curve->plain().dump()))
-        .allowed = {"\"linear\""};
+  const auto *curve = at(params + "warmup_type"), *length = at(params + "warmup_num_steps");
+  bool warms_up = !(length && length->value == 0);  // else the curve means nothing
+  if (curve && curve->value != "linear" && curve->value != "log")
+    refuse(*curve, "not-allowed", fmt::format("`warmup_type` cannot be {}", curve->plain().dump())).allowed = {"linear",
+                                                                                                               "log"};
+  else if (curve && warms_up)
+    emit("lr_scheduler.warmup", curve->value, *curve, params + "warmup_type");
+  else if (!present(params + "warmup_type") && warms_up)
+    emit("lr_scheduler.warmup", "log", type, "scheduler.type", true);
   if (const auto* low = at(params + "warmup_min_lr"); low && !(low->value.is_number() && low->value == 0))
     refuse(*low, "refused", fmt::format("`warmup_min_lr` cannot be {}: warm-up here begins at 0", low->plain().dump()))
         .allowed = {"0"};
   if (const auto* high = at(params + "warmup_max_lr"))
     emit("optimizer.lr", integral(high->plain()), *high, params + "warmup_max_lr");
-  if (const auto* steps = at(params + "warmup_num_steps"))
-    emit("lr_scheduler.warmup_steps", integral(steps->plain()), *steps, params + "warmup_num_steps");
+  if (length)
+    emit("lr_scheduler.warmup_steps", integral(length->plain()), *length, params + "warmup_num_steps");
   else if (!present(params + "warmup_num_steps"))
     emit("lr_scheduler.warmup_steps", 1000, type, "scheduler.type", true);
   if (const auto* last = at(params + "last_batch_iteration"); last && last->value != -1)

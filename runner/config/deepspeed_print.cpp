@@ -42,7 +42,7 @@ void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options
     put(out, "gradient_accumulation_steps", options.value("gradient_accumulation_steps", nlohmann::json("auto")));
   if (train.gradient_clip_val && train.gradient_clip_algorithm != "norm") no_word("clipping by value");
   put(out, "gradient_clipping", train.gradient_clip_val.value_or(0.0));
-  put(out, "steps_per_print", train.log_every_n_steps);
+  put(out, "steps_per_print", train.print_every_n_steps);
 }
 
 void put_precision(Ordered& out, const Recipe& recipe) {
@@ -88,7 +88,7 @@ void put_scheduler(Ordered& out, const Recipe& recipe) {
   auto params = [&](const char* name, const nlohmann::json& value) {
     put(out, std::string("scheduler.params.") + name, value);
   };
-  params("warmup_type", "linear");
+  params("warmup_type", schedule.warmup);
   params("warmup_num_steps", schedule.warmup_steps);
   if (!cosine) params("warmup_min_lr", 0);
   if (!cosine) params("warmup_max_lr", recipe.optimizer.lr);

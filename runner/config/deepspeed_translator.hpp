@@ -57,7 +57,7 @@ class DeepSpeedTranslator {
   /// DeepSpeed's optimizers do not decay weights unless told to.
   void decay(const LocatedJson& type);
   void scheduler();
-  void warmup(const LocatedJson& type, const std::string& written);
+  void warmup(const LocatedJson& type);
   void total(const LocatedJson& type);
   void decay_to_zero(const LocatedJson& type);
   void cosine(const LocatedJson& type);

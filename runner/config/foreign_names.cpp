@@ -16,6 +16,7 @@ std::optional<std::string> foreign_name(const std::string& name) {
       {"save_steps", "checkpoint.every_n_steps"},
       {"save_total_limit", "checkpoint.keep_last"},
       {"logging_steps", "train.log_every_n_steps"},
+      {"steps_per_print", "train.print_every_n_steps"},
       {"eval_steps", "train.val_check_interval"},
       {"lr_scheduler_type", "lr_scheduler.name"},
       {"warmup_ratio", "lr_scheduler.warmup_steps"},

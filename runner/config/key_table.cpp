@@ -194,14 +194,15 @@ void add_data(std::vector<Key>& keys) {
   add({"data",
        "train",
        T::paths,
-       "Training files. They are joined in this order. Paths are relative to the recipe.",
+       "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are sorted. Paths are relative to "
+       "the recipe.",
        {},
        {},
        {},
        false,
        true},
       &D::train);
-  add({"data", "validation", T::paths, "Validation files."}, &D::validation);
+  add({"data", "validation", T::paths, "Validation files, or patterns."}, &D::validation);
   add({"data",
        "validation_fraction",
        T::number,
@@ -337,6 +338,12 @@ void add_optimizer(std::vector<Key>& keys) {
             {"constant", "linear", "cosine", "wsd", "step"}},
            &L::name);
   schedule({"lr_scheduler", "warmup_steps", T::integer, "Number of warm-up steps.", {}, 0}, &L::warmup_steps);
+  schedule({"lr_scheduler",
+            "warmup",
+            T::choice,
+            "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is DeepSpeed's default.",
+            {"linear", "log"}},
+           &L::warmup);
   schedule({"lr_scheduler", "min_lr_ratio", T::number, "Final learning rate, relative to lr.", {}, 0, 1},
            &L::min_lr_ratio);
   schedule(
@@ -422,7 +429,14 @@ void add_train(std::vector<Key>& keys) {
        "norm: limit the norm of all gradients together. value: limit each element.",
        {"norm", "value"}},
       &R::gradient_clip_algorithm);
-  add({"train", "log_every_n_steps", T::integer, "Steps between recorded metrics.", {}, 1}, &R::log_every_n_steps);
+  add({"train", "log_every_n_steps", T::integer, "Steps between metrics in the ledger.", {}, 1}, &R::log_every_n_steps);
+  add({"train",
+       "print_every_n_steps",
+       T::integer,
+       "Steps between printed lines if the output is not a terminal. It does not affect what is recorded.",
+       {},
+       1},
+      &R::print_every_n_steps);
   add({"train",
        "val_check_interval",
        T::integer,

@@ -4,6 +4,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/sweep_keys.hpp"
 
 namespace runner {
 
@@ -223,7 +224,13 @@ std::string recipe_schema() {
       keys[key.name] = schema_of(key);
       if (key.name == section.main_key) main = schema_of(key);
     }
-    json others = section.name == "strategy" || !section.unavailable.empty();
+    if (section.name == "sweep")
+      for (const auto& key : sweep_keys())
+        if (key.in != SweepKey::In::lua) {
+          keys[key.name] = key.schema;
+          keys[key.name]["description"] = key.help;
+        }
+    json others = section.name == "strategy";
     if (section.name == "hooks")
       others = {{"type", "object"}, {"description", "The options of the hook of this name."}};
     json table = {
@@ -260,6 +267,10 @@ std::string recipe_help(const std::string& topic) {
       if (!key.needs.key.empty()) facts += "; for " + key.needs_text();
       body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, facts);
     }
+    if (section.name == "sweep")
+      for (const auto& key : sweep_keys())
+        if (!one_key || "sweep." + key.name == topic)
+          body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, key.wanted);
     bool wanted_section = topic.empty() || topic == section.name || (one_key && !body.empty());
     if (!wanted_section) continue;
     text += fmt::format("[{}] {}\n{}", section.name, section.help, body);
@@ -269,6 +280,7 @@ std::string recipe_help(const std::string& topic) {
     std::vector<std::string> names;
     for (const auto& section : sections()) names.push_back(section.name);
     for (const auto& key : key_table()) names.push_back(key.dotted());
+    for (const auto& key : sweep_keys()) names.push_back("sweep." + key.name);
     auto near = nearest(topic, names);
     throw usage_error("recipes have no section or key `{}`{}", topic, near ? "; did you mean `" + *near + "`?" : "");
   }

@@ -15,6 +15,7 @@
 #include "runner/config/contradictions.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_toml.hpp"
+#include "runner/config/schedule.hpp"
 #include "runner/config/value_check.hpp"
 
 namespace runner {
@@ -418,12 +419,28 @@ class Reader {
       diagnostics_.push_back(*diagnostic);
       return false;
     }
-    if (key.type == KeyType::paths)
-      for (auto& path : value)
-        if (!plain_word(key, path.get<std::string>())) path = absolute(path.get<std::string>(), located.folder);
+    if (key.type == KeyType::paths) value = located_paths(key, value, located.folder);
     if (key.type == KeyType::path && !value.get<std::string>().empty() && !plain_word(key, value.get<std::string>()))
       value = absolute(value.get<std::string>(), located.folder);
     return true;
+  }
+
+  /// Paths against the folder of the file that names them. Of data files also what patterns match; one that matches
+  /// nothing stays, for whoever opens the data to refuse.
+  static json located_paths(const Key& key, const json& paths, const fs::path& folder) {
+    json list = json::array();
+    for (const auto& item : paths) {
+      auto path = item.get<std::string>();
+      if (plain_word(key, path)) {
+        list.push_back(path);
+        continue;
+      }
+      path = absolute(path, folder);
+      auto matches = key.section == "data" ? paths_like(path) : std::vector{path};
+      if (matches.empty()) matches = {path};
+      for (const auto& match : matches) list.push_back(match);
+    }
+    return list;
   }
 
   static bool plain_word(const Key& key, const std::string& value) {
@@ -459,6 +476,7 @@ Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::v
     return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
   });
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  if (auto note = schedule_note(recipe); !note.empty()) recipe.notes.push_back(note);
   return recipe;
 }
 

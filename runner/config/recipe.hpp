@@ -131,6 +131,7 @@ struct Recipe {
   struct LrScheduler {
     std::string name = "constant";  ///< constant | linear | cosine | wsd | step
     int64_t warmup_steps = 0;
+    std::string warmup = "linear";       ///< linear | log
     double min_lr_ratio = 0.0;           ///< lr at the end = lr * min_lr_ratio
     std::optional<int64_t> decay_steps;  ///< wsd: length of the decay; default 10 % of max_steps
     std::optional<int64_t> step_size;    ///< step
@@ -146,10 +147,11 @@ struct Recipe {
     std::optional<AccumulationSchedule> accumulate_grad_batches;
     std::optional<double> gradient_clip_val;
     std::string gradient_clip_algorithm = "norm";  ///< norm | value
-    int64_t log_every_n_steps = 1;
-    std::optional<int64_t> val_check_interval;  ///< in steps; default: at the end of each epoch, and at the end
-    std::optional<int64_t> limit_val_batches;   ///< global batches of validation; default all
-    std::string on_nonfinite = "stop";          ///< stop | skip
+    int64_t log_every_n_steps = 1;                 ///< recorded
+    int64_t print_every_n_steps = 1;               ///< printed where the output is no terminal
+    std::optional<int64_t> val_check_interval;     ///< in steps; default: at the end of each epoch, and at the end
+    std::optional<int64_t> limit_val_batches;      ///< global batches of validation; default all
+    std::string on_nonfinite = "stop";             ///< stop | skip
     int64_t max_restarts = 0;
     struct EarlyStopping {  ///< present when the table is; see recipes/hooks/early_stopping.lua
       std::string monitor = "val_loss";

@@ -41,12 +41,29 @@ class Dataset {
 };
 /// Opens (memory-maps) the files of a split; several files are one stream in the order given. Throws Error(usage or
 /// environment): missing, empty, a folder, too short for one sample, not UTF-8 (text; with file, byte offset and line),
-/// token id >= vocab_size (bin; with file and position). Contents of files up to 256 MiB are checked here, of larger
-/// ones at each read(), so that opening takes no time. With data.validation_fraction the last part of data.train's
-/// tokens, rounded to the nearest token, is the validation split and the rest the training split. An absent validation
-/// split gives nullptr.
+/// token id >= vocab_size (bin; with file and position). The contents of the first 256 MiB of files are checked here,
+/// of further ones at each read(), so that opening takes no time. With data.validation_fraction the last part of
+/// data.train's tokens, rounded to the nearest token, is the validation split and the rest the training split. An
+/// absent validation split gives nullptr.
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir);
+
+/// A mistake in [data]: the dotted key that it belongs to, and what is wrong.
+struct DataProblem {
+  std::string key, message;
+};
+/// What shows without tokenising, for `runner check` and before a run is recorded: files that are missing, empty or
+/// match no pattern; a tokenizer that cannot be read; too few tokens for one sample of each split. Text whose tokens
+/// are its bytes and "bin" files are opened as open_dataset() does; of text for a SentencePiece model only its size is
+/// looked at. Empty: nothing is wrong. `vocab_size`: the model's.
+std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
+                                            const std::string& cache_dir);
+/// Those of find_data_problems() that need neither `seq_len` nor the vocabulary.
+std::vector<DataProblem> find_missing_data(const Recipe::Data& data);
+/// Whether text has to be tokenised before workers can open it.
+bool needs_tokenizing(const Recipe::Data& data);
+/// What is no mistake, yet probably not meant: text files that look like JSON lines. Empty: nothing.
+std::vector<std::string> data_notes(const Recipe::Data& data);
 
 /// Does once, before any worker starts, what open_dataset() would otherwise have to wait for: trains the tokenizer and
 /// tokenises text into `cache_dir`. Finds the mistakes that need neither seq_len nor vocab_size. Several processes may

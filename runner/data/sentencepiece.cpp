@@ -36,9 +36,12 @@ std::string reason(const sentencepiece::util::Status& status) {
 /// holds just normalizer_spec (field 3) { add_dummy_prefix (field 3) = false } sets that one field.
 std::string without_dummy_prefix(std::string model) { return model.append("\x1a\x02\x18\x00", 4); }
 
+constexpr const char* other_tokenizers =
+    "with other tokenizers, encode the text yourself and take data.format = \"bin\"";
+
 void load(sentencepiece::SentencePieceProcessor& processor, const std::string& model, const fs::path& path) {
   if (auto status = processor.LoadFromSerializedProto(model); !status.ok())
-    throw usage_error("data.tokenizer: {} is not a SentencePiece model", path.string());
+    throw usage_error("data.tokenizer: {} is not a SentencePiece model; {}", path.string(), other_tokenizers);
 }
 
 std::vector<int32_t> encode_with(const sentencepiece::SentencePieceProcessor& processor, std::string_view text) {
@@ -150,8 +153,8 @@ fs::path given_model(const std::string& name) {
   auto near = nearest(path.filename().string(), {"bytes", "sentencepiece"});
   if (!near) near = nearest_file(path);
   throw usage_error(
-      "data.tokenizer: \"{}\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file{}", name,
-      near ? "; did you mean " + *near + "?" : "");
+      "data.tokenizer: \"{}\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; {}", name,
+      near ? "did you mean " + *near + "?" : other_tokenizers);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -14,16 +15,41 @@ namespace {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-struct stat status_of(const std::string& key, const fs::path& path) {
+/// Of a pattern that matches nothing: which files the folder has instead.
+std::string instead_of(const fs::path& pattern) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder_of(pattern), ignored))
+    if (entry.is_regular_file(ignored)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  if (auto near = nearest(pattern.filename().string(), names)) return "; did you mean " + *near + "?";
+  if (names.empty()) return "";
+  constexpr size_t shown = 3;
+  bool more = names.size() > shown;
+  names.resize(std::min(names.size(), shown));
+  return fmt::format("; the folder has {}{}", join(names, ", "), more ? " ..." : "");
+}
+
+/// What is wrong with one file; empty: nothing.
+std::string problem_of(const fs::path& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) return status;
-  int reason = errno;
-  if (reason != ENOENT && reason != ENOTDIR)
-    throw environment_error("{}: cannot open {}: {}", key, path.string(), std::strerror(reason));
-  if (!fs::is_directory(folder_of(path)))
-    throw usage_error("{}: there is no file {}: there is no folder {}", key, path.string(), folder_of(path).string());
-  auto near = nearest_file(path);
-  throw usage_error("{}: there is no file {}{}", key, path.string(), near ? "; did you mean " + *near + "?" : "");
+  if (::stat(path.c_str(), &status) != 0) {
+    int reason = errno;
+    if (reason != ENOENT && reason != ENOTDIR)
+      return fmt::format("cannot open {}: {}", path.string(), std::strerror(reason));
+    if (is_pattern(folder_of(path).string())) return fmt::format("no file matches {}", path.string());
+    auto what = is_pattern(path.string()) ? fmt::format("no file matches {}", path.string())
+                                          : fmt::format("there is no file {}", path.string());
+    if (!fs::is_directory(folder_of(path)))
+      return fmt::format("{}: there is no folder {}", what, folder_of(path).string());
+    if (is_pattern(path.string())) return what + instead_of(path);
+    auto near = nearest_file(path);
+    return what + (near ? "; did you mean " + *near + "?" : "");
+  }
+  if (S_ISDIR(status.st_mode)) return fmt::format("{} is a folder; name the files in it", path.string());
+  if (!S_ISREG(status.st_mode)) return fmt::format("{} is not a regular file, so it cannot be mapped", path.string());
+  if (status.st_size == 0) return fmt::format("{} is empty", path.string());
+  return "";
 }
 
 }  // namespace
@@ -36,14 +62,17 @@ std::optional<std::string> nearest_file(const fs::path& path) {
   return nearest(path.filename().string(), names);
 }
 
+std::vector<std::string> source_file_problems(const std::string& key, const std::vector<std::string>& files) {
+  if (files.empty()) return {key + " names no file"};
+  std::vector<std::string> problems;
+  for (const auto& file : files)
+    if (auto problem = problem_of(file); !problem.empty()) problems.push_back(key + ": " + problem);
+  return problems;
+}
+
 void check_source_files(const std::string& key, const std::vector<std::string>& files) {
-  if (files.empty()) throw usage_error("{} names no file", key);
-  for (const auto& file : files) {
-    struct stat status = status_of(key, file);
-    if (S_ISDIR(status.st_mode)) throw usage_error("{}: {} is a folder; name the files in it", key, file);
-    if (!S_ISREG(status.st_mode)) throw usage_error("{}: {} is not a regular file, so it cannot be mapped", key, file);
-    if (status.st_size == 0) throw usage_error("{}: {} is empty", key, file);
-  }
+  auto problems = source_file_problems(key, files);
+  if (!problems.empty()) throw usage_error("{}", join(problems, "\n"));
 }
 
 std::string fingerprint(const std::vector<std::string>& files) {

@@ -8,8 +8,11 @@
 
 namespace runner {
 
-/// Throws Error(usage) unless `files` is not empty and each is a file with something in it. `key` is the recipe's key,
-/// for the message; a missing file's message ends with the nearest name in its folder.
+/// What keeps `files` from being data: none is named, or one is missing, empty or no regular file. A sentence for each
+/// file, beginning with `key`, the recipe's key; of a missing file it ends with the nearest name in its folder.
+std::vector<std::string> source_file_problems(const std::string& key, const std::vector<std::string>& files);
+
+/// Throws Error(usage) with all source_file_problems().
 void check_source_files(const std::string& key, const std::vector<std::string>& files);
 
 /// The existing file in `path`'s folder whose name is nearest to `path`'s, if one is near.

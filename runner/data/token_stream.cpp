@@ -17,8 +17,7 @@ TokenFile::TokenFile(const fs::path& path, size_t header_bytes, size_t item_byte
   RUNNER_CHECK((map_.bytes().size() - header_bytes) % item_bytes == 0);
 }
 
-void TokenFile::check_if_small() {
-  if (map_.bytes().size() > checked_at_open_bytes_max) return;
+void TokenFile::check_all() {
   check(0, size_);
   checked_ = true;
 }
@@ -40,8 +39,12 @@ void TokenFile::read(int64_t first, std::span<int64_t> out) const {
 TokenStream::TokenStream(std::vector<std::unique_ptr<TokenFile>> files) : files_(std::move(files)) {
   RUNNER_CHECK(!files_.empty());
   int64_t end = 0;
+  size_t checked_bytes = 0;
   for (const auto& file : files_) {
-    file->check_if_small();
+    if (checked_bytes + file->bytes() <= checked_at_open_bytes_max) {
+      file->check_all();
+      checked_bytes += file->bytes();
+    }
     ends_.push_back(end += file->size());
   }
 }

@@ -9,8 +9,8 @@
 
 namespace runner {
 
-/// Files up to this size are checked whole when they are opened; of larger ones each sample is checked when it is read,
-/// so that opening 100 GB costs nothing.
+/// As many files of a stream as have this size together are checked whole when they are opened; of the others each
+/// sample is checked when it is read, so that opening 100 GB costs nothing.
 constexpr size_t checked_at_open_bytes_max = size_t{256} << 20;
 
 /// One file of little-endian unsigned tokens of 1, 2 or 4 bytes behind a header. A kind of data derives its check.
@@ -19,8 +19,9 @@ class TokenFile {
   virtual ~TokenFile() = default;
   int64_t size() const { return size_; }
   const fs::path& path() const { return map_.path(); }
-  /// Checks the whole file now if it is small; otherwise read() checks what it reads.
-  void check_if_small();
+  /// Checks the whole file now; otherwise read() checks what it reads.
+  void check_all();
+  size_t bytes() const { return map_.bytes().size(); }
   /// Tokens [first, first + out.size()), checked.
   void read(int64_t first, std::span<int64_t> out) const;
 

@@ -6,6 +6,7 @@
 
 #include "runner/config/config.hpp"
 #include "runner/lua/fake_matrix.hpp"
+#include "runner/lua/known_metrics.hpp"
 
 namespace runner::lua {
 
@@ -113,11 +114,13 @@ FakeTraining::FakeTraining(State& state, const Recipe& recipe, std::function<voi
       recipe_(state.read_only(recipe_to_json(recipe))),
       context_(make_context(*this)),
       loss_(std::nan("")),
+      schedule_lr_(recipe.optimizer.lr),
       lr_(recipe.optimizer.lr) {
   double seed = 0.1;
   for (const char* name : {"embedding.tokens.weight", "blocks.0.attention.out.weight", "head.weight"}) {
     parameters_[name] = Object::make(fake_tensor_class(), Numbers{seed, -2 * seed, 3 * seed, seed});
-    gradients_[name] = Object::make(fake_tensor_class(), Numbers{seed / 10, 0, -seed / 5, seed});
+    first_gradients_[name] = {seed / 10, 0, -seed / 5, seed};
+    gradients_[name] = Object::make(fake_tensor_class(), Numbers(first_gradients_[name]));
     seed *= 2;
   }
 }
@@ -130,12 +133,33 @@ void FakeTraining::moment(HookSet& hooks, Moment moment) {
   hooks.call(moment, Value(context_));
 }
 
+void FakeTraining::make_gradients() {
+  for (const auto& [name, gradient] : gradients_) {
+    auto& numbers = gradient->as<Numbers>();
+    numbers = first_gradients_.at(name);
+    for (double& number : numbers) number *= 1 + 0.1 * static_cast<double>(step_);
+  }
+}
+
+void FakeTraining::update() {
+  if (std::exchange(skip_, false)) return;
+  double rate = schedule_lr_ > 0 ? 0.1 * lr_ / schedule_lr_ : 0.1;
+  for (const auto& [name, parameter] : parameters_) {
+    auto& numbers = parameter->as<Numbers>();
+    const auto& gradient = gradients_.at(name)->as<Numbers>();
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] -= rate * gradient.at(i);
+  }
+}
+
 void FakeTraining::batch(HookSet& hooks) {
+  lr_ = schedule_lr_;
   moment(hooks, Moment::on_train_batch_start);
+  make_gradients();
   make_loss(hooks);
   moment(hooks, Moment::on_before_backward);
   moment(hooks, Moment::on_after_backward);
   moment(hooks, Moment::on_before_optimizer_step);
+  update();
   ++step_;
   loss_ = 4.0 / static_cast<double>(step_);
   metrics_["loss"] = loss_;
@@ -171,7 +195,10 @@ void FakeTraining::checkpoint(HookSet& hooks) {
 
 void FakeTraining::validation(HookSet& hooks) {
   moment(hooks, Moment::on_validation_start);
-  metrics_["val_loss"] = loss_ + 0.5;
+  // Falls twice and then rises, as where a model overfits.
+  constexpr double falling[] = {2.0, 1.5};
+  metrics_["val_loss"] = validations_ < 2 ? falling[validations_] : 1.4 + 0.1 * validations_;
+  ++validations_;
   moment(hooks, Moment::on_validation_end);
 }
 
@@ -180,8 +207,10 @@ void FakeTraining::run(HookSet& hooks) {
   moment(hooks, Moment::on_train_start);
   for (epoch_ = 0; epoch_ < epochs && stopped_.empty(); ++epoch_) {
     moment(hooks, Moment::on_train_epoch_start);
-    for (int i = 0; i < steps_of_epoch && stopped_.empty(); ++i) batch(hooks);
-    validation(hooks);
+    for (int i = 1; i <= steps_of_epoch && stopped_.empty(); ++i) {
+      batch(hooks);
+      if (i % 2 == 0 || i == steps_of_epoch || !stopped_.empty()) validation(hooks);
+    }
     moment(hooks, Moment::on_train_epoch_end);
     checkpoint(hooks);
   }
@@ -193,8 +222,11 @@ void FakeTraining::run(HookSet& hooks) {
 }
 
 void FakeTraining::log(const std::string& name, double value, const std::string& sync) {
+  check_metric_name(name);
+  bool remarked = metrics_.contains(name) && !std::isfinite(metrics_[name].get<double>());
   metrics_[name] = value;
   said_(fmt::format("  log {} = {}{}", name, value, sync == "none" ? "" : " (" + sync + ")"));
+  if (!std::isfinite(value) && !remarked) said_(fmt::format("  note: {} is not finite: a division by zero?", name));
 }
 std::string FakeTraining::artifact(const std::string& name) {
   said_("  artifact " + name);
@@ -255,7 +287,10 @@ void FakeTraining::set_lr(double lr) {
   lr_ = lr;
   said_(fmt::format("  set_lr {}", lr));
 }
-void FakeTraining::skip_step() { said_("  skip_step"); }
+void FakeTraining::skip_step() {
+  skip_ = true;
+  said_("  skip_step");
+}
 
 std::vector<std::string> FakeTraining::parameter_names() {
   std::vector<std::string> names;

@@ -1,5 +1,6 @@
-// A training without torch, for `runner lua check` and for tests: five steps of two epochs, three small parameters, a
-// loss of three tokens, and a record of everything that hooks ask for.
+// A training without torch, for `runner lua check` and for tests: two epochs of five steps, three small parameters that
+// each step moves, a loss of three tokens, a val_loss that falls and then rises, and a record of everything that hooks
+// ask for.
 #pragma once
 #include <functional>
 #include <map>
@@ -56,16 +57,21 @@ class FakeTraining : public Training, private HookWorld {
   void make_loss(HookSet& hooks);
   void checkpoint(HookSet& hooks);
   void batch(HookSet& hooks);
+  void make_gradients();
+  void update();
   void validation(HookSet& hooks);
 
   std::function<void(const std::string&)> said_;
   Reference recipe_;
   std::shared_ptr<Object> context_;
   int64_t step_ = 0, epoch_ = 0;
-  double loss_, lr_;
+  int validations_ = 0;
+  bool skip_ = false;
+  double loss_, schedule_lr_, lr_;
   nlohmann::json metrics_ = nlohmann::json::object();
   std::string exception_, stopped_;
   std::map<std::string, std::shared_ptr<Object>> parameters_, gradients_;
+  std::map<std::string, std::vector<double>> first_gradients_;
 };
 
 }  // namespace runner::lua

@@ -160,7 +160,7 @@ void Progress::step(const StepReport& report) {
   impl_->phase.clear();
   if (impl_->terminal) return impl_->redraw_if_due(now);
   const bool first = impl_->printed_step < 0 || report.step < impl_->printed_step;
-  const bool due = report.step - impl_->printed_step >= impl_->options.log_every_n_steps &&
+  const bool due = report.step - impl_->printed_step >= impl_->options.print_every_n_steps &&
                    now - impl_->printed_at >= plain_interval;
   if (!first && !due) return;
   put(plain_line({report, impl_->options.total_steps, impl_->eta(now)}) + '\n');

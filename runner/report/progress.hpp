@@ -25,8 +25,8 @@ struct StepReport {
 class Progress {
  public:
   struct Options {
-    int64_t total_steps = 0;        ///< 0 = unknown
-    int64_t log_every_n_steps = 1;  ///< plain lines: at most one each n steps and at most two a second
+    int64_t total_steps = 0;          ///< 0 = unknown
+    int64_t print_every_n_steps = 1;  ///< plain lines: at most one each n steps and at most two a second
     std::optional<bool>
         terminal;   ///< draw a bar; default: stderr is a terminal that is not dumb. Colour follows log::color()
     int width = 0;  ///< 0 = ask the terminal at each redraw

@@ -257,11 +257,13 @@ nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
   return options;
 }
 
-Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides) {
-  auto check = [](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
+                         const RecipeCheck& further) {
+  auto check = [&](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
     lua::check_hooks(recipe, diagnostics);
+    if (further) further(recipe, diagnostics);
   };
   return load_recipe(file, overrides, check, lua::evaluate_recipe);
 }

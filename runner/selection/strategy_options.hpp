@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "strategies/catalog.hpp"
 
@@ -27,9 +28,10 @@ bool takes(const Entry& entry, const std::string& option);
 /// of another strategy), wrong type, value not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// load_recipe() with the mistakes of [strategy], of hooks and those of lengths.hpp in the same pass. `file` may end in
-/// ".lua": see runner/lua/recipe_file.hpp.
-Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides);
+/// load_recipe() with the mistakes of [strategy], of hooks, those of lengths.hpp and what `further` finds in the same
+/// pass. `file` may end in ".lua": see runner/lua/recipe_file.hpp.
+Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
+                         const RecipeCheck& further = {});
 
 /// Defaults filled in for whatever is unset.
 nlohmann::json complete_options(const Entry& entry, nlohmann::json options);

@@ -291,7 +291,7 @@ class Executor {
       end_failed(running.trial, exit_of(running, exit));
     const TrialState& state = search_.trials().at(running.trial);
     judge_slot(*running.slot, state, took);
-    if (execution_.hooks.on_end) execution_.hooks.on_end(state, took);
+    if (execution_.hooks.on_end) execution_.hooks.on_end(state, took, last_message_);
   }
 
   TrialExit exit_of(const Running& running, const TrialProcess::Exit& exit) const {

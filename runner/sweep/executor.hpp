@@ -13,7 +13,8 @@ namespace runner::sweep {
 /// Callbacks. They are called from the thread that called execute().
 struct ExecutorHooks {
   std::function<void(const TrialState& trial, const std::string& slot, bool again)> on_start = {};
-  std::function<void(const TrialState& trial, double seconds)> on_end = {};
+  /// `message`: why it failed, or was pruned.
+  std::function<void(const TrialState& trial, double seconds, const std::string& message)> on_end = {};
   std::function<void(const std::string& text)> on_note = {};
   std::function<void(const Search& search, size_t running)> on_tick = {};  ///< at least 5 times a second
 };

@@ -1,8 +1,11 @@
 // Recipes of trials that will be made, looked at before any is.
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "runner/config/config.hpp"
 #include "runner/lua/key_places.hpp"
+#include "runner/lua/known_metrics.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_sweep.hpp"
 #include "runner/sweep/random_bits.hpp"
@@ -71,6 +74,23 @@ void check_pbt(const SweepFile& sweep, const Recipe& recipe, const Origin& place
         "`optimizer.momentum` begin above 0");
 }
 
+/// Whether a parameter decides which hooks run, and so which metrics there are.
+bool varies_hooks(const SweepFile& sweep) {
+  const auto& parameters = sweep.space.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const Parameter& parameter) { return parameter.name.starts_with("hooks."); });
+}
+
+/// A metric that no trial reports would let all of them train for nothing.
+void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& place, Problems& problems) {
+  if (sweep.metric == "val_loss" || sweep.in_lua() || varies_hooks(sweep)) return;  // val_loss: see below
+  if (lua::trainer_records(recipe, sweep.metric)) return;
+  auto known = lua::known_metrics(recipe);
+  if (known.may_have(sweep.metric)) return;
+  problems.add(place, "unknown-metric", fmt::format("no trial will report a metric `{}`", sweep.metric), known.names,
+               sweep.metric);
+}
+
 /// What the method and the metric ask of the recipe, at the key that asks.
 void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJson& table, Problems& problems) {
   auto place = [&](const char* key) { return table.find(key) ? table.find(key)->place : table.place; };
@@ -79,6 +99,7 @@ void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJs
         place("metric"), "contradiction",
         "metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or take metric = "
         "\"loss\"");
+  check_metric(sweep, recipe, place("metric"), problems);
   if (sweep.method == "asha" && sweep.metric == "val_loss") {
     int64_t first = sweep.method_options.at("min_steps"), interval = recipe.train.val_check_interval.value_or(0);
     if (interval == 0 || interval > first)
@@ -90,61 +111,99 @@ void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJs
   if (sweep.method == "pbt") check_pbt(sweep, recipe, place("method"), problems);
 }
 
-/// Why the recipe of a trial with these parameters would be refused; empty: it would not.
-std::string recipe_problem(const SweepFile& sweep, const json& parameters) {
-  auto overrides = sweep.overrides;
-  for (const auto& text : overrides_of(parameters)) overrides.push_back(text);
-  try {
-    load_whole_recipe(sweep.recipe, overrides);
-  } catch (const RecipeError& error) {
-    return fmt::format("trials with {} would fail: {}",
-                       parameters.empty() ? "no parameters" : join(overrides_of(parameters), ", "),
-                       error.diagnostics().front().message);
-  }
-  return "";
+/// What is wrong with the recipe of a trial.
+struct TrialProblem {
+  std::string message;            ///< empty: nothing
+  std::vector<std::string> keys;  ///< of the parameters at whose values the recipe's error points
+};
+
+/// The key of a place that --set made: "model.dim" of "model.dim=96".
+std::string key_of(const Origin& place) {
+  return place.kind == Origin::Kind::set ? place.file.substr(0, place.file.find('=')) : "";
 }
 
-void check_space(const SweepFile& sweep, const LocatedJson& table, Problems& problems) {
+class TrialRecipes {
+ public:
+  TrialRecipes(const SweepFile& sweep, const RecipeCheck& inputs) : sweep_(sweep), inputs_(inputs) {}
+
+  TrialProblem problem(const json& parameters) const {
+    auto overrides = sweep_.overrides;
+    for (const auto& text : overrides_of(parameters)) overrides.push_back(text);
+    try {
+      load_whole_recipe(sweep_.recipe, overrides, changes_inputs(parameters) ? inputs_ : RecipeCheck());
+    } catch (const RecipeError& error) {
+      return blame(error.diagnostics().front(), parameters);
+    }
+    return {};
+  }
+
+ private:
+  /// Else they are those of the base, which are checked once.
+  static bool changes_inputs(const json& parameters) {
+    for (const auto& [name, value] : parameters.items())
+      if (name.starts_with("data.") || name.starts_with("model.") || name.starts_with("hooks.")) return true;
+    return false;
+  }
+
+  static TrialProblem blame(const Diagnostic& diagnostic, const json& parameters) {
+    auto message =
+        fmt::format("trials with {} would fail: {}",
+                    parameters.empty() ? "no parameters" : join(overrides_of(parameters), ", "), diagnostic.message);
+    TrialProblem problem{message, {}};
+    for (const auto& key : {key_of(diagnostic.place), diagnostic.other ? key_of(*diagnostic.other) : ""})
+      if (parameters.contains(key)) problem.keys.push_back(key);
+    return problem;
+  }
+
+  const SweepFile& sweep_;
+  const RecipeCheck& inputs_;
+};
+
+void check_space(const SweepFile& sweep, const LocatedJson& table, const TrialRecipes& recipes, Problems& problems) {
   Problems seen_before;
   auto read = read_space(table, sweep.method == "grid", seen_before);
+  std::set<std::string> blamed;
   for (const auto& parameter : sweep.space.parameters())
     for (const auto& value : telling_values(parameter)) {
       json point = point_with(sweep.space, parameter, value, sweep.seed);
-      auto problem = point.is_null() ? "" : recipe_problem(sweep, point);
-      if (problem.empty()) continue;
-      Diagnostic diagnostic{read.places.at(parameter.name), "trial", problem, {}, {}, {}, ""};
+      auto found = point.is_null() ? TrialProblem() : recipes.problem(point);
+      if (found.message.empty()) continue;
+      const auto& key = found.keys.empty() ? parameter.name : found.keys.front();
+      if (!blamed.insert(key).second) continue;
+      Diagnostic diagnostic{read.places.at(key), "trial", found.message, {}, {}, {}, ""};
       diagnostic.other_message = "leave such points out with `constraints`, or change the range";
       problems.add(diagnostic);
-      break;
     }
 }
 
 /// What `run` proposes before it needs a result; the first hundred.
-void check_first_trials(const SweepFile& sweep, const Origin& place, Problems& problems) {
+void check_first_trials(const SweepFile& sweep, const Origin& place, const TrialRecipes& recipes, Problems& problems) {
   auto method = sweep.make_method();
   method->set_replaying(true);  // what it prints, the sweep itself will print
   for (int64_t number = 0; number < 100; ++number) {
     auto proposal = method->propose(number);
     if (proposal.kind != Proposal::Kind::trial) return;
-    auto problem = recipe_problem(sweep, proposal.trial.parameters);
-    if (problem.empty()) continue;
-    problems.add(place, "trial", fmt::format("trial {} of `run`: {}", number, problem));
+    auto found = recipes.problem(proposal.trial.parameters);
+    if (found.message.empty()) continue;
+    problems.add(place, "trial", fmt::format("trial {} of `run`: {}", number, found.message));
     return;
   }
 }
 
 }  // namespace
 
-void check_recipes(const SweepFile& sweep) {
+void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs) {
   Problems problems;
   const Recipe base = load_whole_recipe(sweep.recipe, sweep.overrides);  // its own mistakes come with its own places
   const auto tree =
       sweep.in_lua() ? read_lua_sweep(sweep.source, sweep.file) : parse_located_toml(sweep.source, sweep.file);
   const LocatedJson& table = sweep.in_lua() ? tree : *tree.find("sweep");
   check_demands(sweep, base, table, problems);
-  if (const auto* space = table.find("space")) check_space(sweep, *space, problems);
+  const TrialRecipes recipes(sweep, inputs);
+  if (const auto* space = table.find("space")) check_space(sweep, *space, recipes, problems);
   problems.throw_if_any();
-  if (sweep.in_lua()) check_first_trials(sweep, lua::KeyPlaces(sweep.source, sweep.file).find_path({"run"}), problems);
+  if (sweep.in_lua())
+    check_first_trials(sweep, lua::KeyPlaces(sweep.source, sweep.file).find_path({"run"}), recipes, problems);
   problems.throw_if_any();
 }
 

@@ -5,6 +5,7 @@
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/sweep_keys.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_method.hpp"
 #include "runner/sweep/lua_sweep.hpp"
@@ -16,11 +17,6 @@ namespace runner::sweep {
 namespace {
 
 using nlohmann::json;
-
-const std::vector<std::string> sweep_keys = {"name", "recipe",   "set",    "method", "metric",      "value", "goal",
-                                             "seed", "parallel", "budget", "stop",   "constraints", "space"};
-const std::vector<std::string> lua_keys = {"name",     "recipe", "set",  "metric",      "value", "goal",    "seed",
-                                           "parallel", "budget", "stop", "constraints", "space", "reports", "run"};
 
 /// Whether a recipe that sets this key drops others that were set before it: the name of a strategy, of an optimizer.
 bool decides(const std::string& name) {
@@ -52,7 +48,7 @@ class SweepReader {
       problems_.add(file.place, "missing-key", "a sweep's file needs a section [sweep]");
       problems_.throw_if_any();
     }
-    check_names(*table, sweep_keys, "[sweep]", problems_);
+    check_names(*table, sweep_key_names(SweepKey::In::toml), "[sweep]", problems_);
     method(*table);
     read_rest(*table);
   }
@@ -64,7 +60,7 @@ class SweepReader {
       problems_.add(named->key_place, "contradiction",
                     "a sweep in Lua has no `method`: its `run` decides what is tried");
     else
-      check_names(table, lua_keys, "the table of a sweep", problems_);
+      check_names(table, sweep_key_names(SweepKey::In::lua), "the table of a sweep", problems_);
     if (const auto* reports = table.find("reports")) {
       if (reports->value.is_boolean())
         sweep_.reports = reports->value;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/config/recipe.hpp"
+#include "runner/config/config.hpp"
 #include "runner/sweep/search.hpp"
 
 namespace runner::sweep {
@@ -47,10 +47,11 @@ SweepFile load_sweep(const std::string& file);
 std::vector<std::string> overrides_of(const nlohmann::json& parameters);
 
 /// Makes the recipes at both ends of every range and with every choice, with the other parameters at random as the
-/// constraints allow, and throws RecipeError with what is wrong with them, at the parameter's place in the sweep's
-/// file. What only other combinations show is left to their trials. Of a sweep in Lua also the recipes of the trials
-/// that `run` proposes before it needs a result.
-void check_recipes(const SweepFile& sweep);
+/// constraints allow, and throws RecipeError with what is wrong with them, at the place in the sweep's file of the
+/// parameter that is to blame, once for each. What only other combinations show is left to their trials. Of a sweep in
+/// Lua also the recipes of the trials that `run` proposes before it needs a result. A metric that no trial would report
+/// is a mistake, too. `inputs`: what is wrong with the data and weights that a recipe names.
+void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs = {});
 
 /// A TOML recipe that `extends` the base, with `overrides` ("KEY=VALUE") and parameters on top.
 std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides,

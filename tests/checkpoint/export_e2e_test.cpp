@@ -20,10 +20,11 @@ struct Run {
   std::string id, dir;
   ModelSpec spec;
 
-  Run() {
+  explicit Run(const std::optional<std::string>& init_from = {}) {
     Recipe recipe;
     recipe.run.name = "tiny";
     recipe.model = tiny_gpt();
+    recipe.model.init_from = init_from;
     recipe.data.format = "text";
     recipe.data.train = {"text.txt"};
     recipe.train.max_steps = 20;
@@ -83,6 +84,28 @@ TEST_CASE("the newest checkpoint of a run becomes a Hugging Face folder") {
     CHECK(result.out == dtype + "\n");
     CHECK(wrong_values(HfSource(run.place.path() / dtype, tiny_gpt(), run.spec), run.spec) == 0);
   }
+}
+
+TEST_CASE("an export has the token ids and the tokenizer of the folder that training started from") {
+  Workplace source;
+  auto folder = source.path() / "hf";
+  source.write("hf/config.json",
+               R"({"model_type": "gpt2", "bos_token_id": 1, "eos_token_id": [2, 3], "vocab_size": 9})");
+  source.write("hf/tokenizer.json", "{\"pieces\": []}");
+  source.write("hf/generation_config.json", "{}");
+  Run run(folder.string());
+  REQUIRE(run.run({"--output", "out"}).code == 0);
+  auto config = nlohmann::json::parse(slurp(run.place.path() / "out/config.json"));
+  CHECK(config.at("bos_token_id") == 1);
+  CHECK(config.at("eos_token_id") == nlohmann::json{2, 3});
+  CHECK(config.at("vocab_size") == tiny_vocab);
+  CHECK(slurp(run.place.path() / "out/tokenizer.json") == "{\"pieces\": []}");
+  CHECK(fs::exists(run.place.path() / "out/generation_config.json"));
+
+  fs::remove_all(folder);
+  auto result = run.run({"--output", "later"});
+  CHECK(result.code == 0);
+  CHECK(result.err.find("the export has no tokenizer and no ids of special tokens: ") != std::string::npos);
 }
 
 TEST_CASE("an earlier checkpoint is exported by its step or its folder, and weights also under our names") {

@@ -253,6 +253,23 @@ TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
   CHECK(std::abs(a - b) < 1e-4 * a);
 }
 
+TEST_CASE("a run that goes on for longer than its schedule was made for says where the learning rate jumps", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints + "[lr_scheduler]\nname = \"cosine\"\nwarmup_steps = 2\nwarmup = \"log\"\n");
+  auto first = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=4"});
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  auto again = place.run({"resume", "last", "--set", "train.max_steps=8"});
+  INFO(again.err);
+  CHECK(again.code == 0);
+  CHECK_THAT(again.err, ContainsSubstring("note: the learning rate goes from 0 at step 4 to ") &&
+                            ContainsSubstring("because of train.max_steps = 8 instead of 4: the cosine schedule"));
+  auto rates = place.run({"metrics", "last", "--name", "lr", "--json"}).json().at("points");
+  REQUIRE(rates.size() == 8);
+  CHECK(rates[0][1] == 0.0);   // ln 1
+  CHECK(rates[1][1] == 1e-3);  // ln 2 / ln 2
+}
+
 TEST_CASE("resume --checkpoint goes on from it, and refuses what is none before it touches the record", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);

@@ -116,7 +116,7 @@ TEST_CASE("a recipe with a configuration equals the recipe written by hand") {
   auto by_hand = parse_recipe(model + R"(
 global_batch_size = 8
 micro_batch_size = 4
-log_every_n_steps = 2000
+print_every_n_steps = 2000
 gradient_clip_val = 1.0
 [precision]
 mode = "bf16-mixed"

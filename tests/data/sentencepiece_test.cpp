@@ -259,7 +259,9 @@ TEST_CASE("a tokenizer that cannot be had is refused with what to do") {
         "usage: data.tokenizer: " + fixture.data.tokenizer + " is a folder; name the SentencePiece model in it");
   for (const char* content : {"", "not a model at all"}) {
     fixture.data.tokenizer = fixture.folder.write("junk.model", content);
-    CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer + " is not a SentencePiece model");
+    CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer +
+                         " is not a SentencePiece model; with other tokenizers, encode the text yourself and take "
+                         "data.format = \"bin\"");
   }
 }
 

@@ -8,6 +8,7 @@
 #include "runner/config/config.hpp"
 #include "runner/lua/fake_training.hpp"
 #include "runner/lua/hook_set.hpp"
+#include "runner/lua/known_metrics.hpp"
 #include "runner/lua/shipped.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -202,6 +203,79 @@ TEST_CASE("a loss that returns something else, or puts sizes together that do no
   Hooks two({"return {name = 'a', loss = function(ctx, logits) return logits:max() end}",
              "return {name = 'b', loss = function(ctx, logits) return logits:max() end}"});
   CHECK(two.run().back().find("the hooks a and b both have a `loss`, and a training has one") != std::string::npos);
+}
+
+TEST_CASE("the fake training refuses the names that a run refuses") {
+  for (const auto& name : trainer_metrics()) {
+    Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('" + name + "', 1) end}"});
+    INFO(name);
+    CHECK(hooks.run().back().find("log: the trainer itself records a metric named \"" + name + "\"") !=
+          std::string::npos);
+  }
+  CHECK(Hooks({"return {on_train_start = function(ctx) ctx:log('', 1) end}"})
+            .run()
+            .back()
+            .find("log: the name is empty") != std::string::npos);
+}
+
+TEST_CASE("in the fake training parameters move, gradients differ from step to step, and val_loss also rises") {
+  Hooks hooks({R"lua(
+return {
+  on_train_start = function(ctx, state) state.before = ctx:parameter("head.weight"):clone() end,
+  on_before_optimizer_step = function(ctx, state)
+    state.norms = state.norms or {}
+    state.norms[#state.norms + 1] = ctx:gradient("head.weight"):norm()
+    if ctx.step == 9 then ctx:skip_step() end
+  end,
+  on_train_batch_end = function(ctx, state)
+    local moved = (ctx:parameter("head.weight") - state.before):norm()
+    if ctx.step == 1 then assert(moved > 0) end
+    if ctx.step == 10 then assert(moved == state.moved, "a skipped step moves nothing") end
+    state.moved = moved
+    if ctx.step == 2 then assert(state.norms[2] > state.norms[1]) end
+  end,
+  on_validation_end = function(ctx, state)
+    if ctx.metrics.val_loss > (state.best or 1e9) then ctx:log("rose", 1) end
+    state.best = math.min(state.best or 1e9, ctx.metrics.val_loss)
+  end,
+}
+)lua"});
+  auto lines = hooks.run();
+  CHECK(std::find(lines.begin(), lines.end(), "  log rose = 1") != lines.end());
+  CHECK(lines.back().find("failed") == std::string::npos);
+  Recipe stopping;
+  stopping.train.early_stopping = Recipe::Train::EarlyStopping();
+  HookSet set(stopping);
+  FakeTraining training(set.state(), stopping, [](const std::string&) {});
+  training.run(set);
+  CHECK(training.stopped() == "val_loss has not improved on 1.5 for 3 validations");
+}
+
+TEST_CASE("a logged value that is not finite is remarked on once for each name") {
+  Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('a', 1 / 0) ctx:log('b', ctx.step) end}"});
+  auto lines = hooks.run();
+  CHECK(std::count(lines.begin(), lines.end(), "  note: a is not finite: a division by zero?") == 1);
+  CHECK(std::count(lines.begin(), lines.end(), "  log a = inf") == 10);
+}
+
+TEST_CASE("which metrics a recipe's training may record is known without training") {
+  Recipe recipe;
+  recipe.data.validation_fraction = 0.1;
+  CHECK(known_metrics(recipe).may_have("val_loss"));
+  CHECK(known_metrics(recipe).may_have("grad_norm"));
+  CHECK_FALSE(known_metrics(recipe).may_have("accuracy"));
+  recipe.data.validation_fraction.reset();
+  CHECK_FALSE(known_metrics(recipe).may_have("val_loss"));
+
+  Hooks hooks(
+      {"return {on_train_batch_end = function(ctx) ctx:log('norm/' .. ctx.step, 1)"
+       " if ctx.step > 99 then ctx:log('late', 1) end end}"});
+  auto known = known_metrics(hooks.recipe);
+  CHECK(known.complete);
+  for (const char* name : {"norm/1", "norm/blocks.7", "late", "loss"}) CHECK(known.may_have(name));
+  for (const char* name : {"norms", "early", "val_loss"}) CHECK_FALSE(known.may_have(name));
+  Hooks failing({"return {on_train_start = function(ctx) error('no') end}"});
+  CHECK(known_metrics(failing.recipe).may_have("anything"));
 }
 
 TEST_CASE("states survive a checkpoint, and what belongs to no hook is said") {

@@ -30,7 +30,7 @@ return {
         "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
         "state in the checkpoint: {}\n"
         "on_before_optimizer_step\n"
-        "  log norm = 0.40987803063838396 (max)\n"
+        "  log norm = 0.6148170459575759 (max)\n"
         "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
         "state in the checkpoint: {}\n"
         "teardown\n"
@@ -40,6 +40,15 @@ return {
   result = place.run({"lua", "check", "norms.lua", "--recipe", "tiny.toml"});
   CHECK(result.code == 2);
   CHECK_THAT(result.err, ContainsSubstring("error: `every` must be at least 1, not 0 (an option of the hook norms)"));
+}
+
+TEST_CASE("runner lua check refuses what a run would refuse") {
+  Workplace place;
+  place.write("c.lua", "return {on_train_batch_end = function(ctx) ctx:log('loss', 1) end}");
+  auto result = place.run({"lua", "check", "c.lua"});
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("log: the trainer itself records a metric named \"loss\""));
+  CHECK_THAT(result.err, !ContainsSubstring("is fine"));
 }
 
 TEST_CASE("runner lua check refuses a misspelt hook, and says where one fails") {

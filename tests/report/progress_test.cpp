@@ -31,7 +31,7 @@ struct Shown {
   std::optional<Progress> progress;
   explicit Shown(bool terminal, int64_t every = 1) {
     options.total_steps = 200;
-    options.log_every_n_steps = every;
+    options.print_every_n_steps = every;
     options.terminal = terminal;
     options.width = 80;
     options.clock = [this] { return now; };

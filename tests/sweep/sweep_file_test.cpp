@@ -293,6 +293,39 @@ TEST_CASE("mistakes that only the recipe shows stand at the parameter that makes
         "^~~~~~~~~~~");
 }
 
+TEST_CASE("a mistake of a range is told once, at the parameter that makes it") {
+  Place place;
+  const std::string head =
+      "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nbudget = { trials = 4 }\n[sweep.space]\n";
+  // Whatever the learning rate is, the width is wrong.
+  auto said = place.said(head + "\"optimizer.lr\" = { log_uniform = [1e-4, 1e-2] }\n\"model.dim\" = [33, 35]\n");
+  CHECK(said.starts_with("s.toml:7:1: error: trials with model.dim=3"));
+  CHECK(said.find("does not divide dim = 3") != std::string::npos);
+  CHECK(said.find("error:", said.find("error:") + 1) == std::string::npos);
+}
+
+TEST_CASE("a metric that no trial would report is a mistake, with the nearest name") {
+  Place place;
+  const std::string tail = "budget = { trials = 1 }\n[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
+  auto said = place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"los\"\n" + tail);
+  CHECK(said ==
+        "s.toml:3:10: error: no trial will report a metric `los`\n    3 | metric = \"los\"\n      |          ^~~~~\n  "
+        "did "
+        "you mean `loss`?");
+  write_file_atomic(place.path / "h.lua",
+                    "return {name = 'h', options = {also = {type = 'string', default = 'x'}},\n"
+                    "on_train_batch_end = function(ctx) ctx:log('norm/' .. ctx.step, 1)\n"
+                    "if ctx.step > 1000 then ctx:log('late', 1) end end}");
+  auto hooked = [&](const std::string& metric) {
+    return place.said("[sweep]\nrecipe = \"base.toml\"\nset = { hooks.files = [\"" + (place.path / "h.lua").string() +
+                      "\"] }\nmetric = \"" + metric + "\"\n" + tail);
+  };
+  CHECK(hooked("norm/1") == "");
+  CHECK(hooked("norm/head.weight") == "");  // names that depend on the model
+  CHECK(hooked("late") == "");              // logged only later than lua check goes
+  CHECK(hooked("lots").find("no trial will report a metric `lots`") != std::string::npos);
+}
+
 TEST_CASE("what method and metric ask of the recipe is told before anything runs") {
   Place place;
   const std::string space = "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";

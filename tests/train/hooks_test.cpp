@@ -184,11 +184,27 @@ TEST_CASE("values are logged over ranks, and not under the trainer's own names")
   run.set_hook("return {on_train_batch_end = function(ctx) ctx:log('val_loss', 1) end}");
   run.go();
   CHECK_THAT(run.failures[1],
-             ContainsSubstring("log: \"val_loss\" is a metric of the trainer's own; take another name, "
+             ContainsSubstring("log: the trainer itself records a metric named \"val_loss\"; take another name, "
                                "such as \"hook/val_loss\""));
   run.set_hook("return {on_train_batch_end = function(ctx) ctx:log('r' .. ctx.world.rank, 1, {sync = 'sum'}) end}");
   run.go();
   CHECK_THAT(run.failures[0], ContainsSubstring("log with a sync: ranks log other names"));
+}
+
+TEST_CASE("a logged value that is not finite is recorded, and remarked on once for each name") {
+  HookedRun run({2, "ddp"}, R"(return {
+    on_train_batch_end = function(ctx)
+      ctx:log("ratio", 1 / 0)
+      ctx:log("other", 0 / 0, {sync = "max"})
+      ctx:log("fine", 1)
+    end})");
+  run.recipe.train.max_steps = 3;
+  run.go();
+  REQUIRE(run.failures == std::vector<std::string>{"", ""});
+  REQUIRE(run.events_of("note").size() == 2);
+  CHECK(run.events_of("note")[0].at("message") ==
+        "hook probe logs ratio = inf at step 1, after a division by zero perhaps; it is recorded as it is");
+  CHECK(run.events_of("metrics").size() == 3);
 }
 
 TEST_CASE("a hook that fails on one rank fails on all; disabled, training goes on with the same losses") {

@@ -10,6 +10,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/lua/known_metrics.hpp"
 #include "runner/train/hooks/generate.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
 
@@ -49,11 +50,8 @@ lua::Reference TrainingHooks::recipe() {
 
 void TrainingHooks::log(const std::string& name, double value, const std::string& sync) {
   require_moment("log", at_any, "");
-  if (name.empty()) throw ScriptMistake("log: the name is empty");
   auto& metric = metrics_->at(name);
-  if (metric.second.own)
-    throw ScriptMistake(fmt::format(
-        "log: \"{}\" is a metric of the trainer's own; take another name, such as \"hook/{}\"", name, name));
+  if (name.empty() || metric.second.own) lua::check_metric_name(name);
   metric.second.rank_0 = sync == "none";
   if (sync == "none") {
     if (rank() == 0) wishes_.logged.push_back({&metric, value});

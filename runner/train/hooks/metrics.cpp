@@ -1,19 +1,12 @@
 #include "runner/train/hooks/metrics.hpp"
 
 #include "runner/lua/hook_set.hpp"
+#include "runner/lua/known_metrics.hpp"
 
 namespace runner {
 
-namespace {
-
-/// What the trainer itself records; a hook's value under such a name could not be told from it.
-const char* const own_names[] = {"loss",         "lr",    "grad_norm",       "tokens_per_s", "step_seconds",
-                                 "memory_bytes", "epoch", "data_wait_share", "val_loss"};
-
-}  // namespace
-
 Metrics::Metrics() {
-  for (const char* name : own_names) at(name).second.own = true;
+  for (const auto& name : lua::trainer_metrics()) at(name).second.own = true;
 }
 
 Metrics::Named& Metrics::at(std::string_view name) {

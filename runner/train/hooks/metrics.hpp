@@ -14,6 +14,7 @@ class Metrics {
   struct Metric {
     std::optional<double> value = {};
     bool own = false;     ///< the trainer's: hooks may not log under its name
+    bool odd = false;     ///< a value that is not finite has been remarked on
     bool rank_0 = false;  ///< last logged without a sync: rank 0 alone has the value
   };
   using Named = std::pair<const std::string, Metric>;

@@ -8,6 +8,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/lua/known_metrics.hpp"
 #include "runner/train/hooks/matrix.hpp"
 #include "runner/train/torch_mistake.hpp"
 
@@ -218,13 +219,16 @@ void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExch
       wishes.logged.push_back({logged.metric, reduced(column_of(all, i), logged.sync)});
     }
   }
-  publish(std::move(wishes.logged));
+  publish(hook, std::move(wishes.logged));
 }
 
-void TrainingHooks::publish(std::vector<Wishes::Logged> all) {
+void TrainingHooks::publish(const std::string& hook, std::vector<Wishes::Logged> all) {
   if (all.empty()) return;
   for (const auto& logged : all) logged.metric->second.value = logged.value;
   if (rank() != 0) return;
+  for (const auto& logged : all)
+    if (!std::isfinite(logged.value) && !std::exchange(logged.metric->second.odd, true))
+      setup_.events.emit("note", {{"message", lua::nonfinite_note(hook, logged.metric->first, logged.value, step_)}});
   // The names are in `metrics`, which the event keeps.
   setup_.events.emit_soon("metrics", [metrics = metrics_, step = step_, all = std::move(all)] {
     json values = json::object();

@@ -152,7 +152,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   /// What the ranks' wishes have wrong together; empty: nothing.
   std::string contradiction(const HookExchange::Rows& rows) const;
   void grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows);
-  void publish(std::vector<Wishes::Logged> all);
+  void publish(const std::string& hook, std::vector<Wishes::Logged> all);
   /// Throws lua::ScriptMistake unless `allowed` holds for the moment that hooks are called for; never in `loss`.
   void require_moment(const char* what, bool (*allowed)(Moment), const char* when) const;
   torch::Tensor token_loss(const torch::Tensor& logits, const torch::Tensor& targets);

@@ -1,0 +1,166 @@
+#include "runner/commands/preflight.hpp"
+
+#include <algorithm>
+#include <climits>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/hf.hpp"
+#include "runner/commands/step_clock.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/located_toml.hpp"
+#include "runner/data/data.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/launch/variables.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/lua/known_metrics.hpp"
+#include "runner/models/models.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/lua_sweep.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string section_of(const std::string& key) { return key.substr(0, key.find('.')); }
+
+void report(const Recipe& recipe, const std::string& key, const std::string& code, const std::string& message,
+            std::vector<Diagnostic>& diagnostics) {
+  Diagnostic diagnostic{recipe.origin(key), code, message, {}, {}, {}, ""};
+  diagnostic.section = section_of(key);
+  diagnostics.push_back(std::move(diagnostic));
+}
+
+/// Names and shapes of the folder's tensors, and its config.json, against the model.
+void check_init_from(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, std::vector<Diagnostic>& diagnostics) {
+  try {
+    HfSource(*recipe.model.init_from, recipe.model, make_spec(recipe.model, vocab_size, seq_len));
+  } catch (const Error& error) {
+    report(recipe, "model.init_from", "init-from", fmt::format("model.init_from: {}", error.what()), diagnostics);
+  }
+}
+
+void check_early_stopping(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (!recipe.train.early_stopping) return;
+  const auto& metric = recipe.train.early_stopping->monitor;
+  if (lua::trainer_records(recipe, metric)) return;
+  auto known = lua::known_metrics(recipe);
+  if (known.may_have(metric)) return;
+  report(recipe, "train.early_stopping", "unknown-metric",
+         fmt::format("early_stopping watches `{}`, which this training never reports", metric), diagnostics);
+  diagnostics.back().allowed = known.names;
+  diagnostics.back().suggestion = nearest(metric, known.names);
+}
+
+}  // namespace
+
+std::string data_cache() { return (fs::absolute(ledger_home()) / "cache").string(); }
+
+void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  const bool sound = diagnostics.empty();
+  const bool data_sound = std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
+    return diagnostic.section == "data" || diagnostic.section.empty();
+  });
+  auto add = [&](const std::vector<DataProblem>& problems) {
+    for (const auto& problem : problems) report(recipe, problem.key, "data", problem.message, diagnostics);
+  };
+  if (!sound) {
+    if (data_sound && !recipe.data.train.empty()) add(find_missing_data(recipe.data));
+    return;
+  }
+  check_early_stopping(recipe, diagnostics);
+  auto missing = find_missing_data(recipe.data);
+  if (!missing.empty()) return add(missing);
+  const auto cache = data_cache();
+  const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
+  auto vocab = recipe.model.vocab_size;
+  if (!vocab && !trains_tokenizer) vocab = tokenizer_vocab_size(recipe.data, cache);
+  if (!vocab) vocab = recipe.data.tokenizer_vocab_size;
+  const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
+  add(find_data_problems(recipe.data, seq_len, *vocab, cache));
+  if (recipe.model.init_from) check_init_from(recipe, *vocab, seq_len, diagnostics);
+}
+
+std::vector<std::string> input_notes(const Recipe& recipe) { return data_notes(recipe.data); }
+
+Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides) {
+  return load_whole_recipe(file, overrides, check_inputs);
+}
+
+Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_supervisors) {
+  Facts facts = read_facts();
+  ClockSource source(topology, topology.cuda ? std::vector<Calibration>() : calibrations_here(facts),
+                     shares_memory(recipe) && !several_supervisors);
+  int threads = static_cast<int>(
+      recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
+  return make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), source.clock(threads));
+}
+
+std::string describe(const Plan& plan) {
+  const Job& job = plan.job;
+  return fmt::format(
+      "{} {} parameters, {} on {}, {}: {} sequences of {} tokens a step (micro-batch {} x {} x {} accumulated)",
+      plan.recipe.model.name, format_count(static_cast<double>(plan.model->parameter_count())), plan.entry->name,
+      counted(job.world_size, job.cuda ? "GPU" : "CPU rank"), plan.recipe.precision.mode,
+      job.micro_batch_size * job.world_size * job.accumulation, plan.seq_len, job.micro_batch_size,
+      counted(job.world_size, "rank"), job.accumulation);
+}
+
+int64_t checkpoint_bytes(const Job& job) {
+  return job.model->parameter_count() * std::max<int64_t>(4, bytes_of(job.precision.parameter)) *
+         (1 + job.optimizer_states);
+}
+
+std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing) {
+  const auto& settings = plan.recipe.checkpoint;
+  if (plan.recipe.run.fast_dev_run > 0) return "";
+  if (!settings.save_at_end && !settings.every_n_steps && !settings.every && settings.save_top_k == 0) return "";
+  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  const int64_t one = checkpoint_bytes(plan.job);
+  if (one > free_bytes)
+    throw environment_error(
+        "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, set "
+        "RUNNER_HOME to a larger disk, or train without checkpoints (checkpoint.save_at_end = false)",
+        bytes(one), bytes(free_bytes));
+  // While one is written, those that are kept are still there.
+  const bool all = settings.keep_last == 0;
+  const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + 1;
+  const int64_t more = std::max<int64_t>(1, kept - existing);
+  int64_t needed = 0;
+  const bool absurd = __builtin_mul_overflow(more, one, &needed);
+  if (!all && !absurd && needed <= free_bytes) return "";
+  if (all && free_bytes / one >= 100) return "";
+  return fmt::format("the disk of the run's folder has {} free, room for {} more of {} each; {} are kept",
+                     bytes(free_bytes),
+                     counted(static_cast<int>(std::min<int64_t>(free_bytes / one, INT_MAX)), "checkpoint"), bytes(one),
+                     all ? "all" : std::to_string(kept - 1));
+}
+
+std::optional<int64_t> free_bytes(fs::path folder) {
+  std::error_code failed;
+  while (!fs::exists(folder, failed) && folder.has_parent_path() && folder != folder.parent_path())
+    folder = folder.parent_path();
+  auto space = fs::space(folder, failed);
+  if (failed) return std::nullopt;
+  return static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX));
+}
+
+sweep::SweepFile load_ready_sweep(const std::string& file, std::vector<std::string>& notes) {
+  sweep::SweepFile sweep = sweep::load_sweep(file);
+  Recipe base = load_ready_recipe(sweep.recipe, sweep.overrides);
+  for (const auto& note : input_notes(base)) notes.push_back(note);
+  sweep::check_recipes(sweep, check_inputs);
+  return sweep;
+}
+
+bool is_sweep_file(const std::string& file) {
+  try {
+    if (!fs::is_regular_file(file)) return false;
+    if (sweep::is_lua_sweep(file)) return sweep::read_lua_sweep(read_file(file), file).find("recipe") != nullptr;
+    return parse_located_toml(read_file(file), file).find("sweep") != nullptr;
+  } catch (const RecipeError&) {
+    return false;  // whoever reads it as a recipe says what is wrong
+  }
+}
+
+}  // namespace runner

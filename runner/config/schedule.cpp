@@ -1,0 +1,94 @@
+#include "runner/config/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The share of lr in warm-up.
+double warm_up(const Recipe::LrScheduler& schedule, int64_t step) {
+  auto at = static_cast<double>(step), steps = static_cast<double>(schedule.warmup_steps);
+  return schedule.warmup == "log" ? std::log(at) / std::log(std::max(2.0, steps)) : at / steps;
+}
+
+/// "train.max_steps = 200 instead of 100" for each key that decides the rate and is not what it was.
+std::vector<std::string> changes(const Recipe& before, const Recipe& now) {
+  std::vector<std::string> list;
+  for (const auto& key : key_table()) {
+    bool decides = key.section == "lr_scheduler" || key.dotted() == "optimizer.lr" ||
+                   key.dotted() == "train.max_steps" || key.dotted() == "train.max_epochs";
+    if (!decides) continue;
+    auto was = key.get(before), is = key.get(now);
+    auto text = [](const nlohmann::json& value) { return value.is_null() ? "unset" : toml_value(value); };
+    if (was != is) list.push_back(fmt::format("{} = {} instead of {}", key.dotted(), text(is), text(was)));
+  }
+  return list;
+}
+
+}  // namespace
+
+double learning_rate(const Recipe::LrScheduler& schedule, double lr, int64_t step, int64_t max_steps) {
+  if (step <= schedule.warmup_steps) return lr * warm_up(schedule, step);
+  double low = lr * schedule.min_lr_ratio;
+  /// 0 at the end of `from`, 1 at max_steps.
+  auto progress = [&](int64_t from) {
+    if (max_steps <= from) return 1.0;
+    return std::clamp(static_cast<double>(step - from) / static_cast<double>(max_steps - from), 0.0, 1.0);
+  };
+  if (schedule.name == "linear") return lr + (low - lr) * progress(schedule.warmup_steps);
+  if (schedule.name == "cosine")
+    return low + (lr - low) * 0.5 * (1 + std::cos(std::numbers::pi * progress(schedule.warmup_steps)));
+  if (schedule.name == "wsd") {
+    int64_t decay = schedule.decay_steps.value_or(std::max<int64_t>(1, max_steps / 10));
+    int64_t stable_end = std::max(schedule.warmup_steps, max_steps - decay);
+    return step <= stable_end ? lr : lr + (low - lr) * progress(stable_end);
+  }
+  if (schedule.name == "step")
+    return lr * std::pow(schedule.gamma,
+                         static_cast<double>((step - schedule.warmup_steps - 1) / schedule.step_size.value_or(1)));
+  return lr;
+}
+
+bool needs_end(const Recipe::LrScheduler& schedule) {
+  return schedule.name == "linear" || schedule.name == "cosine" || schedule.name == "wsd";
+}
+
+std::string schedule_note(const Recipe& recipe) {
+  const auto& schedule = recipe.lr_scheduler;
+  const auto& last = recipe.train.max_steps;
+  if (!last || schedule.warmup_steps <= *last) return "";
+  auto text = fmt::format(
+      "lr_scheduler.warmup_steps = {} is more than train.max_steps = {}: the learning rate only rises, to {:.3g} of "
+      "{:.3g} at the last step",
+      schedule.warmup_steps, *last, learning_rate(schedule, recipe.optimizer.lr, *last, *last), recipe.optimizer.lr);
+  return schedule.name == "constant" ? text : text + fmt::format("; the {} schedule never begins", schedule.name);
+}
+
+std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t step) {
+  auto changed = changes(before, now);
+  if (changed.empty()) return "";
+  bool by_epochs = before.train.max_epochs || now.train.max_epochs;
+  if (by_epochs && (needs_end(before.lr_scheduler) || needs_end(now.lr_scheduler)))
+    return fmt::format("from step {} on, the learning rate is that of the whole schedule with {}: it may jump there",
+                       step + 1, join(changed, " and "));
+  auto rate = [](const Recipe& recipe, int64_t at) {
+    return learning_rate(recipe.lr_scheduler, recipe.optimizer.lr, at, recipe.train.max_steps.value_or(0));
+  };
+  double expected = rate(before, step + 1), actual = rate(now, step + 1);
+  if (std::abs(actual - expected) <= 1e-6 * std::max(before.optimizer.lr, now.optimizer.lr)) return "";
+  return fmt::format(
+      "the learning rate goes from {:.3g} at step {} to {:.3g} at step {}, because of {}{}", rate(before, step), step,
+      actual, step + 1, join(changed, " and "),
+      needs_end(now.lr_scheduler)
+          ? fmt::format(": the {} schedule is computed anew from step 1 to the end", now.lr_scheduler.name)
+          : "");
+}
+
+}  // namespace runner

@@ -1,0 +1,90 @@
+#include "runner/lua/known_metrics.hpp"
+
+#include <algorithm>
+
+#include "runner/base/files.hpp"
+#include "runner/lua/error.hpp"
+#include "runner/lua/fake_training.hpp"
+#include "runner/lua/hook_set.hpp"
+
+namespace runner::lua {
+
+const std::vector<std::string>& trainer_metrics() {
+  static const std::vector<std::string> names = {"loss",         "lr",           "grad_norm", "tokens_per_s",
+                                                 "step_seconds", "memory_bytes", "epoch",     "data_wait_share",
+                                                 "val_loss"};
+  return names;
+}
+
+void check_metric_name(std::string_view name) {
+  if (name.empty()) throw ScriptMistake("log: the name is empty");
+  const auto& own = trainer_metrics();
+  if (std::find(own.begin(), own.end(), name) != own.end())
+    throw ScriptMistake(fmt::format(
+        "log: the trainer itself records a metric named \"{}\"; take another name, such as \"hook/{}\"", name, name));
+}
+
+std::string nonfinite_note(const std::string& hook, const std::string& name, double value, int64_t step) {
+  return fmt::format("hook {} logs {} = {} at step {}, after a division by zero perhaps; it is recorded as it is", hook,
+                     name, value, step);
+}
+
+namespace {
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Whether two names begin alike up to a separator: "norm/head" and "norm/blocks.0".
+bool begin_alike(const std::string& a, const std::string& b) {
+  auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  return std::string(a.begin(), differs).find_first_of("/._-") != std::string::npos;
+}
+
+}  // namespace
+
+bool trainer_records(const Recipe& recipe, std::string_view name) {
+  const bool validates = !recipe.data.validation.empty() || recipe.data.validation_fraction;
+  return contains(trainer_metrics(), name) && (name != "val_loss" || validates);
+}
+
+bool KnownMetrics::may_have(const std::string& name) const {
+  if (contains(names, name)) return true;
+  if (contains(trainer_metrics(), name)) return false;  // never a hook's
+  if (!complete) return true;
+  for (const auto& known : names)
+    if (!contains(trainer_metrics(), known) && begin_alike(name, known)) return true;
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return text.find(name) != std::string::npos; });
+}
+
+KnownMetrics known_metrics(const Recipe& recipe) {
+  KnownMetrics known;
+  for (const auto& name : trainer_metrics())
+    if (trainer_records(recipe, name)) known.names.push_back(name);
+  if (recipe.hooks.files.empty()) return known;
+  if (recipe.hooks.trusted) {  // they may write files
+    known.complete = false;
+    return known;
+  }
+  Recipe hooked = recipe;
+  hooked.train.early_stopping.reset();  // it logs nothing
+  hooked.hooks.on_error = "stop";
+  for (const auto& file : recipe.hooks.files) {
+    auto shipped = shipped_hooks().find(file);
+    known.texts.push_back(shipped != shipped_hooks().end() ? shipped->second : read_file(file));
+  }
+  known.texts.push_back(recipe.hooks.options.dump());
+  try {
+    HookSet hooks(hooked);
+    FakeTraining training(hooks.state(), hooked, [](const std::string&) {});
+    training.run(hooks);
+    for (const auto& [name, value] : training.metrics().items())
+      if (!contains(trainer_metrics(), name)) known.names.push_back(name);
+  } catch (const Error&) {
+    known.complete = false;
+  }
+  return known;
+}
+
+}  // namespace runner::lua

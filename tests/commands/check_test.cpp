@@ -1,0 +1,176 @@
+// What can be known before anything starts: `check` finds it, and `run` and `sweep` refuse it without leaving a run.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <set>
+
+#include "runner/commands/preflight.hpp"
+#include "runner/config/config.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// `check` and `run` say the same, and there is no run afterwards.
+void check_refused(const Workplace& place, const std::string& message, const std::vector<std::string>& overrides = {}) {
+  for (const char* verb : {"check", "run"}) {
+    std::vector<std::string> arguments = {verb, "tiny.toml"};
+    for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});
+    auto result = place.run(arguments);
+    INFO(verb << ": " << result.err);
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring(message));
+  }
+  CHECK_FALSE(fs::exists(place.home() / "runs"));
+}
+
+}  // namespace
+
+TEST_CASE("data that are missing, too short or wrong are found by check, and no run is made for them") {
+  Workplace place;
+  write_tiny_recipe(place);
+  check_refused(place, "error: data.train: there is no file", {"data.train=[\"txt.text\"]"});
+  check_refused(place, "--set data.train=\"tex.txt\": error: data.train: there is no file", {"data.train=\"tex.txt\""});
+  check_refused(place, "did you mean text.txt?", {"data.train=\"tex.txt\""});
+  check_refused(place, "no file matches", {"data.train=\"*.text\""});
+  place.write("short.txt", "too short");
+  check_refused(place, "needs 33", {"data.train=\"short.txt\"", "data.validation_fraction=0.1"});
+  check_refused(place, "is not a SentencePiece model", {"data.tokenizer=\"text.txt\""});
+  check_refused(place, "tiny.toml", {"model.init_from=\"gpt2\""});
+}
+
+TEST_CASE("missing data are told in the same pass as other mistakes") {
+  Workplace place;
+  write_tiny_recipe(place, "max_stepz = 3\n");
+  fs::remove(place.path() / "text.txt");
+  auto result = place.run({"check", "tiny.toml", "--json"});
+  CHECK(result.code == 2);
+  std::set<std::string> codes;
+  const auto found = result.json();
+  for (const auto& error : found.at("errors")) codes.insert(error.at("code").get<std::string>());
+  CHECK(codes == std::set<std::string>{"unknown-key", "data"});
+}
+
+TEST_CASE("initial weights are held against the model without reading them") {
+  Workplace place;
+  write_tiny_recipe(place);
+  check_refused(place, "there is no such folder", {"model.init_from=\"gpt2\""});
+  place.write("hf/config.json", R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 256,
+    "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2, "activation_function": "gelu", "resid_pdrop": 0.1,
+    "embd_pdrop": 0.1, "attn_pdrop": 0.1})");
+  const std::string header = R"({"transformer.wte.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  place.write("hf/model.safetensors", file + header + std::string(16, '\0'));
+  check_refused(place, "transformer.wte.weight is [2, 2] instead of [256, 32]", {"model.init_from=\"hf\""});
+  check_refused(place, "missing: transformer.wpe.weight", {"model.init_from=\"hf\""});
+  check_refused(place, "holds another model", {"model.init_from=\"hf\"", "model.n_heads=4"});
+}
+
+TEST_CASE("check finds what only the devices show, and says what is no mistake") {
+  Workplace place;
+  write_tiny_recipe(place);
+  check_refused(place, "cannot be shared by 5 data-parallel ranks", {"devices.cpu_processes=5"});
+  check_refused(place, "early_stopping watches `accuracy`, which this training never reports",
+                {"train.early_stopping={monitor=\"accuracy\"}"});
+
+  auto fine = place.run({"check", "tiny.toml"});
+  CHECK(fine.code == 0);
+  CHECK_THAT(fine.err, ContainsSubstring("12 sequences of 32 tokens a step (micro-batch 6 x 2 ranks x 1 accumulated)"));
+  CHECK_THAT(fine.err, ContainsSubstring("predicted to need") && ContainsSubstring("tiny.toml is fine\n"));
+
+  auto short_run = place.run({"check", "tiny.toml", "--set", "lr_scheduler.warmup_steps=20"});
+  CHECK(short_run.code == 0);
+  CHECK_THAT(short_run.err,
+             ContainsSubstring("note: lr_scheduler.warmup_steps = 20 is more than train.max_steps = 12"));
+
+  place.write("chat.jsonl",
+              std::string(9, ' ') + R"({"messages": [{"role": "user", "content": "a long question here"}]})");
+  auto lines = place
+                   .run({"check", "tiny.toml", "--set", "data.train=\"chat.jsonl\"", "--set",
+                         "data.validation_fraction=0.45", "--json"})
+                   .json();
+  CHECK(lines.at("ok") == true);
+  CHECK_THAT(lines.at("notes").dump(), ContainsSubstring("chat.jsonl looks like JSON"));
+  place.replace_worker("exit 7");
+  auto trained =
+      place.run({"run", "tiny.toml", "--set", "data.train=\"chat.jsonl\"", "--set", "data.validation_fraction=0.45"});
+  CHECK_THAT(trained.err, ContainsSubstring("chat.jsonl looks like JSON"));
+}
+
+TEST_CASE("what this machine lacks is no mistake of the recipe") {
+  Workplace place;
+  write_tiny_recipe(place);
+  // 30 PB of weights: no disk and no memory holds them.
+  std::vector<std::string> huge = {"check", "tiny.toml", "--json", "--set", "strategy=fsdp"};
+  for (const char* text : {"model.dim=262144", "model.n_layers=3000", "checkpoint.save_at_end=true"})
+    huge.insert(huge.end(), {"--set", text});
+  auto found = place.run(huge);
+  CHECK(found.code == 0);
+  CHECK(found.json().at("ok") == true);
+  CHECK_THAT(found.json().at("not_here").dump(), ContainsSubstring("a checkpoint is predicted to take"));
+  auto without = huge;
+  without.back() = "checkpoint.save_at_end=false";
+  CHECK(place.run(without).json().at("not_here").is_null());
+}
+
+TEST_CASE("check takes a sweep's file, and finds what sweep plan finds") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto write = [&](const std::string& metric, const std::string& recipe = "tiny.toml") {
+    place.write("sweep.toml",
+                "[sweep]\nrecipe = \"" + recipe + "\"\nmetric = \"" + metric +
+                    "\"\nbudget = { trials = 2 }\n[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n");
+  };
+  auto refused = [&](const std::string& message) {
+    for (std::vector<std::string> verb : {std::vector<std::string>{"check"}, {"sweep", "plan"}, {"sweep", "run"}}) {
+      verb.push_back("sweep.toml");
+      auto result = place.run(verb);
+      INFO(verb[0] << ": " << result.err);
+      CHECK(result.code == 2);
+      CHECK_THAT(result.err, ContainsSubstring(message));
+    }
+    CHECK_FALSE(fs::exists(place.home() / "runs"));
+  };
+  write("val_loss");
+  CHECK(place.run({"check", "sweep.toml"}).code == 0);
+  CHECK_THAT(place.run({"check", "sweep.toml"}).err, ContainsSubstring("sweep.toml is fine"));
+  write("val_los");
+  refused("no trial will report a metric `val_los`");
+  write("val_loss");
+  fs::rename(place.path() / "text.txt", place.path() / "texts.txt");
+  refused("data.train: there is no file");
+
+  place.write("sweep.lua", "return {recipe = 'tiny.toml', metric = 'loss', run = function(sweep) sweep:trial({}) end}");
+  auto lua = place.run({"check", "sweep.lua"});
+  CHECK(lua.code == 2);
+  CHECK_THAT(lua.err, ContainsSubstring("data.train: there is no file"));
+}
+
+TEST_CASE("checkpoints are held against the free space of the disk") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto recipe = load_recipe((place.path() / "tiny.toml").string());
+  Topology topology;
+  topology.devices_per_node = 2;
+  topology.cores = 2;
+  Plan plan = plan_on(recipe, topology, false);
+  const int64_t one = checkpoint_bytes(plan.job);
+  CHECK(one == 12 * plan.model->parameter_count());  // float32, and Adam's two moments
+  CHECK(disk_space_note(plan, 3 * one, 0).empty());  // two are kept while a third is written
+  CHECK_THAT(disk_space_note(plan, 2 * one, 0), ContainsSubstring("room for 2 checkpoints more"));
+  CHECK(disk_space_note(plan, 2 * one, 1).empty());
+  CHECK_THROWS_WITH(disk_space_note(plan, one - 1, 0), ContainsSubstring("a checkpoint is predicted to take"));
+  plan.recipe.checkpoint.save_top_k = 2;
+  CHECK_FALSE(disk_space_note(plan, 3 * one, 0).empty());
+  CHECK(disk_space_note(plan, 5 * one, 0).empty());
+  plan.recipe.checkpoint.keep_last = 0;
+  CHECK_THAT(disk_space_note(plan, 50 * one, 0), ContainsSubstring("all are kept"));
+  CHECK(disk_space_note(plan, 100 * one, 0).empty());
+  plan.recipe.checkpoint.save_top_k = 0;
+  plan.recipe.checkpoint.save_at_end = false;
+  CHECK(disk_space_note(plan, 0, 0).empty());
+}

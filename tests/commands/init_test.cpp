@@ -1,0 +1,98 @@
+// `runner init`: what it writes is a recipe that means what its user means.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/config/config.hpp"
+#include "runner/data/data.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+void write_llama(const Workplace& place, int64_t vocab_size, int64_t max_seq_len) {
+  place.write("hf/config.json", nlohmann::json{{"model_type", "llama"},
+                                               {"architectures", {"LlamaForCausalLM"}},
+                                               {"vocab_size", vocab_size},
+                                               {"hidden_size", 32},
+                                               {"intermediate_size", 64},
+                                               {"num_hidden_layers", 1},
+                                               {"num_attention_heads", 2},
+                                               {"max_position_embeddings", max_seq_len}}
+                                    .dump());
+}
+
+}  // namespace
+
+TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and says how to go on") {
+  Workplace place;
+  write_llama(place, 600, 64);
+  auto refused = [&](const std::string& what) {
+    auto result = place.run({"init", "--from-hf", "hf", "ft.toml"});
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring(what));
+    CHECK_THAT(result.err, ContainsSubstring("encode the text with the model's own tokenizer") &&
+                               ContainsSubstring("uint16") && ContainsSubstring("--format bin"));
+    CHECK_FALSE(fs::exists(place.path() / "ft.toml"));
+  };
+  refused("says how text becomes its 600 token ids");  // bytes would be 256
+  place.write("hf/tokenizer.json", "{}");
+  refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
+  write_llama(place, 256, 64);
+  refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
+  place.write("hf/tokenizer.model", "not SentencePiece");
+  refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
+
+  CHECK(place.run({"init", "--from-hf", "hf", "--format", "bin", "ft.toml"}).code == 0);
+  auto recipe = load_recipe((place.path() / "ft.toml").string());
+  CHECK(recipe.data.format == "bin");
+  CHECK(recipe.data.token_dtype == "uint16");
+  CHECK(recipe.model.vocab_size == 256);
+}
+
+TEST_CASE("init --from-hf takes rates and lengths that are right for fine-tuning") {
+  Workplace place;
+  write_llama(place, 128256, 131072);
+  auto result = place.run({"init", "--from-hf", "hf", "--format", "bin"});
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err,
+             ContainsSubstring("note: samples have 2048 tokens (data.seq_len), although the model takes 131072"));
+  auto recipe = load_recipe((place.path() / "recipe.toml").string());
+  CHECK(recipe.optimizer.lr == 2e-5);
+  CHECK(recipe.model.max_seq_len == 131072);  // an export says the same as its source
+  CHECK(recipe.data.seq_len == 2048);
+  CHECK(recipe.data.token_dtype == "uint32");
+
+  CHECK(place.run({"init", "new.toml"}).code == 0);
+  recipe = load_recipe((place.path() / "new.toml").string());
+  CHECK(recipe.optimizer.lr == 1e-3);
+  CHECK_FALSE(recipe.data.seq_len);
+  CHECK(place.run({"init", "--format", "bin", "other.toml"}).code == 2);
+}
+
+TEST_CASE("init --from-hf takes bytes for a vocabulary of bytes, and a SentencePiece model where there is one") {
+  Workplace place;
+  write_llama(place, 256, 64);
+  CHECK(place.run({"init", "--from-hf", "hf", "bytes.toml"}).code == 0);
+  CHECK(load_recipe((place.path() / "bytes.toml").string()).data.tokenizer == "bytes");
+
+  write_tiny_recipe(place);
+  Recipe::Data data;
+  data.format = "text";
+  data.train = {(place.path() / "text.txt").string()};
+  data.tokenizer = "sentencepiece";
+  data.tokenizer_vocab_size = 300;
+  make_tokenizer(data, (place.path() / "cache").string());
+  for (const auto& entry : fs::directory_iterator(place.path() / "cache"))
+    if (entry.path().extension() == ".model") fs::copy_file(entry.path(), place.path() / "hf/tokenizer.model");
+  place.write("hf/tokenizer.json", "{}");
+  write_llama(place, 304, 64);  // padded
+  CHECK(place.run({"init", "--from-hf", "hf", "pieces.toml"}).code == 0);
+  CHECK(load_recipe((place.path() / "pieces.toml").string()).data.tokenizer ==
+        (place.path() / "hf/tokenizer.model").string());
+  write_llama(place, 299, 64);  // of another model
+  CHECK(place.run({"init", "--from-hf", "hf", "wrong.toml"}).code == 2);
+}

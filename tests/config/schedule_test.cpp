@@ -1,0 +1,110 @@
+// Learning-rate schedules at their corners.
+#include "runner/config/schedule.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "runner/config/config.hpp"
+
+using namespace runner;
+using Catch::Matchers::WithinRel;
+
+namespace {
+Recipe::LrScheduler schedule(const std::string& name, int64_t warmup = 10) {
+  Recipe::LrScheduler s;
+  s.name = name;
+  s.warmup_steps = warmup;
+  s.min_lr_ratio = 0.1;
+  return s;
+}
+}  // namespace
+
+TEST_CASE("warm-up is linear and ends at the full rate") {
+  for (const char* name : {"constant", "linear", "cosine", "wsd", "step"}) {
+    CHECK_THAT(learning_rate(schedule(name), 1.0, 1, 100), WithinRel(0.1));
+    CHECK_THAT(learning_rate(schedule(name), 1.0, 5, 100), WithinRel(0.5));
+    CHECK_THAT(learning_rate(schedule(name), 1.0, 10, 100), WithinRel(1.0));
+  }
+}
+
+TEST_CASE("each schedule ends where it says") {
+  CHECK(learning_rate(schedule("constant"), 2.0, 100, 100) == 2.0);
+  CHECK_THAT(learning_rate(schedule("linear"), 1.0, 55, 100), WithinRel(0.55));
+  CHECK_THAT(learning_rate(schedule("linear"), 1.0, 100, 100), WithinRel(0.1));
+  CHECK_THAT(learning_rate(schedule("cosine"), 1.0, 55, 100), WithinRel(0.55));
+  CHECK_THAT(learning_rate(schedule("cosine"), 1.0, 100, 100), WithinRel(0.1));
+  CHECK_THAT(learning_rate(schedule("wsd"), 1.0, 90, 100), WithinRel(1.0));
+  CHECK_THAT(learning_rate(schedule("wsd"), 1.0, 95, 100), WithinRel(0.55));
+  CHECK_THAT(learning_rate(schedule("wsd"), 1.0, 100, 100), WithinRel(0.1));
+  CHECK_THAT(learning_rate(schedule("linear"), 1.0, 150, 100), WithinRel(0.1));  // past the end it stays
+}
+
+TEST_CASE("step falls by gamma every step_size steps after warm-up") {
+  auto s = schedule("step", 2);
+  s.step_size = 3;
+  s.gamma = 0.5;
+  CHECK(learning_rate(s, 1.0, 3, 0) == 1.0);
+  CHECK(learning_rate(s, 1.0, 5, 0) == 1.0);
+  CHECK(learning_rate(s, 1.0, 6, 0) == 0.5);
+  CHECK(learning_rate(s, 1.0, 9, 0) == 0.25);
+}
+
+TEST_CASE("the logarithmic warm-up is DeepSpeed's curve: 0 at the first step, the full rate at the last") {
+  auto s = schedule("constant", 1000);
+  s.warmup = "log";
+  CHECK(learning_rate(s, 3e-4, 1, 0) == 0);
+  // WarmupLR._get_gamma() of DeepSpeed: ln(last_batch_iteration + 1) / ln(1000), here at 9, 99 and 999.
+  CHECK_THAT(learning_rate(s, 3e-4, 10, 0), WithinRel(1e-4));
+  CHECK_THAT(learning_rate(s, 3e-4, 100, 0), WithinRel(2e-4));
+  CHECK_THAT(learning_rate(s, 3e-4, 1000, 0), WithinRel(3e-4));
+  CHECK(learning_rate(s, 3e-4, 1001, 0) == 3e-4);
+
+  s.warmup_steps = 1;  // DeepSpeed takes 2 then
+  CHECK(learning_rate(s, 1.0, 1, 0) == 0);
+  CHECK(learning_rate(s, 1.0, 2, 0) == 1);
+}
+
+namespace {
+Recipe with_schedule(const std::string& name, int64_t max_steps, int64_t warmup = 0) {
+  Recipe recipe;
+  recipe.lr_scheduler = schedule(name, warmup);
+  recipe.lr_scheduler.min_lr_ratio = 0;
+  recipe.optimizer.lr = 0.01;
+  recipe.train.max_steps = max_steps;
+  return recipe;
+}
+}  // namespace
+
+TEST_CASE("a warm-up that is longer than training is a note, which says what the rate does") {
+  CHECK(schedule_note(with_schedule("cosine", 20, 20)).empty());
+  CHECK(schedule_note(with_schedule("cosine", 10, 20)) ==
+        "lr_scheduler.warmup_steps = 20 is more than train.max_steps = 10: the learning rate only rises, to 0.005 of "
+        "0.01 at the last step; the cosine schedule never begins");
+  CHECK(schedule_note(with_schedule("constant", 10, 20)).ends_with("0.005 of 0.01 at the last step"));
+  const std::string text =
+      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
+      "[data]\nformat = \"text\"\ntrain = [\"a\"]\n[lr_scheduler]\nwarmup_steps = 20\n[train]\nmax_steps = 100\n";
+  CHECK(parse_recipe(text, "recipe.toml").notes.empty());
+  CHECK(parse_recipe(text, "recipe.toml", {"train.max_steps=10"}).notes.size() == 1);
+}
+
+TEST_CASE("a resume that changes the learning-rate curve says so, one that continues it does not") {
+  auto short_run = with_schedule("cosine", 100), long_run = with_schedule("cosine", 200);
+  CHECK(rate_change_note(short_run, short_run, 50).empty());
+  CHECK(rate_change_note(short_run, long_run, 100) ==
+        "the learning rate goes from 0 at step 100 to 0.00492 at step 101, because of train.max_steps = 200 instead of "
+        "100: the cosine schedule is computed anew from step 1 to the end");
+  CHECK(rate_change_note(with_schedule("constant", 100), with_schedule("constant", 200), 100).empty());
+  CHECK(rate_change_note(with_schedule("constant", 100, 50), with_schedule("constant", 200, 50), 10).empty());
+  auto faster = with_schedule("constant", 100);
+  faster.optimizer.lr = 0.02;
+  CHECK(rate_change_note(with_schedule("constant", 100), faster, 10) ==
+        "the learning rate goes from 0.01 at step 10 to 0.02 at step 11, because of optimizer.lr = 0.02 instead of "
+        "0.01");
+  auto epochs = with_schedule("linear", 100), more = epochs;
+  epochs.train.max_steps = more.train.max_steps = {};
+  epochs.train.max_epochs = 2;
+  more.train.max_epochs = 3;
+  CHECK(rate_change_note(epochs, epochs, 7).empty());
+  CHECK(rate_change_note(epochs, more, 7).starts_with("from step 8 on, the learning rate is that of the whole"));
+}

@@ -1,0 +1,106 @@
+// What is wrong with [data] shows before anything is tokenised or started.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/config/config.hpp"
+#include "support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
+
+namespace {
+
+/// "KEY: message" of each problem.
+std::vector<std::string> problems_of(const Recipe::Data& data, int64_t seq_len = 4, int64_t vocab_size = 256) {
+  std::vector<std::string> list;
+  for (const auto& problem : find_data_problems(data, seq_len, vocab_size, "unused"))
+    list.push_back(problem.key + " | " + problem.message);
+  return list;
+}
+
+using Lines = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("every missing, empty or impossible data file is named, each under its key") {
+  DataFolder folder;
+  auto data = text_data({folder / "a.txt", folder.write("empty.txt", ""), folder.path.string()});
+  folder.write("b.txt", "some text");
+  data.validation = {folder / "none"};
+  CHECK(problems_of(data) ==
+        Lines{"data.train | data.train: there is no file " + folder / "a.txt" + "; did you mean b.txt?",
+              "data.train | data.train: " + folder / "empty.txt" + " is empty",
+              "data.train | data.train: " + folder.path.string() + " is a folder; name the files in it",
+              "data.validation | data.validation: there is no file " + folder / "none"});
+}
+
+TEST_CASE("data that are too short, not UTF-8 or beyond the vocabulary are found without a run") {
+  DataFolder folder;
+  auto text = text_data({folder.write("a.txt", "abcd")});
+  CHECK(problems_of(text, 3).empty());
+  CHECK(problems_of(text, 4) == Lines{"data.train | data.train: " + folder / "a.txt" +
+                                      " has 4 tokens; one sample of data.seq_len = 4 needs 5"});
+  text.validation_fraction = 0.5;
+  CHECK_THAT(problems_of(text, 3).at(0),
+             ContainsSubstring("data.validation_fraction | data.validation_fraction = 0.5"));
+  CHECK(problems_of(text, 3).size() == 1);
+  CHECK_THAT(problems_of(text_data({folder.write("bad", "abc\xff")}), 2).at(0), ContainsSubstring("is not UTF-8"));
+  auto bin = bin_data({folder.write_tokens<uint16_t>("a.bin", {1, 2, 700, 4})});
+  CHECK_THAT(problems_of(bin, 2, 600).at(0), ContainsSubstring("token 700 at position 2 is not in the vocabulary"));
+  CHECK(problems_of(bin, 2, 701).empty());
+}
+
+TEST_CASE("of text that has to be tokenised only the size is looked at, and its tokenizer") {
+  DataFolder folder;
+  auto data = text_data({folder.write("a.txt", "abcd")});
+  data.tokenizer = "sentencepiece";
+  data.tokenizer_vocab_size = 300;
+  CHECK(problems_of(data, 4).empty());
+  CHECK_THAT(problems_of(data, 5).at(0),
+             ContainsSubstring("data.train | data.train: 4 B of text cannot give the 6 tokens"));
+  CHECK_FALSE(fs::exists("unused"));
+  data.tokenizer = folder.write("tokenizer.json", "{}");
+  CHECK(problems_of(data, 4) ==
+        Lines{"data.tokenizer | data.tokenizer: " + folder / "tokenizer.json" +
+              " is not a SentencePiece model; with other tokenizers, encode the text yourself and take data.format = "
+              "\"bin\""});
+}
+
+TEST_CASE("text files that look like JSON are remarked on, others are not") {
+  DataFolder folder;
+  auto lines = folder.write("chat.jsonl", "{\"messages\": []}\n{\"messages\": []}\n");
+  auto list = folder.write("chat.json", " [\n {\"a\": 1}]");
+  auto text = folder.write("a.txt", "{ a set } and [b]");
+  CHECK(data_notes(text_data({text})).empty());
+  for (const auto& file : {lines, list}) {
+    auto notes = data_notes(text_data({text, file}));
+    REQUIRE(notes.size() == 1);
+    CHECK_THAT(notes[0], ContainsSubstring(file + " looks like JSON: format = \"text\" trains on its braces"));
+  }
+  auto data = text_data({text});
+  data.validation = {lines};
+  CHECK(data_notes(data).size() == 1);
+  CHECK(data_notes(bin_data({lines})).empty());
+}
+
+TEST_CASE("a recipe's patterns stand for what they match, sorted; what exists stands for itself") {
+  DataFolder folder;
+  for (const char* name : {"shard_2.txt", "shard_10.txt", "other.md", "odd[1].txt"}) folder.write(name, "text");
+  auto train = [&](const std::string& patterns) {
+    folder.write(
+        "r.toml",
+        "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 2\n[train]\nmax_steps = 1\n"
+        "[data]\nformat = \"text\"\ntrain = " +
+            patterns + "\n");
+    return load_recipe(folder / "r.toml").data;
+  };
+  CHECK(train("[\"shard_*.txt\"]").train == Lines{folder / "shard_10.txt", folder / "shard_2.txt"});
+  CHECK(train("[\"other.md\", \"shard_?.txt\"]").train == Lines{folder / "other.md", folder / "shard_2.txt"});
+  CHECK(train("\"odd[1].txt\"").train == Lines{folder / "odd[1].txt"});
+  CHECK(problems_of(train("\"shard_*.tx\"")) ==
+        Lines{"data.train | data.train: no file matches " + folder / "shard_*.tx" + "; did you mean shard_2.txt?"});
+  CHECK_THAT(problems_of(train("\"*.bin\"")).at(0), EndsWith("*.bin; the folder has odd[1].txt, other.md, r.toml ..."));
+  CHECK_THAT(problems_of(train("\"none/*.txt\"")).at(0), EndsWith("there is no folder " + folder / "none"));
+}
