@@ -5,6 +5,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/overrides.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -73,8 +74,8 @@ Action setup_check(CLI::App& app) {
   auto file = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>(false);
-  app.add_option("recipe", *file, "A recipe or a sweep's file")->required();
-  app.add_option("--set", *overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
+  app.add_option("recipe", *file, "A recipe or a sweep file")->required();
+  add_overrides(app, *overrides);
   app.add_flag("--json", *json, "As JSON on stdout");
   return [file, overrides, json] {
     const Findings findings = look_at(*file, *overrides);

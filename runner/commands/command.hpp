@@ -16,6 +16,8 @@ struct Command {
   const char* summary;
   /// Declares options on `app` (bound to storage that the action owns) and returns the action.
   Action (*setup)(CLI::App& app);
+  /// What other tools call it: these words are answered with the name.
+  std::vector<const char*> other_names = {};
 };
 
 /// All verbs, in the order `runner --help` shows them.

@@ -19,25 +19,31 @@ Action setup_show(CLI::App& app);
 Action setup_metrics(CLI::App& app);
 Action setup_export(CLI::App& app);
 Action setup_doctor(CLI::App& app);
+Action setup_completion(CLI::App& app);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> list = {
-      {"run", "Train what a recipe describes", setup_run},
-      {"resume", "Continue a run from its newest checkpoint", setup_resume},
-      {"sweep", "Run, resume and look at sweeps: many trials of one recipe", setup_sweep},
-      {"check", "Read a recipe and report every mistake, without starting anything", setup_check},
-      {"recommend", "Say which strategy fits a recipe best, here or on other devices, and why", setup_recommend},
-      {"print", "Print a recipe with every default filled in", setup_print},
-      {"init", "Write a new recipe", setup_init},
-      {"import", "Print the recipe that another tool's configuration means", setup_import},
-      {"help", "Explain recipe keys: runner help recipe [SECTION | KEY]", setup_help},
+      {"run", "Train what a recipe describes", setup_run, {"train", "fit", "start", "launch"}},
+      {"resume", "Continue a run from its newest checkpoint", setup_resume, {"continue", "restart"}},
+      {"sweep", "Run, resume and look at sweeps: many trials of one recipe", setup_sweep, {"tune", "search", "hpo"}},
+      {"check", "Read a recipe and report every mistake, without starting anything", setup_check, {"validate", "lint"}},
+      {"recommend",
+       "Say which strategy fits a recipe best, here or on other devices, and why",
+       setup_recommend,
+       {"plan", "estimate"}},
+      {"print", "Print a recipe with every default filled in", setup_print, {"config", "resolve"}},
+      {"init", "Write a new recipe", setup_init, {"new", "create"}},
+      {"import", "Print the recipe that another tool's configuration means", setup_import, {"convert"}},
+      {"help", "Explain a verb or the keys of recipes: runner help VERB, runner help recipe [SECTION | KEY]",
+       setup_help},
       {"lua", "Try a hook file without training: runner lua check FILE", setup_lua},
       {"strategies", "List strategies with their options and whether they work here", setup_strategies},
-      {"ls", "List runs", setup_ls},
-      {"show", "Show everything that is known of a run", setup_show},
-      {"metrics", "Print a metric of a run", setup_metrics},
-      {"export", "Write a run's weights in another format", setup_export},
-      {"doctor", "Check this machine, with a fix beside each failing line", setup_doctor},
+      {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
+      {"show", "Show everything that is known of a run", setup_show, {"status", "info", "describe"}},
+      {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
+      {"export", "Write a run's weights in another format", setup_export, {"save"}},
+      {"doctor", "Check this machine, with a fix under each failing line", setup_doctor},
+      {"completion", "Print a script that completes runner's words in a shell", setup_completion},
   };
   return list;
 }

@@ -1,4 +1,4 @@
-// `runner doctor`: what running takes of this machine, line by line, with a fix beside each line that is not well.
+// `runner doctor`: checks what training needs of this machine, one line each, with a fix under each line that fails.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -259,7 +259,7 @@ void print_json(const std::vector<Finding>& findings, const Facts& facts, bool o
 Action setup_doctor(CLI::App& app) {
   auto json = std::make_shared<bool>(false), measure = std::make_shared<bool>(false);
   app.add_flag("--json", *json, "Print one JSON object");
-  app.add_flag("--calibrate", *measure, "Measure this machine, so that `runner recommend` can tell times");
+  app.add_flag("--calibrate", *measure, "Measure this machine, so that `runner recommend` can predict times");
   return [json, measure] {
     const Facts facts = read_facts();
     if (*measure) return calibrate(facts, *json);

@@ -128,15 +128,15 @@ Action setup_export(CLI::App& app) {
   app.add_option("run", options->run, "A run: its id, its name, or \"last\"")->required();
   app.add_option("--output", options->output, "The folder to write; it must not exist, or be empty")->required();
   app.add_option("--format", options->format,
-                 "hf: opens with transformers' from_pretrained; safetensors: our names and layout")
+                 "hf: for from_pretrained of transformers; safetensors: names and layout of runner")
       ->check(CLI::IsMember({"hf", "safetensors"}))
       ->capture_default_str();
   auto* step = app.add_option("--step", options->step, "The checkpoint of this step; default the newest good one");
   app.add_option("--checkpoint", options->checkpoint, "A checkpoint folder")->excludes(step);
   app.add_option("--weights", options->weights,
-                 "model, or averages that a hook keeps, as HOOK/TABLE of its state: ema/average, swa/mean")
+                 "model, or averages in a hook's state, as HOOK/TABLE: ema/average, swa/mean")
       ->capture_default_str();
-  app.add_option("--dtype", options->dtype, "Of the written weights")
+  app.add_option("--dtype", options->dtype, "Data type of the written weights")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
   return [options] { return export_run(*options); };

@@ -2,19 +2,43 @@
 #include <cstdio>
 #include <memory>
 
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+#include "runner/report/pager.hpp"
 
 namespace runner {
+
+namespace {
+
+std::string help_text(const std::string& subject, const std::string& topic) {
+  if (subject == "recipe") return recipe_help(topic);
+  if (!topic.empty())
+    throw usage_error("`runner help` takes one topic, or `recipe` and one: `runner help recipe {}`", topic);
+  if (find_section(subject) || find_key(subject)) return recipe_help(subject);
+  std::vector<std::string> names{"recipe"};
+  for (const auto& command : commands()) names.push_back(command.name);
+  for (const auto& section : sections()) names.push_back(section.name);
+  for (const auto& key : key_table()) names.push_back(key.dotted());
+  auto near = nearest(subject, names);
+  throw usage_error("there is no help on `{}`{}; `runner --help` lists the verbs, `runner help recipe` the keys",
+                    subject, near ? fmt::format(": did you mean `{}`?", *near) : "");
+}
+
+}  // namespace
 
 Action setup_help(CLI::App& app) {
   auto subject = std::make_shared<std::string>("recipe"), topic = std::make_shared<std::string>();
   auto schema = std::make_shared<bool>(false);
-  app.add_option("subject", *subject, "What to explain: recipe")->check(CLI::IsMember({"recipe"}));
-  app.add_option("topic", *topic, "A section (train) or a key (train.max_steps)");
-  app.add_flag("--schema", *schema, "The JSON Schema of recipes, as schemas/recipe.schema.json holds it");
-  return [=, kept = subject] {  // the option is bound to it
-    std::printf("%s", (*schema ? recipe_schema() : recipe_help(*topic)).c_str());
+  app.add_option("subject", *subject, "A verb, or recipe, or a section or key of recipes (train, train.max_steps)");
+  app.add_option("topic", *topic, "After recipe: a section or a key");
+  app.add_flag("--schema", *schema, "The JSON Schema of recipes, as in schemas/recipe.schema.json");
+  return [=] {  // verbs are answered before: front.cpp
+    if (*schema)
+      std::fputs(recipe_schema().c_str(), stdout);
+    else
+      show_page(help_text(*subject, *topic));
     return ExitCode::done;
   };
 }

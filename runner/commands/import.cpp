@@ -10,7 +10,7 @@ namespace runner {
 
 Action setup_import(CLI::App& app) {
   auto format = std::make_shared<std::string>(), file = std::make_shared<std::string>();
-  app.add_option("format", *format, "Whose: deepspeed")
+  app.add_option("format", *format, "Source format")
       ->required()
       ->check(CLI::IsMember({"deepspeed", "deepspeed-checkpoint"}));
   app.add_option("file", *file, "The configuration, a JSON file")->required();

@@ -52,6 +52,20 @@ validation_fraction = 0.05
 tokenizer = "bytes"              # or a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
 )";
 
+/// The line that tells editors which schema checks the file: the one installed with this program, or that of the source
+/// tree which it was built in. Absolute, so that the recipe may move; empty where there is none.
+std::string schema_line() {
+  const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const char* place : {"../share/runner/schemas", "../../schemas"}) {
+    const fs::path file = (folder / place / "recipe.schema.json").lexically_normal();
+    if (!fs::exists(file)) continue;
+    std::string url = "file://";
+    for (const char c : file.string()) url += c == ' ' ? "%20" : c == '%' ? "%25" : std::string(1, c);
+    return "#:schema " + url + "\n";
+  }
+  return "";
+}
+
 /// A rate for weights that are trained already; 1e-3 would undo them.
 constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5";
 /// Longer samples are for those who ask for them: activations grow with the length.
@@ -133,11 +147,11 @@ struct HfStart {
 void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
   if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
   if (folder.empty()) {
-    write_file_atomic(file, fmt::format(fmt::runtime(starter), file, starter_model, starter_data, first_rate));
+    write_file_atomic(file, schema_line() + fmt::format(fmt::runtime(starter), file, starter_model, starter_data, first_rate));
   } else {
     HfStart start(folder);
-    write_file_atomic(file, fmt::format(fmt::runtime(starter), file, start.model_section(),
-                                        start.data_section(file, format), fine_tuning_rate));
+    write_file_atomic(file, schema_line() + fmt::format(fmt::runtime(starter), file, start.model_section(),
+                                                        start.data_section(file, format), fine_tuning_rate));
     if (start.model.max_seq_len > longest_sample)
       log::info(
           "note: samples have {} tokens (data.seq_len), although the model takes {}: longer ones need more memory",

@@ -23,6 +23,7 @@
 #include "runner/launch/supervisor.hpp"
 #include "runner/launch/variables.hpp"
 #include "runner/lua/hook_places.hpp"
+#include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -32,7 +33,7 @@ namespace runner {
 
 namespace {
 
-/// What every supervisor of a run must be started with alike.
+/// What must be the same for every supervisor of a run.
 Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOptions& options) {
   auto alike = recipe_to_json(recipe);
   alike["runner"] = {
@@ -41,14 +42,14 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
   return {place.placement, read_facts().hostname, alike};
 }
 
-/// What the ranks of several supervisors do differently.
+/// Why ranks of several supervisors do not share memory; empty where they do.
 std::string transport_note(const Place& place) {
   const auto& placement = place.placement;
   if (place.topology.cuda || placement.local_size == 1) return "";
-  if (placement.num_nodes > 1) return "CPU ranks on several nodes talk over Gloo, also those of one node";
+  if (placement.num_nodes > 1) return "CPU ranks on several nodes communicate over Gloo, also within a node";
   return fmt::format(
-      "{} started a supervisor for each rank of this node, so they talk over Gloo; one `runner run` that starts all "
-      "ranks itself lets them share memory",
+      "{} started one supervisor for each rank of this node, so the ranks communicate over Gloo; a single `runner run` "
+      "that starts all ranks lets them use shared memory",
       placement.cluster);
 }
 
@@ -60,7 +61,7 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
   if (!checkpoint.empty()) group.arguments.insert(group.arguments.end(), {"--resume", checkpoint});
   runner::place(group, place.placement);
-  group.master_port = 0;  // a free one, told to whom it concerns
+  group.master_port = 0;  // a free port, which all ranks get
   group.cuda_indices = place.cuda_indices;
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
   group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
@@ -91,7 +92,7 @@ void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan&
   lua::write_hook_places(recipe, run_dir);
 }
 
-/// Every `auto` decided, and said.
+/// Decides every `auto` and prints what was decided.
 Plan plan_run(const Recipe& recipe, const Place& place) {
   Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
@@ -125,7 +126,7 @@ void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_di
   if (auto note = disk_space_note(plan, *space, existing); !note.empty()) log::warning("{}", note);
 }
 
-/// What `resume --checkpoint` names. Throws what Checkpoint() has against it.
+/// What `resume --checkpoint` names. Throws as Checkpoint() does.
 StartPoint asked_start(const std::string& checkpoint) {
   fs::path path = fs::absolute(checkpoint).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
@@ -145,6 +146,43 @@ void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) 
   if (!fs::exists(file)) return;
   auto note = rate_change_note(load_recipe(file.string()), now, step);
   if (!note.empty()) log::info("note: {}", note);
+}
+
+/// How a run that has finished can be trained on, as options of `runner resume`.
+std::string how_to_extend(const nlohmann::json& run, const Recipe& recipe) {
+  const std::string why = run.at("why");
+  if (why.find(" by train.max_time") != std::string::npos) return "--set train.max_time=LONGER";
+  if (why.find(" by hook early_stopping:") != std::string::npos && recipe.train.early_stopping)
+    return "--unset train.early_stopping";
+  if (!why.empty()) return "--set 'hooks.files=[...]', without the hook that stopped it";
+  return recipe.train.max_steps ? "--set train.max_steps=N" : "--set train.max_epochs=N";
+}
+
+/// Whether a run to be resumed has finished, and what is asked for now does not make it longer.
+bool nothing_left(const LaunchOptions& options, const Recipe& recipe) {
+  if (options.resume_run.empty() || options.resumed.at("status") != "finished" || !options.resume_checkpoint.empty())
+    return false;
+  return options.overrides.empty() || recipe.train.max_steps == options.resumed.at("steps").get<int64_t>();
+}
+
+ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
+  const auto& run = options.resumed;
+  const std::string why = run.at("why");
+  log::info("run {} has finished after {}{}: nothing is left to do", options.resume_run,
+            counted(run.at("steps").get<int>(), "step"), why.empty() ? "" : " (" + why + ")");
+  log::info("train on with: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
+  if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
+  return ExitCode::done;
+}
+
+/// Refuses a last step before the one that a run continues from.
+void check_last_step(const Recipe& recipe, const StartPoint& start) {
+  const auto last = recipe.train.max_steps;
+  if (!last || *last >= start.step) return;
+  throw usage_error(
+      "train.max_steps = {}: the run continues from step {} ({}), which is later. Give a larger number, or name an "
+      "earlier checkpoint with --checkpoint",
+      *last, start.step, start.checkpoint);
 }
 
 /// Restarts go on from the newest checkpoint; after `resume --checkpoint` only once this command has written one.
@@ -180,8 +218,8 @@ Outcome failure_of(const std::exception& error) {
   return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
 }
 
-/// Rank 0's supervisor, or the only one: plans, keeps the record, decides. What can be refused is refused before the
-/// record is touched, and what takes long (tokenizing) comes last.
+/// Rank 0's supervisor, or the only one: makes the plan and keeps the record. Mistakes are refused before the record
+/// changes; what takes long (tokenizing) comes last.
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  double started) {
   fs::path own_home = fs::absolute(ledger_home());
@@ -194,6 +232,10 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   const std::string worker = worker_binary();
   const bool resumes = !options.resume_run.empty(), start_was_asked = !options.resume_checkpoint.empty();
   StartPoint start = start_was_asked ? asked_start(options.resume_checkpoint) : StartPoint();
+  if (resumes) {
+    if (!start_was_asked) start = newest_start(fs::path(options.recipe_file).parent_path());
+    check_last_step(recipe, start);
+  }
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
   prepare_text(plan, cache_dir);
 
@@ -202,7 +244,6 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     fs::path run_dir = record.run_dir();
     for (const auto& file : lua::changed_scripts(recipe, run_dir))
       log::info("note: {} has changed since this run was last started; it runs as it is now", file);
-    if (resumes && !start_was_asked) start = newest_start(run_dir);
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
     write_run_folder(run_dir, recipe, plan);
     if (resumes)
@@ -212,7 +253,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     record.begin(start);
     Outcome outcome = supervise_recorded(group, record, members, start, start_was_asked);
     while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
-      log::warning("the first step with micro-batches of {} ran out of memory: the next smaller, {}, is tried",
+      log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
                    plan.job.micro_batch_size, *size);
       Recipe smaller = recipe;
       smaller.train.micro_batch_size = *size;
@@ -231,7 +272,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   }
 }
 
-/// Leads the other supervisors through a run, and tells them how it ended, also when it never began.
+/// Leads the other supervisors through a run, and sends them its outcome, also when it never began.
 ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const Place& place, double started) {
   const auto& placement = place.placement;
   log::info("rendezvous at {}:{}: {} x {}", placement.master_addr, placement.master_port,
@@ -247,7 +288,7 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
   }
 }
 
-/// Silent but for errors: rank 0's supervisor does the talking. Under a launcher its words are seen beside ours.
+/// Prints errors only: rank 0's supervisor prints the rest. A launcher shows the output of both.
 ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Place& place) {
   Introduction self = introduce(recipe, place, options);
   WorkerGroup group;
@@ -256,7 +297,7 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
   group.cuda_indices = place.cuda_indices;
   MessageSocket leader = join_leader(self, recipe.devices.rendezvous_timeout);
   Outcome outcome = follow(leader, self, group);
-  if (outcome.status == "failed" && !place.placement.launched) log::error("node 0 says: {}", outcome.first_cause);
+  if (outcome.status == "failed" && !place.placement.launched) log::error("node 0: {}", outcome.first_cause);
   return outcome.code;
 }
 
@@ -275,7 +316,8 @@ void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
     return;
   auto plan = nlohmann::json::parse(read_file(fs::path(options.recipe_file).parent_path() / "plan.json"));
   recipe.train.micro_batch_size = plan.at("micro_batch_size").get<int64_t>();
-  recipe.origins["train.micro_batch_size"] = decided("what the run began with: its steps' sequences follow from it");
+  recipe.origins["train.micro_batch_size"] =
+      decided("the size that the run began with, so that its steps keep their sequences");
 }
 
 ExitCode launch_run(const LaunchOptions& options) {
@@ -283,6 +325,8 @@ ExitCode launch_run(const LaunchOptions& options) {
   Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
   keep_micro_batch(recipe, options);
   Place place = find_place(recipe, options);
+  if (nothing_left(options, recipe))
+    return place.placement.rank == 0 ? tell_nothing_left(options, recipe) : ExitCode::done;
   if (place.placement.rank != 0) return follow_run(options, recipe, place);
   if (auto warning = explicit_indices_warning(place.placement, recipe.devices.devices.indices); !warning.empty())
     log::warning("{}", warning);

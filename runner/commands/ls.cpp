@@ -1,9 +1,11 @@
 // `runner ls`: the runs of the ledger, newest last.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -20,6 +22,7 @@ struct LsOptions {
   std::string status;
   std::vector<std::string> tags;
   size_t newest = 0;  ///< 0 = all
+  std::string sort = "started";
 };
 
 void check_status(const std::string& status) {
@@ -44,24 +47,59 @@ std::vector<RunRow> choose(std::vector<RunRow> runs, const LsOptions& options) {
   return runs;
 }
 
+double seconds_taken(const RunRow& run, double now) { return run.ended.value_or(now) - run.started; }
+
+/// Sorts runs that come newest last; equals stay in that order. Runs without a value of the metric come last.
+void sort_by(const std::string& column, std::vector<RunRow>& runs) {
+  const double now = wall_seconds();
+  const auto metric = [](const RunRow& run) {
+    const double value = run.metric_value.value_or(std::nan(""));
+    return std::pair(std::isnan(value), std::isnan(value) ? 0 : value);
+  };
+  const auto by = [&](auto key) {
+    std::stable_sort(runs.begin(), runs.end(), [&](const RunRow& a, const RunRow& b) { return key(a) < key(b); });
+  };
+  if (column == "name") by([](const RunRow& run) { return run.name; });
+  if (column == "status") by([](const RunRow& run) { return run.status; });
+  if (column == "strategy") by([](const RunRow& run) { return run.strategy; });
+  if (column == "took") by([&](const RunRow& run) { return seconds_taken(run, now); });
+  if (column == "steps") by([](const RunRow& run) { return run.steps; });
+  if (column == "metric") by(metric);
+}
+
+std::string metric_cell(const RunRow& run) {
+  return run.metric_value ? fmt::format("{} {:.4f}", run.metric, *run.metric_value) : "-";
+}
+
+std::string why_cell(const RunRow& run) {
+  if (fs::exists(run.folder)) return run.why;
+  return run.why.empty() ? "its folder was deleted" : run.why + "; its folder was deleted";
+}
+
 std::string table(const std::vector<RunRow>& runs) {
   const double now = wall_seconds();
+  std::vector<std::string> whys;
+  for (const auto& run : runs) whys.push_back(why_cell(run));
   const bool tagged = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.tags.empty(); });
+  const bool explained = std::any_of(whys.begin(), whys.end(), [](const std::string& why) { return !why.empty(); });
   std::vector<Column> columns = {{"ID"},      {"NAME", false, true}, {"STATUS"},      {"STRATEGY"},
-                                 {"STARTED"}, {"TOOK", true},        {"STEPS", true}, {"LOSS", true}};
+                                 {"STARTED"}, {"TOOK", true},        {"STEPS", true}, {"METRIC", true}};
   if (tagged) columns.push_back({"TAGS", false, true});
+  if (explained) columns.push_back({"WHY", false, true});
   std::vector<std::vector<std::string>> rows;
-  for (const auto& run : runs) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RunRow& run = runs[i];
     auto& row = rows.emplace_back();
     row = {run.id,
            run.name,
            run.status,
            run.strategy,
            format_ago(run.started, now),
-           format_duration(run.ended.value_or(now) - run.started),
+           format_duration(seconds_taken(run, now)),
            std::to_string(run.steps),
-           run.final_loss ? fmt::format("{:.4f}", *run.final_loss) : "-"};
+           metric_cell(run)};
     if (tagged) row.push_back(join(run.tags, ", "));
+    if (explained) row.push_back(whys[i]);
   }
   return format_table(columns, rows);
 }
@@ -70,7 +108,8 @@ ExitCode list(const LsOptions& options) {
   check_status(options.status);
   const std::string home = ledger_home();
   const auto all = Ledger(home, Ledger::Mode::read).runs();
-  const auto runs = choose(all, options);
+  auto runs = choose(all, options);
+  sort_by(options.sort, runs);
   if (options.json) {
     auto rows = nlohmann::json::array();
     for (const auto& run : runs) rows.push_back(to_json(run));
@@ -80,7 +119,7 @@ ExitCode list(const LsOptions& options) {
   } else if (all.empty()) {
     log::info("no runs in {} yet; start one with: runner run RECIPE.toml (runner init writes a recipe)", home);
   } else {
-    log::info("none of the {} runs in {} is like that", all.size(), home);
+    log::info("no run matches these filters ({} runs in {})", all.size(), home);
   }
   return ExitCode::done;
 }
@@ -95,6 +134,10 @@ Action setup_ls(CLI::App& app) {
   app.add_option("--tag", options->tags, "Only runs with this tag; given several times, with all of them")
       ->allow_extra_args(false);
   app.add_option("-n", options->newest, "Only the newest N runs")->type_name("N");
+  app.add_option("--sort", options->sort, "Smallest first; metric: what METRIC shows, runs without one last")
+      ->check(CLI::IsMember({"started", "name", "status", "strategy", "took", "steps", "metric"}))
+      ->capture_default_str();
+  app.footer("METRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation.");
   return [options] { return list(*options); };
 }
 

@@ -1,11 +1,14 @@
-// `runner metrics`: a run's points as a table, CSV or JSON, at full precision.
+// `runner metrics`: a run's points as a table for people, or as CSV or JSON at full precision.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 
 #include "runner/commands/command.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/report/csv.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {
@@ -16,9 +19,32 @@ struct MetricsOptions {
   std::string run = "last";
   std::vector<std::string> names;  ///< none = all
   bool json = false, csv = false;
+  int64_t tail = 0;   ///< number of steps, the last ones; 0 = all
+  int64_t every = 1;  ///< only steps that this divides, and the last one
 };
 
 using Points = std::vector<std::pair<int64_t, double>>;
+
+/// What a person looks at first; the others follow by name.
+std::vector<std::string> in_reading_order(std::vector<std::string> names) {
+  static const std::vector<std::string> first = {"loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_seconds"};
+  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return std::find(first.begin(), first.end(), a) < std::find(first.begin(), first.end(), b);
+  });
+  return names;
+}
+
+/// Leaves the steps that --every and --tail choose, the same ones in all curves.
+void choose_steps(std::vector<Points>& curves, const Options& options) {
+  std::set<int64_t> steps;
+  for (const auto& points : curves)
+    for (const auto& point : points) steps.insert(point.first);
+  if (steps.empty()) return;
+  const int64_t last = *steps.rbegin();
+  std::erase_if(steps, [&](int64_t step) { return step % options.every != 0 && step != last; });
+  while (options.tail > 0 && static_cast<int64_t>(steps.size()) > options.tail) steps.erase(steps.begin());
+  for (auto& points : curves) std::erase_if(points, [&](const auto& point) { return !steps.contains(point.first); });
+}
 
 nlohmann::json json_points(const Points& points) {
   auto list = nlohmann::json::array();
@@ -26,40 +52,42 @@ nlohmann::json json_points(const Points& points) {
   return list;
 }
 
-/// The curves side by side: step -> one cell a curve, empty where it has no point. The shortest digits that read back
-/// exactly.
-std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& curves) {
+/// The shortest digits that read back to the same number.
+std::string exact(double value) { return fmt::format("{}", value); }
+
+/// Six digits; counts with all of theirs.
+std::string readable(double value) {
+  constexpr double largest_count = 1e15;
+  const bool count = std::abs(value) < largest_count && value == std::round(value);
+  return count ? fmt::format("{:.0f}", value) : fmt::format("{:.6g}", value);
+}
+
+/// The curves side by side: step -> one cell a curve, empty where it has no point.
+std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& curves, std::string (*format)(double)) {
   std::map<int64_t, std::vector<std::string>> rows;
   for (size_t i = 0; i < curves.size(); ++i)
     for (const auto& [step, value] : curves[i]) {
       auto& cells = rows[step];
       cells.resize(curves.size() + 1);
       cells[0] = std::to_string(step);
-      cells[i + 1] = fmt::format("{}", value);
+      cells[i + 1] = format(value);
     }
   std::vector<std::vector<std::string>> list;
   for (auto& [step, cells] : rows) list.push_back(std::move(cells));
   return list;
 }
 
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
-
 void print_csv(const std::vector<std::string>& names, const std::vector<Points>& curves) {
   std::string out = "step";
   for (const auto& name : names) out += "," + csv_cell(name);
-  for (const auto& row : join_by_step(curves)) out += fmt::format("\n{}", fmt::join(row, ","));
+  for (const auto& row : join_by_step(curves, exact)) out += fmt::format("\n{}", fmt::join(row, ","));
   std::puts(out.c_str());
 }
 
 void print_table(const std::vector<std::string>& names, const std::vector<Points>& curves) {
   std::vector<Column> columns = {{"step", true}};
   for (const auto& name : names) columns.push_back({name, true});
-  std::fputs(format_table(columns, join_by_step(curves)).c_str(), stdout);
+  std::fputs(format_table(columns, join_by_step(curves, readable)).c_str(), stdout);
 }
 
 void print_json(const std::string& run, const std::vector<std::string>& names, const std::vector<Points>& curves,
@@ -78,10 +106,11 @@ void print_json(const std::string& run, const std::vector<std::string>& names, c
 ExitCode print(const MetricsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run);
-  const auto names = options.names.empty() ? ledger.metric_names(run) : options.names;
+  const auto names = options.names.empty() ? in_reading_order(ledger.metric_names(run)) : options.names;
   if (names.empty() && !options.json) throw usage_error("run {} has no metrics yet", run);
   std::vector<Points> curves;
   for (const auto& name : names) curves.push_back(ledger.points(run, name));
+  choose_steps(curves, options);
   if (options.json)
     print_json(run, names, curves, options.names.size() == 1);
   else if (options.csv)
@@ -97,10 +126,15 @@ Action setup_metrics(CLI::App& app) {
   auto options = std::make_shared<MetricsOptions>();
   app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
   app.add_option("--name", options->names, "Only this metric; may be given several times")->allow_extra_args(false);
+  app.add_option("--tail", options->tail, "Only the last N steps")->type_name("N")->check(CLI::PositiveNumber);
+  app.add_option("--every", options->every, "Only every N-th step, and the last")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   auto* json = app.add_flag(
       "--json", options->json,
-      "One JSON line: {\"points\": [[step, value], ...]} for one name, else {\"metrics\": {NAME: points}}");
-  app.add_flag("--csv", options->csv, "Comma-separated, a column for each metric")->excludes(json);
+      "One JSON line: {\"points\": [[step, value], ...]} for one name, otherwise {\"metrics\": {NAME: points}}");
+  app.add_flag("--csv", options->csv, "Comma-separated, a column for each metric; like --json with all digits")
+      ->excludes(json);
   return [options] { return print(*options); };
 }
 

@@ -1,4 +1,4 @@
-// The recipe's wish against launcher and machine.
+// Compares what the recipe asks for with the launcher and the machine.
 #include "runner/commands/place.hpp"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace runner {
 
 namespace {
 
-/// Whether a person asks for `key` now. A resumed run's file says what held then; the launcher may start another
-/// number.
+/// Whether a person asks for `key` now. In the file of a resumed run it is what was used then; the launcher may start
+/// another number of ranks.
 bool asked(const Recipe& recipe, const std::string& key, bool resuming) {
   switch (recipe.origin(key).kind) {
     case Origin::Kind::default_value:

@@ -1,4 +1,4 @@
-// Where this supervisor's ranks stand in the job, and on which devices.
+// Which ranks of the job this supervisor starts, and on which devices.
 #pragma once
 #include <vector>
 
@@ -18,8 +18,8 @@ struct Place {
 };
 
 struct Facts;
-/// What the recipe would use of a machine with these facts, without a launcher. Throws Error(environment) where it asks
-/// for what is not there.
+/// What the recipe would use of a machine with these facts, without a launcher. Throws Error(environment) where the
+/// machine lacks what it asks for.
 Topology topology_here(const Recipe& recipe, const Facts& facts);
 
 /// From the launcher's variables or the command line, and this machine. Throws Error(usage or environment) where they

@@ -15,6 +15,7 @@
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/models/models.hpp"
+#include "runner/report/recommendation.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_sweep.hpp"
 
@@ -98,12 +99,10 @@ Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_superv
 
 std::string describe(const Plan& plan) {
   const Job& job = plan.job;
-  return fmt::format(
-      "{} {} parameters, {} on {}, {}: {} sequences of {} tokens a step (micro-batch {} x {} x {} accumulated)",
-      plan.recipe.model.name, format_count(static_cast<double>(plan.model->parameter_count())), plan.entry->name,
-      counted(job.world_size, job.cuda ? "GPU" : "CPU rank"), plan.recipe.precision.mode,
-      job.micro_batch_size * job.world_size * job.accumulation, plan.seq_len, job.micro_batch_size,
-      counted(job.world_size, "rank"), job.accumulation);
+  return fmt::format("{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
+                     format_count(static_cast<double>(plan.model->parameter_count())), plan.entry->name,
+                     counted(job.world_size, job.cuda ? "GPU" : "CPU rank"), plan.recipe.precision.mode,
+                     batch_text(job), plan.seq_len);
 }
 
 int64_t checkpoint_bytes(const Job& job) {

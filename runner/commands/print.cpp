@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "runner/commands/command.hpp"
+#include "runner/commands/overrides.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/deepspeed_config.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -28,7 +29,7 @@ Action setup_print(CLI::App& app) {
   auto format = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false), origins = std::make_shared<bool>(false);
   app.add_option("recipe", *file, "The recipe, a TOML file")->required();
-  app.add_option("--set", *overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
+  add_overrides(app, *overrides);
   app.add_flag("--origins", *origins, "Where each value came from, as comments");
   app.add_flag("--json", *json, "As JSON");
   app.add_option("--as", *format, "deepspeed: as a configuration file of DeepSpeed")

@@ -7,6 +7,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/overrides.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
@@ -35,7 +36,7 @@ constexpr int devices_of_a_full_node = 8;
 void split_world(RecommendOptions& options) {
   if (options.world_size == 0) return;
   if (options.devices != 0 || options.num_nodes != 0)
-    throw usage_error("--world-size stands for --devices and --num-nodes: give either");
+    throw usage_error("--world-size replaces --devices and --num-nodes: give one or the others");
   int world = options.world_size;
   if (world > devices_of_a_full_node && world % devices_of_a_full_node != 0)
     throw usage_error(
@@ -102,7 +103,7 @@ ExitCode print(const RecommendOptions& options, const Recommendation& recommenda
   return fits ? ExitCode::done : ExitCode::run_failed;
 }
 
-/// nullopt where the recipe names none, one that is not there yet, or one of which nobody knows what it takes.
+/// nullopt where the recipe names none, one that is not built yet, or one whose memory is not known.
 std::optional<Form> own_strategy(const Recipe& recipe) {
   std::vector<Diagnostic> diagnostics;
   auto resolved = resolve_strategy(recipe, diagnostics);
@@ -147,7 +148,7 @@ ExitCode recommend(RecommendOptions options) {
 Action setup_recommend(CLI::App& app) {
   auto options = std::make_shared<RecommendOptions>();
   app.add_option("recipe", options->recipe, "The recipe, a TOML file")->required();
-  app.add_option("--set", options->overrides, "KEY=VALUE: override a value of the recipe")->allow_extra_args(false);
+  add_overrides(app, options->overrides);
   app.add_option("--device-kind", options->device_kind,
                  "Answer for devices of this kind, e.g. h100-80g, instead of this machine's");
   app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")->check(CLI::PositiveNumber);

@@ -19,8 +19,15 @@ Action setup_resume(CLI::App& app) {
     {
       Ledger ledger(ledger_home(), Ledger::Mode::read);
       options->resume_run = ledger.find_run(*wanted);
-      options->recipe_file = (fs::path(ledger.run_dir(options->resume_run)) / "recipe.toml").string();
+      options->resumed = ledger.show(options->resume_run);
     }
+    const fs::path folder = options->resumed.at("run_dir").get<std::string>();
+    if (!fs::exists(folder))
+      throw usage_error(
+          "run {} cannot be resumed: its folder {} was deleted, and its checkpoints with it. Its metrics are still in "
+          "the ledger",
+          options->resume_run, folder.string());
+    options->recipe_file = (folder / "recipe.toml").string();
     return launch_run(*options);
   };
 }

@@ -4,13 +4,12 @@
 #include <memory>
 
 #include "runner/commands/command.hpp"
+#include "runner/commands/overrides.hpp"
 
 namespace runner {
 
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
-  app.add_option("--set", options.overrides,
-                 "KEY=VALUE: override a value of the recipe, e.g. --set train.max_steps=10 or --set strategy=ddp")
-      ->allow_extra_args(false);
+  add_overrides(app, options.overrides);
   app.add_flag("--json", options.json, "Print the result as one JSON line on stdout");
   app.add_option("--node-rank", options.node.node_rank, "Several nodes without a launcher: this node's number, from 0");
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
@@ -26,7 +25,7 @@ Action setup_run(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
   app.add_option("recipe", options->recipe_file, "The recipe, a TOML file")->required();
   app.add_option("--checkpoint", options->resume_checkpoint,
-                 "Begin with the weights, optimizer and step of this checkpoint folder, of whatever run");
+                 "Start from the weights, optimizer state and step of this checkpoint folder, from any run");
   add_launch_options(app, *options);
   return [options] { return launch_run(*options); };
 }

@@ -1,6 +1,7 @@
-// What `run` and `resume` share: the one place that wires plan, ledger, supervisor and report to a run.
+// What `run` and `resume` share: the only code that connects plan, ledger, supervisor and report.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -16,16 +17,17 @@ struct LaunchOptions {
   bool json = false;
   NodeOptions node;
   std::string resume_run;         ///< an existing run to continue; empty for a new one
+  nlohmann::json resumed;         ///< what the ledger has of it, as `runner show --json`; null for a new one
   std::string resume_checkpoint;  ///< of it; empty = the newest good one. Of a new run: begins there
   std::string sweep;              ///< this run is a trial of; empty: none
   int64_t trial = 0;
   std::string report_metric;  ///< each point of it is a line {"step", "value"} on stdout, for the sweep
 };
 
-/// Declares what `run` and `resume` have in common: --set, --json and the place among several nodes.
+/// Declares what `run` and `resume` have in common: --set, --unset, --json and which node this one is.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
-/// Path of runner-worker, beside this program. Throws Error(environment).
+/// Path of runner-worker, in the folder of this program. Throws Error(environment).
 std::string worker_binary();
 
 /// Plans, writes the ledger row and the run folder, supervises the workers, closes the row. With several supervisors

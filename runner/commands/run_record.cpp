@@ -71,7 +71,8 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       print_every_(recipe.train.print_every_n_steps),
       kept_(recipe.run.fast_dev_run == 0),
       started_(started),
-      confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0) {
+      confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0),
+      monitor_(recipe.checkpoint.monitor) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
   if (run_.empty())
@@ -141,6 +142,8 @@ void RunRecord::on_step(const nlohmann::json& event) {
 
 void RunRecord::add_points(std::vector<MetricPoint> points) {
   for (const auto& point : points)
+    if (point.name == monitor_ && monitor_ != "loss") monitor_value_ = point.value;
+  for (const auto& point : points)
     if (point.name == options_.report_metric) {
       std::printf("%s\n", nlohmann::json{{"step", point.step}, {"value", json_number(point.value)}}.dump().c_str());
       std::fflush(stdout);
@@ -181,6 +184,8 @@ void RunRecord::on_event(const nlohmann::json& event) {
     ledger_.artifact(run_, "checkpoint", event.at("path"), event);
     return;
   }
+  if (kind == "stopping" && event.value("reason", "") != "asked to stop")
+    stopped_by_ = fmt::format("stopped at step {} by {}", event.value("step", int64_t{0}), event.value("reason", ""));
   if (kind == "finished") {
     steps_ = event.at("step");
     if (event.at("final_loss").is_number()) final_loss_ = event.at("final_loss").get<double>();
@@ -234,7 +239,9 @@ void RunRecord::close(const Outcome& outcome) {
     measured["memory_bytes_per_rank"] = std::max<int64_t>(bytes, measured.value("memory_bytes_per_rank", int64_t{0}));
   if (!step_seconds_.empty()) measured["step_seconds"] = median(step_seconds_);
   ledger_.annotate(run_, "measured", measured);
-  ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code), outcome.first_cause);
+  const bool ended_early = outcome.status == "finished" && outcome.first_cause.empty();
+  ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code),
+                     ended_early ? stopped_by_ : outcome.first_cause);
   ledger_.flush();
   if (options_.json) std::printf("%s\n", printed.dump().c_str());
 }
@@ -252,6 +259,11 @@ void RunRecord::fail(const Outcome& outcome) noexcept {
   }
 }
 
+std::string RunRecord::final_metrics() const {
+  auto loss = fmt::format("loss {:.4f}", final_loss_.value_or(NAN));
+  return monitor_value_ ? fmt::format("{} {:.4f}, {}", monitor_, *monitor_value_, loss) : loss;
+}
+
 void RunRecord::summarize(const Outcome& outcome) const {
   if (outcome.code == ExitCode::run_failed || outcome.code == ExitCode::environment ||
       outcome.code == ExitCode::usage) {
@@ -261,8 +273,8 @@ void RunRecord::summarize(const Outcome& outcome) const {
   }
   double rate = timed_seconds_ > 0 ? timed_tokens_ / timed_seconds_ : 0;
   std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";
-  log::info("{} after {} step{}{}: loss {:.4f}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts,
-            final_loss_.value_or(NAN), format_count(rate));
+  log::info("{} after {} step{}{}: {}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts,
+            final_metrics(), format_count(rate));
   if (!kept_) return;
   if (outcome.code == ExitCode::done)
     log::info("more: runner show {}", run_);

@@ -35,7 +35,7 @@ class RunRecord {
   void on_restart(int attempt, const std::string& why, const StartPoint& start);
   /// Closes the row and prints the result: JSON on stdout if asked for, and a summary on stderr.
   void finish(const Outcome& outcome);
-  /// The same without the summary, for an error that the caller tells. Does not throw: the error is worth more.
+  /// The same without the summary, for an error that the caller prints. Does not throw, so that the error is not lost.
   void fail(const Outcome& outcome) noexcept;
 
  private:
@@ -44,6 +44,8 @@ class RunRecord {
   void add_points(std::vector<MetricPoint> points);
   void close(const Outcome& outcome);
   nlohmann::json result(const Outcome& outcome) const;
+  /// "val_loss 1.6823, loss 1.7011".
+  std::string final_metrics() const;
   void summarize(const Outcome& outcome) const;
 
   Ledger ledger_;
@@ -53,7 +55,7 @@ class RunRecord {
   int64_t print_every_;
   bool kept_;
   double started_;
-  int64_t confirms_bytes_;  ///< > 0: a prediction of memory that is still to be told beside what a step takes
+  int64_t confirms_bytes_;  ///< > 0: predicted memory, to be printed with what a step takes
   std::string run_, run_dir_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;
@@ -61,6 +63,9 @@ class RunRecord {
   // What the result is made of.
   int64_t steps_ = 0;
   std::optional<double> final_loss_, first_step_s_;
+  std::string monitor_;                          ///< checkpoint.monitor
+  std::optional<double> monitor_value_;          ///< its last value, where it is not the loss
+  std::string stopped_by_;                       ///< what ended it before its last step, unless a person did
   double timed_tokens_ = 0, timed_seconds_ = 0;  ///< after the first step
   std::vector<double> step_seconds_;
   std::map<int, int64_t> peak_bytes_, peak_resident_;

@@ -32,7 +32,7 @@ std::string field(const json& object, const char* key) {
   return plain(object[key]);
 }
 
-/// A number of the ledger, in the unit that its name tells.
+/// A number of the ledger, in the unit that its name ends with.
 std::string quantity(const std::string& name, const json& value) {
   if (!value.is_number()) return value.is_null() ? "-" : plain(value);
   const double number = value.get<double>();
@@ -48,7 +48,7 @@ std::string status_line(const json& run, double now) {
   if (run["status"] == "running")
     return line + fmt::format(" for {}, started {}", format_duration(ended - started), format_time(started));
   if (run["status"] == "lost")
-    line += fmt::format(" (its supervisor is gone), last seen {}", format_ago(ended, now));
+    line += fmt::format(", last seen {}", format_ago(ended, now));
   else
     line += " " + format_ago(ended, now);
   line += fmt::format(", took {}, started {}", format_duration(ended - started), format_time(started));
@@ -66,7 +66,7 @@ std::string git_line(const json& git) {
   return line;
 }
 
-/// "fsdp on 2 ranks", of a run or an attempt; "" for an attempt that does not know.
+/// "fsdp on 2 ranks", of a run or an attempt; "" for an attempt without a record of it.
 std::string strategy_on_ranks(const json& started) {
   if (started["strategy"].is_null()) return "";
   return fmt::format("{} on {}", plain(started["strategy"]), counted(started["world_size"], "rank"));
@@ -76,17 +76,33 @@ void print_section(const std::string& title, const std::vector<Column>& columns,
   if (!rows.empty()) std::fputs(("\n" + title + "\n" + format_table(columns, rows)).c_str(), stdout);
 }
 
+/// "4, val_loss 0.3, loss 1".
+std::string progress_line(const json& run) {
+  std::string line = run["steps"].dump();
+  const std::string metric = run["metric"];
+  if (metric != "loss" && !run["metric_value"].is_null())
+    line += fmt::format(", {} {}", metric, quantity(metric, run["metric_value"]));
+  if (!run["final_loss"].is_null()) line += ", loss " + quantity("loss", run["final_loss"]);
+  return line;
+}
+
+/// Why it ended; of a failure all that its message says.
+std::string why_line(const json& run) {
+  const std::string why = field(run, "why"), message = field(run, "message");
+  const auto first = message.substr(0, message.find('\n'));
+  return why.ends_with(first) ? why + message.substr(first.size()) : why;
+}
+
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
-               {"message", field(run, "message")},
+               {"why", why_line(run)},
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
-               {"steps", run["steps"].dump() +
-                             (run["final_loss"].is_null() ? "" : ", loss " + quantity("loss", run["final_loss"]))},
+               {"steps", progress_line(run)},
                {"restarts", restarts == "0" ? "" : restarts},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
-               {"folder", field(run, "run_dir")},
+               {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (deleted)")},
                {"command", join(run["argv"].get<std::vector<std::string>>(), " ")},
                {"from", field(run, "working_directory")},
                {"code", git_line(run["git"])},
@@ -97,11 +113,12 @@ void print_head(const json& run, double now) {
               format_table({{}, {"", false, true}}, rows).c_str());
 }
 
-void print_curve(const Ledger& ledger, const json& run) {
-  if (!run["metrics"].contains("loss")) return;
+void print_curve(const Ledger& ledger, const json& run, const std::string& metric) {
+  if (!run["metrics"].contains(metric)) return;
   const int width = terminal_width(STDOUT_FILENO);
   const int columns = width > 0 ? std::clamp(width - 16, 20, 100) : 60;
-  std::printf("\nloss\n%s", draw_curve(ledger.points(run["id"], "loss"), {columns, 6}, utf8_locale()).c_str());
+  std::printf("\n%s\n%s", metric.c_str(),
+              draw_curve(ledger.points(run["id"], metric), {columns, 6}, utf8_locale()).c_str());
 }
 
 void print_metrics(const json& run) {
@@ -112,7 +129,7 @@ void print_metrics(const json& run) {
   print_section("metrics", {{}, {"last", true}, {"min", true}, {"max", true}}, rows);
 }
 
-/// What was expected beside what came, where both are plain values.
+/// What was predicted and what was measured, where both are plain values.
 void print_prediction(const json& run) {
   Rows rows;
   if (run["predicted"].is_object())
@@ -151,7 +168,7 @@ void print_events(const json& run, double now) {
   Rows rows;
   for (size_t i = events.size() > events_shown ? events.size() - events_shown : 0; i < events.size(); ++i) {
     json rest = events[i];
-    for (const char* told : {"time", "event"}) rest.erase(told);
+    for (const char* shown : {"time", "event"}) rest.erase(shown);
     rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["event"]),
                     rest.contains("message") ? plain(rest["message"]) : rest.dump()});
   }
@@ -170,7 +187,8 @@ ExitCode show(const std::string& text, bool as_json) {
   }
   const double now = wall_seconds();
   print_head(run, now);
-  print_curve(ledger, run);
+  print_curve(ledger, run, "loss");
+  print_curve(ledger, run, "val_loss");
   print_metrics(run);
   print_prediction(run);
   print_checkpoints(run, now);

@@ -1,9 +1,11 @@
 // `runner strategies`.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/config/config.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/report/table.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -44,15 +46,32 @@ nlohmann::json entry_json(const Entry& entry) {
           {"unavailable_reason", entry.unavailable.empty() ? nlohmann::json() : nlohmann::json(entry.unavailable)}};
 }
 
-void print_entry(const Entry& entry) {
-  std::printf("%s: %s\n", entry.name.c_str(), entry.summary.c_str());
-  if (!entry.unavailable.empty()) std::printf("  %s\n", entry.unavailable.c_str());
+/// The aliases by what differs from the original of that name: each difference once, in the order of the first.
+void print_aliases(const Entry& entry) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
   for (const auto& alias : entry.aliases) {
-    std::printf("  alias %s", alias.name.c_str());
-    if (!alias.preset.empty()) std::printf(" = %s", alias.preset.dump().c_str());
-    if (!alias.difference.empty()) std::printf(" (%s)", alias.difference.c_str());
-    std::printf("\n");
+    auto same = [&](const auto& group) { return group.first == alias.difference; };
+    auto group = std::find_if(groups.begin(), groups.end(), same);
+    if (group == groups.end()) group = groups.insert(groups.end(), {alias.difference, {}});
+    group->second.push_back(alias.preset.empty() ? alias.name : alias.name + " = " + toml_value(alias.preset));
   }
+  for (const auto& [difference, names] : groups) {
+    for (const auto& name : names) std::printf("  alias %s\n", name.c_str());
+    if (!difference.empty()) std::printf("    (%s)\n", difference.c_str());
+  }
+}
+
+/// The summary, and for what does not work why, and what to take instead.
+std::string summary(const Entry& entry) {
+  if (entry.unavailable.empty()) return entry.summary;
+  std::string reason = entry.unavailable;
+  reason[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(reason[0])));
+  return entry.summary + " " + reason + ".";
+}
+
+void print_entry(const Entry& entry) {
+  std::printf("%s: %s\n", entry.name.c_str(), summary(entry).c_str());
+  print_aliases(entry);
   std::vector<std::vector<std::string>> rows;
   for (const auto& option : all_options(entry)) {
     std::string help = option.help;
@@ -101,7 +120,7 @@ Action setup_strategies(CLI::App& app) {
     } else {
       std::vector<std::vector<std::string>> rows;
       for (const auto* entry : shown)
-        rows.push_back({entry->name, entry->unavailable.empty() ? "yes" : "no", entry->summary});
+        rows.push_back({entry->name, entry->unavailable.empty() ? "yes" : "no", summary(*entry)});
       std::printf("%s", format_table({{"strategy"}, {"available"}, {"summary", false, true}}, rows).c_str());
     }
     return ExitCode::done;

@@ -292,7 +292,7 @@ ExitCode plan(const SweepOptions& options) {
 }
 
 void add_parallel(CLI::App& app, SweepOptions& options) {
-  app.add_option("--parallel", options.parallel, "Trials side by side; default the file's, else what the machine holds")
+  app.add_option("--parallel", options.parallel, "Trials at the same time; default the file's, or one for each device or group of cores")
       ->check(CLI::PositiveNumber);
 }
 
@@ -311,12 +311,12 @@ Action setup_sweep(CLI::App& app) {
   start->add_option("file", options->file, "The sweep's file: TOML with a section [sweep], or Lua")->required();
   start->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
   add_parallel(*start, *options);
-  auto* look = verb("plan", "How many trials, and the first of them; starts nothing", plan);
+  auto* look = verb("plan", "Show the number of trials and the first ones, without starting any", plan);
   look->add_option("file", options->file, "The sweep's file")->required();
-  look->add_option("-n", options->shown, "Show so many trials")->capture_default_str();
+  look->add_option("-n", options->shown, "Number of trials to show")->capture_default_str();
   look->add_flag("--json", options->json, "As JSON on stdout");
   add_parallel(*look, *options);
-  auto* again = verb("resume", "Go on with a sweep that was interrupted",
+  auto* again = verb("resume", "Continue an interrupted sweep",
                      [](const SweepOptions& given) { return resume(given, false); });
   auto* retry =
       verb("retry", "Try failed trials again, and go on", [](const SweepOptions& given) { return resume(given, true); });
@@ -326,7 +326,7 @@ Action setup_sweep(CLI::App& app) {
     sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
     add_parallel(*sub, *options);
   }
-  again->add_option("--file", options->repaired, "Of a sweep in Lua: go on with this file, repaired");
+  again->add_option("--file", options->repaired, "For a sweep in Lua: continue with this repaired file");
   setup_sweep_reading(app, chosen);
   return [chosen] { return (*chosen)(); };
 }

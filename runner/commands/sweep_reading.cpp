@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <thread>
 
 #include "runner/base/clock.hpp"
@@ -11,6 +12,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
+#include "runner/report/csv.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/sweep/importance.hpp"
@@ -23,8 +25,56 @@ using nlohmann::json;
 
 struct SweepReadingOptions {
   std::string sweep = "last";
-  bool json = false, all = false, toml = false;
+  bool json = false, all = false, toml = false, csv = false;
 };
+
+/// One word of a shell's command line.
+std::string shell_word(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of(
+                                          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                          "0123456789_-+=./:,@%") == std::string::npos;
+  if (plain) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+/// What the trial's run was started with at first, without what only its sweep needs.
+std::vector<std::string> words_of_trial(const json& run) {
+  const json& first = run.at("attempts").at(0).at("argv");
+  const auto argv = (first.is_null() ? run.at("argv") : first).get<std::vector<std::string>>();
+  std::vector<std::string> words{"runner"};
+  for (size_t i = 1; i < argv.size(); ++i) {
+    const bool of_sweep = argv[i] == "--sweep" || argv[i] == "--trial" || argv[i] == "--report-metric";
+    const bool names_it = argv[i] == "--set" && i + 1 < argv.size() && argv[i + 1].starts_with("run.name=");
+    if (of_sweep || names_it)
+      ++i;
+    else if (argv[i] != "--json")
+      words.push_back(argv[i]);
+  }
+  return words;
+}
+
+/// The command that trains a trial again, to the same number: its recipe as the sweep kept it, its parameters, threads
+/// and devices.
+std::string command_of_trial(const TrialRow& trial, const json& run) {
+  const std::string gpus = "cuda:";
+  std::string line = trial.slot.starts_with(gpus) ? "CUDA_VISIBLE_DEVICES=" + trial.slot.substr(gpus.size()) + " " : "";
+  for (const auto& word : words_of_trial(run))
+    line += (line.empty() || line.back() == ' ' ? "" : " ") + shell_word(word);
+  return line;
+}
+
+/// The overrides of that command that are not the trial's parameters: its part of the machine, and of pbt its last step.
+std::vector<std::string> device_overrides(const json& run, const json& parameters) {
+  std::vector<std::string> found;
+  const auto words = words_of_trial(run);
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] != "--set") continue;
+    if (!parameters.contains(words[i + 1].substr(0, words[i + 1].find('=')))) found.push_back(words[i + 1]);
+  }
+  return found;
+}
 
 std::string number(const std::optional<double>& value) { return value ? fmt::format("{:.6g}", *value) : "-"; }
 
@@ -44,6 +94,12 @@ void print_sweeps(const std::vector<SweepRow>& sweeps, const Sweeps& store) {
       stdout);
 }
 
+/// The class of a failure and the first line of its message.
+std::string why_failed(const TrialRow& trial) {
+  const std::string line = trial.message.substr(0, trial.message.find('\n'));
+  return trial.reason.empty() || line.empty() ? trial.reason : trial.reason + ": " + line;
+}
+
 void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
   json shown = sweep_json(row, trials);
   std::printf("sweep %s (%s): %s%s, %s of %s trials ended, %s\n", row.id.c_str(), row.name.c_str(), row.status.c_str(),
@@ -57,15 +113,41 @@ void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
   const auto* best = best_trial(row, trials);
   for (const auto& trial : trials)
     rows.push_back({std::to_string(trial.number) + (best && best->number == trial.number ? " *" : ""), trial.status,
-                    number(trial.value),
-                    trial.reason.empty() ? describe_parameters(trial.parameters)
-                                         : trial.reason + "; " + describe_parameters(trial.parameters),
-                    trial.slot, trial.run});
+                    number(trial.value), describe_parameters(trial.parameters), trial.slot, trial.run,
+                    why_failed(trial)});
   std::string metric = row.space.value("metric", "value");
-  std::fputs(
-      format_table({{"TRIAL", true}, {"STATUS"}, {metric, true}, {"PARAMETERS", false, true}, {"SLOT"}, {"RUN"}}, rows)
-          .c_str(),
-      stdout);
+  std::fputs(format_table({{"TRIAL", true},
+                           {"STATUS"},
+                           {metric, true},
+                           {"PARAMETERS", false, true},
+                           {"SLOT"},
+                           {"RUN"},
+                           {"", false, true}},
+                          rows)
+                 .c_str(),
+             stdout);
+}
+
+void print_trials_csv(const std::vector<TrialRow>& trials) {
+  std::set<std::string> names;
+  for (const auto& trial : trials)
+    for (const auto& [name, value] : trial.parameters.items()) names.insert(name);
+  std::printf("trial,status,value,step,run");
+  for (const auto& name : names) std::printf(",%s", csv_cell(name).c_str());
+  std::printf("\n");
+  for (const auto& trial : trials) {
+    std::printf("%s,%s,%s,%s,%s", std::to_string(trial.number).c_str(), trial.status.c_str(),
+                trial.value ? fmt::format("{}", *trial.value).c_str() : "", std::to_string(trial.step).c_str(),
+                trial.run.c_str());
+    for (const auto& name : names) {
+      const json value = trial.parameters.value(name, json());
+      std::printf(",%s", csv_cell(value.is_null()     ? ""
+                                  : value.is_string() ? value.get<std::string>()
+                                                      : value.dump())
+                             .c_str());
+    }
+    std::printf("\n");
+  }
 }
 
 ExitCode status(const SweepReadingOptions& options) {
@@ -86,7 +168,7 @@ ExitCode status(const SweepReadingOptions& options) {
   const SweepRow row = store.find(options.sweep);
   const auto trials = store.trials(row.id);
   if (!options.json) {
-    print_trials(row, trials);
+    options.csv ? print_trials_csv(trials) : print_trials(row, trials);
     return ExitCode::done;
   }
   json list = json::array();
@@ -101,21 +183,24 @@ ExitCode best(const SweepReadingOptions& options) {
   const auto trials = store.trials(row.id);
   const auto* trial = best_trial(row, trials);
   if (!trial) throw run_error("no trial of sweep {} has finished", row.id);
-  json parameters = trial->parameters;
-  std::string recipe = row.space.at("recipe");
+  const json run = Ledger(ledger_home(), Ledger::Mode::read).show(trial->run);
+  const std::string command = command_of_trial(*trial, run);
   if (options.json) {
-    std::printf("%s\n", json{{"schema", 1}, {"sweep", row.id}, {"best", to_json(*trial)}}.dump().c_str());
+    json shown = to_json(*trial);
+    shown["command"] = command;
+    std::printf("%s\n", json{{"schema", 1}, {"sweep", row.id}, {"best", shown}}.dump().c_str());
   } else if (options.toml) {
-    std::printf("%s", sweep::recipe_with(recipe, row.space.at("set"), parameters).c_str());
-  } else {
-    std::printf("trial %s of sweep %s: %s %s at step %s, run %s\n", std::to_string(trial->number).c_str(),
-                row.id.c_str(), row.space.value("metric", "value").c_str(), number(trial->value).c_str(),
-                std::to_string(trial->step).c_str(), trial->run.c_str());
-    std::string line = "runner run " + recipe;
     auto overrides = row.space.at("set").get<std::vector<std::string>>();
-    for (const auto& text : sweep::overrides_of(parameters)) overrides.push_back(text);
-    for (const auto& text : overrides) line += " --set '" + text + "'";
-    std::printf("%s\n", line.c_str());
+    for (const auto& text : device_overrides(run, trial->parameters)) {
+      const auto key = text.substr(0, text.find('=') + 1);
+      std::erase_if(overrides, [&](const std::string& other) { return other.starts_with(key); });
+      overrides.push_back(text);
+    }
+    std::printf("%s", sweep::recipe_with(row.space.at("recipe"), overrides, trial->parameters).c_str());
+  } else {
+    std::printf("trial %s of sweep %s: %s %s at step %s, run %s\n%s\n", std::to_string(trial->number).c_str(),
+                row.id.c_str(), row.space.value("metric", "value").c_str(), number(trial->value).c_str(),
+                std::to_string(trial->step).c_str(), trial->run.c_str(), command.c_str());
   }
   return ExitCode::done;
 }
@@ -159,7 +244,7 @@ ExitCode stop(const SweepReadingOptions& options) {
   const ProcessIdentity me = this_process();
   if (row.owner.host != me.host)
     throw usage_error("sweep {} runs as process {} on {}: stop it there", row.id, row.owner.pid, row.owner.host);
-  if (row.owner.pid_namespace != me.pid_namespace)  // here the pid is somebody else's
+  if (row.owner.pid_namespace != me.pid_namespace)  // here the pid means another process
     throw usage_error("sweep {} runs as process {} in another container on {}: stop it there", row.id, row.owner.pid,
                       row.owner.host);
   if (::kill(static_cast<pid_t>(row.owner.pid), SIGTERM) != 0)
@@ -224,9 +309,10 @@ void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
     sub->callback([=] { *chosen = [=] { return action(*options); }; });
     return sub;
   };
-  auto* state = verb("status", "How a sweep and its trials stand", status);
+  auto* state = verb("status", "Print the state of a sweep and of its trials", status);
   state->add_flag("--all", options->all, "List all sweeps");
-  auto* first = verb("best", "The best trial, as a command or a recipe", best);
+  state->add_flag("--csv", options->csv, "Comma-separated, a row for each trial");
+  auto* first = verb("best", "The best trial, as a command that trains it again, or as a recipe", best);
   first->add_flag("--toml", options->toml, "Print a recipe");
   auto* share = verb("importance", "How much of the variance each parameter explains", importance);
   for (auto* sub : {state, first, share}) sub->add_flag("--json", options->json, "As JSON on stdout");

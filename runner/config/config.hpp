@@ -11,14 +11,18 @@
 
 namespace runner {
 
-/// Reads `file`, follows `extends`, applies `overrides` ("train.max_steps=10", in order), expands ${env:NAME}, checks
-/// every key against the table and the contradictions that need no knowledge of strategies or devices. Relative data
-/// paths become relative to the file that names them. Throws RecipeError with all mistakes in one pass.
-/// `check` adds the mistakes that it knows of to the same pass (the catalog's of [strategy]). `evaluate` reads what
-/// ends in ".lua", here and in `extends`; without it such a file is refused.
+/// Reads `file`, follows `extends`, leaves out what `unset` names, applies `overrides` ("train.max_steps=10",
+/// "unset=KEY", in order), expands ${env:NAME}, checks every key against the table and the contradictions that need no
+/// knowledge of strategies or devices. Relative data paths become relative to the file that names them. Throws
+/// RecipeError with all mistakes in one pass. `check` adds the mistakes that it knows of to the same pass (the
+/// catalog's of [strategy]). `evaluate` reads what ends in ".lua", here and in `extends`; without it such a file is
+/// refused.
 using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
                    const RecipeCheck& check = {}, const RecipeEvaluator& evaluate = {});
+
+/// The override that removes a key or a section: what --unset means.
+std::string unset_override(const std::string& key);
 
 /// The same from text, for tests and for `resolved.toml`; `name` stands in for the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});

@@ -136,6 +136,11 @@ void ConfigurationLayers::check_stage(const Located& name, const Layer& own) {
   diagnostic.other_message = "the stage is set here";
 }
 
+void ConfigurationLayers::forget() {
+  configured_at_.reset();
+  notes_.clear();
+}
+
 void ConfigurationLayers::complete(Recipe& recipe) {
   recipe.notes = notes_;
   if (!takes_configuration(recipe.strategy.name)) return;

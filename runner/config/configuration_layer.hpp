@@ -26,6 +26,9 @@ class ConfigurationLayers {
   /// `upper` with what it lies on, if it may leave again.
   static Located over(const Located* lower, Located upper);
 
+  /// The configuration was removed: it has no notes, and need not name a stage.
+  void forget();
+
   /// When all layers are there: options that follow from the model, the notes.
   void complete(Recipe& recipe);
 

@@ -145,7 +145,7 @@ void add_model(std::vector<Key>& keys) {
   add({"model", "tie_embeddings", T::boolean,
        "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
       &M::tie_embeddings);
-  add({"model", "rope_theta", T::number, "Base of the rotary positions.", {}, 0, {}, true, false, "llama"},
+  add({"model", "rope_theta", T::number, "Base of the rotary position embeddings.", {}, 0, {}, true, false, "llama"},
       &M::rope_theta);
   add({"model", "dropout", T::number, "Probability of dropping an element.", {}, 0, 0.999}, &M::dropout);
   add({"model", "init_std", T::number, "Standard deviation of initial weights.", {}, 0}, &M::init_std);
@@ -501,8 +501,8 @@ void add_selection(std::vector<Key>& keys) {
   add({"selection",
        "policy",
        T::choice,
-       "Of strategy = \"auto\": the documented rule's choice, overruled where it does not fit; the best predicted "
-       "time; the least memory.",
+       "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: lowest "
+       "predicted step time; smallest: least memory.",
        {"documented", "fastest", "smallest"}},
       &S::policy);
   add({"selection",
@@ -633,7 +633,7 @@ const std::vector<Section>& sections() {
       {"selection", "", "How strategy = \"auto\" chooses (see runner recommend).", ""},
       {"hooks", "", "Lua callbacks. [hooks.NAME] contains the options of a hook.", ""},
       {"sweep", "", "Several trials from one recipe.",
-       "belongs in a sweep file; start that with runner sweep run FILE"},
+       "makes this a sweep file: use `runner sweep run FILE`"},
   };
   return list;
 }

@@ -71,6 +71,12 @@ struct Section {
   std::string unavailable;  ///< has its place, but does not work yet: why
 };
 const std::vector<Section>& sections();
+
+/// A key above the sections. Its value is a string or a list of strings.
+struct TopLevelKey {
+  std::string name, help;
+};
+const std::vector<TopLevelKey>& top_level_keys();
 const Section* find_section(const std::string& name);
 
 /// Other tools' names for our keys: "learning_rate" -> "optimizer.lr". A value may also be a hint instead of a key.

@@ -214,9 +214,10 @@ json origins_to_json(const Recipe& recipe) {
 }
 
 std::string recipe_schema() {
-  json properties = {{"extends",
-                      {{"description", "Recipes this one builds on."},
-                       {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}}};
+  json properties;
+  for (const auto& key : top_level_keys())
+    properties[key.name] = {{"description", key.help},
+                            {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}};
   for (const auto& section : sections()) {
     json keys = json::object(), main;
     for (const auto& key : key_table()) {
@@ -249,6 +250,9 @@ std::string recipe_help(const std::string& topic) {
   Recipe defaults;
   std::string text;
   bool one_key = topic.find('.') != std::string::npos;
+  for (const auto& key : top_level_keys())
+    if (topic.empty() || topic == key.name)
+      text += fmt::format("{}\n      {}\n      a string or a list of strings\n", key.name, key.help);
   for (const auto& section : sections()) {
     std::string body;
     for (const auto& key : key_table()) {
@@ -278,6 +282,7 @@ std::string recipe_help(const std::string& topic) {
   }
   if (text.empty()) {
     std::vector<std::string> names;
+    for (const auto& key : top_level_keys()) names.push_back(key.name);
     for (const auto& section : sections()) names.push_back(section.name);
     for (const auto& key : key_table()) names.push_back(key.dotted());
     for (const auto& key : sweep_keys()) names.push_back("sweep." + key.name);

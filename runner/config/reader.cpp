@@ -169,25 +169,21 @@ class Reader {
     Layer layer;
     if (auto* extends = table.get("extends")) {
       auto origin = source.at(extends->source());
-      for (const auto& base : extended(*extends, origin))
+      for (const auto& base : strings(*extends, origin, "`extends` must be a file or a list of files"))
         overlay(layer,
                 read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain));
       table.erase("extends");
     }
-    auto own = flatten(table, source, folder);
-    configurations_.add(own, layer);
-    overlay(layer, own);
+    put(table, source, folder, layer);
     return layer;
   }
 
-  /// `--set key=value`: a TOML value, or a bare word (or date) where the key is a string. `below`: what it goes on top
-  /// of.
-  Layer read_override(const std::string& text, const Layer& below) {
+  /// `--set key=value` on top of `layer`: a TOML value, or a bare word (or date) where the key is a string.
+  void override_layer(const std::string& text, Layer& layer) {
     Source source{text, {}, Origin::Kind::set};
     auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
-      return {};
+      return problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
     }
     auto key = std::string(trim(std::string_view(text).substr(0, equals))),
          value = std::string(trim(std::string_view(text).substr(equals + 1)));
@@ -203,12 +199,9 @@ class Reader {
     try {
       if (word) table = toml::parse(key + " = " + json(value).dump());
     } catch (const toml::parse_error& error) {
-      problem(source.at({}), "usage", fmt::format("`{}` is no key: {}", key, error.description()));
-      return {};
+      return problem(source.at({}), "usage", fmt::format("`{}` is no key: {}", key, error.description()));
     }
-    auto own = flatten(table, source, fs::current_path());
-    configurations_.add(own, below);
-    return own;
+    put(table, source, fs::current_path(), layer);
   }
 
   /// `upper` on top of `lower`. Naming a strategy anew drops the options of the one below, and so do an optimizer, a
@@ -234,6 +227,38 @@ class Reader {
     }
   }
 
+  /// What a table says, on top of `layer`: first it removes, then it sets.
+  void put(toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
+    if (auto* unset = table.get("unset")) {
+      auto origin = source.at(unset->source());
+      for (const auto& name : strings(*unset, origin, "`unset` must be a key or a list of keys"))
+        remove(layer, name, origin);
+      table.erase("unset");
+    }
+    auto own = flatten(table, source, folder);
+    configurations_.add(own, layer);
+    overlay(layer, own);
+  }
+
+  /// Takes a key, or all keys of a section, out of `layer`, with what has no meaning without them.
+  void remove(Layer& layer, const std::string& name, const Origin& place) {
+    const bool open = name.starts_with("strategy.") || name.starts_with("hooks.");  // options have any name
+    if (!open && !find_section(name) && !find_key(name)) return unknown_removal(name, place);
+    Layer gone;
+    for (const auto& [dotted, located] : layer) {
+      if (dotted != name && !dotted.starts_with(name + ".")) continue;
+      const Key* key = find_key(dotted);
+      gone[dotted] = {key ? key->get(Recipe()) : json(), place, {}, nullptr, located.from_configuration};
+    }
+    overlay(layer, gone);  // as if they were set to their defaults
+    for (const auto& [dotted, located] : gone) {
+      layer.erase(dotted);
+      removed_[dotted] = located.origin;
+    }
+    if (gone.contains("strategy.config")) configurations_.forget();
+    if (gone.empty()) notes_.push_back(fmt::format("unset `{}` changes nothing: no recipe below sets it", name));
+  }
+
   Recipe build(const Layer& layer, const std::string& file) {
     Recipe recipe;
     recipe.file = file;
@@ -242,13 +267,17 @@ class Reader {
     for (const auto& [dotted, located] : layer)
       if (!located.value.is_null()) apply(recipe, dotted, located);
     configurations_.complete(recipe);
+    recipe.notes.insert(recipe.notes.end(), notes_.begin(), notes_.end());
     if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
     for (const auto& key : key_table())
       if (key.required && !layer.contains(key.dotted()) && !failed_.contains(key.dotted())) {
         Diagnostic diagnostic;
+        auto removed = removed_.find(key.dotted());
         diagnostic.place.file = file;
+        if (removed != removed_.end()) diagnostic.place = removed->second;
         diagnostic.code = "missing-key";
-        diagnostic.message = fmt::format("[{}] needs `{}`: {}", key.section, key.name, key.help);
+        diagnostic.message = fmt::format("[{}] needs `{}`{}: {}", key.section, key.name,
+                                         removed != removed_.end() ? ", which is unset here" : "", key.help);
         diagnostic.allowed = key.choices;
         diagnostic.section = key.section;
         diagnostics_.push_back(diagnostic);
@@ -262,16 +291,26 @@ class Reader {
     diagnostics_.push_back({place, code, message, {}, {}, {}, "", section});
   }
 
-  std::vector<std::string> extended(const toml::node& node, const Origin& origin) {
+  /// A string, or a list of strings.
+  std::vector<std::string> strings(const toml::node& node, const Origin& origin, const std::string& wanted) {
     json value = to_json(node);
     if (value.is_string()) return {value.get<std::string>()};
     std::vector<std::string> list;
     if (value.is_array())
       for (const auto& item : value)
         if (item.is_string()) list.push_back(item.get<std::string>());
-    if (!value.is_array() || list.size() != value.size())
-      problem(origin, "wrong-type", "`extends` must be a file or a list of files");
+    if (!value.is_array() || list.size() != value.size()) problem(origin, "wrong-type", wanted);
     return list;
+  }
+
+  void unknown_removal(const std::string& name, const Origin& place) {
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no key `{}` to unset", name), {}, {}, {}, ""};
+    std::vector<std::string> names;
+    for (const auto& section : sections()) names.push_back(section.name);
+    for (const auto& key : key_table()) names.push_back(key.dotted());
+    suggest_elsewhere(diagnostic, name);
+    if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, names);
+    diagnostics_.push_back(diagnostic);
   }
 
   Layer flatten(const toml::table& table, const Source& source, const fs::path& folder) {
@@ -329,7 +368,9 @@ class Reader {
     Diagnostic diagnostic{
         place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name), {}, {}, {}, ""};
     for (const auto& section : sections()) diagnostic.allowed.push_back(section.name);
-    diagnostic.suggestion = nearest(name, diagnostic.allowed);
+    auto names = diagnostic.allowed;
+    for (const auto& key : top_level_keys()) names.push_back(key.name);
+    diagnostic.suggestion = nearest(name, names);
     suggest_elsewhere(diagnostic, name);
     // What it kept away belongs to the section that was meant.
     auto meant = diagnostic.suggestion.value_or(name);
@@ -462,12 +503,14 @@ class Reader {
   std::vector<Diagnostic>& diagnostics_;
   RecipeEvaluator evaluate_;
   ConfigurationLayers configurations_;
-  std::set<std::string> failed_;  ///< keys that are there but wrong
+  std::set<std::string> failed_;           ///< keys that are there but wrong
+  std::map<std::string, Origin> removed_;  ///< keys that `unset` took away, and where
+  std::vector<std::string> notes_;
 };
 
 Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides,
               std::vector<Diagnostic>& diagnostics, const RecipeCheck& check = {}) {
-  for (const auto& text : overrides) Reader::overlay(layer, reader.read_override(text, layer));
+  for (const auto& text : overrides) reader.override_layer(text, layer);
   if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
   Recipe recipe = reader.build(layer, file);
   find_contradictions(recipe, diagnostics);
@@ -504,6 +547,8 @@ LocatedJson parse_located_toml(const std::string& text, const std::string& name)
         {Diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description()), {}, {}, {}, ""}});
   }
 }
+
+std::string unset_override(const std::string& key) { return "unset=" + key; }
 
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check,
                    const RecipeEvaluator& evaluate) {

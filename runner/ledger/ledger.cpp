@@ -1,6 +1,7 @@
 // Opening and writing the ledger.
 #include "runner/ledger/ledger.hpp"
 
+#include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
@@ -8,12 +9,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <mutex>
 #include <random>
 #include <string_view>
 #include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
@@ -96,9 +99,36 @@ std::string keep_text(sqlite::Database& database, const std::string& content) {
   return hash;
 }
 
+namespace {
+
+std::optional<fs::path> ledger_above(const fs::path& folder) {
+  struct stat here {
+  }, above{};
+  if (::stat(folder.c_str(), &here) != 0) return std::nullopt;
+  for (fs::path parent = folder.parent_path();; parent = parent.parent_path()) {
+    if (::stat(parent.c_str(), &above) != 0 || above.st_dev != here.st_dev) return std::nullopt;
+    std::error_code ignored;
+    const bool anybodys = (above.st_mode & S_IWOTH) != 0;
+    if (!anybodys && fs::exists(parent / ".runner" / "ledger.db", ignored)) return parent / ".runner";
+    if (parent == parent.parent_path()) return std::nullopt;
+  }
+}
+
+}  // namespace
+
 std::string ledger_home() {
   const char* home = std::getenv("RUNNER_HOME");
-  return home && *home ? home : ".runner";
+  if (home && *home) return home;
+  std::error_code error;
+  const fs::path folder = fs::current_path(error);
+  if (error || fs::is_directory(".runner", error)) return ".runner";
+  const auto above = ledger_above(folder);
+  if (!above) return ".runner";
+  static std::once_flag named;
+  std::call_once(named, [&] {
+    log::info("ledger: {} (mkdir .runner makes one here; RUNNER_HOME names any other)", above->string());
+  });
+  return above->string();
 }
 
 bool on_network_filesystem(const std::string& folder) {

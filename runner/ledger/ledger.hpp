@@ -43,6 +43,11 @@ struct RunRow {
   int64_t steps = 0;                 ///< the greatest step that any metric, event or artifact spoke of
   std::optional<double> final_loss;  ///< the last point of "loss"
   std::vector<std::string> tags;
+  std::string why;  ///< it ended, on one line; empty: it is running, or has done all that its recipe asks for
+  /// The metric that the run is judged by, and its last point: checkpoint.monitor, or the loss where that has no point.
+  std::string metric;
+  std::optional<double> metric_value;
+  std::string folder;  ///< of the run; it may have been deleted
 };
 
 /// As a row of `runner ls --json`.
@@ -108,7 +113,9 @@ class Ledger {
   std::unique_ptr<Impl> impl_;
 };
 
-/// RUNNER_HOME, or .runner in the working directory.
+/// The folder of the ledger: RUNNER_HOME; else .runner in the working directory; else that of the nearest parent folder
+/// which has a ledger, as git finds its repository (not across file systems, nor from a folder that anybody may write);
+/// else .runner again, to be made. A ledger found above is named once on stderr.
 std::string ledger_home();
 
 /// Whether processes on other machines may have files of `folder` open, or their pages cannot be shared: there a ledger

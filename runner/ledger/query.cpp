@@ -13,16 +13,28 @@ namespace {
 
 using nlohmann::json;
 
+/// The last point of "loss", and that of the metric which the run is judged by.
 constexpr const char* row_query =
     "SELECT run.run, id, run.name, CASE WHEN status = 'preempted' AND EXISTS (SELECT 1 FROM trial WHERE trial.run = "
-    "run.run "
-    "AND trial.status = 'pruned') THEN 'pruned' ELSE status END, strategy, started, ended, steps, tags, "
-    "metric_last.run IS NOT NULL, "
-    "metric_last.value "
-    "FROM run LEFT JOIN metric_last ON metric_last.run = run.run "
-    "AND metric_last.key = (SELECT key FROM key WHERE name = 'loss') ";
+    "run.run AND trial.status = 'pruned') THEN 'pruned' ELSE status END, strategy, started, ended, steps, tags, "
+    "loss.run IS NOT NULL, loss.value, ifnull(message, ''), "
+    "ifnull(json_extract(annotations, '$.measured.failure.kind'), ''), folder, "
+    "(SELECT name FROM key WHERE key = monitored.key), monitored.value "
+    "FROM run LEFT JOIN metric_last AS loss ON loss.run = run.run "
+    "AND loss.key = (SELECT key FROM key WHERE name = 'loss') "
+    "LEFT JOIN metric_last AS monitored ON monitored.run = run.run AND monitored.key = (SELECT key FROM key WHERE name "
+    "= "
+    "ifnull((SELECT json_extract(content, '$.checkpoint.monitor') FROM config WHERE hash = run.config), 'val_loss')) ";
 
-RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& lost) {
+/// Why a run ended, from its status and the message that its supervisor left.
+std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
+  if (status == "running") return "";
+  if (status == "lost") return "its supervisor is gone";
+  const std::string line = message.substr(0, message.find('\n'));
+  return status == "failed" && !failure.empty() ? failure + ": " + line : line;
+}
+
+RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& lost, const fs::path& home) {
   RunRow run;
   run.id = row.text(1);
   run.name = row.text(2);
@@ -37,6 +49,11 @@ RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& l
     run.status = "lost";
     run.ended = found->second;
   }
+  run.why = why_ended(run.status, row.text(11), row.text(12));
+  run.folder = (home / row.text(13)).string();
+  const bool monitored = !row.is_null(14);
+  run.metric = monitored ? row.text(14) : "loss";
+  run.metric_value = monitored ? metric_value(row, 15) : run.final_loss;
   return run;
 }
 
@@ -124,23 +141,31 @@ json json_number(double value) {
 }
 
 json to_json(const RunRow& row) {
-  return {{"id", row.id},           {"name", row.name},
-          {"status", row.status},   {"strategy", row.strategy},
-          {"started", row.started}, {"ended", or_null(row.ended)},
-          {"steps", row.steps},     {"final_loss", row.final_loss ? json_number(*row.final_loss) : json(nullptr)},
-          {"tags", row.tags}};
+  return {{"id", row.id},
+          {"name", row.name},
+          {"status", row.status},
+          {"strategy", row.strategy},
+          {"started", row.started},
+          {"ended", or_null(row.ended)},
+          {"steps", row.steps},
+          {"final_loss", row.final_loss ? json_number(*row.final_loss) : json(nullptr)},
+          {"tags", row.tags},
+          {"why", row.why},
+          {"metric", row.metric},
+          {"metric_value", row.metric_value ? json_number(*row.metric_value) : json(nullptr)},
+          {"run_dir_exists", fs::exists(row.folder)}};
 }
 
 std::vector<RunRow> Ledger::runs() const {
   std::vector<RunRow> runs;
   if (!impl_->database) return runs;
   auto rows = impl_->database->query(std::string(row_query) + "ORDER BY started, run.run");
-  while (rows.step()) runs.push_back(read_row(rows, impl_->lost));
+  while (rows.step()) runs.push_back(read_row(rows, impl_->lost, impl_->home));
   return runs;
 }
 
 std::string Ledger::find_run(const std::string& text) const {
-  const std::string file = impl_->path.string();
+  const std::string file = fs::absolute(impl_->path).lexically_normal().string();
   if (text.empty()) throw usage_error("an empty text names no run");
   std::vector<std::string> ids, similar, matches;
   std::string newest_of_name;
@@ -155,7 +180,9 @@ std::string Ledger::find_run(const std::string& text) const {
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }
-  if (ids.empty()) throw usage_error("there is no run \"{}\": the ledger {} is empty", text, file);
+  if (ids.empty())
+    throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
+                      impl_->database ? "there are no runs in" : "there is no ledger", file);
   if (text == "last") return ids.back();
   if (!newest_of_name.empty()) return newest_of_name;
   if (matches.size() == 1) return matches[0];
@@ -166,8 +193,8 @@ std::string Ledger::find_run(const std::string& text) const {
     throw usage_error("\"{}\" names {} runs: {}", text, matches.size(), list);
   }
   const auto near = nearest(text, similar);
-  throw usage_error("there is no run \"{}\" in {}{}; `runner ls` lists all", text, file,
-                    near ? fmt::format(": did you mean \"{}\"?", *near) : "");
+  throw usage_error("there is no run \"{}\" in {}{}; `runner ls` lists all, RUNNER_HOME=FOLDER names another ledger",
+                    text, file, near ? fmt::format(": did you mean \"{}\"?", *near) : "");
 }
 
 std::string Ledger::run_dir(const std::string& run) const {
@@ -190,7 +217,7 @@ json Ledger::show(const std::string& run) const {
       number);
   RUNNER_CHECK(head.step() && rest.step());
   const std::string folder = run_dir(run);
-  json all = to_json(read_row(head, impl_->lost));
+  json all = to_json(read_row(head, impl_->lost, impl_->home));
   all.update({{"exit_code", rest.is_null(0) ? json(nullptr) : json(rest.integer(0))},
               {"message", rest.is_null(1) ? json(nullptr) : json(rest.text(1))},
               {"notes", rest.text(2)},

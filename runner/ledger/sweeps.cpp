@@ -224,8 +224,10 @@ std::vector<SweepRow> Sweeps::sweeps() const {
 
 SweepRow Sweeps::find(const std::string& text) const {
   const auto list = sweeps();
-  const std::string file = (impl_->home / "ledger.db").string();
-  if (list.empty()) throw usage_error("there is no sweep \"{}\": the ledger {} has none", text, file);
+  const std::string file = fs::absolute(impl_->home / "ledger.db").lexically_normal().string();
+  if (list.empty())
+    throw usage_error("there is no sweep \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
+                      impl_->database ? "there are no sweeps in" : "there is no ledger", file);
   if (text == "last") return list.back();
   const SweepRow* of_name = nullptr;
   std::vector<const SweepRow*> matches;
@@ -244,8 +246,10 @@ SweepRow Sweeps::find(const std::string& text) const {
     throw usage_error("\"{}\" names {} sweeps: {}", text, ids.size(), join_or(ids));
   }
   const auto near = nearest(text, similar);
-  throw usage_error("there is no sweep \"{}\" in {}{}; `runner sweep status --all` lists them", text, file,
-                    near ? fmt::format(": did you mean \"{}\"?", *near) : "");
+  throw usage_error(
+      "there is no sweep \"{}\" in {}{}; `runner sweep status --all` lists them, RUNNER_HOME=FOLDER names another "
+      "ledger",
+      text, file, near ? fmt::format(": did you mean \"{}\"?", *near) : "");
 }
 
 std::vector<TrialRow> Sweeps::trials(const std::string& sweep) const {

@@ -42,7 +42,7 @@ struct Progress::Impl {
   void redraw_if_due(double now);
   void line(const std::string& text);
 
-  /// The mutex is held from before a log line to after it, so that no redraw comes between.
+  /// Locks the mutex from before a log line to after it, so that no redraw comes between.
   static void before_log_line();
   static void after_log_line();
 

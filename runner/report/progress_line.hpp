@@ -14,7 +14,7 @@ struct ProgressState {
   std::optional<double> eta_seconds;
 };
 
-/// "step 120/200  loss 1.2345  lr 1.00e-03  12.3 k tokens/s  1.20 GiB  eta 3m 20s", and what is worth a warning.
+/// "step 120/200  loss 1.2345  lr 1.00e-03  12.3 k tokens/s  mem 1.20 GiB  eta 3m 20s", and what is worth a warning.
 std::string plain_line(const ProgressState& state);
 
 struct BarStyle {

@@ -46,7 +46,7 @@ std::string checkpointing(const Candidate& candidate) {
   return count == 0 ? "-" : count >= blocks ? "all" : fmt::format("{} of {}", count, blocks);
 }
 
-/// Whether it fits, and what there is to say of it beside the chosen one.
+/// Whether it fits, and how it compares with the chosen one.
 std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) {
   const Candidate& candidate = choice.candidates[index];
   if (!candidate.refused.empty()) return {"refused", candidate.refused};
@@ -69,6 +69,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
   const Candidate& candidate = choice.candidates[index];
   auto [word, reason] = verdict(choice, index);
   std::string name = (static_cast<int>(index) == choice.chosen ? "> " : "  ") + label(candidate);
+  if (candidate.named && candidate.form != own_form) name += fmt::format(", {}", own_form);
   if (!candidate.refused.empty()) return {name, "", "", "", "", "", "", "", "refused: " + reason};
   bool timed = candidate.step_seconds.has_value();
   std::string said = static_cast<int>(index) == choice.chosen ? "chosen"
@@ -104,11 +105,8 @@ std::string table(const Recommendation& r, bool all) {
 
 std::string headline(const Recommendation& r) {
   const Candidate& chosen = r.plan.choice.plan();
-  const Job& job = chosen.job;
-  std::string text = fmt::format(
-      "{}: {}, micro-batch {} x {} x {} = {} sequences of {} tokens a step", r.recipe_file, label(chosen),
-      job.micro_batch_size, job.world_size == 1 ? std::string("1 rank") : fmt::format("{} ranks", job.world_size),
-      job.accumulation, job.micro_batch_size * job.world_size * job.accumulation, job.model->seq_len);
+  std::string text = fmt::format("{}: {}, {} of {} tokens a step", r.recipe_file, label(chosen), batch_text(chosen.job),
+                                 chosen.job.model->seq_len);
   if (chosen.every > 0)
     text += chosen.every == 1 ? ", all blocks recomputed"
                               : fmt::format(", every {} block recomputed", ordinal(chosen.every));
@@ -147,6 +145,13 @@ nlohmann::json number_or_null(const std::optional<int64_t>& number) {
 }
 
 }  // namespace
+
+std::string batch_text(const Job& job) {
+  std::string text =
+      fmt::format("micro-batch {} x {} rank{}", job.micro_batch_size, job.world_size, job.world_size == 1 ? "" : "s");
+  if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
+  return text + fmt::format(" = {} sequences", job.micro_batch_size * job.world_size * job.accumulation);
+}
 
 std::optional<int64_t> Recommendation::changed_batch() const {
   const auto& planned = plan.recipe.train.global_batch_size;
@@ -194,6 +199,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
                            {"label", label(candidate)},
                            {"options", candidate.job.options},
                            {"fits", candidate.fits},
+                           {"recipes_own", candidate.named},
                            {"verdict", word},
                            {"reason", reason}};
     if (candidate.refused.empty()) {

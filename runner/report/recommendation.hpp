@@ -22,6 +22,9 @@ struct Recommendation {
   std::optional<int64_t> changed_batch() const;
 };
 
+/// How a step's sequences are shared: "micro-batch 8 x 2 ranks x 2 accumulated = 32 sequences".
+std::string batch_text(const Job& job);
+
 /// One screen. `all`: also what cannot run, and why.
 std::string recommendation_text(const Recommendation& recommendation, bool all);
 /// House: {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null where nothing fits.

@@ -22,6 +22,7 @@ struct Candidate {
   int64_t snapshot = 0;  ///< of a checkpoint being written while steps go on, on CPU
   int64_t bytes = 0;     ///< of the device, with the context and the snapshot
   bool fits = false;
+  bool named = false;   ///< the recipe names this strategy with these options
   std::string refused;  ///< why it cannot run at all; then nothing above is filled in but form and entry
   std::optional<double> step_seconds;
   double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.world_size); }

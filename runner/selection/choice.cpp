@@ -86,15 +86,18 @@ class Chooser {
     }
   }
 
-  /// Unless it is one of the others.
+  /// Adds the recipe's own strategy, or marks the candidate that is the same.
   void consider_own(bool smallest) {
     if (!takes_own_options(*request_.own)) return;
     consider(*request_.own, smallest);
-    const Candidate& own = choice_.candidates.back();
-    bool known = std::any_of(choice_.candidates.begin(), choice_.candidates.end() - 1, [&](const Candidate& other) {
+    Candidate& own = choice_.candidates.back();
+    own.named = true;
+    auto same = std::find_if(choice_.candidates.begin(), choice_.candidates.end() - 1, [&](const Candidate& other) {
       return other.entry == own.entry && other.job.options == own.job.options;
     });
-    if (known) choice_.candidates.pop_back();
+    if (same == choice_.candidates.end() - 1) return;
+    same->named = true;
+    choice_.candidates.pop_back();
   }
 
   void consider(const Form& form, bool smallest) {

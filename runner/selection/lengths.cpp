@@ -18,7 +18,7 @@ void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   if (recipe.data.format == "bin" && !model.vocab_size)
     diagnostics.push_back({recipe.origin("data.format"),
                            "missing-key",
-                           "data of format \"bin\" do not tell their vocabulary; set model.vocab_size",
+                           "\"bin\" files do not contain the vocabulary size; set model.vocab_size",
                            {},
                            {},
                            {},

@@ -27,10 +27,14 @@ bool decides(const std::string& name) {
 
 std::string key_of(const std::string& override_text) { return override_text.substr(0, override_text.find('=')); }
 
-/// --set is applied in order, so what decides goes first: else it would drop the options that are for it.
+/// --set is applied in order: what removes keys comes first, then what decides whether others mean something.
 std::vector<std::string> in_order(std::vector<std::string> overrides) {
-  std::stable_partition(overrides.begin(), overrides.end(),
-                        [](const std::string& text) { return decides(key_of(text)); });
+  auto rank = [](const std::string& text) {
+    auto key = key_of(text);
+    return key == "unset" ? 0 : decides(key) ? 1 : 2;
+  };
+  std::stable_sort(overrides.begin(), overrides.end(),
+                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
   return overrides;
 }
 

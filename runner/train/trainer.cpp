@@ -297,7 +297,7 @@ TrainerResult Trainer::train() {
   call_hooks(lua::Moment::on_train_start);
   // A run that was stopped in its last validation has that left to do.
   last = last || hooks_stop();
-  bool stop = last && end_step(/*votes=*/0, /*epoch_end=*/false, last);
+  bool stop = last && end_step(/*votes=*/0, /*epoch_end=*/false, last), time_over = false;
   while (!last && !stop) {
     const int64_t epoch = position_.epoch;
     if (setup_.hooks) setup_.hooks->set_progress(step_, epoch);
@@ -321,7 +321,8 @@ TrainerResult Trainer::train() {
     if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
     report(result, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
     tell_hooks(result, epoch);
-    last = step_ >= max_steps_ || (result.votes & vote_time_over) || hooks_stop();
+    time_over = (result.votes & vote_time_over) != 0;
+    last = step_ >= max_steps_ || time_over || hooks_stop();
     stop = end_step(result.votes, batch.epoch_end, last);
   }
   if (hooks_stop() && setup_.world.rank == 0) {
@@ -329,6 +330,8 @@ TrainerResult Trainer::train() {
     setup_.events.emit("stopping", {{"step", step_}, {"reason", reason}});
     setup_.events.emit("note", {{"message", fmt::format("stopped at step {} by {}", step_, reason)}});
   }
+  if (time_over && step_ < max_steps_ && setup_.world.rank == 0)
+    setup_.events.emit("stopping", {{"step", step_}, {"reason", "train.max_time"}});
   if (stop) {
     outcome.stopped = !last || (setup_.validation && validated_step_ != step_);
     if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});

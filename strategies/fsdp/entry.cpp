@@ -76,7 +76,7 @@ std::vector<OptionSpec> fsdp_options() {
        {},
        {},
        "At most two units gathered at once, so that memory stays bounded.",
-       "always so here: one unit is gathered ahead of the one in use, never more"},
+       "no effect: exactly one unit is gathered ahead of the one in use"},
       {"cpu_offload", Type::boolean, false, {}, {}, "Shards and the optimizer live in host memory."},
       {"mixed_precision",
        Type::table,

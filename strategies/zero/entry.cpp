@@ -51,7 +51,7 @@ std::vector<OptionSpec> stage_options() {
        {},
        {},
        "Gradients are copied into their bucket as they come.",
-       "always so here: a gradient is copied once, into the bucket that is reduced"},
+       "no effect: gradients are always contiguous in runner"},
       {"round_robin_gradients",
        Type::boolean,
        false,
@@ -148,7 +148,8 @@ std::vector<OptionSpec> gradient_options() {
        {},
        {},
        "Divide gradients before their sum instead of after.",
-       "always so here: the loss carries 1 / tokens of the global batch, so sums over ranks are not divided"},
+       "no effect: the loss is divided by the tokens of the global batch, so gradients are summed over ranks as they "
+       "are"},
       {"gradient_predivide_factor",
        Type::number,
        1.0,
@@ -254,7 +255,7 @@ std::vector<OptionSpec> offload_options() {
        {},
        {},
        "Submit while others complete.",
-       "always so here: blocks are independent of one another"},
+       "no effect: in runner no block depends on the order of others"},
   };
 }
 

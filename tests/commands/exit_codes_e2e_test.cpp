@@ -38,7 +38,7 @@ TEST_CASE("each kind of end has its exit code", "[e2e]") {
        "data.seq_len = 64 is longer than model.max_seq_len = 32\n"},
       {{"check", "tiny.toml", "--set", "data.format=bin"},
        2,
-       "data of format \"bin\" do not tell their vocabulary; set model.vocab_size\n"},
+       "\"bin\" files do not contain the vocabulary size; set model.vocab_size\n"},
   };
   for (const auto& row : rows) {
     std::string line;

@@ -128,8 +128,8 @@ TEST_CASE("with each launcher's variables, two supervisors make one run", "[e2e]
     CHECK_THAT(zero.err,
                ContainsSubstring(
                    std::string("note: ") + launcher.name +
-                   " started a supervisor for each rank of this node, so they talk over Gloo; one `runner run` that "
-                   "starts all ranks itself lets them share memory"));
+                   " started one supervisor for each rank of this node, so the ranks communicate over Gloo; a single `runner "
+                   "run` that starts all ranks lets them use shared memory"));
     check_run(place, expected);
   }
 }

@@ -50,8 +50,8 @@ TEST_CASE("a first step that runs out of memory is tried again with the next sma
           440 << 20);
   INFO(result.err);
   REQUIRE(result.code == 0);
-  CHECK_THAT(result.err, ContainsSubstring("the first step with micro-batches of 128 ran out of memory: the next "
-                                           "smaller, 64, is tried"));
+  CHECK_THAT(result.err, ContainsSubstring("the first step ran out of memory with micro-batches of 128; trying the "
+                                           "next smaller size, 64"));
   auto json = nlohmann::json::parse(result.out);
   auto plan = plan_of(place, json["run"]);
   CHECK(plan["micro_batch_size"].get<int>() < 128);

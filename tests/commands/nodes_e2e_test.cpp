@@ -79,7 +79,7 @@ TEST_CASE("two nodes of one and two ranks follow the curve of one rank", "[e2e]"
       fs::path run_dir = measured.at("run_dir").get<std::string>();
       CHECK(fs::exists(run_dir / "logs" / "rank-1.log"));
       CHECK(runner::Checkpoint(run_dir / "checkpoints" / "step-000012").world_size() == 2 * std::stoi(ranks));
-      bool noted = results[0].err.find("note: CPU ranks on several nodes talk over Gloo, also those of one node") !=
+      bool noted = results[0].err.find("note: CPU ranks on several nodes communicate over Gloo, also within a node") !=
                    std::string::npos;
       CHECK(noted == (ranks == "2"));
     }
@@ -166,7 +166,7 @@ TEST_CASE("a rank that is killed on any node ends the run on all, and is named",
       CHECK(results[0].code == 1);
       CHECK(results[1].code == 1);
       CHECK_THAT(results[0].err, ContainsSubstring("error: " + cause));
-      CHECK_THAT(results[1].err, StartsWith("error: node 0 says: " + cause));
+      CHECK_THAT(results[1].err, StartsWith("error: node 0: " + cause));
       CHECK(results[0].json().at("status") == "failed");
       CHECK_THAT(show(place).dump(), ContainsSubstring(cause));
       for (pid_t worker : {workers[0], others[0], others[1]}) CHECK(::kill(worker, 0) != 0);
@@ -263,7 +263,7 @@ TEST_CASE("nodes that were not started alike are refused on all", "[e2e]") {
   CHECK(here.code == 2);
   CHECK_THAT(here.err, ContainsSubstring("error: rank 2 (node 1, host ") && ContainsSubstring(words));
   CHECK(there.code == 2);
-  CHECK_THAT(there.err, ContainsSubstring("error: node 0 says: rank 2 (node 1, host ") && ContainsSubstring(words));
+  CHECK_THAT(there.err, ContainsSubstring("error: node 0: rank 2 (node 1, host ") && ContainsSubstring(words));
 }
 
 TEST_CASE("a mistake that only node 0 sees reaches the others", "[e2e]") {
@@ -272,7 +272,7 @@ TEST_CASE("a mistake that only node 0 sees reaches the others", "[e2e]") {
   auto results = Nodes(place, 2, {"run", "tiny.toml"}, {"train.global_batch_size=7"}).finish();
   CHECK(results[0].code == 2);
   CHECK(results[1].code == 2);
-  CHECK_THAT(results[1].err, ContainsSubstring("node 0 says: "));
+  CHECK_THAT(results[1].err, ContainsSubstring("node 0: "));
 }
 
 TEST_CASE("what needs one supervisor is refused, with what to take", "[e2e]") {
@@ -286,7 +286,7 @@ TEST_CASE("what needs one supervisor is refused, with what to take", "[e2e]") {
   CHECK(results[0].code == 2);
   CHECK_THAT(results[0].err, EndsWith(words));
   CHECK(results[1].code == 2);
-  CHECK(results[1].err == "error: node 0 says: " + words);
+  CHECK(results[1].err == "error: node 0: " + words);
   CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
 }
 

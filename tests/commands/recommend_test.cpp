@@ -74,7 +74,7 @@ TEST_CASE("a global batch that the ranks cannot share becomes the next one that 
     return result.out;
   };
   CHECK_THAT(answer({}),
-             ContainsSubstring("micro-batch 1 x 64 ranks x 1 = 64 sequences of") &&
+             ContainsSubstring("micro-batch 1 x 64 ranks = 64 sequences of") &&
                  ContainsSubstring("\n  train.global_batch_size = 64: 64 ranks cannot share the recipe's 16\n"));
   CHECK_THAT(answer({"--set", "train.micro_batch_size=2", "--toml"}),
              ContainsSubstring("\n[train]\nglobal_batch_size = 128\nmicro_batch_size = 2\n"));
@@ -115,7 +115,12 @@ TEST_CASE("the strategy that a recipe names is one of the candidates") {
   CHECK_THAT(named.out,
              ContainsSubstring("> fsdp FULL_SHARD  ") && ContainsSubstring("  fsdp FULL_SHARD, the recipe's own  "));
   auto listed = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=ddp"});
-  CHECK_THAT(listed.out, !ContainsSubstring("the recipe's own"));
+  CHECK_THAT(listed.out, ContainsSubstring("  ddp, the recipe's own  "));
+  auto json = recommend("llama-7b.toml",
+                        {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=ddp", "--json"})
+                  .json();
+  for (const auto& candidate : json.at("candidates"))
+    CHECK(candidate.at("recipes_own") == (candidate.at("strategy") == "ddp"));
 }
 
 TEST_CASE("where nothing fits, recommend ends with 1, the shortfall and ways out") {

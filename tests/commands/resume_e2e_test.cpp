@@ -12,6 +12,7 @@
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 using nlohmann::json;
 
 namespace {
@@ -341,4 +342,80 @@ count=$(wc -l < started)
   CHECK(result.json().at("restarts") == 2);
   CHECK_THAT(result.err, ContainsSubstring(" and 2 restarts: loss "));
   CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  restarts  2\n"));
+}
+
+TEST_CASE("resuming a finished run says so and how to train on, and starts nothing", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n[lr_scheduler]\nname = \"cosine\"\n");
+  auto whole = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=8"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK_THAT(whole.err, ContainsSubstring("finished after 8 steps: val_loss ") && ContainsSubstring(", loss "));
+  auto id = whole.json().at("run").get<std::string>();
+  const std::string done = "run " + id +
+                           " has finished after 8 steps: nothing is left to do\ntrain on with: runner resume " + id +
+                           " --set train.max_steps=N\n";
+  for (const auto& words : {std::vector<std::string>{"resume"}, {"resume", "--set", "train.max_steps=8"}}) {
+    auto again = place.run(words);
+    CHECK(again.code == 0);
+    CHECK(again.err == done);
+  }
+  CHECK(place.run({"resume", "--json"}).json().at("final_loss") == whole.json().at("final_loss"));
+  CHECK(place.run({"show", "--json"}).json().at("attempts").size() == 1);
+
+  auto shorter = place.run({"resume", "--set", "train.max_steps=6"});
+  CHECK(shorter.code == 2);
+  CHECK_THAT(shorter.err, ContainsSubstring("error: train.max_steps = 6: the run continues from step 8 (") &&
+                              ContainsSubstring("step-000008), which is later."));
+  CHECK(place.run({"show", "--json"}).json().at("status") == "finished");
+
+  auto longer = place.run({"resume", "--set", "train.max_steps=10"});
+  CHECK(longer.code == 0);
+  CHECK_THAT(longer.err, ContainsSubstring("finished after 10 steps"));
+}
+
+TEST_CASE("a run that a hook stopped says why in ls, show and resume, and trains on without the hook", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto first = place.run({"run", "tiny.toml", "--set", "train.val_check_interval=2",
+                          "train.early_stopping={patience=1, "
+                          "min_delta=100.0}"});
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  const std::string why = "stopped at step 4 by hook early_stopping: val_loss has not improved on ";
+  auto run = place.run({"show", "--json"}).json();
+  CHECK_THAT(run.at("why").get<std::string>(), StartsWith(why));
+  CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  why       " + why));
+  CHECK_THAT(place.run({"ls"}).out, ContainsSubstring("  " + why));
+  auto again = place.run({"resume"});
+  CHECK(again.code == 0);
+  CHECK_THAT(again.err, ContainsSubstring("has finished after 4 steps (" + why) &&
+                            ContainsSubstring(" --unset train.early_stopping\n"));
+  auto on = place.run({"resume", "--unset", "train.early_stopping"});
+  INFO(on.err);
+  CHECK(on.code == 0);
+  CHECK(place.run({"show", "--json"}).json().at("steps") == 12);
+}
+
+TEST_CASE("a run that train.max_time stopped says so", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "train.max_time=1s", "train.max_steps=1000000"}).code == 0);
+  auto run = place.run({"show", "--json"}).json();
+  CHECK_THAT(run.at("why").get<std::string>(), StartsWith("stopped at step ") && EndsWith(" by train.max_time"));
+  CHECK_THAT(place.run({"resume"}).err, ContainsSubstring(" --set train.max_time=LONGER\n"));
+}
+
+TEST_CASE("a run whose folder was deleted cannot be resumed, and the error says so", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker("exit 1");
+  place.run({"run", "tiny.toml"});
+  auto run = place.run({"show", "--json"}).json();
+  fs::remove_all(run.at("run_dir").get<std::string>());
+  auto result = place.run({"resume"});
+  CHECK(result.code == 2);
+  CHECK(result.err == "error: run " + run.at("id").get<std::string>() + " cannot be resumed: its folder " +
+                          run.at("run_dir").get<std::string>() +
+                          " was deleted, and its checkpoints with it. Its metrics are still in the ledger\n");
 }

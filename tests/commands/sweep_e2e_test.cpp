@@ -195,6 +195,7 @@ TEST_CASE("failures have classes, and retry tries them again under their numbers
   CHECK(reasons == std::vector<std::string>{"out_of_memory", "nan", "user_error", "device", "other", "timeout",
                                             "preempted", "user_error"});
   CHECK_THAT(trials[0].at("message").get<std::string>(), ContainsSubstring("on purpose"));
+  CHECK_THAT(place.run({"sweep", "status"}).out, ContainsSubstring("on purpose"));
   CHECK_THAT(trials[5].at("message").get<std::string>(), ContainsSubstring("took longer than budget.trial_time = "));
   auto show = [&](size_t trial) {
     return place.run({"show", trials[trial].at("run").get<std::string>(), "--json"}).json().at("message").dump();
@@ -385,9 +386,46 @@ TRIAL  model.n_heads  train.global_batch_size
   CHECK_THAT(result.err, ContainsSubstring("sweep.toml:7:1: error: trials with model.n_heads=3 would fail: "));
   CHECK_FALSE(fs::exists(place.home()));
   result = place.run({"run", "sweep.toml"});
-  CHECK_THAT(
-      result.err,
-      ContainsSubstring(
-          "[sweep] belongs in a sweep file; start that with runner sweep run FILE"));
+  CHECK_THAT(result.err, ContainsSubstring("[sweep] makes this a sweep file: use `runner sweep run FILE`"));
   CHECK_THAT(place.run({"sweep", "status"}).err, ContainsSubstring("there is no sweep \"last\""));
+}
+
+TEST_CASE("sweep best prints a command and a recipe that train the best trial again, to the same number",
+          "[e2e][sweep]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  // The recipe leaves threads to the machine; with long sequences their number shows in the last digits.
+  std::string text = slurp(place.path() / "tiny.toml");
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"threads_per_rank = 1\n", ""},
+                                 {"dim = 32", "dim = 64"},
+                                 {"max_seq_len = 32", "max_seq_len = 256"}})
+    text.replace(text.find(from), from.size(), to);
+  place.write("tiny.toml", text);
+  place.write(
+      "sweep.toml",
+      "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\nparallel = 3\nset = { devices = 1, "
+      "\"run.notes\" = \"it's one\", \"train.max_steps\" = 6 }\n[sweep.space]\n\"optimizer.lr\" = [1e-3, "
+      "1e-2]\n");
+  auto swept = place.run({"sweep", "run", "sweep.toml"});
+  INFO(swept.err);
+  REQUIRE(swept.code == 0);
+  auto best = place.run({"sweep", "best", "--json"}).json().at("best");
+  auto printed = place.run({"sweep", "best"}).out;
+  const std::string command = best.at("command");
+  CHECK_THAT(printed, ContainsSubstring("\n" + command + "\n"));
+  CHECK_THAT(command, ContainsSubstring(" --set devices.threads_per_rank=1") && !ContainsSubstring("--sweep") &&
+                          !ContainsSubstring("--json"));
+  auto number_of = [&](const std::string& line) {
+    place.write("again.sh", "cd " + place.path().string() + "; RUNNER_HOME=" + place.home().string() +
+                                " PATH=" RUNNER_BINARY_DIR "/bin:$PATH " + line + " >again.out 2>&1\n");
+    int status = std::system(("sh " + (place.path() / "again.sh").string()).c_str());
+    INFO(slurp(place.path() / "again.out"));
+    REQUIRE(status == 0);
+    return place.run({"show", "--json"}).json().at("final_loss").get<double>();
+  };
+  CHECK(number_of(command) == best.at("value").get<double>());
+  place.write("best.toml", place.run({"sweep", "best", "--toml"}).out);
+  CHECK(number_of("runner run best.toml") == best.at("value").get<double>());
+  CHECK_THAT(place.run({"sweep", "status", "--csv"}).out,
+             Catch::Matchers::StartsWith("trial,status,value,step,run,optimizer.lr\n0,finished,"));
 }

@@ -3,6 +3,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 
@@ -104,6 +105,48 @@ TEST_CASE("another optimizer, schedule or tokenizer drops the keys of the one be
   // One that takes them, too, keeps them.
   CHECK(read(more, {"lr_scheduler=linear", "optimizer=adam"}).lr_scheduler.min_lr_ratio == 0.1);
   CHECK(read(more, {"optimizer=adam"}).optimizer.betas[1] == 0.95);
+}
+
+TEST_CASE("unset takes keys and sections away from what lies below, and what needs them") {
+  TemporaryFolder folder;
+  auto write = [&](const std::string& name, const std::string& text) {
+    write_file_atomic(folder.path / name, text);
+    return (folder.path / name).string();
+  };
+  write("base.toml",
+        std::string(minimal) +
+            "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"NO_SHARD\"\n[lr_scheduler]\nname = "
+            "\"cosine\"\nmin_lr_ratio = 0.1\nwarmup_steps = 2\n[hooks]\nfiles = [\"ema\"]\nema.decay = 0.5\n");
+  auto file =
+      write("next.toml",
+            "extends = \"base.toml\"\nunset = [\"strategy\", \"lr_scheduler.name\"]\n[data]\ntrain = [\"b.txt\"]\n");
+  auto recipe = load_recipe(file);
+  CHECK(recipe.strategy.name == "auto");
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.lr_scheduler.name == Recipe().lr_scheduler.name);
+  CHECK(recipe.lr_scheduler.min_lr_ratio == 0);  // meant something for cosine only
+  CHECK(recipe.lr_scheduler.warmup_steps == 2);
+  CHECK(recipe.hooks.options.at("ema").at("decay") == 0.5);
+  CHECK(recipe.notes.empty());
+  CHECK(origins_to_json(recipe).at("lr_scheduler.name") == "default");
+  recipe = load_recipe(file, {"unset=hooks.ema", "strategy=ddp", "unset=[\"lr_scheduler\", \"run.seed\"]"});
+  CHECK(recipe.hooks.options.empty());
+  CHECK(recipe.strategy.name == "ddp");
+  CHECK(recipe.lr_scheduler.warmup_steps == Recipe().lr_scheduler.warmup_steps);
+  CHECK(recipe.notes == std::vector<std::string>{"unset `run.seed` changes nothing: no recipe below sets it"});
+  // In one file what it sets stands on top of what it removes.
+  CHECK(load_recipe(write("again.toml", "extends = \"base.toml\"\nunset = \"strategy\"\nstrategy = \"ddp\"\n"))
+            .strategy.options.empty());
+}
+
+TEST_CASE("unset takes a DeepSpeed configuration away with all that it means") {
+  auto recipe = read(
+      "[strategy]\nname = \"zero\"\nconfig = { train_micro_batch_size_per_gpu = 3, "
+      "gradient_clipping = 0.5 }\n",
+      {"unset=strategy.config"});
+  CHECK_FALSE(recipe.train.micro_batch_size);
+  CHECK_FALSE(recipe.train.gradient_clip_val);
+  CHECK(recipe.strategy.options.empty());  // no configuration, no stage that it should have named
 }
 
 TEST_CASE("what means nothing in a recipe is not printed") {

@@ -57,11 +57,14 @@ TEST_CASE("a text that names no run, or several, is refused with what is near") 
   CHECK(error_of([&] { runs.find("2026"); }) ==
         "2: \"2026\" names 2 runs: 20261121-065403-k3f9 or 20261121-070000-bbbb");
   CHECK(error_of([&] { runs.find("lm_fsdp"); }) ==
-        "2: there is no run \"lm_fsdp\" in " + file + ": did you mean \"llm_fsdp\"?; `runner ls` lists all");
+        "2: there is no run \"lm_fsdp\" in " + file +
+            ": did you mean \"llm_fsdp\"?; `runner ls` lists all, RUNNER_HOME=FOLDER names another ledger");
   CHECK(error_of([&] { runs.find("k3f8"); }) ==
-        "2: there is no run \"k3f8\" in " + file + ": did you mean \"k3f9\"?; `runner ls` lists all");
+        "2: there is no run \"k3f8\" in " + file +
+            ": did you mean \"k3f9\"?; `runner ls` lists all, RUNNER_HOME=FOLDER names another ledger");
   CHECK(error_of([&] { runs.find("resnet"); }) ==
-        "2: there is no run \"resnet\" in " + file + "; `runner ls` lists all");
+        "2: there is no run \"resnet\" in " + file +
+            "; `runner ls` lists all, RUNNER_HOME=FOLDER names another ledger");
   CHECK(error_of([&] { runs.find(""); }) == "2: an empty text names no run");
 }
 

@@ -34,8 +34,9 @@ TEST_CASE("a missing ledger is an empty one and reading makes no file") {
   Ledger ledger(folder.home(), Ledger::Mode::read);
   CHECK(ledger.runs().empty());
   CHECK_FALSE(fs::exists(folder.home()));
-  CHECK(error_of([&] { ledger.find_run("x"); }) ==
-        "2: there is no run \"x\": the ledger " + folder.file().string() + " is empty");
+  CHECK(error_of([&] { ledger.find_run("x"); }) == "2: there is no run \"x\": there is no ledger " +
+                                                       folder.file().string() +
+                                                       "; RUNNER_HOME=FOLDER names another ledger");
   CHECK(error_of([&] { ledger.show("x"); }) == "2: there is no run x in " + folder.file().string());
 }
 

@@ -82,14 +82,16 @@ TEST_CASE("a sweep has one owner, and is lost when that is gone") {
 TEST_CASE("sweeps are found as runs are") {
   LedgerFolder folder;
   CHECK(error_of([&] { Sweeps(folder.home(), Ledger::Mode::read).find("last"); }) ==
-        "2: there is no sweep \"last\": the ledger " + folder.file().string() + " has none");
+        "2: there is no sweep \"last\": there is no ledger " + folder.file().string() +
+            "; RUNNER_HOME=FOLDER names another ledger");
   Sweeps store(folder.home(), Ledger::Mode::write);
   const std::string first = store.begin(new_sweep("width")), second = store.begin(new_sweep("depth"));
   CHECK(store.find("last").id == second);
   CHECK(store.find("width").id == first);
   CHECK(store.find(first.substr(first.size() - 4)).id == first);
-  CHECK(error_of([&] { store.find("widht"); }) ==
-        "2: there is no sweep \"widht\" in " + folder.file().string() +
-            ": did you mean \"width\"?; `runner sweep status --all` lists them");
+  CHECK(
+      error_of([&] { store.find("widht"); }) ==
+      "2: there is no sweep \"widht\" in " + folder.file().string() +
+          ": did you mean \"width\"?; `runner sweep status --all` lists them, RUNNER_HOME=FOLDER names another ledger");
   CHECK(store.sweeps().size() == 2);
 }

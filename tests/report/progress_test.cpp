@@ -67,14 +67,14 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-const std::string bar_25 = "step  50/200  =====---------------  loss 2.5000  12.3 k tokens/s  1.50 GiB  eta 3m 20s";
+const std::string bar_25 = "step  50/200  =====---------------  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s";
 
 }  // namespace
 
 TEST_CASE("a bar line holds step, loss, tokens/s, memory and ETA, and gives up what matters least first") {
-  CHECK(bar_line(state_at(50), {87, false, false}) == bar_25);
+  CHECK(bar_line(state_at(50), {91, false, false}) == bar_25);
   CHECK(bar_line(state_at(50), {80, false, false}) ==
-        "step  50/200  ===----------  loss 2.5000  12.3 k tokens/s  1.50 GiB  eta 3m 20s");
+        "step  50/200  ==-------  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
   CHECK(bar_line(state_at(50), {65, false, false}) ==
         "step  50/200  ==------  loss 2.5000  12.3 k tokens/s  eta 3m 20s");
   CHECK(bar_line(state_at(50), {60, false, false}) == "step  50/200  =====---------------  loss 2.5000  eta 3m 20s");
@@ -90,18 +90,18 @@ TEST_CASE("a bar is full at the end, has colour only on demand, and is left out 
   CHECK(bar_line(state_at(50), {42 + 16, true, true}).find("\x1b[32m━━━━\x1b[0m──") != std::string::npos);
   CHECK(bar_line(state_at(200), {42 + 16, true, true}).find("━\x1b[0m  loss") != std::string::npos);
   ProgressState endless{report_at(50), 0, std::nullopt};
-  CHECK(bar_line(endless, {80, true, false}) == "step 50  loss 2.5000  12.3 k tokens/s  1.50 GiB");
+  CHECK(bar_line(endless, {80, true, false}) == "step 50  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB");
 }
 
 TEST_CASE("a plain line adds the learning rate, the norm and waiting for data") {
-  CHECK(plain_line(state_at(50)) == "step  50/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  1.50 GiB  eta 3m 20s");
+  CHECK(plain_line(state_at(50)) == "step  50/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
   ProgressState state = state_at(7);
   state.report.grad_norm = 0.25;
   state.report.data_wait_share = 0.5;
   state.report.loss = 1.25e-5;
   state.eta_seconds.reset();
   CHECK(plain_line(state) ==
-        "step   7/200  loss 1.250e-05  lr 1.00e-03  grad norm 0.2500  12.3 k tokens/s  1.50 GiB  waits for data 50 %");
+        "step   7/200  loss 1.250e-05  lr 1.00e-03  grad norm 0.2500  12.3 k tokens/s  mem 1.50 GiB  waits for data 50 %");
 }
 
 TEST_CASE("without a terminal there are plain lines: each n steps, two a second, and the last one always") {
@@ -114,7 +114,7 @@ TEST_CASE("without a terminal there are plain lines: each n steps, two a second,
   }
   shown.progress->validation(12, 2.25);
   shown.progress->tick();
-  const std::string tail = "  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  1.50 GiB";
+  const std::string tail = "  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB";
   CHECK(shown.text() ==
         "starting 2 workers\n"
         "step   1/200" +
@@ -157,7 +157,7 @@ TEST_CASE("on a terminal one line is redrawn, at most ten times a second, and it
   }
   const std::string text = shown.text();
   CHECK(count(text, "\r") == 26);  // 3.1 s at one redraw each 0.125 s, and the last state
-  CHECK(on_screen(text) == "step 100/200  ======-------  loss 2.5000  12.3 k tokens/s  1.50 GiB  eta 3.09 s\n");
+  CHECK(on_screen(text) == "step 100/200  ====-----  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3.09 s\n");
 }
 
 TEST_CASE("the phase counts seconds until the first step takes its place") {
@@ -209,8 +209,8 @@ TEST_CASE("the ETA follows the steps of the last minute and starts over after a 
   shown.now += 2;
   shown.progress->step(report_at(2));  // back to a checkpoint
   const std::string text = shown.text();
-  CHECK(text.find("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  1.50 GiB  eta 2d") != std::string::npos);
-  CHECK(text.find("step   4/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  1.50 GiB  eta 6m 32s\n") !=
+  CHECK(text.find("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 2d") != std::string::npos);
+  CHECK(text.find("step   4/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 6m 32s\n") !=
         std::string::npos);
-  CHECK(text.ends_with("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  1.50 GiB\n"));
+  CHECK(text.ends_with("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB\n"));
 }

@@ -60,7 +60,8 @@ struct ThreeRuns {
     const std::string bad = ledger.begin_run(plain);
     ledger.begin_attempt(bad, "start");
     ledger.begin_attempt(bad, "rank 1 was killed by signal 9", 0);
-    ledger.finish_run(bad, "failed", 1, "rank 1 was killed by signal 9");
+    ledger.annotate(bad, "measured", {{"failure", {{"kind", "crash"}}}});
+    ledger.finish_run(bad, "failed", 1, "rank 1 was killed by signal 9\nlog: rank-1.log");
     const std::string gone = ledger.begin_run(plain);
     ledger.metrics(gone, {{"loss", 1, std::numeric_limits<double>::quiet_NaN()}});
     ledger.flush();
@@ -97,13 +98,73 @@ TEST_CASE("ls is an aligned table, newest last") {
   const auto printed = run_verb(setup_ls, "");
   CHECK(printed.err == "");
   CHECK(printed.out ==
-        "ID                    NAME  STATUS    STRATEGY  STARTED     TOOK  STEPS    LOSS  TAGS\n"
-        "20261121-060000-aaaa  good  finished  fsdp      30 h ago  1m 40s      4  1.0000  night, a \"quoted\" one\n"
-        "20261121-070000-bbbb  bad   failed    fsdp      20 h ago  1m 40s      0       -\n"
-        "20261121-080000-cccc  bad   lost      fsdp      2 h ago   1m 40s      1     nan\n");
+        "ID                    NAME  STATUS    STRATEGY  STARTED     TOOK  STEPS           METRIC  TAGS                "
+        "   "
+        "  WHY\n"
+        "20261121-060000-aaaa  good  finished  fsdp      30 h ago  1m 40s      4  val_loss 0.3000  night, a \"quoted\" "
+        "one\n"
+        "20261121-070000-bbbb  bad   failed    fsdp      20 h ago  1m 40s      0                -                      "
+        "   "
+        "crash: rank 1 was killed by signal 9\n"
+        "20261121-080000-cccc  bad   lost      fsdp      2 h ago   1m 40s      1         loss nan                      "
+        "   "
+        "its supervisor is gone\n");
   CHECK(run_verb(setup_ls, "-n 1").out ==
-        "ID                    NAME  STATUS  STRATEGY  STARTED    TOOK  STEPS  LOSS\n"
-        "20261121-080000-cccc  bad   lost    fsdp      2 h ago  1m 40s      1   nan\n");
+        "ID                    NAME  STATUS  STRATEGY  STARTED    TOOK  STEPS    METRIC  WHY\n"
+        "20261121-080000-cccc  bad   lost    fsdp      2 h ago  1m 40s      1  loss nan  its supervisor is gone\n");
+}
+
+TEST_CASE("ls shows the metric that checkpoint.monitor names") {
+  LedgerFolder folder;
+  Variable home("RUNNER_HOME", folder.home());
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  for (const char* monitor : {"loss", "val_loss"}) {
+    NewRun run = new_run(folder, monitor);
+    run.config["checkpoint"]["monitor"] = monitor;
+    const std::string id = ledger.begin_run(run);
+    ledger.metrics(id, {{"loss", 4, 2.5}, {"val_loss", 4, 2.75}});
+    ledger.finish_run(id, "finished", 0, "stopped at step 4 by hook early_stopping: enough");
+  }
+  const json list = json::parse(run_verb(setup_ls, "--json").out)["runs"];
+  CHECK(list[0]["metric"] == "loss");
+  CHECK(list[0]["metric_value"] == 2.5);
+  CHECK(list[1]["metric"] == "val_loss");
+  CHECK(list[1]["metric_value"] == 2.75);
+  CHECK(list[1]["why"] == "stopped at step 4 by hook early_stopping: enough");
+  const std::string table = run_verb(setup_ls, "").out;
+  CHECK(table.find("  loss 2.5000  ") != std::string::npos);
+  CHECK(table.find("  val_loss 2.7500  ") != std::string::npos);
+}
+
+TEST_CASE("ls sorts") {
+  ThreeRuns runs;
+  const auto order = [](const std::string& column) {
+    std::string letters;
+    const json printed = json::parse(run_verb(setup_ls, "--json --sort " + column).out);
+    for (const auto& run : printed["runs"]) letters += run["id"].get<std::string>().back();
+    return letters;
+  };
+  CHECK(order("started") == "abc");
+  CHECK(order("name") == "bca");
+  CHECK(order("status") == "bac");
+  CHECK(order("steps") == "bca");
+  CHECK(order("metric") == "abc");  // the others have none: no point, or NaN
+  CHECK(order("took") == "abc");
+}
+
+TEST_CASE("ls and show notice that a run's folder was deleted") {
+  ThreeRuns runs;
+  std::string folder;
+  {
+    Ledger ledger(runs.folder.home(), Ledger::Mode::read);
+    folder = ledger.run_dir("20261121-060000-aaaa");
+  }
+  CHECK(run_verb(setup_show, "good").out.find("  folder    " + folder + "\n") != std::string::npos);
+  std::filesystem::remove_all(folder);
+  CHECK(run_verb(setup_ls, "--tag night").out.find("one  its folder was deleted\n") != std::string::npos);
+  CHECK(run_verb(setup_show, "good").out.find("  folder    " + folder + " (deleted)\n") != std::string::npos);
+  CHECK(json::parse(run_verb(setup_show, "good --json").out)["run_dir_exists"] == false);
+  CHECK(json::parse(run_verb(setup_ls, "--json").out)["runs"][1]["run_dir_exists"] == true);
 }
 
 TEST_CASE("ls chooses by status and tags") {
@@ -119,7 +180,7 @@ TEST_CASE("ls chooses by status and tags") {
   CHECK(ids("--tag night") == std::vector<std::string>{"aaaa"});
   CHECK(ids("--tag night --tag day").empty());
   CHECK(ids("-n 2") == std::vector<std::string>{"bbbb", "cccc"});
-  CHECK(run_verb(setup_ls, "--tag day").err == "none of the 3 runs in " + runs.folder.home() + " is like that\n");
+  CHECK(run_verb(setup_ls, "--tag day").err == "no run matches these filters (3 runs in " + runs.folder.home() + ")\n");
   CHECK(error_of([] { run_verb(setup_ls, "--status finish"); }) ==
         "2: --status finish: there is no such status, did you mean \"finished\"?; it is one of running, finished, "
         "failed, interrupted, "
@@ -131,7 +192,7 @@ TEST_CASE("ls --json has the row that scripts rely on") {
   const json list = json::parse(run_verb(setup_ls, "--json").out);
   CHECK(list["schema"] == 1);
   const json good = list["runs"][0];
-  CHECK(good.size() == 9);
+  CHECK(good.size() == 13);
   CHECK(good["name"] == "good");
   CHECK(good["status"] == "finished");
   CHECK(good["strategy"] == "fsdp");
@@ -152,7 +213,7 @@ TEST_CASE("show tells what a run was, did and left behind") {
       out.starts_with("good  20261121-060000-aaaa\n"
                       "  status    finished 30 h ago, took 1m 40s, started THEN\n"
                       "  strategy  fsdp on 2 ranks: asked for\n"
-                      "  steps     4, loss 1\n"
+                      "  steps     4, val_loss 0.3, loss 1\n"
                       "  tags      night, a \"quoted\" one\n"
                       "  notes     first light\n"
                       "  folder    " +
@@ -168,6 +229,14 @@ TEST_CASE("show tells what a run was, did and left behind") {
                  "  |###\n"
                  "1 |###.\n"
                  "   1  4\n"
+                 "\nval_loss\n"
+                 "0.3 |\n"
+                 "    |\n"
+                 "    |\n"
+                 "    |#\n"
+                 "    |#\n"
+                 "0.3 |#\n"
+                 "     4\n"
                  "\nmetrics\n"
                  "                    last       min       max\n"
                  "  loss                 1         1         4\n"
@@ -186,13 +255,14 @@ TEST_CASE("show tells what a run was, did and left behind") {
 TEST_CASE("show tells why a run failed and how often it was started, and of a lost one when it was last seen") {
   ThreeRuns runs;
   const std::string failed = run_verb(setup_show, "bbbb").out;
-  CHECK(failed.find(", exit code 1\n  message   rank 1 was killed by signal 9\n") != std::string::npos);
+  CHECK(failed.find(", exit code 1\n  why       crash: rank 1 was killed by signal 9 log: rank-1.log\n") !=
+        std::string::npos);
   CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now  [0-9.]+ m?s  process [0-9]+ on [^ ]+  "
                                              "fsdp on 2 ranks  start\n  "
                                              "2 .*rank 1 was killed by signal 9\n")));
-  CHECK(run_verb(setup_show, "cccc")
-            .out.find("  status    lost (its supervisor is gone), last seen 2 h ago, took 1m 40s, started ") !=
+  CHECK(run_verb(setup_show, "cccc").out.find("  status    lost, last seen 2 h ago, took 1m 40s, started ") !=
         std::string::npos);
+  CHECK(run_verb(setup_show, "cccc").out.find("\n  why       its supervisor is gone\n") != std::string::npos);
 }
 
 TEST_CASE("show --json has all keys that scripts rely on") {
@@ -212,14 +282,14 @@ TEST_CASE("show and metrics without a run speak of the last one") {
   CHECK(run_verb(setup_metrics, "").out == "step  loss\n   1   nan\n");
 }
 
-TEST_CASE("metrics come as table, CSV and JSON, to the last digit") {
+TEST_CASE("metrics come as a table to read, and as CSV and JSON to the last digit") {
   ThreeRuns runs;
   CHECK(run_verb(setup_metrics, "good").out ==
-        "step  loss  memory_bytes             val_loss\n"
-        "   1     4       1048576\n"
-        "   2     3       1048576\n"
-        "   3     2       1048576\n"
-        "   4     1       1048576  0.30000000000000004\n");
+        "step  loss  val_loss  memory_bytes\n"
+        "   1     4                 1048576\n"
+        "   2     3                 1048576\n"
+        "   3     2                 1048576\n"
+        "   4     1       0.3       1048576\n");
   CHECK(run_verb(setup_metrics, "good --csv --name loss --name val_loss").out ==
         "step,loss,val_loss\n1,4,\n2,3,\n3,2,\n4,1,0.30000000000000004\n");
   CHECK(run_verb(setup_metrics, "good --name val_loss --json").out ==
@@ -233,6 +303,14 @@ TEST_CASE("metrics come as table, CSV and JSON, to the last digit") {
         "{\"metrics\":{},\"run\":\"20261121-070000-bbbb\",\"schema\":1}\n");
 }
 
+TEST_CASE("metrics chooses steps") {
+  ThreeRuns runs;
+  CHECK(run_verb(setup_metrics, "good --tail 2 --name loss").out == "step  loss\n   3     2\n   4     1\n");
+  CHECK(run_verb(setup_metrics, "good --every 3 --name loss --csv").out == "step,loss\n3,2\n4,1\n");
+  CHECK(run_verb(setup_metrics, "good --every 2 --tail 1 --name loss --json").out ==
+        "{\"name\":\"loss\",\"points\":[[4,1.0]],\"run\":\"20261121-060000-aaaa\",\"schema\":1}\n");
+}
+
 TEST_CASE("metrics refuses names that are not there") {
   ThreeRuns runs;
   CHECK(
@@ -241,5 +319,6 @@ TEST_CASE("metrics refuses names that are not there") {
   CHECK(error_of([] { run_verb(setup_metrics, "bbbb"); }) == "2: run 20261121-070000-bbbb has no metrics yet");
   CHECK(error_of([&] { run_verb(setup_show, "goood"); }) == "2: there is no run \"goood\" in " +
                                                                 runs.folder.file().string() +
-                                                                ": did you mean \"good\"?; `runner ls` lists all");
+                                                                ": did you mean \"good\"?; `runner ls` lists all, "
+                                                                "RUNNER_HOME=FOLDER names another ledger");
 }

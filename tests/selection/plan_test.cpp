@@ -115,8 +115,7 @@ TEST_CASE("what contradicts is refused") {
   CHECK(refusal(r, cpus(1)) == "model.vocab_size = 100 is smaller than the tokenizer's 256");
   r = recipe();
   r.data.format = "bin";
-  CHECK(refusal(r, cpus(1), std::nullopt) ==
-        "data of format \"bin\" do not tell their vocabulary; set model.vocab_size");
+  CHECK(refusal(r, cpus(1), std::nullopt) == "\"bin\" files do not contain the vocabulary size; set model.vocab_size");
   r = recipe();
   r.strategy.name = "single";
   CHECK(refusal(r, cpus(2)).starts_with("strategy `single` uses one device, but the recipe asks for 2"));

@@ -1,0 +1,226 @@
+// `runner completion`, and what its scripts ask for.
+#include "runner/commands/completion.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/config/key_table.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/sweeps.hpp"
+#include "strategies/catalog.hpp"
+
+namespace runner {
+
+namespace {
+
+// The scripts read the line themselves: bash cuts words at "=" and ":", which keys and strategies contain.
+constexpr const char* bash_script =
+    R"sh(# Completion of runner for bash: source it, or put it into ~/.local/share/bash-completion/completions/runner
+_runner() {
+  local line=${COMP_LINE:0:COMP_POINT} words current candidate
+  read -ra words <<<"$line"
+  [[ $line == *[[:space:]] ]] && words+=("")
+  current=${words[${#words[@]} - 1]}
+  local before=""  # what bash takes for earlier words
+  if [[ $current == *[=:]* ]]; then before=${current%"${current##*[=:]}"}; fi
+  COMPREPLY=()
+  while IFS=$'\t' read -r candidate _; do
+    COMPREPLY+=("${candidate#"$before"}")
+  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+  if [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; fi
+}
+complete -o default -F _runner runner
+)sh";
+
+constexpr const char* zsh_script = R"sh(#compdef runner
+# Completion of runner for zsh: put it as _runner into a folder of $fpath
+_runner() {
+  local -a plain described
+  local candidate description
+  while IFS=$'\t' read -r candidate description; do
+    if [[ $candidate == *= ]]; then plain+=("$candidate"); else described+=("${candidate//:/\\:}:$description"); fi
+  done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
+  if (( ${#plain} + ${#described} == 0 )); then _files; return; fi
+  (( ${#plain} )) && compadd -S '' -- "${plain[@]}"
+  (( ${#described} )) && _describe runner described
+}
+if [[ $funcstack[1] == _runner ]]; then _runner "$@"; else compdef _runner runner; fi
+)sh";
+
+constexpr const char* fish_script =
+    R"sh(# Completion of runner for fish: put it as runner.fish into ~/.config/fish/completions
+function __runner_complete
+    set -l words (commandline -opc) (commandline -ct)
+    set -l found ($words[1] __complete $words[2..-1] 2>/dev/null)
+    if test (count $found) -gt 0
+        printf '%s\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c runner -f -a '(__runner_complete)'
+)sh";
+
+struct Candidate {
+  std::string text, about;
+};
+using Candidates = std::vector<Candidate>;
+
+/// Choices of an option as CLI11 describes them: "TEXT:{bash,zsh,fish}".
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  auto type = option.get_type_name();
+  auto open = type.find('{'), close = type.find('}', open == std::string::npos ? 0 : open);
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return split(type.substr(open + 1, close - open - 1), ',');
+}
+
+/// "model.dim=" for each key, or the values of the one that `current` names already.
+Candidates overrides(const std::string& current) {
+  Candidates list;
+  auto equals = current.find('=');
+  const Key* key = equals == std::string::npos ? nullptr : find_key(current.substr(0, equals));
+  if (equals == std::string::npos) {
+    for (const auto& each : key_table()) list.push_back({each.dotted() + "=", each.help});
+    return list;
+  }
+  auto values = key ? key->choices : std::vector<std::string>();
+  if (key && key->type == KeyType::boolean) values = {"true", "false"};
+  if (key && key->dotted() == "strategy.name") values = strategy_names();
+  for (const auto& value : values) list.push_back({current.substr(0, equals + 1) + value, ""});
+  return list;
+}
+
+Candidates keys() {
+  Candidates list;
+  for (const auto& section : sections()) list.push_back({section.name, section.help});
+  for (const auto& key : key_table()) list.push_back({key.dotted(), key.help});
+  return list;
+}
+
+/// Newest first. A ledger that cannot be read completes nothing.
+Candidates runs() try {
+  Candidates list{{"last", "the newest run"}};
+  auto rows = Ledger(ledger_home(), Ledger::Mode::read).runs();
+  std::reverse(rows.begin(), rows.end());
+  for (const auto& row : rows) list.push_back({row.id, row.name + ", " + row.status});
+  return list;
+} catch (const Error&) {
+  return {};
+}
+
+Candidates sweeps() try {
+  Candidates list{{"last", "the newest sweep"}};
+  auto rows = Sweeps(ledger_home(), Ledger::Mode::read).sweeps();
+  std::reverse(rows.begin(), rows.end());
+  for (const auto& row : rows) list.push_back({row.id, row.name + ", " + row.status});
+  return list;
+} catch (const Error&) {
+  return {};
+}
+
+Candidates plain(const std::vector<std::string>& words) {
+  Candidates list;
+  for (const auto& word : words) list.push_back({word, ""});
+  return list;
+}
+
+/// What an option or a positional may be; nothing: a file, or anything.
+Candidates values(const CLI::App& app, const CLI::Option& option, const std::string& current) {
+  auto name = option.get_lnames().empty() ? option.get_single_name() : option.get_lnames().front();
+  if (name == "set") return overrides(current);
+  if (name == "unset") return keys();
+  if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
+  if (!option.get_positional()) return {};
+  if (name == "run") return runs();
+  if (name == "sweep") return sweeps();
+  if (app.get_name() == "strategies") return plain(strategy_names());
+  if (app.get_name() == "help") {
+    auto list = name == "topic" ? keys() : Candidates{{"recipe", "keys of recipes"}};
+    if (name != "topic")
+      for (const auto& command : commands()) list.push_back({command.name, command.summary});
+    return list;
+  }
+  return {};
+}
+
+/// A command line read as far as it goes.
+class Line {
+ public:
+  Line(CLI::App& app, const std::vector<std::string>& words) : app_(&app) {
+    for (size_t i = 0; i + 1 < words.size(); ++i) take(words[i]);
+  }
+
+  Candidates next(const std::string& current) const {
+    if (waiting_) return values(*app_, *waiting_, current);
+    if (current.starts_with("-")) return options();
+    Candidates list;
+    for (auto* verb : app_->get_subcommands([](CLI::App* sub) { return !sub->get_group().empty(); }))
+      list.push_back({verb->get_name(), verb->get_description()});
+    if (!list.empty()) return list;
+    const bool more_values = last_ && last_->check_lname("set");
+    if (more_values && current.find('=') != std::string::npos) return overrides(current);
+    size_t index = 0;
+    for (const auto* option : app_->get_options())
+      if (option->get_positional() && index++ == positionals_) return values(*app_, *option, current);
+    return more_values ? overrides(current) : Candidates();
+  }
+
+ private:
+  void take(const std::string& word) {
+    if (waiting_) {
+      last_ = waiting_;
+      waiting_ = nullptr;
+    } else if (word.starts_with("-")) {
+      auto* option = app_->get_option_no_throw(word.substr(0, word.find('=')));
+      const bool takes_value = option && option->get_items_expected_max() > 0;
+      if (takes_value && word.find('=') == std::string::npos) waiting_ = option;
+    } else if (auto verbs = app_->get_subcommands([&](CLI::App* sub) { return sub->check_name(word); });
+               !verbs.empty()) {
+      app_ = verbs.front();
+    } else if (!last_ || !last_->check_lname("set") || word.find('=') == std::string::npos) {
+      last_ = nullptr;
+      ++positionals_;
+    }
+  }
+
+  Candidates options() const {
+    Candidates list;
+    for (const auto* option : app_->get_options())
+      if (!option->get_group().empty())
+        for (const auto& name : option->get_lnames()) list.push_back({"--" + name, option->get_description()});
+    return list;
+  }
+
+  CLI::App* app_;
+  const CLI::Option* waiting_ = nullptr;  ///< the next word is its value
+  const CLI::Option* last_ = nullptr;     ///< the words before were its values
+  size_t positionals_ = 0;
+};
+
+}  // namespace
+
+std::string completions(CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) return "";
+  std::string out;
+  for (const auto& candidate : Line(app, words).next(words.back()))
+    if (candidate.text.starts_with(words.back()))
+      out += candidate.text + (candidate.about.empty() ? "" : "\t" + candidate.about) + "\n";
+  return out;
+}
+
+Action setup_completion(CLI::App& app) {
+  auto shell = std::make_shared<std::string>();
+  app.add_option("shell", *shell, "The shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  app.footer(
+      "Try it in this shell:\n  bash  source <(runner completion bash)\n  zsh   source <(runner completion zsh)\n"
+      "  fish  runner completion fish | source");
+  return [shell] {
+    std::fputs(*shell == "bash" ? bash_script : *shell == "zsh" ? zsh_script : fish_script, stdout);
+    return ExitCode::done;
+  };
+}
+
+}  // namespace runner

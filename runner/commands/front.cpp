@@ -1,0 +1,191 @@
+#include "runner/commands/front.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/completion.hpp"
+#include "runner/config/diagnostics.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr const char* short_help =
+    R"(runner trains what a TOML recipe describes, with any strategy, on any number of devices.
+
+  runner init                write a recipe
+  runner check RECIPE.toml   find its mistakes without starting anything
+  runner run RECIPE.toml     train it
+  runner resume RUN          continue a run from its newest checkpoint
+  runner ls                  list runs; runner show RUN has the details of one
+  runner recommend RECIPE    which strategy fits best here, or on other devices
+
+All verbs: runner --help. One verb: runner help VERB. Keys of recipes: runner help recipe.
+)";
+
+bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+
+std::vector<CLI::App*> shown_verbs(CLI::App& app) {
+  return app.get_subcommands([](CLI::App* verb) { return !verb->get_group().empty(); });
+}
+
+CLI::App* find_verb(CLI::App& app, const std::string& name) {
+  for (auto* verb : shown_verbs(app))
+    if (verb->get_name() == name) return verb;
+  return nullptr;
+}
+
+/// "runner sweep status".
+std::string spoken(const CLI::App* app) {
+  return app->get_parent() ? spoken(app->get_parent()) + " " + app->get_name() : app->get_name();
+}
+
+/// The verb that a word of another tool, or a slip of the finger, means.
+std::optional<std::string> meant_verb(CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (auto* verb : shown_verbs(app)) names.push_back(verb->get_name());
+  if (!app.get_parent())
+    for (const auto& command : commands())
+      for (const char* other : command.other_names)
+        if (word == other) return command.name;
+  return nearest(word, names);
+}
+
+/// Refuses the first word that should be a verb and is none.
+void check_verbs(CLI::App& root, const std::vector<std::string>& words) {
+  CLI::App* app = &root;
+  for (const auto& word : words) {
+    if (is_option(word)) continue;
+    if (shown_verbs(*app).empty()) return;
+    if (CLI::App* verb = find_verb(*app, word)) {
+      app = verb;
+      continue;
+    }
+    auto near = meant_verb(*app, word);
+    throw usage_error("{} has no verb `{}`{}; `{} --help` lists all", spoken(app), word,
+                      near ? fmt::format(": did you mean `{}`?", *near) : "", spoken(app));
+  }
+}
+
+/// `help VERB ...` is `VERB ... --help`; `help recipe` and its topics stay.
+void rewrite_help(CLI::App& app, std::vector<std::string>& words) {
+  if (words.size() < 2 || words[0] != "help" || !find_verb(app, words[1])) return;
+  words.erase(words.begin());
+  words.push_back("--help");
+}
+
+/// KEY=VALUE, as --set takes it; not "./a=b.toml".
+bool is_override(const std::string& word) {
+  auto equals = word.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  auto key = word.substr(0, equals);
+  return std::isalpha(static_cast<unsigned char>(key[0])) != 0 && key.find_first_of("/ ") == std::string::npos;
+}
+
+/// `--set a=1 b=2` is `--set a=1 --set b=2`. CLI11 alone would take a recipe that follows for a value, too.
+std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  bool values_follow = false, is_value = false;
+  for (const auto& word : words) {
+    if (is_value) {
+      is_value = false;
+      values_follow = true;
+    } else if (word == "--set") {
+      is_value = true;
+    } else if (word.starts_with("--set=")) {
+      values_follow = true;
+    } else if (values_follow && is_override(word)) {
+      out.push_back("--set");
+    } else {
+      values_follow = false;
+    }
+    out.push_back(word);
+  }
+  return out;
+}
+
+/// The verb that the words were read for as far as they could be.
+CLI::App* deepest(CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+std::string about_extra(CLI::App* app, const std::string& word) {
+  auto text = fmt::format("{} does not take `{}`", spoken(app), word);
+  std::vector<std::string> names;
+  for (const auto* option : app->get_options())
+    if (!option->get_group().empty())
+      for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  const bool takes_set = std::find(names.begin(), names.end(), "--set") != names.end();
+  if (takes_set && is_override(word)) return text + fmt::format(": did you mean `--set {}`?", word);
+  if (!is_option(word)) return text;
+  auto near = nearest(word.substr(0, word.find('=')), names);
+  return near ? text + fmt::format(": did you mean `{}`?", *near) : text;
+}
+
+ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
+  CLI::App* app = deepest(&root);
+  auto extras = app->remaining();
+  auto what = extras.empty() ? std::string(error.what()) : about_extra(app, extras.front());
+  log::error("{}; `{} --help` lists what it takes", what, spoken(app));
+  return ExitCode::usage;
+}
+
+ExitCode run_verb(CLI::App& app, const Action& chosen, std::vector<std::string> words) {
+  check_verbs(app, words);
+  words = repeat_set(words);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Success& asked) {  // --help, --version
+    app.exit(asked);
+    return ExitCode::done;
+  } catch (const CLI::ParseError& error) {
+    return refuse(app, error);
+  }
+  return chosen();
+}
+
+}  // namespace
+
+int run_command_line(std::vector<std::string> words, const std::string& version) {
+  CLI::App app("Declarative experiment runner for distributed training: one TOML recipe, any strategy, any machine.",
+               "runner");
+  app.set_version_flag("--version", version);
+  app.require_subcommand(1);
+  Action chosen;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    Action action = command.setup(*sub);
+    sub->callback([&chosen, action] { chosen = action; });
+  }
+  try {
+    if (words.empty() || words == std::vector<std::string>{"help"}) {
+      std::fputs(short_help, stdout);
+      return static_cast<int>(ExitCode::done);
+    }
+    if (words[0] == completion_verb) {
+      std::fputs(completions(app, {words.begin() + 1, words.end()}).c_str(), stdout);
+      return static_cast<int>(ExitCode::done);
+    }
+    rewrite_help(app, words);
+    return static_cast<int>(run_verb(app, chosen, std::move(words)));
+  } catch (const RecipeError& error) {
+    std::fprintf(stderr, "%s\n", error.what());  // has "error:" in it, after its place
+    return static_cast<int>(error.code());
+  } catch (const Error& error) {
+    log::error("{}", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    log::error("{} (this is a bug in runner)", error.what());
+    return static_cast<int>(ExitCode::run_failed);
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,34 @@
+#include "runner/report/pager.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace runner {
+
+namespace {
+
+/// Whether a pager took the text. The shell exits with 127 where there is no such program.
+bool paged(const std::string& text) {
+  const char* named = std::getenv("PAGER");
+  const std::string program = named ? named : "less";
+  if (!::isatty(STDOUT_FILENO) || program.empty()) return false;
+  ::setenv("LESS", "FRX", /*overwrite=*/0);  // short texts are printed and stay, as git shows them
+  ::signal(SIGPIPE, SIG_IGN);                // a pager may be left before the end
+  std::FILE* pipe = ::popen((program + " 2>/dev/null").c_str(), "w");
+  if (!pipe) return false;
+  std::fwrite(text.data(), 1, text.size(), pipe);
+  constexpr int no_such_program = 127;
+  return WEXITSTATUS(::pclose(pipe)) != no_such_program;
+}
+
+}  // namespace
+
+void show_page(const std::string& text) {
+  if (!paged(text)) std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace runner

@@ -1,0 +1,205 @@
+// The command line itself: verbs and their slips, help, overrides, completion, and where the ledger is found.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+/// Runs a line of bash in the workplace, with the built `runner` in the path and no RUNNER_HOME.
+CommandResult shell(const Workplace& place, const std::string& line) {
+  place.write("line.sh", "unset RUNNER_HOME\nexport NO_COLOR=1 LC_ALL=C\nPATH=" RUNNER_BINARY_DIR "/bin:$PATH\ncd '" +
+                             place.path().string() + "'\n" + line + "\n");
+  auto name = [&](const char* end) { return (place.path() / "line").string() + end; };
+  int status = std::system(("bash '" + name(".sh") + "' >'" + name(".out") + "' 2>'" + name(".err") + "'").c_str());
+  return {WEXITSTATUS(status), slurp(name(".out")), slurp(name(".err"))};
+}
+
+std::string complete(const Workplace& place, std::vector<std::string> words) {
+  words.insert(words.begin(), "__complete");
+  return place.run(words).out;
+}
+
+}  // namespace
+
+TEST_CASE("a word that is no verb is answered with the one that is meant", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  struct Row {
+    std::vector<std::string> words;
+    const char* error;
+  };
+  const std::vector<Row> rows = {
+      {{"lss"}, "error: runner has no verb `lss`: did you mean `ls`?; `runner --help` lists all\n"},
+      {{"train", "tiny.toml"}, "error: runner has no verb `train`: did you mean `run`?; `runner --help` lists all\n"},
+      {{"generate"}, "error: runner has no verb `generate`; `runner --help` lists all\n"},
+      {{"sweep", "stats"},
+       "error: runner sweep has no verb `stats`: did you mean `status`?; `runner sweep --help` lists all\n"},
+      {{"ls", "--sord", "steps"},
+       "error: runner ls does not take `--sord`: did you mean `--sort`?; `runner ls --help` lists what it takes\n"},
+      {{"run", "tiny.toml", "train.max_steps=3"},
+       "error: runner run does not take `train.max_steps=3`: did you mean `--set train.max_steps=3`?; `runner run "
+       "--help` lists what it takes\n"},
+      {{"help", "recpie"},
+       "error: there is no help on `recpie`: did you mean `recipe`?; `runner --help` lists the verbs, `runner help "
+       "recipe` the keys\n"},
+  };
+  for (const auto& row : rows) {
+    auto result = place.run(row.words);
+    INFO(row.words[0]);
+    CHECK(result.code == 2);
+    CHECK(result.out == "");
+    CHECK(result.err == row.error);
+  }
+}
+
+TEST_CASE("help VERB is VERB --help, and runner alone prints a short help", "[e2e]") {
+  Workplace place;
+  for (const auto& verb : {std::vector<std::string>{"run"}, {"ls"}, {"lua"}, {"sweep"}, {"sweep", "best"}}) {
+    auto asked = verb, option = verb;
+    asked.insert(asked.begin(), "help");
+    option.push_back("--help");
+    auto help = place.run(asked);
+    INFO(verb[0]);
+    CHECK(help.code == 0);
+    CHECK_THAT(help.out, ContainsSubstring("Usage: runner " + verb[0]));
+    CHECK(help.out == place.run(option).out);
+  }
+  auto alone = place.run({});
+  CHECK(alone.code == 0);
+  CHECK_THAT(alone.out, ContainsSubstring("runner run RECIPE.toml"));
+  CHECK(std::count(alone.out.begin(), alone.out.end(), '\n') < 15);
+  CHECK(place.run({"help"}).out == alone.out);
+  CHECK(place.run({"help", "recipe", "train.max_steps"}).out == place.run({"help", "train.max_steps"}).out);
+}
+
+TEST_CASE("on a terminal the help of recipes goes through the pager", "[e2e]") {
+  Workplace place;
+  auto paged = [&](const std::string& pager) {
+    return shell(place, "PAGER=\"" + pager + "\" script -qec 'runner help recipe train' /dev/null </dev/null").out;
+  };
+  CHECK_THAT(paged("sed s/^/paged:/"), StartsWith("paged:[train]"));
+  CHECK_THAT(paged("no-such-pager"), StartsWith("[train]"));
+  CHECK_THAT(paged(""), StartsWith("[train]"));
+}
+
+TEST_CASE("--set takes several values, --unset removes, both in the order given", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto config = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "print");
+    words.push_back("--json");
+    auto result = place.run(words);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return nlohmann::json::parse(result.out);
+  };
+  for (const auto& words : {std::vector<std::string>{"tiny.toml", "--set", "train.max_steps=3", "optimizer.lr=0.5"},
+                            {"--set", "train.max_steps=3", "optimizer.lr=0.5", "tiny.toml"},
+                            {"--set=train.max_steps=3", "optimizer.lr=0.5", "tiny.toml"}}) {
+    auto printed = config(words);
+    CHECK(printed["config"]["train"]["max_steps"] == 3);
+    CHECK(printed["config"]["optimizer"]["lr"] == 0.5);
+    CHECK(printed["origins"]["optimizer.lr"] == "--set optimizer.lr=0.5");
+  }
+  auto files = config({"tiny.toml", "--unset", "data.validation_fraction", "--set", "data.validation=[\"text.txt\"]"});
+  CHECK_FALSE(files["config"]["data"].contains("validation_fraction"));
+  CHECK(config({"tiny.toml", "--set", "run.seed=5", "--unset", "run.seed"})["origins"]["run.seed"] == "default");
+  CHECK(config({"tiny.toml", "--unset", "run.seed", "--set", "run.seed=5"})["config"]["run"]["seed"] == 5);
+}
+
+TEST_CASE("completion knows verbs, options, keys, values, strategies and runs", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  CHECK(complete(place, {"re"}) ==
+        "resume\tContinue a run from its newest checkpoint\n"
+        "recommend\tSay which strategy fits a recipe best, here or on other devices, and why\n");
+  CHECK_THAT(complete(place, {"sweep", "st"}), StartsWith("status\t") && ContainsSubstring("\nstop\t"));
+  CHECK_THAT(complete(place, {"ls", "--st"}), StartsWith("--status\t"));
+  CHECK(complete(place, {"ls", "--sort", "st"}) == "started\nstatus\nstrategy\nsteps\n");
+  CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "model.n_h"}), StartsWith("model.n_heads=\t"));
+  CHECK(complete(place, {"run", "tiny.toml", "--set", "optimizer.name=ad"}) ==
+        "optimizer.name=adamw\noptimizer.name=adam\n");
+  CHECK(complete(place, {"run", "--set", "model.dim=8", "optimizer.name=s"}) == "optimizer.name=sgd\n");
+  CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strategy.name=fs"}), StartsWith("strategy.name=fsdp\n"));
+  CHECK_THAT(complete(place, {"check", "x.toml", "--unset", "lr_s"}), StartsWith("lr_scheduler\t"));
+  CHECK_THAT(complete(place, {"strategies", "dd"}), StartsWith("ddp\n"));
+  CHECK_THAT(complete(place, {"help", "met"}), StartsWith("metrics\t"));
+  CHECK(complete(place, {"completion", ""}) == "bash\nzsh\nfish\n");
+  CHECK(complete(place, {"run", "ti"}) == "");  // a file
+  CHECK(complete(place, {"show", "la"}) == "last\tthe newest run\n");
+  place.replace_worker("exit 1");
+  place.run({"run", "tiny.toml", "--set", "devices=1"});
+  auto id = place.run({"ls", "--json"}).json().at("runs").at(0).at("id").get<std::string>();
+  CHECK(complete(place, {"resume", "20"}) == id + "\ttiny, failed\n");
+}
+
+TEST_CASE("the script for bash completes in bash", "[e2e]") {
+  Workplace place;
+  auto completed = [&](const std::string& line) {
+    return shell(place, "source <(runner completion bash)\nCOMP_LINE='" + line +
+                            "' COMP_POINT=" + std::to_string(line.size()) +
+                            "\ncompopt() { :; }\n_runner\nprintf '%s\\n' \"${COMPREPLY[@]}\"")
+        .out;
+  };
+  CHECK(completed("runner metr") == "metrics\n");
+  CHECK(completed("runner export --dtype ") == "f32\nbf16\nf16\n");
+  CHECK(completed("runner run --set model.n_he") == "model.n_heads=\n");
+  CHECK(completed("runner run --set optimizer.name=sg") == "sgd\n");  // bash replaces only what follows "="
+  CHECK(completed("runner check ") == "\n");                          // bash goes on with files
+}
+
+TEST_CASE("the ledger is found in parent folders, as git finds its repository", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const std::string home = fs::canonical(place.path()).string() + "/.runner";
+  auto missing = shell(place, "mkdir -p deep/down && cd deep/down && runner show x");
+  CHECK(missing.code == 2);
+  CHECK(missing.err == "error: there is no run \"x\": there is no ledger " + fs::canonical(place.path()).string() +
+                           "/deep/down/.runner/ledger.db; RUNNER_HOME=FOLDER names another ledger\n");
+
+  auto first = shell(place, "runner run tiny.toml --set devices=1 train.max_steps=1");
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  CHECK_THAT(first.err, !ContainsSubstring("ledger"));
+  const std::string note = "ledger: " + home + " (mkdir .runner makes one here; RUNNER_HOME names any other)\n";
+  auto listed = shell(place, "cd deep/down && runner ls");
+  CHECK(listed.err == note);
+  CHECK_THAT(listed.out, ContainsSubstring("tiny"));
+
+  auto below =
+      shell(place, "cd deep/down && runner run ../../tiny.toml --set devices=1 train.max_steps=1 run.name=below");
+  CHECK_THAT(below.err, StartsWith(note));
+  CHECK_THAT(shell(place, "runner ls").out, ContainsSubstring("below"));
+  CHECK_FALSE(fs::exists(place.path() / "deep/down/.runner"));
+
+  auto unknown = shell(place, "cd deep && runner show belw");
+  CHECK_THAT(unknown.err, EndsWith("error: there is no run \"belw\" in " + home +
+                                   "/ledger.db: did you mean \"below\"?; `runner ls` lists all, RUNNER_HOME=FOLDER "
+                                   "names another ledger\n"));
+  CHECK_THAT(shell(place, "cd deep && RUNNER_HOME=other runner ls").err, StartsWith("no runs in other yet"));
+  CHECK_THAT(shell(place, "cd deep && mkdir .runner && runner ls").err, StartsWith("no runs in .runner yet"));
+  CHECK_THAT(shell(place, "rmdir deep/.runner; chmod o+w . && cd deep && runner ls").err,
+             StartsWith("no runs in .runner yet"));  // anybody could have put it there
+}
+
+TEST_CASE("strategies says why what is missing is missing, and each difference once", "[e2e]") {
+  Workplace place;
+  auto count = [](const std::string& text, const std::string& part) {
+    int n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  auto list = place.run({"strategies"}).out;
+  CHECK(count(list, "  no  ") > 0);
+  CHECK(count(list, "  no  ") == count(list, "Not built yet; "));
+  auto ddp = place.run({"strategies", "ddp"}).out;
+  CHECK(count(ddp, "differ only in how Python starts its processes") == 1);
+  CHECK_THAT(ddp, ContainsSubstring("\n  alias ddp_spawn\n"));
+}
