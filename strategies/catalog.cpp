@@ -23,26 +23,29 @@ Entry planned(std::string name, std::string summary, std::vector<std::string> al
 }
 
 std::vector<Entry> make_catalog() {
-  const std::string sharded = "fsdp with sharding_strategy = \"FULL_SHARD\" or \"SHARD_GRAD_OP\" shards the same state";
-  const std::string replicated = "ddp does the same sum of gradients";
+  const std::string replicated = "ddp trains a copy of the model on each device and sums the gradients";
+  const std::string split =
+      "fsdp shards parameters, gradients and optimizer state, but each rank computes whole layers";
+  const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism take ddp or fsdp";
   std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry(), zero_entry()};
-  list.push_back(planned("dp", "One process drives several devices.", {"data_parallel"}, replicated));
-  list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {}, replicated));
+  list.push_back(
+      planned("dp", "One process drives several devices.", {"data_parallel", "DataParallelStrategy"}, replicated));
+  list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {"DDP2Strategy"}, replicated));
   list.push_back(planned("tensor_parallel", "Layers split over devices, alone or with data parallelism (2D).",
-                         {"model_parallel"}, sharded));
-  list.push_back(planned("pipeline", "Blocks in stages over devices.", {}, sharded));
+                         {"model_parallel", "ModelParallelStrategy"}, split));
+  list.push_back(planned("pipeline", "Blocks in stages over devices.", {}, split));
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
-                         {"xla_debug", "single_xla", "tpu_spawn", "single_tpu"}, replicated));
-  list.push_back(planned("xla_fsdp", "FSDP on XLA devices.", {}, sharded));
-  list.push_back(planned(
-      "fairscale", "FairScale's sharded DDP and FSDP.",
-      {"ddp_sharded", "ddp_sharded_spawn", "ddp_sharded_find_unused_parameters_false", "ddp_fully_sharded"}, sharded));
-  list.push_back(planned("horovod", "Ring all-reduce through a wrapped optimizer.", {}, replicated));
-  list.push_back(planned("bagua", "Compressed and decentralized data parallelism.", {}, replicated));
-  list.push_back(planned("hivemind", "Decentralized training among peers that come and go.", {}, replicated));
-  list.push_back(planned("colossalai", "ZeRO-3 over chunks that move between CPU and GPU.", {}, sharded));
-  list.push_back(planned("hpu", "Gaudi devices.", {"hpu_single", "hpu_parallel"}, replicated));
-  list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy"}, replicated));
+                         {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
+                          "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},
+                         cpu_and_cuda));
+  list.push_back(planned("xla_fsdp", "FSDP on XLA devices.", {"XLAFSDPStrategy"}, cpu_and_cuda));
+  list.push_back(planned("hivemind", "Peers that come and go average their models.", {"HivemindStrategy"},
+                         "lua:gossip averages parameters with neighbours, among ranks that all stay"));
+  list.push_back(planned("colossalai", "ZeRO-3 over chunks that move between CPU and GPU.", {"ColossalAIStrategy"},
+                         "deepspeed_stage_3_offload shards the same state and moves it as a whole"));
+  list.push_back(planned("hpu", "Gaudi devices.",
+                         {"hpu_single", "hpu_parallel", "SingleHPUStrategy", "HPUParallelStrategy"}, cpu_and_cuda));
+  list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy", "IPUStrategy"}, cpu_and_cuda));
   return list;
 }
 
@@ -94,7 +97,7 @@ std::optional<Named> find_strategy(const std::string& given) {
   for (const auto& entry : catalog()) {
     if (entry.name == name) return Named{&entry};
     for (const auto& alias : entry.aliases)
-      if (alias.name == name) return Named{&entry, alias.preset, &alias};
+      if (lower(alias.name) == name) return Named{&entry, alias.preset, &alias};
   }
   return std::nullopt;
 }
@@ -102,6 +105,7 @@ std::optional<Named> find_strategy(const std::string& given) {
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const auto& entry : catalog()) {
+    if (!entry.unavailable.empty()) continue;
     names.push_back(entry.name);
     for (const auto& alias : entry.aliases) names.push_back(alias.name);
   }

@@ -25,7 +25,7 @@ struct Named {
 };
 /// nullopt for an unknown name. Names of the list are compared in lower case.
 std::optional<Named> find_strategy(const std::string& name);
-/// Every name and alias, for nearest-name suggestions.
+/// Every name and alias of what is built.
 std::vector<std::string> strategy_names();
 
 }  // namespace runner

@@ -6,6 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/devices/devices.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/report/table.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -16,14 +17,34 @@ namespace runner {
 
 namespace {
 
-nlohmann::json option_json(const OptionSpec& option) {
+/// Whether the option does something on CUDA devices only.
+bool needs_cuda(const OptionSpec& option) {
+  Job cpu, cuda;
+  cuda.cuda = true;
+  const auto& holds = option.only_with.holds;
+  return holds && holds(cuda) && !holds(cpu);
+}
+
+bool has_cuda_devices() {
+  static const bool found = [] {
+    Facts facts = read_facts();
+    return !facts.cuda.empty() && facts.cuda_module;
+  }();
+  return found;
+}
+
+std::string type_name(const OptionSpec& option) {
   static const char* names[] = {"boolean", "integer", "number", "string", "choice", "duration", "names", "table"};
-  nlohmann::json json = {{"name", option.name},
-                         {"type", names[static_cast<int>(option.type)]},
-                         {"default", option.default_value},
-                         {"help", option.help}};
+  return names[static_cast<int>(option.type)];
+}
+
+nlohmann::json option_json(const OptionSpec& option) {
+  nlohmann::json json = {
+      {"name", option.name}, {"type", type_name(option)}, {"default", option.default_value}, {"help", option.help}};
   if (!option.choices.empty()) json["choices"] = option.choices;
   if (!option.note.empty()) json["note"] = option.note;
+  if (!option.only_with.what.empty()) json["only_with"] = option.only_with.what;
+  json["works_here"] = !needs_cuda(option) || has_cuda_devices();
   return json;
 }
 
@@ -46,14 +67,19 @@ nlohmann::json entry_json(const Entry& entry) {
           {"unavailable_reason", entry.unavailable.empty() ? nlohmann::json() : nlohmann::json(entry.unavailable)}};
 }
 
-/// The aliases by what differs from the original of that name: each difference once, in the order of the first.
-void print_aliases(const Entry& entry) {
+std::string describe(const Alias& alias) {
+  return alias.preset.empty() ? alias.name : alias.name + " = " + toml_value(alias.preset);
+}
+
+/// Prints the aliases, but for `shown`. Aliases with the same difference from the original are grouped.
+void print_aliases(const Entry& entry, const Alias* shown) {
   std::vector<std::pair<std::string, std::vector<std::string>>> groups;
   for (const auto& alias : entry.aliases) {
+    if (&alias == shown) continue;
     auto same = [&](const auto& group) { return group.first == alias.difference; };
     auto group = std::find_if(groups.begin(), groups.end(), same);
     if (group == groups.end()) group = groups.insert(groups.end(), {alias.difference, {}});
-    group->second.push_back(alias.preset.empty() ? alias.name : alias.name + " = " + toml_value(alias.preset));
+    group->second.push_back(describe(alias));
   }
   for (const auto& [difference, names] : groups) {
     for (const auto& name : names) std::printf("  alias %s\n", name.c_str());
@@ -69,18 +95,26 @@ std::string summary(const Entry& entry) {
   return entry.summary + " " + reason + ".";
 }
 
-void print_entry(const Entry& entry) {
-  std::printf("%s: %s\n", entry.name.c_str(), summary(entry).c_str());
-  print_aliases(entry);
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& option : all_options(entry)) {
-    std::string help = option.help;
-    if (!option.choices.empty()) help += " One of " + join(option.choices, ", ") + ".";
-    if (!option.note.empty()) help += " " + option.note + ".";
-    rows.push_back({option.name, option.default_value.is_null() ? "-" : option.default_value.dump(), help});
+/// As `runner help recipe` describes a key.
+std::string describe(const OptionSpec& option) {
+  std::vector<std::string> facts;
+  facts.push_back(option.choices.empty() ? type_name(option) : join_or(option.choices));
+  if (!option.default_value.is_null()) facts.push_back("default " + option.default_value.dump());
+  if (!option.only_with.what.empty()) facts.push_back("only with " + option.only_with.what);
+  if (needs_cuda(option) && !has_cuda_devices()) facts.push_back("this machine has none");
+  auto text = fmt::format("  {}\n      {}\n      {}\n", option.name, option.help, join(facts, "; "));
+  return option.note.empty() ? text : text + fmt::format("      {}\n", option.note);
+}
+
+/// `alias`: the name that was given, if it is not the entry's own.
+void print_entry(const Entry& entry, const Alias* alias) {
+  if (alias) {
+    std::printf("%s: an alias of %s\n", describe(*alias).c_str(), entry.name.c_str());
+    if (!alias->difference.empty()) std::printf("    (%s)\n", alias->difference.c_str());
   }
-  if (!rows.empty())
-    std::printf("%s", format_table({{"option"}, {"default"}, {"what it does", false, true}}, rows).c_str());
+  std::printf("%s: %s\n", entry.name.c_str(), summary(entry).c_str());
+  print_aliases(entry, alias);
+  for (const auto& option : all_options(entry)) std::printf("%s", describe(option).c_str());
 }
 
 }  // namespace
@@ -94,6 +128,7 @@ Action setup_strategies(CLI::App& app) {
   app.add_flag("--json", *json, "As JSON");
   return [name, json, registry] {
     std::vector<const Entry*> shown, registered;
+    const Alias* alias = nullptr;
     if (!registry->empty()) registered = learn_registered_strategies(*registry);
     if (name->empty()) {
       for (const auto& entry : catalog()) shown.push_back(&entry);
@@ -110,13 +145,14 @@ Action setup_strategies(CLI::App& app) {
         throw usage_error("unknown strategy `{}`{}", *name, near ? "; did you mean `" + *near + "`?" : "");
       }
       shown.push_back(found->entry);
+      alias = found->alias;
     }
     if (*json) {
       nlohmann::json list = nlohmann::json::array();
       for (const auto* entry : shown) list.push_back(entry_json(*entry));
       std::printf("%s\n", nlohmann::json{{"schema", 1}, {"strategies", list}}.dump(2).c_str());
     } else if (!name->empty()) {
-      print_entry(*shown[0]);
+      print_entry(*shown[0], alias);
     } else {
       std::vector<std::vector<std::string>> rows;
       for (const auto* entry : shown)

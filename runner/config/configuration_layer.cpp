@@ -81,8 +81,11 @@ void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, con
     return;
   }
   auto said = found->second.value;
-  auto spelling = precision_spellings().find(said.is_string() ? said.get<std::string>() : said.dump());
-  if (value.key == "precision.mode" && spelling != precision_spellings().end()) said = spelling->second;
+  if (value.key == "precision.mode") {
+    const auto& spellings = spellings_of(*find_key(value.key));
+    auto spelling = spellings.find(said.is_string() ? said.get<std::string>() : said.dump());
+    if (spelling != spellings.end()) said = spelling->second;
+  }
   if (said.is_object() && said.size() == 1 && said.contains("0")) said = said["0"];
   if (said == value.value) return;
   bool unset = value.value.is_null();

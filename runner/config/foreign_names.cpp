@@ -1,11 +1,21 @@
-// Other tools' names for our keys, which edit distance cannot find.
+// The table of other tools' names, which edit distance cannot find.
+#include "runner/config/foreign_names.hpp"
+
 #include <map>
 
+#include "runner/base/layer_class.hpp"
+#include "runner/base/text.hpp"
 #include "runner/config/key_table.hpp"
 
 namespace runner {
 
-std::optional<std::string> foreign_name(const std::string& name) {
+namespace {
+
+using nlohmann::json;
+using Values = ForeignName::Values;
+
+/// Names whose values may mean something else than ours: only the key is suggested.
+const std::map<std::string, std::string>& suggested_names() {
   static const std::map<std::string, std::string> names = {
       // Hugging Face
       {"per_device_train_batch_size", "train.micro_batch_size"},
@@ -92,8 +102,262 @@ std::optional<std::string> foreign_name(const std::string& name) {
       {"epochs", "train.max_epochs"},
       {"scheduler", "lr_scheduler.name"},
   };
-  auto found = names.find(name);
-  return found == names.end() ? std::nullopt : std::optional(found->second);
+  return names;
+}
+
+// What the values of a name may mean.
+
+ForeignName::Meaning same_value_of(std::string key) {
+  return [key = std::move(key)](const json& value) { return Values{{key, value}}; };
+}
+
+ForeignName::Meaning any_value() {
+  return [](const json&) { return Values{}; };
+}
+
+/// The values are compared in lower case.
+ForeignName::Meaning one_of(std::vector<json> values) {
+  return [values = std::move(values)](const json& value) -> std::optional<Values> {
+    json wanted = value.is_string() ? json(lower(value.get<std::string>())) : value;
+    bool found = std::find(values.begin(), values.end(), wanted) != values.end();
+    return found ? std::optional(Values{}) : std::nullopt;
+  };
+}
+
+/// "cuda:1" -> 1.
+std::optional<int> cuda_index(const json& value) {
+  const std::string prefix = "cuda:";
+  if (!value.is_string() || !value.get<std::string>().starts_with(prefix)) return std::nullopt;
+  auto digits = value.get<std::string>().substr(prefix.size());
+  bool number = !digits.empty() && digits.size() < 5 && digits.find_first_not_of("0123456789") == std::string::npos;
+  return number ? std::optional(std::stoi(digits)) : std::nullopt;
+}
+
+/// torch.device("cpu"), torch.device("cuda", 1).
+std::optional<Values> one_device(const json& value) {
+  if (value == "cpu" || value == "cuda") return Values{{"devices.accelerator", value}, {"devices.devices", 1}};
+  auto index = cuda_index(value);
+  return index ? std::optional(Values{{"devices.devices", json::array({*index})}}) : std::nullopt;
+}
+
+/// A list of torch.device, or what devices.devices takes.
+std::optional<Values> several_devices(const json& value) {
+  if (!value.is_array() || value.empty() || !value[0].is_string()) return Values{{"devices.devices", value}};
+  auto indices = json::array();
+  for (const auto& item : value)
+    if (auto index = cuda_index(item)) indices.push_back(*index);
+  bool cpus = std::all_of(value.begin(), value.end(), [](const json& item) { return item == "cpu"; });
+  if (cpus) return Values{{"devices.accelerator", "cpu"}, {"devices.devices", value.size()}};
+  return indices.size() == value.size() ? std::optional(Values{{"devices.devices", indices}}) : std::nullopt;
+}
+
+std::optional<Values> recomputed_or_not(const json& value) {
+  if (!value.is_boolean()) return std::nullopt;
+  return Values{{"activation_checkpointing.mode", value == true ? "all" : "none"}};
+}
+
+/// Classes of layers mean all transformer blocks; other words are globs over names of blocks.
+std::optional<Values> recomputed_blocks(json value) {
+  if (value.is_string()) value = json::array({value});
+  if (!value.is_array() || value.empty()) return std::nullopt;
+  bool classes = true;
+  for (const auto& item : value) {
+    if (!item.is_string()) return std::nullopt;
+    classes = classes && names_layer_class(item.get<std::string>());
+  }
+  if (classes) return Values{{"activation_checkpointing.mode", "all"}};
+  return Values{{"activation_checkpointing.mode", "named"}, {"activation_checkpointing.blocks", value}};
+}
+
+/// Horovod's compression, under the names of PyTorch's comm hooks.
+std::optional<Values> compression(const json& value) {
+  if (!value.is_string()) return std::nullopt;
+  auto name = lower(value.get<std::string>());
+  if (name == "none") return Values{};
+  return name == "fp16" ? std::optional(Values{{"strategy.ddp_comm_hook", "fp16_compress"}}) : std::nullopt;
+}
+
+using Names = std::vector<ForeignName>;
+
+void add_devices(Names& names) {
+  Names more = {
+      {.name = "parallel_devices",
+       .key = "devices.devices",
+       .meaning = several_devices,
+       .refusal = "it is a number of devices, indices such as [0, 1], or names such as [\"cuda:0\", \"cuda:1\"]"},
+      {.name = "device",
+       .key = "devices.devices",
+       .meaning = one_device,
+       .refusal = "it is \"cpu\", \"cuda\" or a device such as \"cuda:1\""},
+      {.name = "cluster_environment", .key = "devices.cluster", .meaning = same_value_of("devices.cluster")},
+      {.name = "accelerator", .key = "devices.accelerator", .meaning = same_value_of("devices.accelerator")},
+      {.name = "precision_plugin", .key = "precision.mode", .meaning = same_value_of("precision.mode")},
+      {.name = "start_method",
+       .meaning = any_value(),
+       .note = "nothing to do: it is about how Python starts processes, and this program starts one a rank"},
+      {.name = "process_group",
+       .refusal =
+           "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups"},
+      {.name = "device_mesh",
+       .refusal = "`hybrid_group_size` (fsdp) and `mics_shard_size` (zero) say how many ranks share one copy"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+void add_recomputation(Names& names) {
+  constexpr const char* not_partitioned =
+      "nothing to do: it is about activations that tensor parallelism replicates, and no rank has a copy of another's";
+  Names more = {
+      {.name = "activation_checkpointing",
+       .key = "activation_checkpointing.mode",
+       .meaning = recomputed_or_not,
+       .refusal = "it is true or false; [activation_checkpointing] has more modes"},
+      {.name = "activation_checkpointing_policy",
+       .key = "activation_checkpointing.blocks",
+       .meaning = recomputed_blocks,
+       .refusal = "it is a list of layer classes such as [\"TransformerEncoderLayer\"], or of block names"},
+      {.name = "partition_activations", .meaning = any_value(), .note = not_partitioned},
+      {.name = "contiguous_memory_optimization", .meaning = any_value(), .note = not_partitioned},
+      {.name = "synchronize_checkpoint_boundary",
+       .meaning = any_value(),
+       .note = "nothing to do: a block is recomputed in the stream of its backward"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+void add_plugins(Names& names) {
+  Names more = {
+      {.name = "checkpoint_io",
+       .meaning = one_of({"torchcheckpointio", "asynccheckpointio"}),
+       .note =
+           "checkpoints are safetensors files here; checkpoint.async says whether they are written in the background",
+       .refusal = "checkpoints have one format here, safetensors in the run's folder; checkpoint.async says whether "
+                  "they are written in the background"},
+      {.name = "logging_level",
+       .meaning = any_value(),
+       .note = "nothing to do: the log of each rank is in the run's folder, and RUNNER_LOG says what is printed"},
+      {.name = "profiler",
+       .meaning = one_of({"simple"}),
+       .note = "always so here: `runner show` has the time of steps, the wait for data, and memory",
+       .refusal = "`runner show` has the time of steps, the wait for data, and memory; there is no trace of kernels"},
+      {.name = "sync_batchnorm",
+       .meaning = any_value(),
+       .note = "nothing to do: no model here has batch normalization"},
+      {.name = "load_full_weights",
+       .meaning = any_value(),
+       .note = "always so here: a checkpoint can be loaded by every strategy on any number of ranks"},
+      {.name = "exclude_frozen_parameters",
+       .meaning = any_value(),
+       .note = "nothing to do: checkpoints hold every parameter"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+void add_data(Names& names) {
+  Names more = {
+      {.name = "num_workers",
+       .meaning = any_value(),
+       .note = "nothing to do: one thread a rank prepares batches ahead, as many as data.prefetch says"},
+      {.name = "pin_memory",
+       .in_strategy = false,
+       .meaning = any_value(),
+       .note = "nothing to do: a batch is a few kilobytes of token ids, and they are copied directly"},
+      {.name = "persistent_workers",
+       .meaning = any_value(),
+       .note = "always so here: the thread that prepares batches lives as long as the run"},
+      {.name = "use_distributed_sampler",
+       .meaning = one_of({true}),
+       .note = "always so here: every rank reads its part of each global batch",
+       .refusal = "every rank reads its part of each global batch; a sampler cannot be replaced, and data.shuffle = "
+                  "false keeps the order of the files"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+void add_ddp(Names& names) {
+  Names more = {
+      {.name = "ddp_comm_state",
+       .refusal = "the options of a comm hook go into `ddp_comm_hook_options`, and a Lua hook keeps its own state"},
+      {.name = "ddp_comm_wrapper",
+       .refusal = "hooks are not wrapped; ddp_comm_hook = \"fp16_compress\" or \"bf16_compress\" sends 16 bits, and a "
+                  "Lua hook can cast by itself"},
+      {.name = "model_averaging_period",
+       .refusal = "name = \"lua:local_sgd\" with `every` = N averages the parameters every N steps"},
+      {.name = "broadcast_buffers",
+       .meaning = any_value(),
+       .note = "nothing to do: no model here has buffers that training changes"},
+      {.name = "op",
+       .meaning = one_of({"average", "sum"}),
+       .note = "gradients are those of the mean over all tokens of the global batch",
+       .refusal = "gradients are summed over ranks, and the loss is the mean over all tokens of the global batch; "
+                  "there is no Adasum"},
+      {.name = "compression",
+       .key = "strategy.ddp_comm_hook",
+       .meaning = compression,
+       .refusal = "it is \"none\" or \"fp16\""},
+      {.name = "backward_passes_per_step",
+       .key = "train.accumulate_grad_batches",
+       .meaning = same_value_of("train.accumulate_grad_batches"),
+       .note = "Horovod adds the gradients of the passes; here the loss is the mean over all of them"},
+      {.name = "algorithm",
+       .meaning = one_of({"gradient_allreduce"}),
+       .note = "gradients are summed by all-reduce, as in every data-parallel strategy",
+       .refusal = "of Bagua's algorithms only \"gradient_allreduce\" is here; lua:topk compresses gradients, "
+                  "lua:gossip averages parameters with neighbours, lua:local_sgd every few steps"},
+      {.name = "hierarchical",
+       .meaning = any_value(),
+       .note = "nothing to do: the backend chooses the way that a sum takes"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+void add_deepspeed(Names& names) {
+  Names more = {
+      {.name = "zero_optimization",
+       .meaning = one_of({true}),
+       .note = "always so here: that is what the strategy does",
+       .refusal =
+           "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
+      {.name = "zero_allow_untested_optimizer",
+       .meaning = any_value(),
+       .note = "nothing to do: every optimizer here is tested with every stage"},
+      {.name = "zero_force_ds_cpu_optimizer", .meaning = any_value(), .note = "nothing to do: there is one CPU Adam"},
+      {.name = "logging_batch_size_per_gpu",
+       .meaning = any_value(),
+       .note = "nothing to do: train.micro_batch_size is what DeepSpeed would log"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+Names make_names() {
+  Names names;
+  for (const auto& [name, key] : suggested_names()) names.push_back({.name = name, .key = key, .only_suggested = true});
+  add_devices(names);
+  add_recomputation(names);
+  add_plugins(names);
+  add_data(names);
+  add_ddp(names);
+  add_deepspeed(names);
+  return names;
+}
+
+}  // namespace
+
+const ForeignName* find_foreign_name(const std::string& name) {
+  static const std::map<std::string, ForeignName> table = [] {
+    std::map<std::string, ForeignName> all;
+    for (auto& entry : make_names()) all.emplace(entry.name, entry);
+    return all;
+  }();
+  auto found = table.find(name);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> key_meant_by(const std::string& name) {
+  for (const auto& key : key_table())
+    if (key.name == name) return key.dotted();
+  const auto* foreign = find_foreign_name(name);
+  return foreign && !foreign->key.empty() ? std::optional(foreign->key) : std::nullopt;
 }
 
 }  // namespace runner

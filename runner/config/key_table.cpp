@@ -67,7 +67,7 @@ void add_run(std::vector<Key>& keys) {
   add({"run",
        "fast_dev_run",
        T::integer,
-       "If above 0: run this many training and validation steps, and keep nothing.",
+       "If above 0: run this many optimizer steps and validation batches, and keep nothing.",
        {},
        0},
       &R::fast_dev_run);
@@ -274,7 +274,7 @@ void add_hardware(std::vector<Key>& keys) {
        "cluster",
        T::choice,
        "Launcher that started the ranks. auto: detected from the environment.",
-       {"auto", "local", "torchrun", "slurm", "openmpi", "mpich"}},
+       {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"}},
       &D::cluster);
   add({"devices", "rendezvous_timeout", T::duration, "How long to wait for the other nodes at the start."},
       &D::rendezvous_timeout);
@@ -502,8 +502,8 @@ void add_selection(std::vector<Key>& keys) {
        "policy",
        T::choice,
        "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: lowest "
-       "predicted step time; smallest: least memory.",
-       {"documented", "fastest", "smallest"}},
+       "predicted step time; smallest: least memory; offload: DeepSpeed with offloading, for the largest model or micro-batch.",
+       {"documented", "fastest", "smallest", "offload"}},
       &S::policy);
   add({"selection",
        "prefer",
@@ -684,11 +684,28 @@ std::string wanted(const Key& key) {
   return "";
 }
 
-const std::map<std::string, std::string>& precision_spellings() {
-  static const std::map<std::string, std::string> spellings = {{"16", "16-mixed"},   {"bf16", "bf16-mixed"},
-                                                               {"32", "32-true"},    {"64", "64-true"},
-                                                               {"fp16", "16-mixed"}, {"fp32", "32-true"}};
-  return spellings;
+const Spellings& spellings_of(const Key& key) {
+  static const std::map<std::string, Spellings> all = {
+      {"precision.mode",
+       {{"16", "16-mixed"},
+        {"bf16", "bf16-mixed"},
+        {"32", "32-true"},
+        {"64", "64-true"},
+        {"fp16", "16-mixed"},
+        {"fp32", "32-true"}}},
+      {"devices.accelerator", {{"gpu", "cuda"}}},
+      {"devices.cluster",
+       {{"torchelastic", "torchrun"},
+        {"torchelasticenvironment", "torchrun"},
+        {"slurmenvironment", "slurm"},
+        {"lsfenvironment", "lsf"},
+        {"kubeflowenvironment", "kubeflow"},
+        {"lightning", "local"},
+        {"lightningenvironment", "local"}}},
+  };
+  static const Spellings none;
+  auto found = all.find(key.dotted());
+  return found == all.end() ? none : found->second;
 }
 
 }  // namespace runner

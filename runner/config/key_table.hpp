@@ -79,13 +79,11 @@ struct TopLevelKey {
 const std::vector<TopLevelKey>& top_level_keys();
 const Section* find_section(const std::string& name);
 
-/// Other tools' names for our keys: "learning_rate" -> "optimizer.lr". A value may also be a hint instead of a key.
-std::optional<std::string> foreign_name(const std::string& name);
-
 /// What a key wants, in words: "an integer", "one of ...".
 std::string wanted(const Key& key);
 
-/// The field's other spellings of a precision, and the mode that each means.
-const std::map<std::string, std::string>& precision_spellings();
+/// Other spellings of a key's choices, in lower case, and the choice that each means.
+using Spellings = std::map<std::string, std::string>;
+const Spellings& spellings_of(const Key& key);
 
 }  // namespace runner

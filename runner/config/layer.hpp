@@ -17,6 +17,8 @@ struct Located {
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< of strategy.config, when it is a table
   bool from_configuration = false;              ///< DeepSpeed's
   std::shared_ptr<Located> beneath = nullptr;   ///< of a configuration's: what holds again when another one comes
+  bool of_strategy = false;                     ///< an option of [strategy] means it, and it leaves with the options
+  std::string note = "";                        ///< of another tool's name: what it means here
 };
 
 /// Dotted key -> value; sections are two levels deep, deeper tables are values.

@@ -124,7 +124,7 @@ json schema_of(const Key& key) {
       break;
     case T::precision: {
       auto words = key.choices;
-      for (const auto& [spelling, mode] : precision_spellings()) words.push_back(spelling);
+      for (const auto& [spelling, mode] : spellings_of(key)) words.push_back(spelling);
       either({json{{"type", "integer"}, {"enum", {16, 32, 64}}}, json{{"type", "string"}, {"enum", words}}});
       break;
     }
@@ -147,7 +147,8 @@ json schema_of(const Key& key) {
       schema["items"] = table;
       break;
   }
-  if (key.name == "accelerator") schema["enum"] = {"auto", "cpu", "cuda", "gpu"};
+  if (key.type == T::choice)
+    for (const auto& [spelling, choice] : spellings_of(key)) schema["enum"].push_back(spelling);
   if (key.minimum && schema.value("type", "") == "number" && !key.above_minimum) schema["minimum"] = *key.minimum;
   if (key.maximum && schema.value("type", "") == "number") schema["maximum"] = *key.maximum;
   return schema;

@@ -13,6 +13,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
+#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/config/schedule.hpp"
@@ -149,6 +150,7 @@ class Reader {
     if (!diagnostics.empty()) throw RecipeError(diagnostics);
     json sections = json::object();
     for (const auto& [dotted, located] : layer) {
+      if (!located.note.empty()) continue;
       json* at = &sections;
       for (const auto& part : split(dotted, '.')) at = &(*at)[part];
       *at = located.value;
@@ -209,7 +211,8 @@ class Reader {
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
       std::erase_if(lower, [](const auto& item) {
-        return item.first.starts_with("strategy.") && item.first != "strategy.registry";  // what names mean stays
+        bool option = item.first.starts_with("strategy.") || item.second.of_strategy;
+        return option && item.first != "strategy.registry";  // what names mean stays
       });
     for (const auto& key : key_table()) {
       auto decides = upper.find(key.needs.key);
@@ -236,6 +239,7 @@ class Reader {
       table.erase("unset");
     }
     auto own = flatten(table, source, folder);
+    translate(own, layer);
     configurations_.add(own, layer);
     overlay(layer, own);
   }
@@ -268,6 +272,8 @@ class Reader {
       if (!located.value.is_null()) apply(recipe, dotted, located);
     configurations_.complete(recipe);
     recipe.notes.insert(recipe.notes.end(), notes_.begin(), notes_.end());
+    for (const auto& [dotted, located] : layer)
+      if (!located.note.empty()) recipe.notes.push_back(located.note);
     if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
     for (const auto& key : key_table())
       if (key.required && !layer.contains(key.dotted()) && !failed_.contains(key.dotted())) {
@@ -319,7 +325,9 @@ class Reader {
       std::string name(name_key.str());
       Origin at_key = source.at(name_key.source(), static_cast<int>(name.size()));
       const Section* section = find_section(name);
-      if (!section) {
+      if (!section && translated(name)) {
+        layer["." + name] = {expand(to_json(node), source.at(node.source()), ""), at_key, folder};
+      } else if (!section) {
         unknown_section(name, at_key, node.is_table());
       } else if (!section->unavailable.empty()) {
         problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
@@ -353,7 +361,7 @@ class Reader {
         }
         continue;
       }
-      if (!key && section.name != "strategy") {
+      if (!key && section.name != "strategy" && !translated(name)) {
         unknown_key(section.name, name, at_key);
         continue;
       }
@@ -388,14 +396,65 @@ class Reader {
     diagnostics_.push_back(diagnostic);
   }
 
-  /// A key of another section, or another tool's name for one.
   static void suggest_elsewhere(Diagnostic& diagnostic, const std::string& name) {
-    for (const auto& key : key_table())
-      if (key.name == name) {
-        diagnostic.suggestion = key.dotted();
-        return;
+    if (auto meant = key_meant_by(name)) diagnostic.suggestion = meant;
+  }
+
+  /// Whether the name is another tool's and translate() knows what to do with it.
+  static bool translated(const std::string& name) {
+    const auto* foreign = find_foreign_name(name);
+    return foreign && !foreign->only_suggested;
+  }
+
+  /// Puts in place of other tools' names in `own` the keys that they mean. `below`: what the layer goes on top of.
+  void translate(Layer& own, const Layer& below) {
+    auto text_of = [&](const std::string& key) -> std::string {
+      const Layer& layer = own.contains(key) ? own : below;
+      auto found = layer.find(key);
+      return found != layer.end() && found->second.value.is_string() ? found->second.value.get<std::string>() : "";
+    };
+    // The options of a strategy in Lua have names of their author's.
+    bool script = text_of("strategy.name").starts_with("lua:") || !text_of("strategy.registry").empty();
+    for (const auto& [dotted, located] : Layer(own)) {
+      auto dot = dotted.find('.');
+      auto section = dotted.substr(0, dot), name = dotted.substr(dot + 1);
+      if (section == "hooks" || find_key(dotted) || !translated(name)) continue;
+      const auto& foreign = *find_foreign_name(name);
+      bool option = section == "strategy";
+      if (!option || (foreign.in_strategy && !script)) translate(own, dotted, foreign, option);
+    }
+  }
+
+  void translate(Layer& own, const std::string& dotted, const ForeignName& foreign, bool option) {
+    const Located given = own.at(dotted);
+    own[dotted] = {nullptr, given.origin, given.folder};
+    auto section = option ? "strategy" : "";
+    auto meant = foreign.meaning ? foreign.meaning(given.value) : std::nullopt;
+    if (!meant) {
+      auto what = foreign.meaning ? fmt::format("`{}` cannot be {}", foreign.name, toml_value(given.value))
+                                  : fmt::format("`{}` is not to be had", foreign.name);
+      problem(given.origin, "refused", what + ": " + foreign.refusal, section);
+      return;
+    }
+    std::vector<std::string> parts;
+    for (const auto& [key, value] : *meant) {
+      parts.push_back(fmt::format("{} = {}", key, toml_value(value)));
+      auto before = own.find(key);
+      if (before != own.end() && before->second.value != value) {
+        problem(given.origin, "contradiction",
+                fmt::format("`{}` means {}, and {} = {}", foreign.name, parts.back(), key,
+                            toml_value(before->second.value)),
+                section);
+        diagnostics_.back().other = before->second.origin;
+        diagnostics_.back().other_message = key + " is set here";
+      } else if (before == own.end()) {
+        own[key] = {value, given.origin, given.folder};
+        own[key].of_strategy = option;
       }
-    if (auto ours = foreign_name(name)) diagnostic.suggestion = ours;
+    }
+    if (!parts.empty()) parts = {"read as " + join(parts, ", ")};
+    if (!foreign.note.empty()) parts.push_back(foreign.note);
+    own[dotted].note = fmt::format("`{}`: {}", foreign.name, join(parts, "; "));
   }
 
   /// ${env:NAME} and ${env:NAME:-default} in strings, also inside lists and tables.

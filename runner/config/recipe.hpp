@@ -45,7 +45,7 @@ struct Recipe {
     int64_t seed = 1234;
     bool deterministic = false;
     bool benchmark = false;    ///< cuDNN autotuning
-    int64_t fast_dev_run = 0;  ///< n > 0: n training and validation steps, nothing kept
+    int64_t fast_dev_run = 0;  ///< n > 0: n optimizer steps and n batches of validation, nothing kept
     std::vector<std::string> tags;
     std::string notes;
   } run;
@@ -181,7 +181,7 @@ struct Recipe {
   } activation_checkpointing;
 
   struct Selection {
-    std::string policy = "documented";  ///< documented | fastest | smallest
+    std::string policy = "documented";  ///< documented | fastest | smallest | offload
     std::string prefer = "fsdp";        ///< fsdp | zero: between equals
   } selection;
 

@@ -115,28 +115,29 @@ std::string type_problem(const Key& key, json& value) {
   return "";
 }
 
-/// Choices, precision spellings, and what is known but not to be had.
+/// Why a value that people use elsewhere is no choice here; empty: it is not such a value.
+std::string known_but_not_here(const Key& key, const std::string& text) {
+  auto word = lower(text);
+  bool other = word == "tpu" || word == "hpu" || word == "ipu" || word == "mps";
+  if (key.name == "accelerator" && other)
+    return fmt::format("accelerator \"{}\" does not work yet; cpu and cuda do", word);
+  return key.name == "process_group_backend" ? unknown_backend(word) : "";
+}
+
+/// Choices, their spellings, and what is known but not to be had.
 void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
   if (key.type == KeyType::table && value.contains("rope_type") && value["rope_type"] != "llama3") {
     diagnostic.message = fmt::format("`rope_type` cannot be {}", value["rope_type"].dump());
     diagnostic.allowed = {"llama3"};
   }
-  if (key.type == KeyType::precision) {
-    const auto& spellings = precision_spellings();
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    auto found = spellings.find(text);
-    value = found == spellings.end() ? text : found->second;
-  } else if (key.type != KeyType::choice) {
-    return;
-  }
-  std::string text = value.get<std::string>();
-  if (key.name == "accelerator") {
-    text = lower(text);
-    if (text == "gpu") text = "cuda";
-    value = text;
-    if (text == "tpu" || text == "hpu" || text == "ipu" || text == "mps")
-      diagnostic.message = fmt::format("accelerator \"{}\" does not work yet; cpu and cuda do", text);
-  }
+  if (key.type != KeyType::precision && key.type != KeyType::choice) return;
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const auto& spellings = spellings_of(key);
+  if (auto found = spellings.find(lower(text)); found != spellings.end()) text = found->second;
+  for (const auto& choice : key.choices)
+    if (lower(choice) == lower(text)) text = choice;
+  value = text;
+  diagnostic.message = known_but_not_here(key, text);
   if (diagnostic.message.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
     diagnostic.message = fmt::format("`{}` cannot be \"{}\"", key.name, text);
   if (diagnostic.message.empty()) return;
@@ -198,6 +199,13 @@ std::string bounds_problem(const Key& key, const json& value) {
 }
 
 }  // namespace
+
+std::string unknown_backend(const std::string& name) {
+  if (name == "mpi")
+    return "LibTorch is built without the \"mpi\" backend; \"gloo\" joins CPU ranks, \"nccl\" CUDA devices";
+  if (name == "hccl") return "the \"hccl\" backend is for Gaudi devices, and there is no support for them yet";
+  return "";
+}
 
 std::optional<Diagnostic> check_value(const Key& key, json& value) {
   Diagnostic diagnostic;

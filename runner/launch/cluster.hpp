@@ -10,7 +10,7 @@ namespace runner {
 
 /// A process's place in the job, as its environment tells it.
 struct Placement {
-  std::string cluster;           ///< "local", "torchrun", "slurm", "openmpi", "mpich"
+  std::string cluster;           ///< "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"
   bool launched = false;         ///< true: someone else started one of us per rank; we supervise just that rank
   int rank = 0, world_size = 1;  ///< not launched: the first rank of this node
   int local_rank = 0, local_size = 1;
@@ -35,10 +35,10 @@ struct ClusterEnvironment {
   Placement (*read)(
       const Environment&);  ///< throws Error(usage/environment) naming the variable that is missing or odd
 };
-/// In order of detection: torchrun, slurm, openmpi, mpich, local.
+/// In order of detection: torchrun, slurm, lsf, openmpi, mpich, kubeflow (only by name), local.
 const std::vector<ClusterEnvironment>& cluster_environments();
-extern const ClusterEnvironment torchrun_environment, slurm_environment, openmpi_environment, mpich_environment,
-    local_environment;
+extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_environment, openmpi_environment,
+    mpich_environment, kubeflow_environment, local_environment;
 
 /// `wanted` is devices.cluster ("auto" = the first that detects). Throws Error(usage) for an unknown name.
 Placement find_placement(const std::string& wanted, const Environment& environment);

@@ -1,8 +1,7 @@
 // torchrun (torch.distributed.run): every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and an
 // address.
 //
-// Detected by TORCHELASTIC_RUN_ID. Launchers that set the same variables without it (Kubeflow, SageMaker) are chosen by
-// name.
+// Detected by TORCHELASTIC_RUN_ID. A launcher that sets the same variables without it is chosen by name.
 #include "runner/launch/variables.hpp"
 
 namespace runner {

@@ -168,6 +168,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   } else {
     text += fmt::format("{}: nothing fits\n  rule: {} ({})\n", r.recipe_file, choice.rule, choice.source);
   }
+  if (!choice.differs.empty()) text += fmt::format("  differs: {}\n", choice.differs);
   if (auto batch = r.changed_batch())
     text += fmt::format("  train.global_batch_size = {}: {}\n", *batch, why_changed(r));
   text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
@@ -228,6 +229,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
               {"recompute_every", choice.plan().every},
               {"rule", choice.rule},
               {"source", choice.source},
+              {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},
               {"reason", choice.reason}};
   nlohmann::json changes = nlohmann::json::array();
   for (const auto& other : r.what_if)

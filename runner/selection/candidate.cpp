@@ -18,7 +18,8 @@ constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
 
 std::string zero_label(const nlohmann::json& options) {
   std::string text = fmt::format("stage {}", options.value("stage", 2));
-  bool optimizer = options.value("offload_optimizer", false), parameters = options.value("offload_parameters", false);
+  bool optimizer = options.value("offload_optimizer", false);
+  bool parameters = options.value("offload_parameters", false) && options.value("stage", 2) == 3;
   if (!optimizer && !parameters) return text;
   bool disk = (optimizer && options.value("offload_optimizer_device", "cpu") == "nvme") ||
               (parameters && options.value("offload_params_device", "cpu") == "nvme");

@@ -33,13 +33,14 @@ class Chooser {
     const SelectionRule& rule = book_.match(situation_);
     choice_.rule = rule.rule;
     choice_.source = rule.source;
+    choice_.differs = rule.differs;
     for (const auto& name : book_.considered)
       if (makes_sense(name)) consider(book_.form(name), policy == "smallest");
     if (choice_.candidates.empty()) consider_plain(policy == "smallest");
     if (request_.own) consider_own(policy == "smallest");
     if (policy == "smallest")
       take_smallest();
-    else
+    else if (policy != "offload" || !take_offload())
       take_documented(rule);
     if (choice_.fits() && policy == "fastest") take_fastest();
     if (choice_.fits()) advise();
@@ -179,6 +180,7 @@ class Chooser {
                               : fmt::format("; every {} block is recomputed in backward", ordinal(plan.every));
     if (is_offload(plan.form)) text += "; nothing fits without offload";
     if (plan.form == own_form) text += "; nothing else fits";
+    if (!no_offload_.empty()) text += "; " + no_offload_;
     if (!takes_own_options(book_.form(rule.choose.front())))
       text += fmt::format("; [strategy] asks for {}, which leaves {}", own_options_text(), plan.entry->name);
     else if (plan.entry->name == "zero" && request_.recipe.selection.prefer != "zero" && situation_.devices > 1 &&
@@ -228,12 +230,29 @@ class Chooser {
     }
     if (!choice_.fits()) return;
     bool offload = is_offload(choice_.plan().form);
+    choice_.differs.clear();
     choice_.rule = fmt::format("any size, maximum memory efficiency -> {}",
                                offload ? "DeepSpeed with offload" : "what takes least");
     choice_.source = offload ? "Strategy Selection Guide, row 5"
                              : "Strategy Selection Guide, row 5: DeepSpeed with offload, where nothing takes less";
     choice_.reason = fmt::format("policy \"smallest\": {} takes least, {} a rank", label(choice_.plan()),
                                  bytes_text(choice_.plan().bytes));
+  }
+
+  /// The least offloading that fits; false where nothing can be offloaded.
+  bool take_offload() {
+    const std::string policy = "policy \"offload\": ";
+    if (!take_first(book_.offload, false) && !take_first(book_.offload, true)) {
+      no_offload_ = request_.topology.cuda ? policy + "no form with offloading fits"
+                                           : policy + "on CPUs the optimizer's state is in host memory already";
+      return false;
+    }
+    choice_.rule = "any size, maximum efficiency -> DeepSpeed with offload";
+    choice_.source = "Strategy Selection Guide, row 5";
+    choice_.differs.clear();
+    choice_.reason = fmt::format("{}{} fits, {} a rank at micro-batch {}", policy, label(choice_.plan()),
+                                 bytes_text(choice_.plan().bytes), choice_.plan().job.micro_batch_size);
+    return true;
   }
 
   void advise() {
@@ -253,6 +272,7 @@ class Chooser {
   const RuleBook& book_;
   CandidateSearch search_;
   nlohmann::json own_options_;  ///< given ones that not every strategy takes
+  std::string no_offload_;      ///< why policy "offload" took the documented rule
   Situation situation_;
   Choice choice_;
 };

@@ -34,7 +34,7 @@ struct Choice {
   std::shared_ptr<const ModelSpec> model;  ///< what the candidates' jobs point to
   std::vector<Candidate> candidates;       ///< the best of each form, in the order of the rule book; refused ones too
   int chosen = -1;                         ///< -1: nothing fits
-  std::string rule, source;                ///< the documented row
+  std::string rule, source, differs;       ///< the documented row, and how the rule departs from it
   std::string reason;                      ///< one sentence
   std::vector<std::string> advice;         ///< faster plans that the policy did not take
   MemoryLimit limit;

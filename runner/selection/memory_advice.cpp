@@ -56,6 +56,14 @@ void consider_recompute(Search& search, const Entry& entry, const Job& job) {
                     "a forward more for each backward, about a third more compute", entry, recomputed);
 }
 
+void consider_mixed_precision(Search& search, const Entry& entry, const Job& job) {
+  if (job.precision.autocast() || job.precision.compute != DType::float32) return;
+  Job mixed = job;
+  mixed.precision = precision_policy("bf16-mixed");
+  search.consider("precision = \"bf16-mixed\"", "products are rounded to bfloat16, so the losses differ a little",
+                  entry, mixed);
+}
+
 void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
   constexpr int64_t chunk = 256;
   int64_t tokens = job.micro_batch_size * job.model->seq_len, now = job.model->loss_chunk_tokens;
@@ -113,6 +121,7 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
   consider_micro_batch(search, entry, job);
   consider_sharding(search, entry, job);
   consider_recompute(search, entry, job);
+  consider_mixed_precision(search, entry, job);
   consider_offload(search, job);
   return search.ways();
 }
@@ -134,7 +143,7 @@ std::string memory_advice(const Entry& entry, const Job& job) {
     if (count > 0) words.push_back(fmt::format("{} {}", name, bytes(count)));
   std::string text = fmt::format("a step of this recipe needs {} a rank: {}", bytes(parts.total()), join(words, ", "));
   auto ways = ways_out_of_memory(entry, job);
-  if (ways.empty()) return text + "; nothing that keeps the losses the same would need much less";
+  if (ways.empty()) return text + "; nothing would need much less";
   text += "\nways out, cheapest first:";
   for (const auto& way : ways)
     text += fmt::format("\n  {}  (saves {}; {})", way.change, bytes(way.saved_bytes), way.price);

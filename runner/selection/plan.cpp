@@ -251,8 +251,11 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   if (auto refusal = plan.entry->refuse(plan.job))
     diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal, {}, {}, {}, ""});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
+  if (recipe.run.benchmark)
+    plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and no model here has any");
   if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
   if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);
   Candidate planned;

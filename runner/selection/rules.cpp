@@ -30,6 +30,7 @@ SelectionRule read_rule(const toml::table& table) {
   rule.id = table["id"].value<std::string>().value();
   rule.rule = table["rule"].value<std::string>().value();
   rule.source = table["source"].value<std::string>().value();
+  rule.differs = table["differs"].value_or(std::string());
   rule.because = table["because"].value<std::string>().value();
   rule.several_devices = is_several(table, "devices");
   rule.several_nodes = is_several(table, "nodes");

@@ -20,6 +20,7 @@ struct Situation {
 
 struct SelectionRule {
   std::string id, rule, source;
+  std::string differs;  ///< how it departs from the source; empty: it does not
   std::string because;  ///< {parameters}, {devices}, {nodes} stand for numbers
   std::optional<bool> several_devices, several_nodes, ddp_fits;
   int64_t parameters_from = 0, parameters_below = std::numeric_limits<int64_t>::max();

@@ -4,6 +4,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/foreign_names.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/recipe_file.hpp"
@@ -67,6 +68,7 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   diagnostic.code = "unknown-option";
   diagnostic.allowed = allowed;
   diagnostic.suggestion = nearest(name, allowed);
+  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name);
   auto elsewhere = owners(name, entry);
   diagnostic.message = elsewhere.empty()
                            ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
@@ -74,11 +76,23 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   return diagnostic;
 }
 
-/// 2e8 becomes an integer where one is wanted.
+/// The choice that `given` spells in another case, with an enumeration's name ahead ("ShardingStrategy.FULL_SHARD") or
+/// by another word; else `given` itself.
+std::string choice_spelt(const OptionSpec& option, const std::string& given) {
+  auto word = lower(std::string_view(given).substr(given.rfind('.') + 1));
+  if (auto found = option.spellings.find(word); found != option.spellings.end()) return found->second;
+  for (const auto& choice : option.choices)
+    if (lower(choice) == word) return choice;
+  return given;
+}
+
+/// 2e8 becomes an integer where one is wanted, and a choice gets our spelling.
 void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json& value,
                   std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy." + option.name);
+  bool choice = option.type == Type::choice && value.is_string();
+  if (choice && !lua::names_script(value.get<std::string>())) value = choice_spelt(option, value.get<std::string>());
   if (auto wanted = type_problem(option, value); !wanted.empty()) {
     diagnostic.code = "wrong-type";
     diagnostic.message = fmt::format("`{}` must be {}, not {}", option.name, wanted, value.dump());
@@ -87,7 +101,8 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   } else if (option.type == Type::choice &&
              std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
     diagnostic.code = "not-allowed";
-    diagnostic.message = fmt::format("`{}` cannot be {}", option.name, value.dump());
+    diagnostic.message = option.name == "process_group_backend" ? unknown_backend(value.get<std::string>()) : "";
+    if (diagnostic.message.empty()) diagnostic.message = fmt::format("`{}` cannot be {}", option.name, value.dump());
     diagnostic.allowed = option.choices;
     diagnostic.suggestion = nearest(value.get<std::string>(), option.choices);
   } else if (option.minimum && value.is_number() && value.get<double>() < *option.minimum) {
@@ -102,8 +117,18 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   diagnostics.push_back(diagnostic);
 }
 
+/// A DeepSpeed configuration that the reader has left alone, because the name is none of DeepSpeed's.
+void refuse_configuration(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  Diagnostic diagnostic;
+  diagnostic.place = recipe.origin("strategy.config");
+  diagnostic.code = "needs";
+  diagnostic.message = "`config` is read where the strategy has a name of DeepSpeed's: name = \"deepspeed\"";
+  diagnostics.push_back(diagnostic);
+}
+
 /// Options beside name = "auto" leave the choice among strategies that take all of them.
 void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
+  if (recipe.strategy.options.contains("config")) return refuse_configuration(recipe, diagnostics);
   std::vector<std::string> known, given;
   for (const auto& entry : catalog())
     for (const auto& option : entry.options) known.push_back(option.name);
@@ -124,6 +149,7 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
     diagnostic.code = "unknown-option";
     diagnostic.message = fmt::format("no strategy has an option `{}`", name);
     diagnostic.suggestion = nearest(name, known);
+    if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name);
     diagnostics.push_back(diagnostic);
     return;
   }
@@ -175,24 +201,19 @@ bool takes(const Entry& entry, const std::string& option) {
 
 const std::vector<OptionSpec>& common_options() {
   static const std::vector<OptionSpec> options = {
-      {"timeout",
-       Type::duration,
-       nullptr,
-       {},
-       {},
-       "How long a collective may take before the run stops; default train.timeout."},
-      {"registry",
-       Type::text,
-       nullptr,
-       {},
-       {},
-       "A Lua file that registers names of strategies; relative to the recipe."},
-      {"process_group_backend",
-       Type::choice,
-       nullptr,
-       {"shm", "gloo", "nccl"},
-       {},
-       "Who carries the collectives; default nccl on CUDA, shm among CPU ranks of one host, gloo between hosts."},
+      {.name = "timeout",
+       .type = Type::duration,
+       .help = "How long a collective may take before the run stops; default train.timeout.",
+       .only_with = only_among_ranks()},
+      {.name = "registry",
+       .type = Type::text,
+       .help = "A Lua file that registers names of strategies; relative to the recipe."},
+      {.name = "process_group_backend",
+       .type = Type::choice,
+       .choices = {"shm", "gloo", "nccl"},
+       .help =
+           "What carries the collectives; default nccl on CUDA, shm among CPU ranks of one host, gloo between hosts.",
+       .only_with = only_among_ranks()},
   };
   return options;
 }
@@ -247,8 +268,21 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
     resolved.options[name] = value;
   }
+  if (resolved.options.contains("config")) refuse_configuration(recipe, diagnostics);
   if (named->entry->name == "ddp") script_hook_options(recipe, diagnostics);
   return resolved;
+}
+
+std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job) {
+  std::vector<std::string> notes;
+  for (const auto& [name, value] : given.items()) {
+    const OptionSpec* option = find_option(entry.options, name);
+    if (!option && entry.distributed) option = find_option(common_options(), name);
+    bool off = value == false || value == "none" || value == "NONE";
+    if (!option || off || !option->only_with.holds || option->only_with.holds(job)) continue;
+    notes.push_back(fmt::format("`{}`: nothing to do here: it needs {}", name, option->only_with.what));
+  }
+  return notes;
 }
 
 nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {

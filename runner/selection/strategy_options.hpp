@@ -33,6 +33,10 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further = {});
 
+/// A note for each option of [strategy] that does nothing in this job (OptionSpec::only_with). `given`: the recipe's
+/// own.
+std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job);
+
 /// Defaults filled in for whatever is unset.
 nlohmann::json complete_options(const Entry& entry, nlohmann::json options);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,19 +16,27 @@
 
 namespace runner {
 
+struct Job;
+
+/// What an option needs to do anything.
+struct OnlyWith {
+  std::string what = "";                            ///< "stage = 3", "CUDA devices"; empty: nothing is needed
+  std::function<bool(const Job&)> holds = nullptr;  ///< of a job with the strategy's options
+};
+
 struct OptionSpec {
   enum class Type { boolean, integer, number, text, choice, duration, names, table };
   std::string name;
   Type type = Type::boolean;
-  nlohmann::json default_value;           ///< null: unset
-  std::vector<std::string> choices = {};  ///< for choice
+  nlohmann::json default_value = nullptr;  ///< null: unset
+  std::vector<std::string> choices = {};   ///< for choice
   std::optional<double> minimum = {};
   std::string help = "";
   std::string note = "";  ///< said when a recipe sets the option (e.g. why nothing is to do)
   std::optional<double> maximum = {};
+  std::map<std::string, std::string> spellings = {};  ///< of choices, in lower case: what each stands for
+  OnlyWith only_with = {};                            ///< without it a recipe that sets the option gets a note
 };
-
-struct Job;
 
 /// Bytes that a run's hooks keep on one rank: where the rank's parameters are, and in host memory whatever the device.
 struct HookBytes {
@@ -86,6 +95,24 @@ struct HostWork {
   int64_t copied_bytes = 0;  ///< between device and host, in both directions together
   int64_t updated = 0;       ///< elements of parameters that the CPU updates
 };
+
+/// An option that is of use only on CUDA devices, among several ranks, or beside another option's value.
+inline OnlyWith only_on_cuda() {
+  return {"CUDA devices", [](const Job& job) { return job.cuda; }};
+}
+inline OnlyWith only_among_ranks() {
+  return {"several ranks", [](const Job& job) { return job.world_size > 1; }};
+}
+inline OnlyWith only_with_option(const std::string& option, const nlohmann::json& value) {
+  return {option + " = " + value.dump(),
+          [option, value](const Job& job) { return job.options.value(option, nlohmann::json()) == value; }};
+}
+
+/// Gives each of `names` what it needs.
+inline void need(std::vector<OptionSpec>& options, const std::vector<std::string>& names, const OnlyWith& only_with) {
+  for (auto& option : options)
+    if (std::find(names.begin(), names.end(), option.name) != names.end()) option.only_with = only_with;
+}
 
 struct Alias {
   std::string name;

@@ -21,6 +21,16 @@ std::vector<Alias> ddp_aliases() {
       aliases.push_back({base + "_find_unused_parameters_" + (find ? "true" : "false"),
                          {{"find_unused_parameters", find}},
                          base == "ddp" ? "" : native});
+  aliases.push_back({"DDPStrategy"});
+  aliases.push_back({"DDPSpawnStrategy", nlohmann::json::object(), native});
+  const std::string horovod =
+      "the same average of gradients, without Horovod's background thread and fusion buffer; the learning rate is not "
+      "multiplied by the number of ranks, as Lightning does for Horovod";
+  for (const char* name : {"horovod", "HorovodStrategy"}) aliases.push_back({name, nlohmann::json::object(), horovod});
+  const std::string bagua =
+      "Bagua's gradient_allreduce; of its other algorithms, lua:topk compresses gradients, lua:gossip averages "
+      "parameters with neighbours, and lua:local_sgd averages them every few steps";
+  for (const char* name : {"bagua", "BaguaStrategy"}) aliases.push_back({name, nlohmann::json::object(), bagua});
   return aliases;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -16,13 +17,38 @@ constexpr std::pair<const char*, DType> dtypes[] = {
     {"float32", DType::float32}, {"fp32", DType::float32},    {"32", DType::float32},   {"bfloat16", DType::bfloat16},
     {"bf16", DType::bfloat16},   {"float16", DType::float16}, {"fp16", DType::float16}, {"16", DType::float16}};
 
+/// "torch.float16" as "float16".
+std::string without_torch(const std::string& dtype) {
+  const std::string prefix = "torch.";
+  return dtype.starts_with(prefix) ? dtype.substr(prefix.size()) : dtype;
+}
+
 /// The dtype that `part` of mixed_precision names: of a table its value, of one dtype for all that.
 std::optional<DType> mixed_dtype(const Job& job, const char* part) {
   auto mixed = job.options.value("mixed_precision", nlohmann::json());
   auto value = mixed.is_object() ? mixed.value(part, nlohmann::json()) : mixed;
   for (const auto& [name, dtype] : dtypes)
-    if (value == name) return dtype;
+    if (value.is_string() && without_torch(value.get<std::string>()) == name) return dtype;
   return std::nullopt;
+}
+
+/// What auto_wrap_policy asks for: "block", "size", "none", or "names" with patterns of block names.
+struct WrapPolicy {
+  std::string word;
+  std::vector<std::string> names = {};
+};
+
+/// PyTorch's policies and classes of layers are other words for ours.
+WrapPolicy wrap_policy(const Job& job) {
+  auto policy = job.options.value("auto_wrap_policy", nlohmann::json("block"));
+  if (policy.is_string()) {
+    auto word = policy.get<std::string>();
+    bool blocks = word == "transformer_auto_wrap_policy" || word == "ModuleWrapPolicy" || names_layer_class(word);
+    return {blocks ? "block" : word == "size_based_auto_wrap_policy" ? "size" : word};
+  }
+  auto names = policy.get<std::vector<std::string>>();
+  if (std::all_of(names.begin(), names.end(), names_layer_class)) return {"block"};
+  return {"names", names};
 }
 
 int64_t hybrid_group(const Job& job) {
@@ -56,7 +82,9 @@ std::vector<OptionSpec> fsdp_options() {
        "block",
        {},
        {},
-       "Units that are gathered together: \"block\", \"size\", \"none\", or a list of block names."},
+       "Units that are gathered together: \"block\", \"size\", \"none\", or a list of block names. Classes of layers "
+       "and "
+       "transformer_auto_wrap_policy mean \"block\"."},
       {"min_num_params",
        Type::integer,
        100'000'000,
@@ -91,7 +119,10 @@ std::vector<OptionSpec> fsdp_options() {
        {"sharded", "full"},
        {},
        "Checkpoint files: each rank writes its shards, or rank 0 all of it. Both load under any strategy and number of "
-       "ranks."},
+       "ranks.",
+       "",
+       {},
+       {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
       {"reduce_every_micro_batch",
        Type::boolean,
        false,
@@ -120,7 +151,8 @@ std::vector<std::string> fsdp_notes(const Job& job) {
     notes.push_back(
         "`mixed_precision.buffer_dtype`: nothing to do: a model's buffers are tables in the dtype that blocks compute "
         "in");
-  if (job.world_size == 1) notes.push_back("fsdp on one rank has nobody to share with: `single` does the same");
+  if (job.world_size == 1 && plan.optimizer == Tier::device)
+    notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
   return notes;
 }
 
@@ -138,7 +170,9 @@ std::optional<std::string> refuse_mixed_precision(const Job& job) {
   std::vector<std::string> names, parts{"param_dtype", "reduce_dtype", "buffer_dtype"};
   for (const auto& [name, dtype] : dtypes) names.push_back(name);
   auto wrong = [&](const std::string& where, const nlohmann::json& value) -> std::optional<std::string> {
-    if (value.is_string() && std::find(names.begin(), names.end(), value) != names.end()) return std::nullopt;
+    bool known = value.is_string() &&
+                 std::find(names.begin(), names.end(), without_torch(value.get<std::string>())) != names.end();
+    if (known) return std::nullopt;
     return fmt::format("{} cannot be {}{}; a dtype is \"float32\", \"bfloat16\" or \"float16\"", where, value.dump(),
                        suggestion(value, names));
   };
@@ -153,17 +187,18 @@ std::optional<std::string> refuse_mixed_precision(const Job& job) {
 }
 
 std::optional<std::string> refuse_wrap_policy(const Job& job) {
-  auto policy = job.options.value("auto_wrap_policy", nlohmann::json("block"));
+  WrapPolicy policy = wrap_policy(job);
   const std::vector<std::string> words{"block", "size", "none"};
   const auto& blocks = job.model->blocks;
   std::string names = fmt::format("blocks are {} to {}", in_quotes(blocks.front().name), in_quotes(blocks.back().name));
-  if (policy.is_string()) {
-    if (std::find(words.begin(), words.end(), policy) != words.end()) return std::nullopt;
+  if (policy.word != "names") {
+    if (std::find(words.begin(), words.end(), policy.word) != words.end()) return std::nullopt;
     return fmt::format(
-        "auto_wrap_policy cannot be {}{}; it is \"block\", \"size\", \"none\" or a list of block names: {}",
-        policy.dump(), suggestion(policy, words), names);
+        "auto_wrap_policy cannot be {}{}; it is \"block\", \"size\", \"none\", classes of layers such as "
+        "\"TransformerEncoderLayer\", or a list of block names: {}",
+        in_quotes(policy.word), suggestion(policy.word, words), names);
   }
-  for (const auto& pattern : policy.get<std::vector<std::string>>())
+  for (const auto& pattern : policy.names)
     if (std::none_of(blocks.begin(), blocks.end(),
                      [&](const auto& block) { return ::fnmatch(pattern.c_str(), block.name.c_str(), 0) == 0; }))
       return fmt::format("auto_wrap_policy: no block is called {}; {}", in_quotes(pattern), names);
@@ -204,12 +239,10 @@ ShardPlan fsdp_plan(const Job& job) {
   plan.optimizer = tier;
   plan.saves_whole = options.value("state_dict_type", "sharded") == "full";
 
-  auto policy = options.value("auto_wrap_policy", nlohmann::json("block"));
-  bool named = policy.is_array();
+  WrapPolicy policy = wrap_policy(job);
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
-  for (auto& unit : make_units(*job.model, named ? "names" : policy.get<std::string>(),
-                               options.value("min_num_params", int64_t{100'000'000}),
-                               named ? policy.get<std::vector<std::string>>() : std::vector<std::string>{})) {
+  for (auto& unit :
+       make_units(*job.model, policy.word, options.value("min_num_params", int64_t{100'000'000}), policy.names)) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // its backward follows its forward
     plan.units.push_back(
         {unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once, tier});
@@ -223,10 +256,23 @@ Entry fsdp_entry() {
   entry.summary =
       "Parameters, gradients and optimizer state sharded over ranks; each unit is gathered while it is used.";
   const std::string native = "the old name of the native implementation; the same thing here";
+  const std::string fairscale =
+      "FairScale's FSDP became PyTorch's, and this is the same sharding; its defaults differ: a unit is a transformer "
+      "block (not 1e8 parameters), and gradients are reduced in float32";
   entry.aliases = {{"fsdp_cpu_offload", {{"cpu_offload", true}}},
                    {"fsdp_native", nlohmann::json::object(), native},
-                   {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native}};
+                   {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native},
+                   {"FSDPStrategy"},
+                   {"DDPFullyShardedNativeStrategy", nlohmann::json::object(), native},
+                   {"ddp_fully_sharded", nlohmann::json::object(), fairscale},
+                   {"DDPFullyShardedStrategy", nlohmann::json::object(), fairscale}};
   entry.options = fsdp_options();
+  need(entry.options, {"hybrid_group_size"}, only_with_option("sharding_strategy", "HYBRID_SHARD"));
+  need(entry.options, {"min_num_params"},
+       {"auto_wrap_policy = \"size\"", [](const Job& job) { return wrap_policy(job).word == "size"; }});
+  need(entry.options, {"backward_prefetch", "forward_prefetch"}, only_on_cuda());
+  need(entry.options, {"reduce_every_micro_batch"},
+       {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
   entry.refuse = refuse_fsdp;
   entry.notes = fsdp_notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, fsdp_plan(job)); };

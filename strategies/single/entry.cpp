@@ -10,7 +10,7 @@ Entry single_entry() {
   Entry entry;
   entry.name = "single";
   entry.summary = "One process on one device; no communication.";
-  entry.aliases = {{"single_device"}};
+  entry.aliases = {{"single_device"}, {"SingleDeviceStrategy"}};
   entry.distributed = false;
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
     if (job.world_size == 1) return std::nullopt;

@@ -261,6 +261,11 @@ std::vector<OptionSpec> offload_options() {
 
 std::vector<OptionSpec> configuration_options() {
   return {
+      {.name = "config",
+       .type = Type::table,
+       .help =
+           "DeepSpeed's configuration: a JSON file, relative to the recipe, or a table. Its keys become options and "
+           "keys of other sections, which the recipe's own must not contradict."},
       {"gradient_accumulation_steps",
        Type::integer,
        nullptr,
@@ -324,14 +329,19 @@ std::optional<std::string> refuse_loss_scale(const Job& job) {
   return std::nullopt;
 }
 
-bool chosen(const Job& job, const char* option) { return job.options.value(option, false); }
-bool on_nvme(const Job& job, const char* option, const char* device) {
-  return chosen(job, option) && job.options.value(device, "cpu") == "nvme";
+int64_t stage_of(const Job& job) { return job.options.value("stage", int64_t{2}); }
+/// In stages 1 and 2 every rank keeps all parameters, so there is no shard of them to offload.
+bool chosen(const Job& job, const std::string& option) {
+  return job.options.value(option, false) && (option != "offload_parameters" || stage_of(job) >= 3);
 }
-
+bool optimizer_on_nvme(const Job& job) {
+  return chosen(job, "offload_optimizer") && job.options.value("offload_optimizer_device", "cpu") == "nvme";
+}
+bool parameters_on_nvme(const Job& job) {
+  return chosen(job, "offload_parameters") && job.options.value("offload_params_device", "cpu") == "nvme";
+}
 std::optional<std::string> refuse_nvme(const Job& job) {
-  bool optimizer = on_nvme(job, "offload_optimizer", "offload_optimizer_device");
-  bool parameters = on_nvme(job, "offload_parameters", "offload_params_device");
+  bool optimizer = optimizer_on_nvme(job), parameters = parameters_on_nvme(job);
   if (!optimizer && !parameters) return std::nullopt;
   if (!job.options.value("nvme_path", nlohmann::json()).is_string())
     return "offload to NVMe needs nvme_path = \"FOLDER\", on the disk that is to be used";
@@ -360,35 +370,29 @@ std::optional<std::string> refuse_nvme(const Job& job) {
   return std::nullopt;
 }
 
-std::optional<std::string> refuse_offload(const Job& job) {
-  auto stage = job.options.value("stage", int64_t{2});
-  if (chosen(job, "offload_parameters") && stage < 3)
-    return fmt::format(
-        "in ZeRO stage {} every rank keeps all parameters: offload_parameters = true needs stage = 3; "
-        "offload_optimizer = true works in every stage",
-        stage);
-  return refuse_nvme(job);
-}
-
 std::optional<std::string> refuse(const Job& job) {
   if (auto batch = refuse_batch(job)) return batch;
-  auto stage = job.options.value("stage", int64_t{2});
+  int64_t stage = stage_of(job);
   if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {} (stage 0 is `ddp`)", stage);
   if (auto group = job.options.value("mics_shard_size", nlohmann::json()); group.is_number())
     if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", group.get<int64_t>())) return why;
   double divisor = job.options.value("gradient_predivide_factor", 1.0);
   if (!(divisor > 0) || !std::isfinite(divisor)) return "gradient_predivide_factor must be a number above 0";
-  if (auto why = refuse_offload(job)) return why;
+  if (auto why = refuse_nvme(job)) return why;
   return refuse_loss_scale(job);
 }
 
 void note_offload(const Job& job, std::vector<std::string>& notes) {
-  for (auto [option, device] : {std::pair{"offload_optimizer", "offload_optimizer_device"},
-                                std::pair{"offload_parameters", "offload_params_device"}})
-    if (chosen(job, option) && !job.cuda && !on_nvme(job, option, device))
+  bool parameters = parameters_on_nvme(job), used = parameters || optimizer_on_nvme(job);
+  for (auto [option, nvme] :
+       {std::pair{"offload_optimizer", optimizer_on_nvme(job)}, std::pair{"offload_parameters", parameters}})
+    if (chosen(job, option) && !job.cuda && !nvme)
       notes.push_back(fmt::format("`{}`: nothing to do on CPU, where host memory is the device's", option));
-  bool parameters = on_nvme(job, "offload_parameters", "offload_params_device");
-  bool used = parameters || on_nvme(job, "offload_optimizer", "offload_optimizer_device");
+  if (job.options.value("offload_parameters", false) && stage_of(job) < 3)
+    notes.push_back(fmt::format(
+        "`offload_parameters`: nothing to do in stage {}, where every rank keeps all parameters; DeepSpeed, "
+        "too, offloads them in stage 3 only",
+        stage_of(job)));
   if (!used && job.options.value("nvme_path", nlohmann::json()).is_string())
     notes.push_back(
         "`nvme_path`: nothing is offloaded to NVMe; offload_optimizer = true with "
@@ -406,15 +410,39 @@ void note_offload(const Job& job, std::vector<std::string>& notes) {
 
 std::vector<std::string> notes(const Job& job) {
   std::vector<std::string> notes;
-  auto stage = job.options.value("stage", 2);
+  int64_t stage = stage_of(job);
   if (stage >= 2 && job.accumulation > 1)
     notes.push_back(fmt::format(
         "ZeRO stage {} keeps gradients sharded, so they are reduced after each of {} micro-batches; stage 1 reduces "
         "once a step",
         stage, job.accumulation));
   note_offload(job, notes);
-  if (job.world_size == 1) notes.push_back("ZeRO on one rank has nobody to share with: `single` does the same");
+  bool offloads = (job.cuda && (chosen(job, "offload_optimizer") || chosen(job, "offload_parameters"))) ||
+                  optimizer_on_nvme(job) || parameters_on_nvme(job);
+  if (job.world_size == 1 && !offloads)
+    notes.push_back("ZeRO on one rank has nothing to shard: `single` does the same");
   return notes;
+}
+
+/// What the options of one stage, of offloading, and of the loss scale need.
+void add_needs(std::vector<OptionSpec>& options) {
+  need(options,
+       {"stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_prefetch_bucket_size",
+        "stage3_max_live_parameters", "stage3_max_reuse_distance"},
+       only_with_option("stage", 3));
+  need(options, {"overlap_comm", "pin_memory"}, only_on_cuda());
+  need(options, {"offload_optimizer_device"}, only_with_option("offload_optimizer", true));
+  need(options, {"offload_params_device"}, only_with_option("offload_parameters", true));
+  need(options, {"optimizer_buffer_count"}, {"offload_optimizer_device = \"nvme\"", optimizer_on_nvme});
+  need(options, {"params_buffer_count", "params_buffer_size", "max_in_cpu"},
+       {"offload_params_device = \"nvme\"", parameters_on_nvme});
+  need(options, {"block_size", "queue_depth", "thread_count"},
+       {"offload_optimizer_device = \"nvme\" or offload_params_device = \"nvme\"",
+        [](const Job& job) { return optimizer_on_nvme(job) || parameters_on_nvme(job); }});
+  need(options,
+       {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
+        "min_loss_scale"},
+       {"precision = \"16-mixed\"", [](const Job& job) { return job.precision.loss_scaling; }});
 }
 
 }  // namespace
@@ -423,8 +451,10 @@ Entry zero_entry() {
   Entry entry;
   entry.name = "zero";
   entry.summary = "DeepSpeed's ZeRO: optimizer state, gradients (stage 2) and parameters (stage 3) sharded over ranks.";
+  const std::string native = "an implementation of ZeRO in this program; the DeepSpeed library is not used";
   entry.aliases = {
-      {"deepspeed"},
+      {"deepspeed", nlohmann::json::object(), native},
+      {"DeepSpeedStrategy", nlohmann::json::object(), native},
       {"deepspeed_stage_1", {{"stage", 1}}},
       {"deepspeed_stage_2", {{"stage", 2}}},
       {"deepspeed_stage_3", {{"stage", 3}}},
@@ -437,7 +467,19 @@ Entry zero_entry() {
         {"offload_optimizer_device", "nvme"},
         {"offload_parameters", true},
         {"offload_params_device", "nvme"}}}};
+  const std::string sharded =
+      "FairScale's OSS with ShardedDataParallel is ZeRO stage 2: the same arithmetic, sharded by equal parts of "
+      "buckets "
+      "where FairScale gives whole tensors to ranks";
+  const std::string spawned = sharded + "; Lightning's list calls it \"optimizer sharded\", which is stage = 1";
+  for (const char* name :
+       {"ddp_sharded", "ddp_sharded_find_unused_parameters_false", "DDPShardedStrategy", "fairscale"})
+    entry.aliases.push_back({name, {{"stage", 2}}, sharded});
+  for (const char* name :
+       {"ddp_sharded_spawn", "ddp_sharded_spawn_find_unused_parameters_false", "DDPSpawnShardedStrategy"})
+    entry.aliases.push_back({name, {{"stage", 2}}, spawned});
   entry.options = zero_options();
+  add_needs(entry.options);
   entry.refuse = refuse;
   entry.notes = notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, zero_plan(job)); };

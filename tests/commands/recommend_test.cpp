@@ -123,6 +123,15 @@ TEST_CASE("the strategy that a recipe names is one of the candidates") {
     CHECK(candidate.at("recipes_own") == (candidate.at("strategy") == "ddp"));
 }
 
+TEST_CASE("recommend says how a rule departs from its document") {
+  auto medium = recommend("gpt-774m.toml", {"--device-kind", "a100-40g", "--devices", "8"});
+  CHECK_THAT(medium.out,
+             ContainsSubstring("(Strategy Selection Guide, row 3)\n  differs: the guide says so where memory "
+                               "is limited, and Lightning's user guide takes DDP; here "));
+  auto single = recommend("gpt-1558m.toml", {"--device-kind", "t4"});
+  CHECK_THAT(single.out, !ContainsSubstring("differs: "));
+}
+
 TEST_CASE("where nothing fits, recommend ends with 1, the shortfall and ways out") {
   auto result = recommend("gpt-1558m.toml", {"--device-kind", "t4", "--set", "devices.memory_limit=3GiB"});
   CHECK(result.code == 1);

@@ -75,6 +75,15 @@ TEST_CASE("auto takes every CUDA device, or cpu_processes ranks where there is n
   CHECK(on_cpu.reason == "4 ranks on the CPU: no CUDA device can be used: no NVIDIA driver (libcuda.so.1 not found)");
 }
 
+TEST_CASE("where cpu_processes goes before a number of devices, the reason says so") {
+  auto both = choose_devices(wish("auto", count(4), 3), no_gpu());
+  CHECK(both.count == 3);
+  CHECK(both.reason ==
+        "3 ranks on the CPU: no CUDA device can be used: no NVIDIA driver (libcuda.so.1 not found); cpu_processes = 3 "
+        "goes before devices = 4 there");
+  CHECK(choose_devices(wish("auto", count(4), 4), no_gpu()).reason.find("goes before") == std::string::npos);
+}
+
 TEST_CASE("auto falls back to the CPU when this build has no CUDA module, cuda does not") {
   Facts facts = gpus(1);
   facts.cuda_module = false;

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <fstream>
 #include <map>
 
 #include "runner/base/error.hpp"
 #include "runner/launch/hostlist.hpp"
 #include "runner/launch/variables.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 
@@ -124,7 +126,7 @@ TEST_CASE("each launcher is detected, torchrun before Slurm before MPI before no
   CHECK(find_placement("slurm", from(all)).cluster == "slurm");
   CHECK(find_placement("local", from(all)).launched == false);
   CHECK(refusal_of({}, "slrum") ==
-        "2: unknown devices.cluster \"slrum\": expected auto, torchrun, slurm, openmpi, mpich or local; "
+        "2: unknown devices.cluster \"slrum\": expected auto, torchrun, slurm, lsf, openmpi, mpich, kubeflow or local; "
         "did you mean \"slurm\"?");
 }
 
@@ -145,6 +147,56 @@ TEST_CASE("torchrun: ranks, nodes and address") {
           "4: " + std::string(name) + " is not set; torchrun sets it for every rank: is this process started by it?");
   CHECK(refusal_of(with(torchrun, {{"RANK", "-1"}})) == "4: RANK=\"-1\" is not a whole number >= 0 (torchrun sets it)");
   CHECK(refusal_of(with(torchrun, {{"MASTER_PORT", "70000"}})) == "4: MASTER_PORT=70000 is not a port: 1 to 65535");
+}
+
+TEST_CASE("Kubeflow: one rank a pod, and only by name") {
+  const Map pod{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}};
+  CHECK(find_placement("auto", from(pod)).cluster == "local");
+  Placement p = find_placement("kubeflow", from(pod));
+  CHECK(p.launched);
+  CHECK(p.rank == 2);
+  CHECK(p.world_size == 4);
+  CHECK(p.local_rank == 0);
+  CHECK(p.local_size == 1);
+  CHECK(p.node_rank == 2);
+  CHECK(p.num_nodes == 4);
+  CHECK(p.master_addr == "job-master-0");
+  CHECK(p.master_port == 23456);
+  check_placement(p, 1, 4);
+  CHECK(refusal([&] { check_placement(p, 2, 4); }) ==
+        "2: the recipe asks for 2 devices per node, Kubeflow started 1 rank on this node: set devices.devices = 1 "
+        "(devices.cpu_processes on CPU), or start 2 ranks per node (2 for each pod, and a pod has one; with "
+        "nprocPerNode the pods run torchrun)");
+  CHECK(refusal_of(with(pod, {{"RANK", "(unset)"}}), "kubeflow") ==
+        "4: RANK is not set; Kubeflow sets it for every rank: is this process started by it?");
+  CHECK(refusal_of(with(pod, {{"MASTER_ADDR", "(unset)"}}), "kubeflow") ==
+        "2: Kubeflow started 4 ranks on 4 nodes but gives no address to meet at: set MASTER_ADDR to the host of rank 0 "
+        "for every rank");
+}
+
+TEST_CASE("LSF: ranks from jsrun, hosts from the rank file without the launch node") {
+  TemporaryFolder folder;
+  auto ranks = (folder.path / "ranks").string();
+  std::ofstream(ranks) << "batch1\nc05n01\nc05n01\nc05n02\nc05n02\n";
+  const Map task{{"LSB_JOBID", "77"},         {"LSB_DJOB_RANKFILE", ranks},      {"JSM_NAMESPACE_SIZE", "4"},
+                 {"JSM_NAMESPACE_RANK", "3"}, {"JSM_NAMESPACE_LOCAL_RANK", "1"}, {"HOSTNAME", "c05n02.cluster"}};
+  Placement p = find_placement("auto", from(task));
+  CHECK(p.cluster == "lsf");
+  CHECK(p.rank == 3);
+  CHECK(p.world_size == 4);
+  CHECK(p.local_rank == 1);
+  CHECK(p.local_size == 2);
+  CHECK(p.node_rank == 1);
+  CHECK(p.num_nodes == 2);
+  CHECK(p.master_addr == "c05n01");
+  CHECK(p.master_port == derived_port("lsf/77"));
+  check_placement(p, 2, 2);
+  CHECK(refusal_of(with(task, {{"HOSTNAME", "elsewhere"}})) ==
+        "4: this host, elsewhere, is not in LSB_DJOB_RANKFILE, which names c05n01, c05n02");
+  CHECK(refusal_of(with(task, {{"JSM_NAMESPACE_RANK", "(unset)"}})) ==
+        "4: JSM_NAMESPACE_RANK is not set; LSF's jsrun sets it for every rank: is this process started by it?");
+  CHECK(refusal_of(with(task, {{"LSB_DJOB_RANKFILE", ranks + ".none"}})) ==
+        "4: LSB_DJOB_RANKFILE=" + ranks + ".none names no compute host");
 }
 
 TEST_CASE("torchrun: the agent's own port is not taken, all ranks agree on another") {

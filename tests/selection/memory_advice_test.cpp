@@ -47,6 +47,8 @@ TEST_CASE("the advice names the parts, the largest first, and the ways out, the 
       "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
       "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more "
       "compute)\n"
+      "  precision = \"bf16-mixed\"  (saves 63.4 MiB; products are rounded to bfloat16, so the losses differ a "
+      "little)\n"
       "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = "
       "0, "
       "nvme_path = \"FOLDER\"}  (saves 28.1 MiB; parameters and optimizer state pass through a disk in every step)");
@@ -57,8 +59,9 @@ const std::string on_nvme =
     "nvme_path = \"FOLDER\"}";
 
 TEST_CASE("a way out is named only where it is open and saves something") {
-  CHECK(changes(plan("single", 1, 8)) ==
-        std::vector<std::string>{"train.micro_batch_size = 4", "activation_checkpointing = \"all\"", on_nvme});
+  CHECK(changes(plan("single", 1, 8)) == std::vector<std::string>{"train.micro_batch_size = 4",
+                                                                  "activation_checkpointing = \"all\"",
+                                                                  "precision = \"bf16-mixed\"", on_nvme});
   // Parameters outweigh everything: sharding helps most.
   auto wide = plan("ddp", 4, 1, 50'000);
   CHECK(changes(wide) ==
@@ -67,6 +70,7 @@ TEST_CASE("a way out is named only where it is open and saves something") {
   auto logits = plan("single", 1, 8, 50'000);
   CHECK(changes(logits).at(0) == "model.loss_chunk_tokens = 256");
   auto last = plan("deepspeed_stage_3", 2, 1);
+  last.job.precision = precision_policy("bf16-mixed");
   last.job.options.update({{"offload_optimizer", true},
                            {"offload_optimizer_device", "nvme"},
                            {"offload_parameters", true},
@@ -76,6 +80,5 @@ TEST_CASE("a way out is named only where it is open and saves something") {
                            {"stage3_param_persistence_threshold", 0}});
   last.job.recompute = {false, true, true, true, true, false};
   CHECK(changes(last).empty());
-  CHECK(
-      memory_advice(*last.entry, last.job).ends_with("; nothing that keeps the losses the same would need much less"));
+  CHECK(memory_advice(*last.entry, last.job).ends_with("; nothing would need much less"));
 }

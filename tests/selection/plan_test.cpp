@@ -5,6 +5,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
+#include "strategies/fsdp/entry.hpp"
+
 using namespace runner;
 
 namespace {
@@ -354,4 +356,74 @@ TEST_CASE("a job knows the largest factor of its accumulation schedule") {
   job = make_plan(r, cpus(2), 256).job;
   CHECK(job.accumulation == 3);
   CHECK(job.accumulation_most == 3);
+}
+
+TEST_CASE("classes of layers and PyTorch's policies wrap blocks") {
+  auto units = [](const nlohmann::json& policy) {
+    auto r = recipe();
+    r.strategy.name = "fsdp";
+    r.strategy.options = {{"auto_wrap_policy", policy}, {"mixed_precision", "torch.bfloat16"}};
+    auto plan = make_plan(r, cpus(2), 256);
+    return fsdp_plan(plan.job).units.size();
+  };
+  const size_t blocks = units("block");
+  CHECK(blocks > 1);
+  CHECK(units("none") == 1);
+  CHECK(units("transformer_auto_wrap_policy") == blocks);
+  CHECK(units({"nn.TransformerEncoderLayer", "GPTBlock"}) == blocks);
+  CHECK(units("LlamaDecoderLayer") == blocks);
+  CHECK(units("size_based_auto_wrap_policy") == 1);
+  auto r = recipe();
+  r.strategy.name = "fsdp";
+  r.strategy.options = {{"auto_wrap_policy", {"nn.Linear"}}};
+  CHECK(refusal(r, cpus(2)) ==
+        "auto_wrap_policy: no block is called \"nn.Linear\"; blocks are \"embedding\" to \"head\"");
+}
+
+TEST_CASE("stage 2 with offload_parameters runs, and a note says that it offloads none") {
+  auto r = recipe();
+  r.strategy.name = "DeepSpeedStrategy";
+  r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}, {"offload_parameters", true}};
+  auto gpu = cpus(2);
+  gpu.cuda = true;
+  auto plan = make_plan(r, gpu, 256);
+  CHECK(std::find(
+            plan.notes.begin(), plan.notes.end(),
+            "`offload_parameters`: nothing to do in stage 2, where every rank keeps all parameters; DeepSpeed, too, "
+            "offloads them in stage 3 only") != plan.notes.end());
+  r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}};
+  CHECK(make_plan(r, gpu, 256).memory_bytes() == plan.memory_bytes());
+}
+
+TEST_CASE("on one rank, `single` does the same only where nothing is offloaded") {
+  auto says_single = [](const std::string& name, bool cuda) {
+    auto r = recipe();
+    r.strategy.name = name;
+    auto topology = cpus(1);
+    topology.cuda = cuda;
+    auto notes = make_plan(r, topology, 256).notes;
+    return std::any_of(notes.begin(), notes.end(),
+                       [](const auto& note) { return note.find("`single` does the same") != std::string::npos; });
+  };
+  CHECK(says_single("fsdp", true));
+  CHECK(says_single("deepspeed", true));
+  CHECK(says_single("deepspeed_stage_2_offload", false));
+  CHECK_FALSE(says_single("deepspeed_stage_2_offload", true));
+  CHECK_FALSE(says_single("deepspeed_stage_3_offload", true));
+  CHECK_FALSE(says_single("fsdp_cpu_offload", true));
+}
+
+TEST_CASE("policy offload takes DeepSpeed with offloading where there is something to offload from") {
+  auto r = recipe();
+  r.selection.policy = "offload";
+  auto gpu = cpus(2);
+  gpu.cuda = true;
+  auto plan = make_plan(r, gpu, 256);
+  CHECK(plan.entry->name == "zero");
+  CHECK(plan.recipe.strategy.options.at("offload_optimizer") == true);
+  CHECK(plan.rule == "any size, maximum efficiency -> DeepSpeed with offload");
+  CHECK(plan.reason.starts_with("policy \"offload\": zero stage 2, optimizer on CPU fits, "));
+  auto cpu = make_plan(r, cpus(2), 256);
+  CHECK(cpu.entry->name == "ddp");
+  CHECK(cpu.reason.ends_with("; policy \"offload\": on CPUs the optimizer's state is in host memory already"));
 }

@@ -122,3 +122,13 @@ TEST_CASE("a comm hook in Lua takes its options from ddp_comm_hook_options", "[l
              ContainsSubstring("`ddp_comm_hook_options` are of a comm hook that is a file of Lua, and there is none"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=fp16"}), ContainsSubstring("`ddp_comm_hook` cannot be \"fp16\""));
 }
+
+TEST_CASE("a registry may give a name to a strategy that is not built, and lists only what can be used", "[lua]") {
+  RecipePlace place("[strategy]\nname = \"hivemind\"\nregistry = \"mine.lua\"\n");
+  place.write("mine.lua",
+              "for _, name in ipairs(strategies.available_strategies()) do assert(name ~= 'colossalai', name) end\n"
+              "strategies.register('hivemind', " +
+                  averaging.substr(averaging.find('{')) + ")\n");
+  CHECK(place.wrong().empty());
+  CHECK(make_plan(place.load(), cpus(2), 256).entry->summary == "Averages.");
+}

@@ -3,6 +3,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
+
+#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 
 using namespace runner;
@@ -26,47 +29,100 @@ std::string only_message(const std::string& name, nlohmann::json options) {
 
 }  // namespace
 
-TEST_CASE("every name and alias of the seeds is known") {
-  for (const char* name : {"single",
-                           "single_device",
-                           "ddp",
-                           "ddp_spawn",
-                           "ddp_fork",
-                           "ddp_notebook",
-                           "ddp_find_unused_parameters_true",
-                           "ddp_find_unused_parameters_false",
-                           "ddp_spawn_find_unused_parameters_true",
-                           "fsdp",
-                           "fsdp_cpu_offload",
-                           "deepspeed",
-                           "deepspeed_stage_1",
-                           "deepspeed_stage_2",
-                           "deepspeed_stage_2_offload",
-                           "deepspeed_stage_3",
-                           "deepspeed_stage_3_offload",
-                           "deepspeed_stage_3_offload_nvme",
-                           "dp",
-                           "ddp2",
-                           "xla",
-                           "xla_debug",
-                           "single_xla",
-                           "xla_fsdp",
-                           "ddp_sharded",
-                           "horovod",
-                           "bagua",
-                           "hivemind",
-                           "colossalai",
-                           "hpu_parallel",
-                           "ipu_strategy",
-                           "DDP"})
-    CHECK(find_strategy(name));
+TEST_CASE("every name, alias and class of Lightning's strategies means one of ours") {
+  struct Row {
+    const char* entry;
+    std::vector<const char*> names;
+  };
+  const Row rows[] = {
+      {"single", {"single", "single_device", "SingleDeviceStrategy"}},
+      {"ddp",
+       {"ddp", "DDP", "DDPStrategy", "ddp_spawn", "DDPSpawnStrategy", "ddp_fork", "ddp_notebook",
+        "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false", "ddp_spawn_find_unused_parameters_true",
+        "horovod", "HorovodStrategy", "bagua", "Bagua", "BaguaStrategy"}},
+      {"fsdp",
+       {"fsdp", "FSDPStrategy", "fsdp_cpu_offload", "fsdp_native", "DDPFullyShardedNativeStrategy", "ddp_fully_sharded",
+        "DDPFullyShardedStrategy"}},
+      {"zero",
+       {"deepspeed", "DeepSpeedStrategy", "deepspeed_stage_1", "deepspeed_stage_1_offload", "deepspeed_stage_2",
+        "deepspeed_stage_2_offload", "deepspeed_stage_3", "deepspeed_stage_3_offload", "deepspeed_stage_3_offload_nvme",
+        "ddp_sharded", "ddp_sharded_spawn", "ddp_sharded_find_unused_parameters_false", "DDPShardedStrategy",
+        "DDPSpawnShardedStrategy"}},
+  };
+  for (const auto& row : rows)
+    for (const char* name : row.names) {
+      INFO(name);
+      REQUIRE(find_strategy(name));
+      CHECK(find_strategy(name)->entry->name == row.entry);
+      CHECK(problems(name, nlohmann::json::object()).empty());
+    }
   CHECK_FALSE(find_strategy("magic"));
   CHECK(find_strategy("ddp_find_unused_parameters_true")->preset == nlohmann::json{{"find_unused_parameters", true}});
   CHECK(find_strategy("fsdp_cpu_offload")->preset == nlohmann::json{{"cpu_offload", true}});
 }
 
+TEST_CASE("strategies that are not built are refused by every one of their names, and never suggested") {
+  for (const char* name : {"dp",
+                           "DataParallelStrategy",
+                           "ddp2",
+                           "tensor_parallel",
+                           "model_parallel",
+                           "ModelParallelStrategy",
+                           "pipeline",
+                           "xla",
+                           "xla_debug",
+                           "single_xla",
+                           "tpu_spawn",
+                           "single_tpu",
+                           "XLAStrategy",
+                           "SingleDeviceXLAStrategy",
+                           "SingleXLAStrategy",
+                           "xla_fsdp",
+                           "XLAFSDPStrategy",
+                           "hivemind",
+                           "colossalai",
+                           "ColossalAI",
+                           "hpu_single",
+                           "hpu_parallel",
+                           "HPUParallelStrategy",
+                           "SingleHPUStrategy",
+                           "ipu_strategy",
+                           "IPUStrategy"}) {
+    auto list = problems(name, nlohmann::json::object());
+    INFO(name);
+    REQUIRE(list.size() == 1);
+    CHECK(list[0].code == "unavailable");
+    auto suggestable = strategy_names();
+    CHECK(std::find(suggestable.begin(), suggestable.end(), name) == suggestable.end());
+  }
+  CHECK(problems("HSDPStrategy", {})[0].suggestion == "FSDPStrategy");
+  CHECK(problems("xl", {})[0].suggestion == std::nullopt);
+}
+
+TEST_CASE("an alias for another system says what differs") {
+  auto notes = [](const std::string& name) {
+    Recipe recipe;
+    recipe.strategy.name = name;
+    std::vector<Diagnostic> diagnostics;
+    auto resolved = resolve_strategy(recipe, diagnostics);
+    REQUIRE(resolved.notes.size() == 1);
+    return resolved.notes[0];
+  };
+  CHECK(notes("horovod").starts_with("`horovod` runs as `ddp`: the same average of gradients, without"));
+  CHECK(notes("Bagua").starts_with("`bagua` runs as `ddp`: Bagua's gradient_allreduce; "));
+  CHECK(notes("ddp_sharded").starts_with("`ddp_sharded` runs as `zero`: FairScale's OSS with ShardedDataParallel is "));
+  CHECK(notes("ddp_sharded_spawn").ends_with("calls it \"optimizer sharded\", which is stage = 1"));
+  CHECK(notes("ddp_fully_sharded").starts_with("`ddp_fully_sharded` runs as `fsdp`: FairScale's FSDP became"));
+  CHECK(notes("deepspeed").ends_with("the DeepSpeed library is not used"));
+  CHECK(find_strategy("ddp_sharded")->preset == nlohmann::json{{"stage", 2}});
+}
+
 TEST_CASE("names appear once in the catalog") {
-  auto names = strategy_names();
+  std::vector<std::string> names;
+  for (const auto& entry : catalog()) {
+    names.push_back(lower(entry.name));
+    for (const auto& alias : entry.aliases) names.push_back(lower(alias.name));
+  }
   std::sort(names.begin(), names.end());
   CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
 }
@@ -79,6 +135,10 @@ TEST_CASE("mistakes in [strategy] are told with what would work") {
   CHECK(only_message("fsdp", {{"shading_strategy", "FULL_SHARD"}}) ==
         "strategy `fsdp` has no option `shading_strategy`");
   CHECK(problems("fsdp", {{"shading_strategy", "FULL_SHARD"}})[0].suggestion == "sharding_strategy");
+  CHECK(problems("fsdp", {{"learning_rate", 1e-3}})[0].suggestion == "optimizer.lr");
+  CHECK(problems("auto", {{"max_steps", 10}})[0].suggestion == "train.max_steps");
+  CHECK(only_message("ddp", {{"process_group_backend", "mpi"}}) ==
+        "LibTorch is built without the \"mpi\" backend; \"gloo\" joins CPU ranks, \"nccl\" CUDA devices");
   CHECK(only_message("fsdp", {{"sharding_strategy", "FULL"}}) == "`sharding_strategy` cannot be \"FULL\"");
   CHECK(only_message("fsdp", {{"min_num_params", 1e300}}) == "`min_num_params` must be an integer, not 1e+300");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
@@ -90,7 +150,8 @@ TEST_CASE("mistakes in [strategy] are told with what would work") {
   CHECK(only_message("auto", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
   CHECK(only_message("auto", {{"cpu_offload", true}, {"stage", 2}}) ==
         "no strategy takes `cpu_offload` and `stage` together");
-  CHECK(only_message("horovod", {}) == "strategy `horovod` is not built yet; ddp does the same sum of gradients");
+  CHECK(only_message("dp", {}) ==
+        "strategy `dp` is not built yet; ddp trains a copy of the model on each device and sums the gradients");
   CHECK(problems("fsdp", {{"min_num_params", 2e8}, {"timeout", "30m"}, {"auto_wrap_policy", {"blocks.0"}}}).empty());
 }
 
@@ -102,6 +163,81 @@ TEST_CASE("options with nothing to do are accepted with the reason") {
   auto resolved = resolve_strategy(recipe, diagnostics);
   CHECK(diagnostics.empty());
   CHECK(resolved.notes.size() == 2);
+}
+
+TEST_CASE("an option that does nothing in a job gets a note that says what it needs") {
+  auto idle = [](const std::string& name, const nlohmann::json& given, Job job = {}) {
+    const Entry& entry = *find_strategy(name)->entry;
+    job.options = complete_options(entry, given);
+    return idle_options(given, entry, job);
+  };
+  auto note = [](const std::string& option, const std::string& need) {
+    return std::vector<std::string>{"`" + option + "`: nothing to do here: it needs " + need};
+  };
+  Job pair, cuda;
+  pair.world_size = 2;
+  cuda.cuda = true;
+  CHECK(idle("fsdp", {{"hybrid_group_size", 2}}) == note("hybrid_group_size", "sharding_strategy = \"HYBRID_SHARD\""));
+  CHECK(idle("fsdp", {{"hybrid_group_size", 2}, {"sharding_strategy", "HYBRID_SHARD"}}).empty());
+  CHECK(idle("fsdp", {{"min_num_params", 5}}) == note("min_num_params", "auto_wrap_policy = \"size\""));
+  CHECK(idle("fsdp", {{"min_num_params", 5}, {"auto_wrap_policy", "size_based_auto_wrap_policy"}}).empty());
+  CHECK(idle("fsdp", {{"forward_prefetch", true}}) == note("forward_prefetch", "CUDA devices"));
+  CHECK(idle("fsdp", {{"forward_prefetch", false}, {"backward_prefetch", "NONE"}}).empty());
+  CHECK(idle("fsdp", {{"forward_prefetch", true}, {"backward_prefetch", "BACKWARD_PRE"}}, cuda).empty());
+  CHECK(idle("ddp", {{"timeout", "30m"}}) == note("timeout", "several ranks"));
+  CHECK(idle("ddp", {{"timeout", "30m"}, {"process_group_backend", "gloo"}}, pair).empty());
+  CHECK(idle("zero", {{"stage3_max_live_parameters", 1}}) == note("stage3_max_live_parameters", "stage = 3"));
+  CHECK(idle("zero", {{"stage3_max_live_parameters", 1}, {"stage", 3}}).empty());
+  CHECK(idle("zero", {{"offload_optimizer_device", "nvme"}}) ==
+        note("offload_optimizer_device", "offload_optimizer = true"));
+  CHECK(idle("zero", {{"queue_depth", 4}}) ==
+        note("queue_depth", "offload_optimizer_device = \"nvme\" or offload_params_device = \"nvme\""));
+  CHECK(idle("zero", {{"queue_depth", 4}, {"offload_optimizer", true}, {"offload_optimizer_device", "nvme"}}).empty());
+  CHECK(idle("zero", {{"hysteresis", 3}}) == note("hysteresis", "precision = \"16-mixed\""));
+  Job half;
+  half.precision = precision_policy("16-mixed");
+  CHECK(idle("zero", {{"hysteresis", 3}}, half).empty());
+}
+
+TEST_CASE("every option that needs something can do something in some job") {
+  Job job;
+  job.cuda = true;
+  job.world_size = job.local_size = 2;
+  job.accumulation = 2;
+  job.precision = precision_policy("16-mixed");
+  for (const auto& entry : catalog())
+    for (const auto& option : entry.options) {
+      if (!option.only_with.holds) continue;
+      INFO(entry.name << " " << option.name);
+      job.options = complete_options(entry, {{"sharding_strategy", "HYBRID_SHARD"},
+                                             {"auto_wrap_policy", "size"},
+                                             {"stage", 3},
+                                             {"offload_optimizer", true},
+                                             {"offload_optimizer_device", "nvme"},
+                                             {"offload_parameters", true},
+                                             {"offload_params_device", "nvme"}});
+      CHECK(option.only_with.holds(job));
+      CHECK(!option.only_with.what.empty());
+    }
+}
+
+TEST_CASE("choices are taken as PyTorch spells them") {
+  auto options = [](const std::string& name, nlohmann::json given) {
+    Recipe recipe;
+    recipe.strategy.name = name;
+    recipe.strategy.options = std::move(given);
+    std::vector<Diagnostic> diagnostics;
+    auto resolved = resolve_strategy(recipe, diagnostics);
+    CHECK(diagnostics.empty());
+    return resolved.options;
+  };
+  CHECK(options("fsdp", {{"sharding_strategy", "ShardingStrategy.HYBRID_SHARD"}})["sharding_strategy"] ==
+        "HYBRID_SHARD");
+  CHECK(options("fsdp", {{"sharding_strategy", "full_shard"}})["sharding_strategy"] == "FULL_SHARD");
+  CHECK(options("fsdp", {{"backward_prefetch", "BackwardPrefetch.BACKWARD_POST"}})["backward_prefetch"] ==
+        "BACKWARD_POST");
+  CHECK(options("fsdp", {{"state_dict_type", "StateDictType.FULL_STATE_DICT"}})["state_dict_type"] == "full");
+  CHECK(options("FSDPStrategy", {{"state_dict_type", "sharded"}})["state_dict_type"] == "sharded");
 }
 
 TEST_CASE("an option that a configuration gives is refused at its place there") {
@@ -116,6 +252,14 @@ TEST_CASE("an option that a configuration gives is refused at its place there") 
   CHECK(diagnostics[0].message == "`stage` must be an integer, not \"two\"");
   CHECK(diagnostics[0].place.line == 3);
   CHECK(diagnostics[0].place.column == 34);
+}
+
+TEST_CASE("a configuration is refused where nothing reads it") {
+  const nlohmann::json config = {{"config", "ds.json"}};
+  const std::string needs = "`config` is read where the strategy has a name of DeepSpeed's: name = \"deepspeed\"";
+  CHECK(only_message("auto", config) == needs);
+  CHECK(only_message("ddp_sharded", config) == needs);
+  CHECK(only_message("fsdp", config) == "`config` is an option of `zero`, not of `fsdp`");
 }
 
 TEST_CASE("numbers beyond what can be are refused, not cut off") {

@@ -1,0 +1,38 @@
+// Kubeflow's PyTorchJob: one process a pod. Each gets RANK, WORLD_SIZE and an address, and nothing of nodes.
+//
+// It sets no variable of its own, so it is taken only by name: devices.cluster = "kubeflow". With nprocPerNode the
+// job's pods run torchrun, which is detected.
+#include "runner/launch/variables.hpp"
+
+namespace runner {
+
+namespace {
+
+bool detect(const Environment&) { return false; }
+
+Placement read(const Environment& environment) {
+  Variables variables(environment, "Kubeflow");
+  Placement placement;
+  placement.cluster = "kubeflow";
+  placement.launched = true;
+  placement.rank = placement.node_rank = variables.number({"RANK"});
+  placement.world_size = placement.num_nodes = variables.number({"WORLD_SIZE"});
+  std::string addr = variables.text({"MASTER_ADDR"}).value_or("");
+  std::string port = variables.text({"MASTER_PORT"}).value_or("");
+  placement.job_id = "kubeflow/" + addr + ":" + port;
+  variables.set_meeting_point(placement, std::nullopt, placement.job_id);
+  return placement;
+}
+
+}  // namespace
+
+const ClusterEnvironment kubeflow_environment{
+    "kubeflow",
+    "Kubeflow",
+    "{} replicas, master and workers together",
+    "{} for each pod, and a pod has one; with nprocPerNode the pods run torchrun",
+    "{} for each pod",
+    detect,
+    read};
+
+}  // namespace runner

@@ -1,0 +1,7 @@
+-- Something that only one rank does, and what each rank knows of itself.
+return {
+  on_train_batch_end = function(ctx)
+    if ctx.is_global_zero then print("This only prints once across all processes") end
+    assert(ctx.world.rank < ctx.world.size)
+  end,
+}

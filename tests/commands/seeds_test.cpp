@@ -1,0 +1,168 @@
+// The examples of the documents that the strategies' names come from, as recipes: tests/cases/seeds. Those that name
+// hardware have a line "> RECIPE on DEVICES [x NODES]" in plans.txt and their plan below it (RUNNER_UPDATE_CASES=1
+// writes the plans anew); expected_failures.txt lists those that do not work yet; all others train on CPU.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/place.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/selection/plan.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner;
+
+namespace {
+
+const fs::path folder = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/seeds";
+
+std::set<std::string> all_examples() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".toml" && entry.path().stem() != "base") names.insert(entry.path().stem());
+  return names;
+}
+
+/// {example: the piece of work that will bring it}
+std::map<std::string, std::string> expected_failures() {
+  std::map<std::string, std::string> list;
+  for (const auto& line : split(read_file(folder / "expected_failures.txt"), '\n'))
+    if (auto colon = line.find(": "); !line.starts_with("#") && colon != std::string::npos)
+      list[line.substr(0, colon)] = line.substr(colon + 2);
+  return list;
+}
+
+struct PlanCase {
+  std::string example, hardware, answer;
+};
+
+std::vector<PlanCase> plan_cases() {
+  std::vector<PlanCase> cases;
+  std::istringstream in(read_file(folder / "plans.txt"));
+  for (std::string line; std::getline(in, line);) {
+    if (auto on = line.find(" on "); line.starts_with("> "))
+      cases.push_back({line.substr(2, on - 2), line.substr(on + 4), ""});
+    else if (!line.empty())
+      cases.back().answer += line + "\n";
+  }
+  return cases;
+}
+
+/// A node with so many devices of a kind, all of them free.
+Facts node_of(const std::string& hardware) {
+  std::istringstream in(hardware);
+  std::string name;
+  int devices = 0;
+  in >> name >> devices;
+  const DeviceKind& kind = *find_device_kind(name);
+  Facts facts;
+  facts.cuda_module = true;
+  facts.cores = 64;
+  facts.memory_bytes = int64_t{1} << 40;
+  for (int i = 0; i < devices; ++i)
+    facts.cuda.push_back(
+        {i, kind.matches.front(), kind.memory_bytes, kind.memory_bytes, kind.major, kind.minor, /*processes=*/0});
+  return facts;
+}
+
+/// What the recipe comes to on these devices, without what depends on the size of its model.
+std::string plan_text(const PlanCase& one) {
+  Recipe recipe = load_whole_recipe((folder / (one.example + ".toml")).string(), {});
+  Plan plan = make_plan(recipe, topology_here(recipe, node_of(one.hardware)), 256);
+  std::vector<Diagnostic> diagnostics;
+  auto given = resolve_strategy(recipe, diagnostics).options;
+  given.erase("timeout");
+  given.erase("process_group_backend");
+  const auto& resolved = plan.recipe;
+  std::string text =
+      fmt::format("{} on {} {} of {}, {}\n", plan.entry->name, counted(plan.job.num_nodes, "node"),
+                  resolved.devices.accelerator, write_devices(resolved.devices.devices), resolved.precision.mode);
+  for (const auto& [name, value] : given.items()) text += fmt::format("{} = {}\n", name, value.dump());
+  if (resolved.activation_checkpointing.mode != "none")
+    text += "activation_checkpointing = " + resolved.activation_checkpointing.mode + "\n";
+  if (resolved.devices.cluster != "auto") text += "cluster = " + resolved.devices.cluster + "\n";
+  if (auto backend = resolved.devices.process_group_backend) text += "backend = " + *backend + "\n";
+  for (const auto& note : plan.notes) text += "note: " + note + "\n";
+  return text;
+}
+
+/// What `runner run` answers; two processes at most.
+testing::CommandResult train(const testing::Workplace& place, const std::string& example) {
+  return place.run({"run", (folder / (example + ".toml")).string(), "--json", "--set", "devices.accelerator=cpu"});
+}
+
+}  // namespace
+
+TEST_CASE("examples that name hardware resolve to their plans", "[seeds]") {
+  std::string written;
+  auto cases = plan_cases();
+  REQUIRE(cases.size() >= 40);
+  for (const auto& one : cases) {
+    INFO(one.example);
+    std::string now = plan_text(one);
+    if (std::getenv("RUNNER_UPDATE_CASES"))
+      written += fmt::format("> {} on {}\n{}\n", one.example, one.hardware, now);
+    else
+      CHECK(now == one.answer);
+  }
+  if (!written.empty()) std::ofstream(folder / "plans.txt") << written;
+}
+
+TEST_CASE("examples that name no hardware train on CPU", "[seeds][e2e]") {
+  auto examples = all_examples();
+  for (const auto& one : plan_cases()) examples.erase(one.example);
+  for (const auto& [example, work] : expected_failures()) examples.erase(example);
+  REQUIRE(examples.size() >= 20);
+  for (const auto& example : examples) {
+    INFO(example);
+    testing::Workplace place;
+    auto result = train(place, example);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    CHECK(result.json().at("status") == "finished");
+    CHECK(result.json().at("steps") == 2);
+  }
+}
+
+TEST_CASE("examples that wait for other work are refused, and the list only shrinks", "[seeds]") {
+  const std::set<std::string> works = {"Training tasks: data, tokenizers, models, fine-tuning, evaluation, generation",
+                                       "Tensor, pipeline and context parallelism",
+                                       "All other systems named by the seeds",
+                                       "An XLA engine through PJRT: xla, single_xla, xla_fsdp, TPU-ready"};
+  auto examples = all_examples();
+  auto list = expected_failures();
+  CHECK(list.size() <= 9);
+  for (const auto& [example, work] : list) {
+    INFO(example << ": if it works now, take it off expected_failures.txt and lower the bound above");
+    CHECK(examples.contains(example));
+    CHECK(works.contains(work));
+    Recipe loaded;
+    CHECK_THROWS_AS(loaded = load_whole_recipe((folder / (example + ".toml")).string(), {}), RecipeError);
+  }
+}
+
+TEST_CASE("`runner strategies NAME` says what an alias differs in, and which options do nothing here", "[seeds][e2e]") {
+  testing::Workplace place;
+  place.write("no_gpu.json", R"({"cuda_problem": "none", "cores": 2})");
+  place.write("gpu.json", R"({"cuda": [{"name": "NVIDIA H200", "memory_bytes": 1, "major": 9}], "cuda_module": true})");
+  auto shown = [&](const std::string& name, const std::string& facts) {
+    auto result = place.run({"strategies", name}, {{"RUNNER_FAKE_FACTS", (place.path() / facts).string()}});
+    REQUIRE(result.code == 0);
+    return result.out;
+  };
+  auto horovod = shown("horovod", "no_gpu.json");
+  CHECK(horovod.starts_with("horovod (the same average of gradients, without Horovod's background thread"));
+  CHECK(horovod.find("): an alias of ddp\nddp: ") != std::string::npos);
+  CHECK(shown("fsdp", "no_gpu.json").find("only with CUDA devices; this machine has none\n") != std::string::npos);
+  CHECK(shown("fsdp", "gpu.json").find("only with CUDA devices\n") != std::string::npos);
+  CHECK(shown("deepspeed", "gpu.json").find("  config\n      DeepSpeed's configuration: ") != std::string::npos);
+  auto wrong = place.run({"strategies", "XLAStrateg"});
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("XLA") == wrong.err.rfind("XLA"));
+}

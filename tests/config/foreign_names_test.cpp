@@ -1,0 +1,182 @@
+// Other tools' names: read as our keys, accepted with a note, or refused with the key to use; in [strategy], too.
+#include "runner/config/foreign_names.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+
+using namespace runner;
+using nlohmann::json;
+
+namespace {
+
+const std::string rest = R"([model]
+name = "gpt"
+n_layers = 2
+dim = 64
+n_heads = 4
+max_seq_len = 32
+[data]
+format = "text"
+train = ["a.txt"]
+[train]
+max_steps = 10
+)";
+
+Recipe read(const std::string& more, const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(more + rest, "recipe.toml", overrides);
+}
+
+std::string wrong(const std::string& more, const std::vector<std::string>& overrides = {}) {
+  try {
+    read(more, overrides);
+  } catch (const RecipeError& error) {
+    return error.diagnostics().at(0).message;
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("names of Lightning in [strategy] are read as the keys that mean the same") {
+  auto recipe = read(R"([strategy]
+name = "ddp"
+parallel_devices = ["cuda:0", "cuda:3"]
+cluster_environment = "SLURM"
+precision_plugin = "bf16-mixed"
+accelerator = "gpu"
+activation_checkpointing = true
+)");
+  CHECK(recipe.devices.devices.indices == std::vector<int>{0, 3});
+  CHECK(recipe.devices.cluster == "slurm");
+  CHECK(recipe.precision.mode == "bf16-mixed");
+  CHECK(recipe.devices.accelerator == "cuda");
+  CHECK(recipe.activation_checkpointing.mode == "all");
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.origin("devices.cluster").line == 4);
+  REQUIRE(recipe.notes.size() == 5);
+  CHECK(recipe.notes[4] == "`precision_plugin`: read as precision.mode = \"bf16-mixed\"");
+}
+
+TEST_CASE("activation_checkpointing_policy takes classes of layers, or names of blocks") {
+  auto settings = [](const std::string& policy) {
+    return read("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = " + policy + "\n")
+        .activation_checkpointing;
+  };
+  CHECK(settings("[\"nn.TransformerEncoderLayer\", \"GPTBlock\"]").mode == "all");
+  CHECK(settings("\"TransformerBlock\"").mode == "all");
+  auto named = settings("[\"blocks.0\"]");
+  CHECK(named.mode == "named");
+  CHECK(named.blocks == std::vector<std::string>{"blocks.0"});
+  CHECK(wrong("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = 3\n") ==
+        "`activation_checkpointing_policy` cannot be 3: it is a list of layer classes such as "
+        "[\"TransformerEncoderLayer\"], or of block names");
+}
+
+TEST_CASE("what another tool's name means may not contradict our key beside it, and gives way to one on top") {
+  const std::string four = "[strategy]\nname = \"ddp\"\nparallel_devices = 4\n";
+  CHECK(read(four + "[devices]\ndevices = 4\n").devices.devices.count == 4);
+  CHECK(wrong(four + "[devices]\ndevices = 2\n") ==
+        "`parallel_devices` means devices.devices = 4, and devices.devices = 2");
+  CHECK(read(four, {"devices=2"}).devices.devices.count == 2);
+  CHECK(read("devices = 2\n", {"strategy.parallel_devices=3"}).devices.devices.count == 3);
+}
+
+TEST_CASE("naming a strategy anew drops what the options of the one below meant") {
+  const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\nnum_workers = 3\n";
+  CHECK(read(fsdp).notes.size() == 2);
+  auto ddp = read(fsdp, {"strategy=ddp"});
+  CHECK(ddp.activation_checkpointing.mode == "none");
+  CHECK(ddp.notes.empty());
+}
+
+TEST_CASE("options of data loaders and trainers are accepted where a person would write them") {
+  auto recipe = read(R"(sync_batchnorm = true
+use_distributed_sampler = true
+profiler = "simple"
+)");
+  CHECK(recipe.notes.size() == 3);
+  auto loader = parse_recipe(rest + "persistent_workers = true\nnum_workers = 4\npin_memory = true\n", "recipe.toml");
+  REQUIRE(loader.notes.size() == 3);
+  CHECK(loader.notes[0] ==
+        "`num_workers`: nothing to do: one thread a rank prepares batches ahead, as many as data.prefetch says");
+  CHECK(
+      wrong("use_distributed_sampler = false\n").starts_with("`use_distributed_sampler` cannot be false: every rank "));
+}
+
+TEST_CASE("names with a counterpart of another shape are refused with it") {
+  auto in_ddp = [](const std::string& option) { return wrong("[strategy]\nname = \"ddp\"\n" + option + "\n"); };
+  CHECK(in_ddp("model_averaging_period = 4") ==
+        "`model_averaging_period` is not to be had: name = \"lua:local_sgd\" with `every` = N averages the parameters "
+        "every N steps");
+  CHECK(in_ddp("ddp_comm_state = \"x\"").find("`ddp_comm_hook_options`") != std::string::npos);
+  CHECK(in_ddp("ddp_comm_wrapper = \"x\"").find("fp16_compress") != std::string::npos);
+  CHECK(in_ddp("algorithm = \"bytegrad\"").find("lua:topk") != std::string::npos);
+  CHECK(in_ddp("op = \"Adasum\"").find("there is no Adasum") != std::string::npos);
+  CHECK(in_ddp("checkpoint_io = \"MyIO\"").find("checkpoint.async") != std::string::npos);
+  CHECK(wrong("", {"strategy={name=\"zero\",zero_optimization=false}"}).find("name = \"ddp\"") != std::string::npos);
+}
+
+TEST_CASE("Horovod's and Bagua's options mean ours") {
+  auto recipe = read(
+      "[strategy]\nname = \"horovod\"\nop = \"Average\"\ncompression = \"fp16\"\n"
+      "backward_passes_per_step = 2\n");
+  CHECK(recipe.strategy.options == json{{"ddp_comm_hook", "fp16_compress"}});
+  CHECK(recipe.train.accumulate_grad_batches == AccumulationSchedule{{0, 2}});
+  CHECK(read("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\n").strategy.options.empty());
+}
+
+TEST_CASE("a strategy in Lua keeps its own names of options") {
+  auto recipe = read("[strategy]\nname = \"lua:mine.lua\"\nop = \"max\"\nalgorithm = \"own\"\n");
+  CHECK(recipe.strategy.options == json{{"op", "max"}, {"algorithm", "own"}});
+}
+
+TEST_CASE("choices are taken in any case, and clusters as Lightning calls them") {
+  for (auto [given, meant] : {std::pair{"TorchElastic", "torchrun"},
+                              {"SLURM", "slurm"},
+                              {"SLURMEnvironment", "slurm"},
+                              {"LSF", "lsf"},
+                              {"Kubeflow", "kubeflow"},
+                              {"LightningEnvironment", "local"}})
+    CHECK(read("", {std::string("devices.cluster=") + given}).devices.cluster == meant);
+  CHECK(read("", {"optimizer=AdamW"}).optimizer.name == "adamw");
+  CHECK(wrong("", {"devices.process_group_backend=mpi"}) ==
+        "LibTorch is built without the \"mpi\" backend; \"gloo\" joins CPU ranks, \"nccl\" CUDA devices");
+}
+
+TEST_CASE("every foreign name says something, and every key that one means exists") {
+  for (const char* name : {"parallel_devices",
+                           "cluster_environment",
+                           "checkpoint_io",
+                           "precision_plugin",
+                           "accelerator",
+                           "device",
+                           "logging_level",
+                           "sync_batchnorm",
+                           "num_workers",
+                           "pin_memory",
+                           "persistent_workers",
+                           "profiler",
+                           "use_distributed_sampler",
+                           "ddp_comm_state",
+                           "ddp_comm_wrapper",
+                           "model_averaging_period",
+                           "broadcast_buffers",
+                           "zero_allow_untested_optimizer",
+                           "logging_batch_size_per_gpu",
+                           "start_method",
+                           "learning_rate",
+                           "d_model"}) {
+    INFO(name);
+    const auto* foreign = find_foreign_name(name);
+    REQUIRE(foreign);
+    CHECK((foreign->only_suggested || !foreign->note.empty() || !foreign->refusal.empty() || foreign->meaning));
+    bool option = foreign->key.starts_with("strategy.");
+    CHECK((foreign->key.empty() || option || find_key(foreign->key)));
+  }
+  CHECK(key_meant_by("learning_rate") == "optimizer.lr");
+  CHECK(key_meant_by("lr") == "optimizer.lr");
+  CHECK_FALSE(key_meant_by("nonsense"));
+}
