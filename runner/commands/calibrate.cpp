@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "runner/commands/build_id.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
@@ -29,9 +30,15 @@ std::vector<int> rank_counts(int cores) {
   return counts;
 }
 
-/// Runs the ranks and returns what rank 0 said.
-Calibration measure(int ranks, int threads, int cores, double seconds, const fs::path& logs) {
-  Calibration calibration{ranks, threads, cores, wall_seconds(), {}};
+struct Measured {
+  Calibration calibration;
+  std::string disturbed;  ///< why it cannot be used; empty: it can
+};
+
+/// Runs the ranks and returns what rank 0 measured.
+Measured measure(int ranks, int threads, int cores, double seconds, const fs::path& logs) {
+  Measured measured{{ranks, threads, cores, wall_seconds(), {}}, "the ranks reported no verdict"};
+  auto& points = measured.calibration.points;
   WorkerGroup group;
   group.worker = worker_binary();
   group.arguments = {"--calibrate", fmt::format("{}", seconds)};
@@ -42,14 +49,18 @@ Calibration measure(int ranks, int threads, int cores, double seconds, const fs:
   if (ranks > 1) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(ranks));
   SupervisorHooks hooks;
   hooks.on_event = [&](const nlohmann::json& event) {
-    if (event.value("event", "") == "calibration") calibration.points.push_back(event);
+    if (event.value("event", "") != "calibration") return;
+    if (event.at("what") == "verdict")
+      measured.disturbed = event.at("disturbed");
+    else
+      points.push_back(event);
   };
   hooks.on_tick = [] {};
   Outcome outcome = supervise(group, hooks);
   if (outcome.code != ExitCode::done) throw Error(outcome.code, "calibration: " + outcome.first_cause);
-  for (auto& point : calibration.points)
+  for (auto& point : points)
     for (const char* key : {"event", "rank", "time"}) point.erase(key);
-  return calibration;
+  return measured;
 }
 
 /// One line a family and precision: how well rates explain the steps they were fitted to.
@@ -102,24 +113,38 @@ ExitCode calibrate(const Facts& facts, bool json) {
   auto counts = rank_counts(facts.cores);
   fs::path home = ledger_home(), logs = home / "calibration-logs";
   auto all = nlohmann::json::array();
+  bool settled = true;
   for (int ranks : counts) {
     int threads = facts.cores / ranks;
     double seconds = all_seconds / static_cast<double>(counts.size());
     log::info("measuring {} of {}, about {:.0f} s", counted(ranks, "rank"), counted(threads, "thread"), seconds);
-    Calibration calibration = measure(ranks, threads, facts.cores, seconds, logs);
+    auto [calibration, disturbed] = measure(ranks, threads, facts.cores, seconds, logs);
     keep_calibration(home.string(),
-                     {calibration.time, machine_of(facts), ranks, threads, RUNNER_BUILD_ID, calibration.points});
+                     {.time = calibration.time,
+                      .machine = machine_of(facts),
+                      .ranks = ranks,
+                      .threads = threads,
+                      .build_id = build_id(),
+                      .points = disturbed.empty() ? nlohmann::json(calibration.points) : nlohmann::json::array(),
+                      .disturbed = disturbed});
+    settled &= disturbed.empty();
+    if (!disturbed.empty())
+      log::warning("disturbed, and not used: {}. Run `runner doctor --calibrate` again when the machine is quiet",
+                   disturbed);
     if (json)
-      all.push_back(
-          {{"ranks", ranks}, {"threads", threads}, {"points", calibration.points}, {"fits", fits_of(calibration)}});
-    else
+      all.push_back({{"ranks", ranks},
+                     {"threads", threads},
+                     {"points", calibration.points},
+                     {"fits", fits_of(calibration)},
+                     {"disturbed", disturbed.empty() ? nlohmann::json() : nlohmann::json(disturbed)}});
+    else if (disturbed.empty())
       print(calibration);
   }
   fs::remove_all(logs);
   if (json)
     std::printf("%s\n",
                 nlohmann::json{{"schema", 1}, {"machine", machine_of(facts)}, {"calibrations", all}}.dump().c_str());
-  return ExitCode::done;
+  return settled ? ExitCode::done : ExitCode::environment;
 }
 
 }  // namespace runner

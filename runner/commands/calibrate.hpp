@@ -5,7 +5,8 @@
 
 namespace runner {
 
-/// About 50 s in all. Prints what was measured and how well the fitted rates explain it.
+/// About 50 s in all, and as long again where other work disturbs it. Prints what was measured and how well the fitted
+/// rates explain it. What stays disturbed is kept without figures: the result is then `environment`.
 ExitCode calibrate(const Facts& facts, bool json);
 
 }  // namespace runner

@@ -9,6 +9,7 @@
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/commands/build_id.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/run.hpp"
@@ -37,7 +38,7 @@ namespace {
 Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOptions& options) {
   auto alike = recipe_to_json(recipe);
   alike["runner"] = {
-      {"build", RUNNER_BUILD_ID}, {"resumes", options.resume_run}, {"from_checkpoint", options.resume_checkpoint}};
+      {"build", build_id()}, {"resumes", options.resume_run}, {"from_checkpoint", options.resume_checkpoint}};
   alike["devices here"] = {{"accelerator", place.topology.cuda ? "cuda" : "cpu"}, {"bf16", place.topology.bf16}};
   return {place.placement, read_facts().hostname, alike};
 }

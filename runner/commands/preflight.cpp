@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "runner/commands/build_id.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/hf.hpp"
@@ -90,11 +91,12 @@ Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>
 
 Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_supervisors) {
   Facts facts = read_facts();
-  ClockSource source(topology, topology.cuda ? std::vector<Calibration>() : calibrations_here(facts),
-                     shares_memory(recipe) && !several_supervisors);
+  ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe) && !several_supervisors);
   int threads = static_cast<int>(
       recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
-  return make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), source.clock(threads));
+  Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), source.clock(threads));
+  plan.where = source.circumstances(plan.job, threads);
+  return plan;
 }
 
 std::string describe(const Plan& plan) {

@@ -6,6 +6,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/overrides.hpp"
 #include "runner/commands/place.hpp"
@@ -124,8 +125,7 @@ ExitCode recommend(RecommendOptions options) {
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size)
     vocab = tokenizer_vocab_size(recipe.data, (fs::absolute(ledger_home()) / "cache").string());
-  ClockSource source(topology, options.device_kind.empty() ? calibrations_here(facts) : std::vector<Calibration>(),
-                     shares_memory(recipe));
+  ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));
   int threads = static_cast<int>(
       recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
   StepClock clock = source.clock(threads);
@@ -133,7 +133,7 @@ ExitCode recommend(RecommendOptions options) {
     const Job& job = plan.choice.candidates.front().job;
     const Rates* rates = source.rates(job, threads);
     return print(options, {plan, options.recipe, describe_devices(topology), rates ? rates->peak_flops : 0,
-                           rates ? rates->peak_name : "", source.describe(job, threads),
+                           rates ? rates->peak_name : "", source.describe(job, threads), source.runs(job, threads),
                            what_if(plan.request, clock, shortfall.empty()), shortfall, asked_batch});
   };
   try {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "runner/commands/build_id.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
@@ -38,7 +39,7 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.strategy = plan.entry->name;
   run.world_size = plan.job.world_size;
   run.argv = command_line();
-  run.build_id = RUNNER_BUILD_ID;
+  run.build_id = build_id();
   run.git = git_state(fs::current_path());
   run.host = to_json(read_facts());
   run.sweep = options.sweep;
@@ -49,14 +50,19 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
 nlohmann::json predicted(const Plan& plan) {
   nlohmann::json values = nlohmann::json::object();
   if (memory_known(*plan.entry)) values["memory_bytes_per_rank"] = plan.memory_bytes();
-  if (plan.step_seconds) values["step_seconds"] = *plan.step_seconds;
+  if (plan.step_seconds) {
+    values["step_seconds"] = *plan.step_seconds;
+    values["step_seconds_error"] = plan.step_error;
+  }
+  if (plan.load && plan.where) values["step"] = {{"load", plan.load->to_json()}, {"where", plan.where->to_json()}};
   return values;
 }
 
-double median(std::vector<double> values) {
-  auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+/// The value that `part` of them are below.
+double quantile(std::vector<double> values, double part) {
+  auto place = values.begin() + static_cast<long>(part * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
 }
 
 }  // namespace
@@ -169,6 +175,7 @@ void RunRecord::on_event(const nlohmann::json& event) {
   if (kind == "memory") {
     peak_bytes_[event.at("rank")] = event.at("peak_bytes");
     peak_resident_[event.at("rank")] = event.at("rss_peak_bytes");
+    lost_share_ = std::max(lost_share_, event.value("lost_share", 0.0));
   }
   if (kind == "metrics") {
     std::vector<MetricPoint> points;
@@ -237,7 +244,15 @@ void RunRecord::close(const Outcome& outcome) {
   auto printed = result(outcome), measured = printed;
   for (const auto& [rank, bytes] : peak_bytes_)
     measured["memory_bytes_per_rank"] = std::max<int64_t>(bytes, measured.value("memory_bytes_per_rank", int64_t{0}));
-  if (!step_seconds_.empty()) measured["step_seconds"] = median(step_seconds_);
+  if (!step_seconds_.empty()) {
+    const double median = quantile(step_seconds_, 0.5);
+    measured["step_seconds"] = median;
+    constexpr size_t enough = 5;  // steps to tell how they differ, and so for later predictions to learn from
+    if (step_seconds_.size() >= enough)
+      measured["step_seconds_spread"] =
+          (quantile(step_seconds_, 0.75) - quantile(step_seconds_, 0.25)) / (2 * std::max(median, 1e-9));
+    measured["lost_share"] = lost_share_;
+  }
   ledger_.annotate(run_, "measured", measured);
   const bool ended_early = outcome.status == "finished" && outcome.first_cause.empty();
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code),

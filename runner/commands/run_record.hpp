@@ -68,6 +68,7 @@ class RunRecord {
   std::string stopped_by_;                       ///< what ended it before its last step, unless a person did
   double timed_tokens_ = 0, timed_seconds_ = 0;  ///< after the first step
   std::vector<double> step_seconds_;
+  double lost_share_ = 0;  ///< of the time, CPUs that other work kept from the rank that lost most
   std::map<int, int64_t> peak_bytes_, peak_resident_;
 };
 

@@ -129,14 +129,17 @@ void print_metrics(const json& run) {
   print_section("metrics", {{}, {"last", true}, {"min", true}, {"max", true}}, rows);
 }
 
-/// What was predicted and what was measured, where both are plain values.
+/// Predicted and measured values of one name, where both are plain. NAME_error is the error of NAME.
 void print_prediction(const json& run) {
   Rows rows;
   if (run["predicted"].is_object())
     for (const auto& [name, value] : run["predicted"].items())
-      if (!value.is_structured()) {
+      if (!value.is_structured() && !name.ends_with("_error")) {
         const json measured = run["measured"].is_object() ? run["measured"].value(name, json()) : json();
-        rows.push_back({"  " + name, quantity(name, value), quantity(name, measured)});
+        const json error = run["predicted"].value(name + "_error", json());
+        const std::string bar =
+            error.is_number() ? fmt::format(" {}{:.0f} %", utf8_locale() ? "±" : "+-", 100 * error.get<double>()) : "";
+        rows.push_back({"  " + name, quantity(name, value) + bar, quantity(name, measured)});
       }
   print_section("prediction", {{}, {"predicted", true}, {"measured", true}}, rows);
 }

@@ -1,12 +1,44 @@
 #include "runner/commands/step_clock.hpp"
 
+#include <fmt/chrono.h>
+
+#include <cmath>
+
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/variables.hpp"
 #include "runner/ledger/calibrations.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/timed_runs.hpp"
 
 namespace runner {
+
+namespace {
+
+constexpr int runs_most = 300;
+
+void add_calibrations(Knowledge& knowledge, const Facts& facts) {
+  for (const auto& row : calibrations(ledger_home(), knowledge.machine)) {
+    if (row.disturbed.empty())
+      knowledge.calibrations.push_back(
+          {row.ranks, row.threads, facts.cores, row.time, row.points.get<std::vector<nlohmann::json>>()});
+    else
+      knowledge.disturbed = fmt::format("the calibration of {:%Y-%m-%d} was disturbed ({})",
+                                        fmt::gmtime(static_cast<std::time_t>(row.time)), row.disturbed);
+  }
+}
+
+void add_runs(Knowledge& knowledge) {
+  for (const auto& run : timed_runs(ledger_home(), runs_most))
+    if (auto load = StepLoad::from_json(run.step.at("load"))) {
+      // Lost CPU time made the steps longer by up to this part.
+      const double lost = std::min(run.lost, 0.9), longer = lost / (1 - lost);
+      knowledge.runs.push_back({Circumstances::from_json(run.step.at("where")), std::move(*load), run.seconds,
+                                std::hypot(run.spread, longer)});
+    }
+}
+
+}  // namespace
 
 std::string machine_of(const Facts& facts) {
   return fmt::format("{}, {}, {} cores", facts.hostname, facts.cpu, facts.cores);
@@ -14,55 +46,108 @@ std::string machine_of(const Facts& facts) {
 
 bool shares_memory(const Recipe& recipe) { return recipe.devices.process_group_backend.value_or("shm") == "shm"; }
 
-std::vector<Calibration> calibrations_here(const Facts& facts) {
-  std::vector<Calibration> list;
+Knowledge knowledge_here(const Facts& facts, const std::string& build) {
+  Knowledge knowledge{.machine = machine_of(facts), .build = build, .calibrations = {}, .disturbed = {}, .runs = {}};
   try {
-    for (const auto& row : calibrations(ledger_home(), machine_of(facts)))
-      list.push_back({row.ranks, row.threads, facts.cores, row.time, row.points.get<std::vector<nlohmann::json>>()});
-  } catch (const Error& error) {  // predictions of time are not worth a run; whoever needs the ledger itself will fail
+    add_calibrations(knowledge, facts);
+    add_runs(knowledge);
+  } catch (const std::exception& error) {  // a run goes on without predicted times
     log::warning("no predicted times: {}", error.what());
+    knowledge.calibrations.clear();
+    knowledge.runs.clear();
   }
-  return list;
+  return knowledge;
+}
+
+bool ClockSource::over_gloo(const Job& job) const {
+  return !topology_.cuda && (job.num_nodes > 1 || (!shared_memory_ && job.world_size > 1));
+}
+
+Circumstances ClockSource::circumstances(const Job& job, int threads) const {
+  const std::string device = topology_.kind   ? topology_.kind->name
+                             : topology_.cuda ? "another CUDA device"
+                             : over_gloo(job) ? "cpu over Gloo"
+                                              : "cpu";
+  return {.machine = knowledge_.machine,
+          .device = device,
+          .build = knowledge_.build,
+          .family = job.model->family,
+          .precision = mode_of(job.precision),
+          .local_size = job.local_size,
+          .num_nodes = job.num_nodes,
+          .threads = threads};
+}
+
+std::optional<LearnedRates> ClockSource::learn(const Job& job, int threads) const {
+  const Circumstances here = circumstances(job, threads);
+  std::optional<Rates> base;
+  if (topology_.kind)
+    base = rates_of(*topology_.kind, job.precision.compute, job.local_size);
+  else if (!topology_.cuda && !over_gloo(job))
+    base = calibrated_rates(knowledge_.calibrations, here.family, here.precision, job.local_size, threads);
+  if (base) return LearnedRates(std::move(*base), here, knowledge_.runs);
+  if (topology_.cuda) return std::nullopt;
+  // Without a calibration only runs are known.
+  LearnedRates learned(guessed_cpu_rates(job.local_size, threads, topology_.cores), here, knowledge_.runs);
+  return learned.runs() > 0 ? std::optional(std::move(learned)) : std::nullopt;
+}
+
+const LearnedRates* ClockSource::learned(const Job& job, int threads) const {
+  auto [found, fresh] = known_.try_emplace(circumstances(job, threads).to_json().dump());
+  if (fresh) found->second = learn(job, threads);
+  return found->second ? &*found->second : nullptr;
 }
 
 const Rates* ClockSource::rates(const Job& job, int threads) const {
-  auto key =
-      fmt::format("{} {} {} {} {}", job.model->family, mode_of(job.precision), job.world_size, job.local_size, threads);
-  auto [found, fresh] = known_.try_emplace(key);
-  if (fresh && topology_.kind)
-    found->second = rates_of(*topology_.kind, job.precision.compute, job.local_size);
-  else if (fresh && !topology_.cuda && job.num_nodes == 1 && (shared_memory_ || job.world_size == 1))
-    found->second = calibrated_rates(calibrations_, job.model->family, mode_of(job.precision), job.local_size, threads);
-  return found->second ? &*found->second : nullptr;
+  const LearnedRates* known = learned(job, threads);
+  return known ? &known->rates() : nullptr;
+}
+
+size_t ClockSource::runs(const Job& job, int threads) const {
+  const LearnedRates* known = learned(job, threads);
+  return known ? known->runs() : 0;
 }
 
 StepClock ClockSource::clock(int threads) const {
   StepClock clock;
-  clock.step_seconds = [this, threads](const Candidate& candidate) -> std::optional<double> {
+  auto time = [this, threads](const Candidate& candidate) -> std::optional<StepTime> {
     const Rates* known = rates(candidate.job, threads);
-    if (!known) return std::nullopt;
-    auto time = step_time(candidate, *known);
-    return time ? std::optional(time->total()) : std::nullopt;
+    const auto load = known ? step_load(candidate) : std::nullopt;
+    return load ? step_time(*load, *known) : std::nullopt;
   };
-  clock.error = [this, threads](const Job& job) {
-    const Rates* known = rates(job, threads);
-    return known ? known->error : 0.1;
+  clock.step_seconds = [time](const Candidate& candidate) -> std::optional<double> {
+    const auto known = time(candidate);
+    return known ? std::optional(known->total()) : std::nullopt;
+  };
+  clock.error = [this, threads, time](const Candidate& candidate) {
+    const auto known = time(candidate);
+    return known ? learned(candidate.job, threads)->error(*known) : 1.0;
   };
   clock.why_unknown = [this, threads](const Job& job) { return describe(job, threads); };
   return clock;
 }
 
 std::string ClockSource::describe(const Job& job, int threads) const {
-  if (const Rates* known = rates(job, threads)) return known->source;
+  if (const LearnedRates* known = learned(job, threads)) {
+    const std::string& source = known->rates().source;
+    return known->runs() == 0
+               ? source
+               : fmt::format("{}, corrected by {}", source, counted(static_cast<int>(known->runs()), "earlier run"));
+  }
   if (topology_.cuda && !topology_.kind) return "not known: this device is not in the table of device kinds";
   if (topology_.cuda)
     return fmt::format("not known: the table of devices has no {} products of {}", mode_of(job.precision),
                        topology_.kind->name);
-  if (job.num_nodes > 1) return "not known: several nodes of CPUs are not calibrated together";
-  if (!shared_memory_) return "not known: what is calibrated are ranks that share memory, not ranks over Gloo";
-  if (calibrations_.empty()) return "not known: `runner doctor --calibrate` measures this machine";
+  if (job.num_nodes > 1) return "not known: several nodes of CPUs are not calibrated together, and none has run here";
+  if (over_gloo(job))
+    return "not known: what is calibrated are ranks that share memory, not ranks over Gloo, and none has run here";
+  if (knowledge_.calibrations.empty() && !knowledge_.disturbed.empty())
+    return fmt::format("not known: {}. Run `runner doctor --calibrate` again when the machine is quiet",
+                       knowledge_.disturbed);
+  if (knowledge_.calibrations.empty())
+    return "not known: `runner doctor --calibrate` measures this machine, and finished runs teach it";
   std::vector<std::string> measured;
-  for (const auto& one : calibrations_)
+  for (const auto& one : knowledge_.calibrations)
     measured.push_back(fmt::format("{} of {}", counted(one.ranks, "rank"), counted(one.threads, "thread")));
   return fmt::format("not known: this machine is calibrated for {}, and these are {} of {}, {} in {}",
                      join(measured, ", "), counted(job.local_size, "rank"), counted(threads, "thread"),

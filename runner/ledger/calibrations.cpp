@@ -14,8 +14,9 @@ void keep_calibration(const std::string& home, const CalibrationRow& row) {
   Ledger ledger(home, Ledger::Mode::write);  // makes and migrates the file
   sqlite::Database database(file_of(home), sqlite::Access::existing);
   database.run(
-      "INSERT INTO calibration (time, machine, ranks, threads, build_id, points) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-      row.time, row.machine, int64_t{row.ranks}, int64_t{row.threads}, row.build_id, row.points.dump());
+      "INSERT INTO calibration (time, machine, ranks, threads, build_id, points, disturbed) "
+      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, nullif(?7, ''))",
+      row.time, row.machine, int64_t{row.ranks}, int64_t{row.threads}, row.build_id, row.points.dump(), row.disturbed);
 }
 
 std::vector<CalibrationRow> calibrations(const std::string& home, const std::string& machine) {
@@ -24,8 +25,9 @@ std::vector<CalibrationRow> calibrations(const std::string& home, const std::str
   sqlite::Database database(file_of(home), sqlite::Access::existing);
   std::vector<CalibrationRow> rows;
   auto query = database.query(
-      "SELECT max(time), ranks, threads, build_id, points FROM calibration WHERE machine = ?1 GROUP BY ranks, threads "
-      "ORDER BY ranks, threads",
+      "SELECT time, ranks, threads, build_id, points, ifnull(disturbed, '') FROM (SELECT *, row_number() OVER "
+      "(PARTITION BY ranks, threads ORDER BY disturbed IS NOT NULL, time DESC) AS place FROM calibration "
+      "WHERE machine = ?1) WHERE place = 1 ORDER BY disturbed IS NOT NULL, ranks, threads",
       machine);
   while (query.step()) {
     CalibrationRow row;
@@ -35,6 +37,7 @@ std::vector<CalibrationRow> calibrations(const std::string& home, const std::str
     row.threads = static_cast<int>(query.integer(2));
     row.build_id = query.text(3);
     row.points = nlohmann::json::parse(query.text(4));
+    row.disturbed = query.text(5);
     rows.push_back(std::move(row));
   }
   return rows;

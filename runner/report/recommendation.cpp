@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/text.hpp"
@@ -64,6 +65,12 @@ std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) 
   return {"fits", fmt::format("{:.0f} % {}", percent, ratio > 1 ? "faster" : "slower")};
 }
 
+/// "24 ms ±12 %".
+std::string step_text(const Candidate& candidate) {
+  return fmt::format("{} {}{:.0f} %", format_duration(*candidate.step_seconds), utf8_locale() ? "±" : "+-",
+                     100 * candidate.step_error);
+}
+
 std::vector<std::string> row(const Recommendation& r, size_t index) {
   const Choice& choice = r.plan.choice;
   const Candidate& candidate = choice.candidates[index];
@@ -81,7 +88,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           checkpointing(candidate),
           bar(candidate.bytes, choice.limit.device),
           bytes_text(candidate.bytes),
-          timed ? format_duration(*candidate.step_seconds) : "-",
+          timed ? step_text(candidate) : "-",
           timed ? format_count(tokens_per_second(candidate)) : "-",
           timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, r.peak_flops)) : "-",
           said};
@@ -140,6 +147,11 @@ std::string why_changed(const Recommendation& r) {
                                               : fmt::format("{} in micro-batches of {}", text, job.micro_batch_size);
 }
 
+bool timed(const Choice& choice) {
+  return std::any_of(choice.candidates.begin(), choice.candidates.end(),
+                     [](const Candidate& candidate) { return candidate.step_seconds.has_value(); });
+}
+
 nlohmann::json number_or_null(const std::optional<int64_t>& number) {
   return number ? nlohmann::json(*number) : nlohmann::json();
 }
@@ -178,6 +190,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   text += "\n" + table(r, all) + "\n";
   text +=
       fmt::format("memory: a rank's peak, with {} of context; times: {}\n", bytes_text(choice.limit.context), r.times);
+  if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
   if (r.peak_flops > 0)
     text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
                         format_count(model.training_flops_per_token()), r.peak_name, format_count(r.peak_flops));
@@ -214,6 +227,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["host_bytes_per_rank"] = memory.host;
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
+      item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
       item["tokens_per_s"] = timed ? nlohmann::json(tokens_per_second(candidate)) : nlohmann::json();
       item["mfu"] = timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, r.peak_flops)) : nlohmann::json();
     }
@@ -244,6 +258,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
           {"parameters", r.plan.model->parameter_count()},
           {"precision", r.plan.recipe.precision.mode},
           {"devices", r.devices},
+          {"times", {{"source", r.times}, {"earlier_runs", r.earlier_runs}}},
           {"advice", choice.advice},
           {"what_if", changes},
           {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};

@@ -13,6 +13,7 @@ struct Recommendation {
   std::string recipe_file, devices;  ///< "8 x h100-80g"
   double peak_flops = 0;             ///< of one rank's device, for MFU; 0: not known
   std::string peak_name, times;      ///< whose peak; where predicted times come from, or why there are none
+  size_t earlier_runs = 0;           ///< behind the predicted times
   std::vector<WhatIf> what_if;
   std::string shortfall;  ///< where nothing fits
   /// The recipe's; the plan's is another where these ranks cannot share it.

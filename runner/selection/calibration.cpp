@@ -109,8 +109,6 @@ std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::st
                                    const std::string& precision) {
   Rates measured;
   add_measured(measured, calibration);
-  Job job;
-  job.local_size = calibration.ranks;
   std::vector<MeasuredStep> steps;
   for (const auto& point : calibration.points) {
     if (point.at("what") != "step" || point.at("family") != family || point.at("precision") != precision) continue;
@@ -118,7 +116,7 @@ std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::st
     std::vector<Traffic> traffic;
     for (const auto& part : point.value("traffic", nlohmann::json::array()))
       traffic.push_back({part.at("collective"), part.at("calls"), part.at("bytes"), 0, calibration.ranks});
-    if (auto elsewhere = communication_seconds(traffic, job, measured))
+    if (auto elsewhere = communication_seconds(traffic, calibration.ranks, measured))
       steps.push_back({point.at("work").get<StepWork>(), point.at("seconds"), *elsewhere});
   }
   return steps;

@@ -25,6 +25,7 @@ struct Candidate {
   bool named = false;   ///< the recipe names this strategy with these options
   std::string refused;  ///< why it cannot run at all; then nothing above is filled in but form and entry
   std::optional<double> step_seconds;
+  double step_error = 0;  ///< of step_seconds: standard deviation of measured times, over the predicted
   double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.world_size); }
 };
 

@@ -104,6 +104,7 @@ class Chooser {
   void consider(const Form& form, bool smallest) {
     Candidate candidate = smallest ? search_.smallest(form) : search_.best(form);
     if (candidate.refused.empty()) candidate.step_seconds = clock_.step_seconds(candidate);
+    if (candidate.step_seconds) candidate.step_error = clock_.error(candidate);
     choice_.candidates.push_back(std::move(candidate));
   }
 
@@ -215,7 +216,7 @@ class Chooser {
     if (best < 0 || !choice_.plan().step_seconds) throw SpeedNotKnown(clock_.why_unknown(choice_.plan().job));
     const Candidate &now = choice_.plan(), &other = choice_.candidates[static_cast<size_t>(best)];
     double gain = pace(now) / pace(other) - 1;
-    if (best == choice_.chosen || gain <= clock_.error(now.job)) return;
+    if (best == choice_.chosen || gain <= now.step_error) return;
     choice_.reason = fmt::format(
         "policy \"fastest\": {} is predicted to be {:.0f} % faster than {}, which the documented rule chooses ({})",
         label(other), 100 * gain, label(now), choice_.reason);
@@ -260,7 +261,7 @@ class Chooser {
     if (best < 0 || best == choice_.chosen || !choice_.plan().step_seconds) return;
     const Candidate& other = choice_.candidates[static_cast<size_t>(best)];
     double gain = pace(choice_.plan()) / pace(other) - 1;
-    if (gain <= clock_.error(other.job) || request_.recipe.selection.policy == "fastest") return;
+    if (gain <= other.step_error || request_.recipe.selection.policy == "fastest") return;
     choice_.advice.push_back(
         fmt::format("{} is predicted to be {:.0f} % faster and takes {} a rank; selection.policy = \"fastest\" would "
                     "take it",

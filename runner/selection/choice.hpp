@@ -24,8 +24,8 @@ struct SelectionRequest {
 struct StepClock {
   /// Seconds of a step; nullopt where they cannot be told.
   std::function<std::optional<double>(const Candidate&)> step_seconds = [](const Candidate&) { return std::nullopt; };
-  /// Part by which those of such jobs may be wrong.
-  std::function<double(const Job&)> error = [](const Job&) { return 0.1; };
+  /// Standard deviation of the measured time around that, over that.
+  std::function<double(const Candidate&)> error = [](const Candidate&) { return 0.1; };
   /// Why those of such jobs cannot be told: "not known: ...".
   std::function<std::string(const Job&)> why_unknown = [](const Job&) { return "not known"; };
 };

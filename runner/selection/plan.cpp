@@ -263,6 +263,8 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   planned.job = plan.job;
   planned.memory = plan.memory;
   plan.step_seconds = clock.step_seconds(planned);
+  if (plan.step_seconds) plan.step_error = clock.error(planned);
+  plan.load = step_load(planned);
   return plan;
 }
 
@@ -290,7 +292,8 @@ nlohmann::json Plan::to_json() const {
           {"memory_parts", known ? parts : nlohmann::json()},
           {"between_steps_bytes_per_rank", known ? nlohmann::json(memory.between_steps) : nlohmann::json()},
           {"traffic", traffic_known(*entry, job) ? traffic_list : nlohmann::json()},
-          {"step_seconds", step_seconds ? nlohmann::json(*step_seconds) : nlohmann::json()}};
+          {"step_seconds", step_seconds ? nlohmann::json(*step_seconds) : nlohmann::json()},
+          {"step_seconds_error", step_seconds ? nlohmann::json(step_error) : nlohmann::json()}};
 }
 
 }  // namespace runner

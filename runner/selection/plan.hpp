@@ -9,6 +9,7 @@
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
 #include "runner/selection/choice.hpp"
+#include "runner/selection/learning.hpp"
 #include "strategies/catalog.hpp"
 
 namespace runner {
@@ -26,6 +27,9 @@ struct Plan {
   MemoryParts memory;
   std::vector<Traffic> traffic;
   std::optional<double> step_seconds;  ///< predicted, where that can be told
+  double step_error = 0;               ///< of step_seconds: standard deviation of measured times, over the predicted
+  std::optional<StepLoad> load;        ///< of a step, where that is known
+  std::optional<Circumstances> where;  ///< of its steps; set by the caller who knows the machine
   int64_t vocab_size = 0, seq_len = 0;
 
   /// Tensor bytes of the device that one rank takes at most: the step's peak, and on CPU the snapshot that a checkpoint

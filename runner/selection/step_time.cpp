@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "runner/selection/script_strategy.hpp"
 
@@ -136,20 +137,19 @@ const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_cur
 ///
 /// What a group's ranks send crosses between nodes on the adapters of all its ranks of a node at once: each carries its
 /// share of a ring (NCCL lays one ring along each adapter), while all of it passes every device's own link.
-double collective_seconds(const Traffic& part, const Job& job, const Rates& rates) {
+double collective_seconds(const Traffic& part, int local_size, const Rates& rates) {
   auto calls = static_cast<double>(part.calls), bytes = static_cast<double>(part.wire_bytes);
   if (const auto* curve = nearest_curve(rates, part))
     return calls * curve->second.seconds(static_cast<double>(part.payload_bytes) / calls) * part.ranks /
            curve->first.second;
   double seconds = bytes / rates.link_bandwidth;
-  if ((part.ranks - 1) * part.stride >= job.local_size)
-    seconds = std::max(seconds, bytes / (std::max(1, job.local_size / part.stride) * rates.network_bandwidth));
+  if ((part.ranks - 1) * part.stride >= local_size)
+    seconds = std::max(seconds, bytes / (std::max(1, local_size / part.stride) * rates.network_bandwidth));
   return calls * rates.latency * std::ceil(std::log2(part.ranks)) + seconds;
 }
 
 /// Gradients go to the host and parameters come back; the update runs there. Nothing is taken to hide it.
-double offload_seconds(const Candidate& candidate, const Rates& rates) {
-  HostWork work = candidate.entry->host_work ? candidate.entry->host_work(candidate.job) : HostWork();
+double offload_seconds(const HostWork& work, const Rates& rates) {
   if (work.copied_bytes == 0) return 0;
   return static_cast<double>(work.copied_bytes) / rates.host_link_bandwidth +
          static_cast<double>(work.updated) / rates.host_update_rate;
@@ -157,35 +157,81 @@ double offload_seconds(const Candidate& candidate, const Rates& rates) {
 
 }  // namespace
 
-std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, const Job& job, const Rates& rates) {
+nlohmann::json StepLoad::to_json() const {
+  auto counts = nlohmann::json::object();
+  for (size_t kind = 0; kind < work_kinds; ++kind) counts[name_of(static_cast<Work>(kind))] = work[kind];
+  auto calls = nlohmann::json::array();
+  for (const auto& part : traffic)
+    calls.push_back({{"collective", part.collective},
+                     {"calls", part.calls},
+                     {"payload_bytes", part.payload_bytes},
+                     {"wire_bytes", part.wire_bytes},
+                     {"ranks", part.ranks},
+                     {"stride", part.stride}});
+  return {{"work", counts},
+          {"traffic", calls},
+          {"local_size", local_size},
+          {"host_bytes", host.copied_bytes},
+          {"host_updates", host.updated}};
+}
+
+std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
+  StepLoad load;
+  const auto& counts = json.at("work");
+  if (counts.size() != work_kinds) return std::nullopt;
+  for (size_t kind = 0; kind < work_kinds; ++kind) {
+    auto found = counts.find(name_of(static_cast<Work>(kind)));
+    if (found == counts.end()) return std::nullopt;
+    load.work[kind] = *found;
+  }
+  for (const auto& part : json.at("traffic"))
+    load.traffic.push_back({part.at("collective"), part.at("calls"), part.at("payload_bytes"), part.at("wire_bytes"),
+                            part.at("ranks"), part.at("stride")});
+  load.local_size = json.at("local_size");
+  load.host = {json.at("host_bytes"), json.at("host_updates")};
+  return load;
+}
+
+std::optional<StepLoad> step_load(const Candidate& candidate) {
+  const Entry& entry = *candidate.entry;
+  const Job& job = candidate.job;
+  if (candidate.memory.state_on_disk || !memory_known(entry) || !traffic_known(entry, job)) return std::nullopt;
+  StepLoad load;
+  load.traffic = entry.traffic(job);
+  load.work = step_work(job, candidate.memory, load.traffic);
+  load.local_size = job.local_size;
+  if (entry.host_work) load.host = entry.host_work(job);
+  return load;
+}
+
+std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, int local_size, const Rates& rates) {
   double seconds = 0;
   for (const auto& part : traffic) {
     if (rates.link_bandwidth <= 0 && !nearest_curve(rates, part)) return std::nullopt;
-    seconds += collective_seconds(part, job, rates);
+    seconds += collective_seconds(part, local_size, rates);
   }
   return seconds;
 }
 
-std::optional<StepTime> step_time(const Candidate& candidate, const Rates& rates) {
-  if (candidate.memory.state_on_disk || !memory_known(*candidate.entry) ||
-      !traffic_known(*candidate.entry, candidate.job))
-    return std::nullopt;
-  auto traffic = candidate.entry->traffic(candidate.job);
-  auto communication = communication_seconds(traffic, candidate.job, rates);
+double StepTime::total() const { return std::accumulate(parts.begin(), parts.end(), 0.0); }
+
+std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
+  auto communication = communication_seconds(load.traffic, load.local_size, rates);
   if (!communication) return std::nullopt;
   StepTime time;
   time.communication = *communication;
-  StepWork work = step_work(candidate.job, candidate.memory, traffic);
-  for (size_t kind = 0; kind < work_kinds; ++kind) time.compute += work[kind] * rates.seconds[kind];
-  time.exposed = time.communication;
+  double compute = 0;
+  for (size_t kind = 0; kind < work_kinds; ++kind) compute += time.parts[kind] = load.work[kind] * rates.seconds[kind];
+  double exposed = time.communication;
   if (rates.overlaps) {
     // While both run, computation is a tenth slower (Galvatron, Miao et al. 2022, models overlap so), and a tenth of
     // it has nothing to run beside: the first gather, the last reduction.
     constexpr double slowdown = 0.1, alone = 0.1;
-    double beside = std::min(time.communication, (1 - alone) * time.compute);
-    time.exposed = time.communication - beside + slowdown * beside;
+    double beside = std::min(time.communication, (1 - alone) * compute);
+    exposed = time.communication - beside + slowdown * beside;
   }
-  time.offload = offload_seconds(candidate, rates);
+  time.parts[communication_part] = exposed;
+  time.parts[offload_part] = offload_seconds(load.host, rates);
   return time;
 }
 

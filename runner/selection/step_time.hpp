@@ -6,6 +6,7 @@
 #pragma once
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,15 +60,34 @@ struct Rates {
 /// Of a device in the table; nullopt when it has no products in the job's dtype.
 std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_per_node);
 
+/// What one rank does in a step, independent of the machine. The ledger keeps it with each run.
+struct StepLoad {
+  StepWork work = {};
+  std::vector<Traffic> traffic = {};
+  int local_size = 1;  ///< ranks of a node
+  HostWork host = {};
+
+  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates}
+  nlohmann::json to_json() const;
+  /// nullopt if the kinds of work have other names: another build wrote it.
+  static std::optional<StepLoad> from_json(const nlohmann::json& json);
+};
+/// nullopt where something is not known: state on NVMe, what a script sends.
+std::optional<StepLoad> step_load(const Candidate& candidate);
+
 /// Of all calls together, each without anything beside it; nullopt where a bandwidth is not known.
-std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, const Job& job, const Rates& rates);
+std::optional<double> communication_seconds(const std::vector<Traffic>& traffic, int local_size, const Rates& rates);
+
+/// The parts of a step's time: each kind of work, communication that is not hidden, offload.
+constexpr size_t communication_part = work_kinds, offload_part = work_kinds + 1, step_parts = work_kinds + 2;
+using StepParts = std::array<double, step_parts>;
 
 struct StepTime {
-  double compute = 0, communication = 0, exposed = 0;  ///< `exposed`: communication beyond what computation hides
-  double offload = 0;
-  double total() const { return compute + exposed + offload; }
+  StepParts parts = {};
+  double communication = 0;  ///< hidden or not
+  double total() const;
 };
-/// nullopt where something is not known: state on NVMe, a collective without bandwidth.
-std::optional<StepTime> step_time(const Candidate& candidate, const Rates& rates);
+/// nullopt where something is not known: a collective without bandwidth.
+std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates);
 
 }  // namespace runner

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/contention.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
+#include "runner/selection/steadiness.hpp"
 #include "runner/selection/step_time.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/collective/counting_allocator.hpp"
@@ -53,32 +56,37 @@ Recipe::Model model_of(const std::string& family, const Shape& shape) {
   return model;
 }
 
-/// The lower quartile: what something takes that the rest of the machine leaves alone. Other work only ever adds time,
-/// so the median moves with it by tens of percent where the quartile moves by a few.
-double undisturbed(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[(seconds.size() - 1) / 4];
-}
+/// One measurement and its turns so far.
+struct Measurement {
+  nlohmann::json point;  ///< its event, but for the figure
+  const char* key = "seconds";
+  double amount = 0;  ///< > 0: the figure is this over the seconds
+  std::function<Turn(double budget)> turn;
+  std::vector<Turn> turns = {};
+};
 
 class Calibration {
  public:
-  Calibration(World& world, EventSink& events, double seconds) : world_(world), events_(events), seconds_(seconds) {
+  Calibration(World& world, EventSink& events, double seconds)
+      : world_(world), events_(events), planned_(begun_ + seconds), latest_(begun_ + patience * seconds) {
     WorldOptions alone;  // a step of `single`, on every rank at once
     alone_ = make_world(alone);
   }
 
   void run() {
-    products();
-    copies();
-    collectives();
-    bool bf16 = bf16_is_worth_it();
-    double now = steady_seconds(), end = begun_ + seconds_;
-    steps("32-true", bf16 ? (now + end) / 2 : end);
-    if (bf16) steps("bf16-mixed", end);
+    add_products();
+    add_copies();
+    add_collectives();
+    const bool bf16 = bf16_is_worth_it();
+    add_steps("32-true");
+    if (bf16) add_steps("bf16-mixed");
+    measure_in_turns();
+    report();
   }
 
  private:
-  static constexpr int turns = 2, least_runs = 2;
+  static constexpr int turns_least = 3, runs_most = 200;
+  static constexpr double patience = 2;       ///< times the planned seconds, for what does not settle
   static constexpr double slower_most = 2.5;  ///< than 32-true a precision may be
 
   /// One shape under one strategy.
@@ -87,132 +95,158 @@ class Calibration {
     Shape shape;
     std::string strategy = "single";
     nlohmann::json options = nlohmann::json::object();
-    StepWork work = {};
-    std::vector<Traffic> traffic = {};
-    std::vector<double> seconds = {};  ///< of all turns
   };
 
-  std::vector<Case> cases_of(const std::string& precision) const {
-    std::vector<Case> cases;
-    for (const char* family : {"gpt", "llama"}) {
-      for (const auto& shape : shapes) cases.push_back({family, precision, shape});
-      if (world_.size == 1) continue;
-      for (const auto& shape : shared_shapes)
-        for (const auto& [strategy, options] : shared_strategies)
-          cases.push_back({family, precision, shape, strategy, options});
+  /// Each measurement has `turns_least` turns, so that a short disturbance affects one turn of each at most. Then those
+  /// that did not settle are repeated.
+  void measure_in_turns() {
+    for (int turn = 0;; ++turn) {
+      std::vector<Measurement*> open;
+      for (auto& one : measurements_)
+        if (turn < turns_least || !all_agree(figure_of(one.turns).settled())) open.push_back(&one);
+      if (open.empty()) return;
+      // The rest of the planned time is shared again each time: large shapes take more than their share.
+      size_t to_come = open.size() * static_cast<size_t>(std::max(1, turns_least - turn));
+      for (auto* one : open) {
+        if (!all_agree(steady_seconds() < latest_)) return;
+        const double left = std::max(0.0, planned_ - steady_seconds());
+        one->turns.push_back(one->turn(left / static_cast<double>(to_come--)));
+      }
     }
-    return cases;
   }
 
-  /// All cases in turns until `deadline` (steady_seconds(); or as soon as each had its fewest runs), so that what else
-  /// the machine does for a while touches all of them a little and none much.
-  void steps(const std::string& precision, double deadline) {
-    auto cases = cases_of(precision);
-    size_t to_come = turns * cases.size();
-    for (int turn = 0; turn < turns; ++turn)
-      for (auto& one : cases) {
-        // What is left is shared anew each time: the large shapes' fewest runs take more than their share.
-        double left = std::max(0.0, deadline - steady_seconds());
-        measure(one, left / static_cast<double>(to_come--));
-      }
-    for (const auto& one : cases) tell(one);
+  void report() {
+    std::vector<std::vector<Turn>> turns;
+    for (const auto& one : measurements_) {
+      turns.push_back(one.turns);
+      const Figure figure = figure_of(one.turns);
+      if (!figure.settled()) continue;
+      auto point = one.point;
+      point[one.key] = one.amount > 0 ? one.amount / figure.seconds : figure.seconds;
+      emit(std::move(point));
+    }
+    emit({{"what", "verdict"}, {"disturbed", disturbance(turns)}});
   }
 
   /// Whether anybody would train in bf16 here: CPUs without bf16 products are many times slower in it, and measuring
   /// that would take an hour.
   bool bf16_is_worth_it() {
-    auto fastest = [&](const char* precision) {
-      Case probe{"gpt", precision, probe_shape};
-      measure(probe, 0);
-      return *std::min_element(probe.seconds.begin(), probe.seconds.end());
-    };
-    double plain = fastest("32-true"), halves = fastest("bf16-mixed");
+    constexpr int tries = 3;
+    double plain = std::numeric_limits<double>::infinity(), halves = plain;
+    for (int i = 0; i < tries; ++i) {
+      plain = std::min(plain, step_turn({"gpt", "32-true", probe_shape}, 0).seconds);
+      halves = std::min(halves, step_turn({"gpt", "bf16-mixed", probe_shape}, 0).seconds);
+    }
     return all_agree(halves <= slower_most * plain);
-  }
-
-  static ModelSpec spec_of(const Case& one) {
-    return make_spec(model_of(one.family, one.shape), one.shape.vocab, one.shape.seq_len);
   }
 
   void emit(nlohmann::json fields) {
     if (world_.rank == 0) events_.emit("calibration", std::move(fields));
   }
 
-  /// Seconds of `work`, run on all ranks at once: as often as fits `budget`, at least once after the first, at
-  /// most 200 times. All ranks repeat it equally often.
-  std::vector<double> times(double budget, const std::function<void()>& work) {
-    work();
-    double begun = steady_seconds();
-    work();
-    double mine = steady_seconds() - begun;
-    auto count = torch::tensor({mine}, torch::kFloat64);
-    std::vector<torch::Tensor> slowest = {count};
+  double agree(double mine, c10d::ReduceOp::RedOpType operation) {
+    std::vector<torch::Tensor> values = {torch::tensor({mine}, torch::kFloat64)};
     c10d::AllreduceOptions options;
-    options.reduceOp = c10d::ReduceOp::MAX;
-    world_.control->allreduce(slowest, options)->wait();
-    auto repeats =
-        std::clamp<int64_t>(static_cast<int64_t>(budget / (count.item<double>() + 1e-9)) - 1, least_runs - 2, 200);
-    std::vector<double> seconds{mine};
-    for (int64_t i = 0; i < repeats; ++i) {
-      begun = steady_seconds();
+    options.reduceOp = operation;
+    world_.control->allreduce(values, options)->wait();
+    return values[0].item<double>();
+  }
+  bool all_agree(bool mine) { return agree(mine ? 1 : 0, c10d::ReduceOp::MIN) == 1; }
+
+  /// Runs `work` on all ranks at once: once to warm up, then as often as fits `budget`, at least once. All ranks repeat
+  /// it equally often.
+  Turn turn_of(double budget, const std::function<void()>& work) {
+    auto timed = [&] {
+      const double begun = steady_seconds();
       work();
-      seconds.push_back(steady_seconds() - begun);
-    }
-    world_.control->barrier()->wait();
-    return seconds;
+      return steady_seconds() - begun;
+    };
+    work();
+    const Contention before = read_contention();
+    double fastest = timed();
+    const double fitting = std::clamp(budget / (fastest + 1e-9) - 1, 0.0, double{runs_most});
+    const auto repeats = static_cast<int64_t>(agree(fitting, c10d::ReduceOp::MIN));
+    for (int64_t i = 0; i < repeats; ++i) fastest = std::min(fastest, timed());
+    return {fastest, agree(lost_share(before, read_contention()), c10d::ReduceOp::MAX)};
   }
 
-  bool all_agree(bool mine) {
-    auto word = torch::tensor({mine ? 1 : 0}, torch::kInt32);
-    std::vector<torch::Tensor> words = {word};
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d::ReduceOp::MIN;
-    world_.control->allreduce(words, options)->wait();
-    return word.item<int>() == 1;
-  }
-
-  void products() {
+  void add_products() {
     constexpr int64_t rows = 512;
-    for (int64_t width : {64, 128, 256, 512, 1024, 2048}) {
-      auto a = torch::randn({rows, width}), b = torch::randn({width, width}), c = torch::empty({rows, width});
-      double seconds = undisturbed(times(0.01 * seconds_, [&] { at::mm_out(c, a, b); }));
-      emit({{"what", "product"},
-            {"rows", rows},
-            {"width", width},
-            {"flops_per_s", 2.0 * static_cast<double>(rows * width * width) / seconds}});
-    }
+    for (int64_t width : {64, 128, 256, 512, 1024, 2048})
+      measurements_.push_back(
+          {.point = {{"what", "product"}, {"rows", rows}, {"width", width}},
+           .key = "flops_per_s",
+           .amount = 2.0 * static_cast<double>(rows * width * width),
+           .turn = [this, width](double budget) {
+             auto a = torch::randn({rows, width}), b = torch::randn({width, width}), c = torch::empty({rows, width});
+             return turn_of(budget, [&] { at::mm_out(c, a, b); });
+           }});
   }
 
-  void copies() {
+  void add_copies() {
     constexpr int64_t bytes = 64 << 20;
-    auto from = torch::zeros({bytes}, torch::kUInt8), to = torch::zeros({bytes}, torch::kUInt8);
-    double seconds = undisturbed(times(0.01 * seconds_, [&] { to.copy_(from); }));
-    emit({{"what", "copy"}, {"bytes", bytes}, {"bytes_per_s", static_cast<double>(bytes) / seconds}});
+    measurements_.push_back({.point = {{"what", "copy"}, {"bytes", bytes}},
+                             .key = "bytes_per_s",
+                             .amount = static_cast<double>(bytes),
+                             .turn = [this](double budget) {
+                               auto from = torch::zeros({bytes}, torch::kUInt8), to = torch::zeros_like(from);
+                               return turn_of(budget, [&] { to.copy_(from); });
+                             }});
   }
 
-  void collectives() {
+  void add_collectives() {
     if (world_.size == 1) return;
-    for (int64_t bytes : {4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20}) {
-      int64_t elements = bytes / 4 / world_.size * world_.size;
-      auto whole = torch::ones({elements}), part = torch::ones({elements / world_.size});
-      std::vector<torch::Tensor> tensors = {whole};
-      auto measure = [&](const char* name, const std::function<void()>& work) {
-        double seconds = undisturbed(times(0.005 * seconds_, work));
-        emit({{"what", "collective"},
-              {"name", name},
-              {"ranks", world_.size},
-              {"bytes", elements * 4},
-              {"seconds", seconds}});
-      };
-      measure("all_reduce", [&] { world_.group->allreduce(tensors)->wait(); });
-      measure("all_gather", [&] { world_.group->_allgather_base(whole, part)->wait(); });
-      measure("reduce_scatter", [&] { world_.group->_reduce_scatter_base(part, whole)->wait(); });
-      measure("broadcast", [&] { world_.group->broadcast(tensors)->wait(); });
-      whole.fill_(1);
+    using Tensors = std::vector<torch::Tensor>;
+    using Call = std::function<void(Tensors & whole, torch::Tensor & part)>;
+    const std::pair<const char*, Call> calls[] = {
+        {"all_reduce", [this](Tensors& whole, torch::Tensor&) { world_.group->allreduce(whole)->wait(); }},
+        {"all_gather",
+         [this](Tensors& whole, torch::Tensor& part) { world_.group->_allgather_base(whole[0], part)->wait(); }},
+        {"reduce_scatter",
+         [this](Tensors& whole, torch::Tensor& part) { world_.group->_reduce_scatter_base(part, whole[0])->wait(); }},
+        {"broadcast", [this](Tensors& whole, torch::Tensor&) { world_.group->broadcast(whole)->wait(); }}};
+    for (int64_t bytes : {4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20})
+      for (const auto& [name, call] : calls) {
+        const int64_t share = bytes / 4 / world_.size, elements = share * world_.size;
+        measurements_.push_back(
+            {.point = {{"what", "collective"}, {"name", name}, {"ranks", world_.size}, {"bytes", elements * 4}},
+             .turn = [this, call, share, elements](double budget) {
+               Tensors whole = {torch::zeros({elements})};
+               auto part = torch::zeros({share});
+               return turn_of(budget, [&] { call(whole, part); });
+             }});
+      }
+  }
+
+  void add_steps(const std::string& precision) {
+    for (const char* family : {"gpt", "llama"}) {
+      for (const auto& shape : shapes) add_step({family, precision, shape});
+      if (world_.size == 1) continue;
+      for (const auto& shape : shared_shapes)
+        for (const auto& [strategy, options] : shared_strategies)
+          add_step({family, precision, shape, strategy, options});
     }
   }
 
-  void measure(Case& one, double budget) {
+  void add_step(Case one) {
+    const ModelSpec spec = spec_of(one);
+    const Job job = job_of(one, spec);
+    const Entry& entry = *find_strategy(one.strategy)->entry;
+    const auto traffic = entry.traffic(job);
+    auto calls = nlohmann::json::array();
+    for (const auto& part : traffic)
+      calls.push_back({{"collective", part.collective}, {"calls", part.calls}, {"bytes", part.payload_bytes}});
+    nlohmann::json point = {{"what", "step"},
+                            {"family", one.family},
+                            {"precision", one.precision},
+                            {"strategy", one.strategy},
+                            {"work", step_work(job, entry.memory(job), traffic)},
+                            {"traffic", calls}};
+    measurements_.push_back({.point = std::move(point),
+                             .turn = [this, one = std::move(one)](double budget) { return step_turn(one, budget); }});
+  }
+
+  Turn step_turn(const Case& one, double budget) {
     const Shape& shape = one.shape;
     auto model = build_model(model_of(one.family, shape), spec_of(one));
     Job job = job_of(one, model->spec);
@@ -229,11 +263,13 @@ class Calibration {
     auto tokens = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);
     input.micro_batches = {{tokens, tokens}};
     input.global_tokens = tokens.numel() * job.world_size;
-    for (double seconds : times(budget, [&] { strategy->step(input); })) one.seconds.push_back(seconds);
-    const Entry& entry = *find_strategy(one.strategy)->entry;
-    one.traffic = entry.traffic(job);
-    one.work = step_work(job, entry.memory(job), one.traffic);
+    const Turn turn = turn_of(budget, [&] { strategy->step(input); });
     strategy->teardown();
+    return turn;
+  }
+
+  static ModelSpec spec_of(const Case& one) {
+    return make_spec(model_of(one.family, one.shape), one.shape.vocab, one.shape.seq_len);
   }
 
   Job job_of(const Case& one, const ModelSpec& spec) const {
@@ -249,24 +285,11 @@ class Calibration {
     return job;
   }
 
-  void tell(const Case& one) {
-    if (one.seconds.empty()) return;
-    auto traffic = nlohmann::json::array();
-    for (const auto& part : one.traffic)
-      traffic.push_back({{"collective", part.collective}, {"calls", part.calls}, {"bytes", part.payload_bytes}});
-    emit({{"what", "step"},
-          {"family", one.family},
-          {"precision", one.precision},
-          {"strategy", one.strategy},
-          {"work", one.work},
-          {"traffic", traffic},
-          {"seconds", undisturbed(one.seconds)}});
-  }
-
   World& world_;
   World alone_;
   EventSink& events_;
-  double seconds_, begun_ = steady_seconds();
+  double begun_ = steady_seconds(), planned_, latest_;
+  std::vector<Measurement> measurements_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/contention.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
 #include "runner/cuda/module.hpp"
@@ -165,8 +166,11 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   return failures.during([&] {
     if (!options.resume_from.empty()) resume(trainer, options.resume_from, events);
     TrainerResult result;
+    const Contention before = read_contention();
     out_of_memory.during([&] { result = trainer.run(); });
-    events.emit("memory", {{"peak_bytes", peak_memory()}, {"rss_peak_bytes", peak_resident_bytes()}});
+    events.emit("memory", {{"peak_bytes", peak_memory()},
+                           {"rss_peak_bytes", peak_resident_bytes()},
+                           {"lost_share", lost_share(before, read_contention())}});
     strategy->barrier();
     strategy->teardown();
     return result.stopped ? ExitCode::preempted : ExitCode::done;

@@ -159,3 +159,84 @@ TEST_CASE("recommend refuses what it cannot answer for") {
   CHECK_THAT(wrong({"--device-kind", "t4", "--set", "precision=bf16-mixed"}),
              ContainsSubstring("this CUDA device has no bf16"));
 }
+
+namespace {
+
+/// A worker with twelve steps of equal length.
+std::string steps_of(const std::string& seconds) {
+  return R"(i=1
+while [ $i -le 12 ]; do
+  emit '{"event":"step","step":'$i',"epoch":0,"loss":1.5,"lr":0.1,"grad_norm":1,"tokens":9,"seconds":)" +
+         seconds + R"(,"data_wait_s":0,"memory_bytes":1,"skipped":false}'
+  i=$((i+1))
+done
+emit '{"event":"finished","step":12,"final_loss":1.5}')";
+}
+
+nlohmann::json recommendation(const Workplace& place, std::vector<std::string> words = {}) {
+  words.insert(words.begin(), {"recommend", "tiny.toml", "--devices", "1", "--json"});
+  auto result = place.run(words);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return nlohmann::json::parse(result.out);
+}
+
+}  // namespace
+
+TEST_CASE("recommend learns from earlier runs, says so, and prints an error", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker(steps_of("0.2"));
+  const std::vector<std::string> run = {"run", "tiny.toml", "--set", "devices=1", "--set", "strategy=single"};
+  auto before = recommendation(place);
+  CHECK(before["times"]["earlier_runs"] == 0);
+  CHECK_THAT(before["times"]["source"].get<std::string>(), ContainsSubstring("not known: `runner doctor --calibrate`"));
+  CHECK(before["candidates"][0]["step_seconds"].is_null());
+  REQUIRE(place.run(run).code == 0);
+
+  auto after = recommendation(place);
+  CHECK(after["times"]["earlier_runs"] == 1);
+  const auto& single = after["candidates"][0];
+  REQUIRE(single["strategy"] == "single");
+  CHECK(std::abs(single["step_seconds"].get<double>() / 0.2 - 1) < 0.1);
+  CHECK((single["step_seconds_error"] > 0.04 && single["step_seconds_error"] < 0.2));
+  auto text = place.run({"recommend", "tiny.toml", "--devices", "1"}, {{"LC_ALL", "C"}}).out;
+  CHECK_THAT(text, ContainsSubstring("times: a guess at this CPU, corrected by 1 earlier run\n") &&
+                       ContainsSubstring(" +-") && ContainsSubstring("STEP has a standard error: about two of three"));
+  // Another width was never run: its error is larger.
+  auto other = recommendation(place, {"--set", "model.dim=256"});
+  CHECK(other["candidates"][0]["step_seconds_error"] > single["step_seconds_error"]);
+  CHECK(recommendation(place, {"--set", "precision=bf16-mixed"})["times"]["earlier_runs"] == 0);
+
+  REQUIRE(place.run(run).code == 0);
+  auto shown = place.run({"show", "last", "--json"}).json();
+  CHECK(std::abs(shown["predicted"]["step_seconds"].get<double>() / 0.2 - 1) < 0.1);
+  CHECK(shown["measured"]["step_seconds"] == 0.2);
+  CHECK(recommendation(place)["times"]["earlier_runs"] == 2);
+
+  // A busy machine teaches little.
+  place.replace_worker(steps_of("0.6") +
+                       R"(
+emit '{"event":"memory","rank":0,"peak_bytes":1,"rss_peak_bytes":1,"lost_share":0.7}')");
+  REQUIRE(place.run(run).code == 0);
+  CHECK(place.run({"show", "last", "--json"}).json()["measured"]["lost_share"] == 0.7);
+  CHECK(std::abs(recommendation(place)["candidates"][0]["step_seconds"].get<double>() / 0.2 - 1) < 0.1);
+}
+
+TEST_CASE("a disturbed calibration is not used, and recommend says why there are no times", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker(R"(emit '{"event":"calibration","what":"product","rows":512,"width":64,"flops_per_s":1e9}'
+emit '{"event":"calibration","what":"verdict","disturbed":"other work took the CPUs for 40 % of the time"}')");
+  auto result = place.run({"doctor", "--calibrate"});
+  CHECK(result.code == 4);
+  CHECK_THAT(result.err,
+             ContainsSubstring("disturbed, and not used: other work took the CPUs for 40 % of the time. Run "
+                               "`runner doctor --calibrate` again when the machine is quiet"));
+  auto answer = recommendation(place);
+  CHECK_THAT(answer["times"]["source"].get<std::string>(),
+             ContainsSubstring("not known: the calibration of 20") &&
+                 ContainsSubstring(" was disturbed (other work took the CPUs for 40 % of the time). Run `runner doctor "
+                                   "--calibrate` again"));
+  CHECK(answer["candidates"][0]["step_seconds"].is_null());
+}

@@ -40,7 +40,8 @@ TEST_CASE("the schema is the one that was published") {
        "INTEGER, "
        "argv TEXT, build_id TEXT, git TEXT, config TEXT"},
       {"calibration",
-       "calibration INTEGER pk, time REAL, machine TEXT, ranks INTEGER, threads INTEGER, build_id TEXT, points TEXT"},
+       "calibration INTEGER pk, time REAL, machine TEXT, ranks INTEGER, threads INTEGER, build_id TEXT, points TEXT, "
+       "disturbed TEXT"},
       {"config", "hash TEXT pk, content TEXT"},
       {"edge", "source INTEGER pk, target INTEGER pk, kind TEXT pk"},
       {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT"},
@@ -62,7 +63,7 @@ TEST_CASE("the schema is the one that was published") {
        "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER, "
        "step INTEGER, reason TEXT, message TEXT, slot TEXT, tries INTEGER, started REAL, ended REAL"}};
   CHECK(tables_of(database) == published);
-  CHECK(database.integer("PRAGMA user_version") == 5);
+  CHECK(database.integer("PRAGMA user_version") == 6);
   CHECK(database.integer("PRAGMA application_id") == 0x52554e52);
   CHECK(database.text("PRAGMA journal_mode") == "wal");
   CHECK(database.integer("SELECT count(*) FROM pragma_table_list WHERE name = 'metric' AND wr = 1") == 1);
@@ -100,7 +101,7 @@ TEST_CASE("a ledger of an older schema is brought up to date with its rows, also
     REQUIRE(ledger.runs().size() == 1);
     CHECK(ledger.runs()[0].final_loss == 0.25);
     CHECK(ledger.points("20250101-000000-aaaa", "loss") == std::vector<std::pair<int64_t, double>>{{7, 0.25}});
-    CHECK(folder.raw().integer("PRAGMA user_version") == 5);
+    CHECK(folder.raw().integer("PRAGMA user_version") == 6);
     CHECK(folder.raw().integer("SELECT count(*) FROM trial") == 0);
     const auto attempt = ledger.show("20250101-000000-aaaa")["attempts"][0];
     CHECK(attempt["reason"] == "start");
@@ -121,7 +122,7 @@ TEST_CASE("a migration that fails leaves the file as it was") {
   CHECK(tables_of(database) == before);
   CHECK(database.integer("PRAGMA user_version") == 1);
   migrate(database);
-  CHECK(database.integer("PRAGMA user_version") == 5);
+  CHECK(database.integer("PRAGMA user_version") == 6);
 }
 
 TEST_CASE("a newer schema is refused by name and left alone") {

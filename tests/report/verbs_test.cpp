@@ -47,8 +47,9 @@ struct ThreeRuns {
     for (int64_t step = 1; step <= 4; ++step)
       ledger.metrics(good, {{"loss", step, 5.0 - static_cast<double>(step)}, {"memory_bytes", step, 1 << 20}});
     ledger.metrics(good, {{"val_loss", 4, 0.1 + 0.2}});
-    ledger.annotate(good, "predicted",
-                    {{"step_seconds", 0.25}, {"tokens_per_s", 10}, {"memory_parts", json::object()}});
+    ledger.annotate(
+        good, "predicted",
+        {{"step_seconds", 0.25}, {"step_seconds_error", 0.12}, {"tokens_per_s", 10}, {"memory_parts", json::object()}});
     ledger.annotate(good, "measured", {{"tokens_per_s", 12.5}});
     std::filesystem::create_directories(ledger.run_dir(good) + "/checkpoints/step-000004");
     ledger.artifact(good, "checkpoint", "checkpoints/step-000002", {{"step", 2}});
@@ -243,9 +244,9 @@ TEST_CASE("show tells what a run was, did and left behind") {
                  "  memory_bytes  1.00 MiB  1.00 MiB  1.00 MiB\n"
                  "  val_loss           0.3       0.3       0.3\n"
                  "\nprediction\n"
-                 "                predicted  measured\n"
-                 "  step_seconds     0.25 s         -\n"
-                 "  tokens_per_s         10      12.5\n"
+                 "                   predicted  measured\n"
+                 "  step_seconds  0.25 s +-12 %         -\n"
+                 "  tokens_per_s             10      12.5\n"
                  "\ncheckpoints\n"
                  "  checkpoints/step-000004  just now  2.00 KiB\n"
                  "\nevents\n"

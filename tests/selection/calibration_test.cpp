@@ -117,7 +117,7 @@ TEST_CASE("collectives of a number of ranks that was not measured take in propor
   rates.curves[{"all_reduce", 2}].points = {{1000, 2e-3}};
   rates.curves[{"all_reduce", 8}].points = {{1000, 9e-3}};
   auto seconds = [&](const char* collective, int ranks) {
-    return communication_seconds({{collective, 2, 2000, 0, ranks}}, Job(), rates);
+    return communication_seconds({{collective, 2, 2000, 0, ranks}}, ranks, rates);
   };
   CHECK(seconds("all_reduce", 2) == Approx(4e-3));
   CHECK(seconds("all_reduce", 3) == Approx(6e-3));

@@ -36,11 +36,12 @@ Topology topology_of_words(const std::string& words) {
 
 StepClock clock_of(const Topology& topology) {
   StepClock clock;
-  clock.error = [](const Job&) { return 0.25; };
+  clock.error = [](const Candidate&) { return 0.25; };
   if (topology.kind)
     clock.step_seconds = [kind = topology.kind](const Candidate& candidate) -> std::optional<double> {
       auto rates = rates_of(*kind, candidate.job.precision.compute, candidate.job.local_size);
-      auto time = rates ? step_time(candidate, *rates) : std::nullopt;
+      auto load = step_load(candidate);
+      auto time = rates && load ? step_time(*load, *rates) : std::nullopt;
       return time ? std::optional(time->total()) : std::nullopt;
     };
   return clock;
@@ -165,7 +166,7 @@ TEST_CASE("what has no time is no what-if of the fastest plan, and a plan withou
 TEST_CASE("policy fastest takes what is faster by more than times may be wrong, and says so", "[fastest]") {
   auto choose = [&](double gain) {
     StepClock clock;
-    clock.error = [](const Job&) { return 0.1; };
+    clock.error = [](const Candidate&) { return 0.1; };
     clock.step_seconds = [gain](const Candidate& candidate) -> std::optional<double> {
       double a_sequence = candidate.entry->name == "fsdp" ? 1 / (1 + gain) : 1;
       return candidate.sequences() * a_sequence;

@@ -76,7 +76,9 @@ double predicted_tokens_per_s(const Published& one) {
   candidate.memory = candidate.entry->memory(job);
   auto rates = rates_of(*find_device_kind(one.device), job.precision.compute, job.local_size);
   REQUIRE(rates);
-  auto time = step_time(candidate, *rates);
+  auto load = step_load(candidate);
+  REQUIRE(load);
+  auto time = step_time(*load, *rates);
   REQUIRE(time);
   return static_cast<double>(one.micro_batch * one.tokens) / time->total();
 }

@@ -1,0 +1,241 @@
+// Learning from earlier runs, on simulated machines whose every part is faster or slower than anybody knows: how wrong
+// predictions for shapes that were never run are after so many runs, and how often the error bar is right.
+#include "runner/selection/learning.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <random>
+
+#include "runner/models/models.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+using namespace runner;
+using Catch::Approx;
+
+namespace {
+
+using Random = std::mt19937_64;
+
+template <class T>
+T pick(Random& random, const std::vector<T>& values) {
+  return values[random() % values.size()];
+}
+
+/// One rank's load of a training of random family, shape, strategy and batch.
+StepLoad random_load(Random& random, bool cuda) {
+  Recipe::Model recipe;
+  recipe.name = pick<std::string>(random, {"gpt", "llama"});
+  recipe.n_layers = pick<int64_t>(random, {1, 2, 4, 6, 12});
+  recipe.dim = pick<int64_t>(random, {64, 128, 256, 384}) * (cuda ? 8 : 1);
+  recipe.n_heads = recipe.dim / 32;
+  recipe.max_seq_len = pick<int64_t>(random, {32, 64, 128, 256}) * (cuda ? 8 : 1);
+  recipe.tie_embeddings = random() % 2 == 0;
+  const ModelSpec model = make_spec(recipe, pick<int64_t>(random, {256, 1024, 8192}), recipe.max_seq_len);
+  struct Way {
+    const char* strategy;
+    nlohmann::json options;
+  };
+  const Way way = pick<Way>(random, {{"single", {}},
+                                     {"ddp", nlohmann::json::object()},
+                                     {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}},
+                                     {"zero", {{"stage", 1}}}});
+  Candidate candidate;
+  candidate.entry = find_strategy(way.strategy)->entry;
+  Job& job = candidate.job;
+  job.model = &model;
+  job.cuda = cuda;
+  job.precision = precision_policy(cuda ? "bf16-mixed" : "32-true");
+  job.world_size = job.local_size = candidate.entry->name == "single" ? 1 : cuda ? 8 : 2;
+  job.micro_batch_size = pick<int64_t>(random, {1, 2, 4, 8});
+  job.accumulation = job.accumulation_most = pick<int64_t>(random, {1, 1, 2});
+  for (const auto& block : model.blocks)
+    job.recompute.push_back(block.kind == BlockKind::transformer && job.micro_batch_size == 8);
+  job.options = complete_options(*candidate.entry, way.options.is_null() ? nlohmann::json::object() : way.options);
+  candidate.memory = candidate.entry->memory(job);
+  return *step_load(candidate);
+}
+
+/// A machine whose parts cost what the base says times factors that the base does not know.
+class SimulatedMachine {
+ public:
+  /// `common` and `own`: standard deviations of the factors' logarithms, of all parts together and of each.
+  SimulatedMachine(Rates base, double common, double own, double noise, uint64_t seed)
+      : base_(std::move(base)), noise_(noise), random_(seed) {
+    const double all = common * normal_(random_);
+    for (auto& factor : factors_) factor = std::exp(all + own * normal_(random_));
+  }
+  double true_seconds(const StepLoad& load) const {
+    const StepTime time = *step_time(load, base_);
+    double seconds = 0;
+    for (size_t part = 0; part < step_parts; ++part) seconds += factors_[part] * time.parts[part];
+    return seconds;
+  }
+  double measure(const StepLoad& load) { return true_seconds(load) * std::exp(noise_ * normal_(random_)); }
+  const Rates& base() const { return base_; }
+  Random& random() { return random_; }
+
+ private:
+  Rates base_;
+  double noise_;
+  Random random_;
+  std::normal_distribution<double> normal_;
+  StepParts factors_ = {};
+};
+
+Circumstances here(int ranks = 2) {
+  return {.machine = "m", .device = "cpu", .build = "1", .family = "gpt", .precision = "32-true", .local_size = ranks};
+}
+
+Circumstances circumstances_of(const StepLoad& load) { return here(load.local_size); }
+
+struct Errors {
+  double median = 0;
+  double within = 0;  ///< part of the measured times within the error bar
+  std::string text() const { return fmt::format("median error {:.3f}, {:.2f} within the bar", median, within); }
+};
+
+/// Of predictions for shapes that were not run, on forty machines that were run so often.
+Errors errors_after(int runs, bool cuda, double common, double own, double noise, double disturbed = 0) {
+  std::vector<double> errors;
+  double within = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Rates base = cuda ? *rates_of(*find_device_kind("h100-80g"), DType::bfloat16, 8) : guessed_cpu_rates(2, 1, 2);
+    SimulatedMachine machine(base, common, own, noise, seed);
+    std::vector<PastRun> past;
+    for (int run = 0; run < runs; ++run) {
+      StepLoad load = random_load(machine.random(), cuda);
+      double seconds = machine.measure(load);
+      if (run < disturbed * runs) seconds *= 1.8;
+      past.push_back({circumstances_of(load), load, seconds, 0.02});
+    }
+    for (int held_out = 0; held_out < 10; ++held_out) {
+      const StepLoad load = random_load(machine.random(), cuda);
+      const LearnedRates learned(base, circumstances_of(load), past);
+      const StepTime time = *step_time(load, learned.rates());
+      const double deviation = std::abs(machine.measure(load) / time.total() - 1);
+      errors.push_back(std::abs(time.total() / machine.true_seconds(load) - 1));
+      within += deviation <= learned.error(time);
+    }
+  }
+  std::nth_element(errors.begin(), errors.begin() + static_cast<long>(errors.size() / 2), errors.end());
+  return {errors[errors.size() / 2], within / static_cast<double>(errors.size())};
+}
+
+}  // namespace
+
+TEST_CASE("after ten runs of mixed shapes other shapes are predicted within 5 %, and far off without") {
+  for (double noise : {0.03, 0.05}) {
+    for (bool cuda : {false, true}) {
+      INFO("noise " << noise << ", cuda " << cuda);
+      const double common = cuda ? 0.25 : 0.5, own = cuda ? 0.25 : 0.4;
+      const Errors untaught = errors_after(0, cuda, common, own, noise);
+      const Errors taught = errors_after(10, cuda, common, own, noise);
+      const Errors more = errors_after(30, cuda, common, own, noise);
+      INFO(untaught.text() << "; after ten runs " << taught.text() << "; after thirty " << more.text());
+      CHECK(untaught.median > (cuda ? 0.15 : 0.3));
+      CHECK(taught.median < 0.05);
+      CHECK(more.median < taught.median);
+      CHECK(taught.within > 0.6);
+      CHECK(taught.within < 0.9);
+    }
+  }
+}
+
+TEST_CASE("two of ten runs on a busy machine do little harm") {
+  const Errors errors = errors_after(10, false, 0.5, 0.4, 0.03, 0.2);
+  INFO(errors.text());
+  CHECK(errors.median < 0.05);
+}
+
+TEST_CASE("without a run the prediction is the base's, with its error") {
+  Random random(3);
+  const StepLoad load = random_load(random, true);
+  const Rates base = *rates_of(*find_device_kind("a100-80g"), DType::bfloat16, 8);
+  const LearnedRates learned(base, here(), {});
+  CHECK(learned.runs() == 0);
+  CHECK(step_time(load, learned.rates())->total() == step_time(load, base)->total());
+  CHECK(learned.error(*step_time(load, learned.rates())) >= base.error);
+}
+
+TEST_CASE(
+    "what was run here before is predicted as it was measured, the surer the more often, but never without doubt") {
+  Random random(5);
+  const StepLoad load = random_load(random, false);
+  const Rates base = guessed_cpu_rates(2, 1, 2);
+  const double seconds = 3 * step_time(load, base)->total();
+  auto after = [&](size_t runs) {
+    return LearnedRates(base, circumstances_of(load),
+                        std::vector<PastRun>(runs, {circumstances_of(load), load, seconds, 0.1}));
+  };
+  const LearnedRates once = after(1), often = after(50);
+  const StepTime first = *step_time(load, once.rates()), last = *step_time(load, often.rates());
+  CHECK(first.total() == Approx(seconds).epsilon(0.05));
+  CHECK(last.total() == Approx(seconds).epsilon(0.01));
+  CHECK(often.error(last) < once.error(first));
+  CHECK(often.error(last) > 0.04);
+  CHECK(often.runs() == 50);
+}
+
+TEST_CASE("runs count by how like the circumstances are") {
+  const Circumstances now = here();
+  CHECK(doubt(now, now) == 0);
+  auto with = [&](auto change) {
+    Circumstances other = now;
+    change(other);
+    return doubt(other, now);
+  };
+  CHECK_FALSE(with([](auto& other) { other.machine = "another"; }));
+  CHECK_FALSE(with([](auto& other) { other.precision = "bf16-mixed"; }));
+  CHECK_FALSE(with([](auto& other) { other.device = "h100-80g"; }));
+  CHECK(with([](auto& other) { other.build = "2"; }) > 0.04);
+  CHECK(with([](auto& other) { other.threads = 2; }) > with([](auto& other) { other.build = "2"; }));
+  Circumstances gpu = now, far = now;
+  gpu.device = far.device = "h100-80g";
+  far.machine = "another";
+  CHECK(doubt(far, gpu) > 0);
+
+  Random random(7);
+  const StepLoad load = random_load(random, false);
+  const Rates base = guessed_cpu_rates(2, 1, 2);
+  auto learned_in = [&](const std::string& build) {
+    Circumstances there = now;
+    there.build = build;
+    return LearnedRates(base, now, {{there, load, 2 * step_time(load, base)->total(), 0.02}});
+  };
+  const LearnedRates same = learned_in(now.build), other = learned_in("older");
+  CHECK(same.error(*step_time(load, same.rates())) < other.error(*step_time(load, other.rates())));
+}
+
+TEST_CASE("a load and its circumstances come back from JSON; another build's kinds of work do not") {
+  Random random(11);
+  const StepLoad load = random_load(random, true);
+  const auto json = nlohmann::json::parse(load.to_json().dump());
+  auto back = StepLoad::from_json(json);
+  REQUIRE(back);
+  CHECK(back->to_json() == load.to_json());
+  auto renamed = json;
+  renamed["work"].erase("steps");
+  renamed["work"]["strides"] = 1;
+  CHECK_FALSE(StepLoad::from_json(renamed));
+  renamed["work"].erase("strides");
+  CHECK_FALSE(StepLoad::from_json(renamed));
+  CHECK(Circumstances::from_json(here().to_json()).to_json() == here().to_json());
+}
+
+TEST_CASE("a calibration that is surely wrong is corrected, too") {
+  Rates base = guessed_cpu_rates(2, 1, 2);
+  base.error = 0.05;
+  SimulatedMachine slower(base, 0, 0, 0.03, 23);
+  std::vector<PastRun> past;
+  for (int run = 0; run < 10; ++run) {
+    const StepLoad load = random_load(slower.random(), false);
+    past.push_back({circumstances_of(load), load, 1.6 * slower.measure(load), 0.02});
+  }
+  const StepLoad load = random_load(slower.random(), false);
+  const LearnedRates learned(base, circumstances_of(load), past);
+  CHECK(step_time(load, learned.rates())->total() == Approx(1.6 * slower.true_seconds(load)).epsilon(0.08));
+}
