@@ -107,7 +107,7 @@ std::string describe(const Plan& plan) {
                      batch_text(job), plan.seq_len);
 }
 
-int64_t checkpoint_bytes(const Job& job) {
+int64_t one_checkpoint_bytes(const Job& job) {
   return job.model->parameter_count() * std::max<int64_t>(4, bytes_of(job.precision.parameter)) *
          (1 + job.optimizer_states);
 }
@@ -117,7 +117,7 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   if (plan.recipe.run.fast_dev_run > 0) return "";
   if (!settings.save_at_end && !settings.every_n_steps && !settings.every && settings.save_top_k == 0) return "";
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
-  const int64_t one = checkpoint_bytes(plan.job);
+  const int64_t one = one_checkpoint_bytes(plan.job);
   if (one > free_bytes)
     throw environment_error(
         "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, set "

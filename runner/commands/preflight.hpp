@@ -32,7 +32,7 @@ Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_superv
 std::string describe(const Plan& plan);
 
 /// Bytes of one checkpoint without what hooks keep: every parameter and its optimizer states once, at least float32.
-int64_t checkpoint_bytes(const Job& job);
+int64_t one_checkpoint_bytes(const Job& job);
 /// Holds the checkpoints that a run keeps against `free_bytes` on its disk, of which `existing` are there already.
 /// Throws Error(environment) where not even one more fits; else what is worth a note, or nothing.
 std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing);

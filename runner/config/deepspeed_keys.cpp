@@ -222,16 +222,18 @@ void add_optimizer(Keys& keys) {
 }
 
 void add_recomputation(Keys& keys) {
-  constexpr const char* again =
-      "blocks are computed again as a recipe's [activation_checkpointing] says: mode = \"all\", \"every\" or \"named\"";
   Keys more = {
       {"activation_checkpointing", F::block},
-      {"activation_checkpointing.partition_activations", F::checked, "", false, again},
-      {"activation_checkpointing.cpu_checkpointing", F::checked, "", false, again},
-      {"activation_checkpointing.contiguous_memory_optimization", F::checked, "", false, again},
-      {"activation_checkpointing.synchronize_checkpoint_boundary", F::checked, "", false, again},
-      {"activation_checkpointing.profile", F::checked, "", false, again},
-      {"activation_checkpointing.number_checkpoints", F::refused, "", nullptr, again},
+      {"activation_checkpointing.partition_activations", F::ignored, "", false,
+       "activations are partitioned over tensor-parallel ranks, and there are none: each rank's are of its own data"},
+      {"activation_checkpointing.cpu_checkpointing", F::recipe, "activation_checkpointing.cpu_checkpointing"},
+      {"activation_checkpointing.contiguous_memory_optimization", F::ignored, "", false,
+       "the inputs of blocks have one size, so the allocator reuses their memory without fragments"},
+      {"activation_checkpointing.synchronize_checkpoint_boundary", F::ignored, "", false,
+       "events order copies and kernels, so the device needs no synchronization between blocks"},
+      {"activation_checkpointing.profile", F::ignored, "", false, measured},
+      {"activation_checkpointing.number_checkpoints", F::ignored, "", nullptr,
+       "the recipe says which blocks are recomputed: activation_checkpointing.mode = \"all\", \"every\" or \"named\""},
   };
   keys.insert(keys.end(), more.begin(), more.end());
 }

@@ -493,6 +493,9 @@ void add_train(std::vector<Key>& keys) {
         &A::every);
   again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": names of blocks to recompute, as globs."},
         &A::blocks);
+  again({"activation_checkpointing", "cpu_checkpointing", T::boolean,
+         "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
+        &A::cpu_checkpointing);
 }
 
 void add_selection(std::vector<Key>& keys) {

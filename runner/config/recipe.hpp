@@ -175,9 +175,10 @@ struct Recipe {
   } checkpoint;
 
   struct ActivationCheckpointing {
-    std::string mode = "none";        ///< none | all | every | named
-    int64_t every = 1;                ///< every: each k-th block
-    std::vector<std::string> blocks;  ///< named: globs over block names
+    std::string mode = "none";             ///< none | all | every | named
+    int64_t every = 1;                     ///< every: each k-th block
+    std::vector<std::string> blocks = {};  ///< named: globs over block names
+    bool cpu_checkpointing = false;        ///< inputs of recomputed blocks wait in host memory
   } activation_checkpointing;
 
   struct Selection {

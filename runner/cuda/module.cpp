@@ -1,6 +1,7 @@
 // The inside of librunner_cuda.so: NCCL process groups, the caching allocator's figures, the current device.
 #include "runner/cuda/module.hpp"
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -12,7 +13,11 @@ namespace {
 
 using c10::CachingAllocator::StatType;
 
-void set_device(int device) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(device)); }
+/// The allocator answers questions about a device only once CUDA is initialized, and nothing else here does that.
+void set_device(int device) {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+}
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                             std::chrono::milliseconds timeout) {

@@ -271,6 +271,7 @@ std::string recommendation_toml(const Recommendation& recommendation) {
   auto options = form != rule_book().forms.end() ? form->second.options : nlohmann::json::object();
   if (chosen.form == own_form) options = plan.request.own->options;
   options.update(plan.request.given);
+  options.update(chosen.tuned);
   std::string text = fmt::format("[strategy]\nname = \"{}\"\n", chosen.entry->name);
   for (const auto& [name, value] : options.items())
     if (takes(*chosen.entry, name)) text += fmt::format("{} = {}\n", name, toml_value(value));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runner/base/text.hpp"
 #include "runner/selection/hook_memory.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -38,7 +39,10 @@ namespace {
 
 std::string plain_label(const Candidate& candidate) {
   const auto& options = candidate.job.options;
-  if (candidate.entry->name == "fsdp") return "fsdp " + options.value("sharding_strategy", "FULL_SHARD");
+  if (candidate.entry->name == "fsdp") {
+    auto each = options.value("reduce_every_micro_batch", nlohmann::json());
+    return "fsdp " + options.value("sharding_strategy", "FULL_SHARD") + (each == false ? ", reduced once a step" : "");
+  }
   if (candidate.entry->name == "zero") return "zero " + zero_label(options);
   return candidate.entry->name;
 }
@@ -47,6 +51,19 @@ std::string plain_label(const Candidate& candidate) {
 
 std::string label(const Candidate& candidate) {
   return candidate.form == own_form ? fmt::format("{}, {}", plain_label(candidate), own_form) : plain_label(candidate);
+}
+
+std::string largest_part(const Candidate& candidate) {
+  const auto& memory = candidate.memory;
+  std::pair<int64_t, const char*> parts[] = {{memory.parameters, "parameters"},
+                                             {memory.gradients, "gradients"},
+                                             {memory.optimizer, "optimizer state"},
+                                             {memory.gathered, "gathered parameters"},
+                                             {memory.communication, "gradients before they are reduced"},
+                                             {memory.activations, "activations"},
+                                             {memory.hooks, "what hooks keep"}};
+  auto largest = *std::max_element(std::begin(parts), std::end(parts));
+  return fmt::format("{} of {}", format_bytes(static_cast<double>(largest.first)), largest.second);
 }
 
 int optimizer_states(const Recipe::Optimizer& optimizer) {
@@ -119,10 +136,12 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   auto options = form.options;
   options.update(given_);
   job.options = complete_options(*candidate.entry, options);
-  Recipe::ActivationCheckpointing added;
-  added.mode = "every";
-  added.every = every;
-  job.recompute = recomputed_blocks(every > 0 ? added : recipe_.activation_checkpointing, model_);
+  auto checkpointing = recipe_.activation_checkpointing;
+  if (every > 0) {
+    checkpointing.mode = "every";
+    checkpointing.every = every;
+  }
+  set_recompute(job, checkpointing);
   if (auto refusal = candidate.entry->refuse(job)) {
     candidate.refused = *refusal;
     return candidate;

@@ -18,6 +18,7 @@ struct Candidate {
   const Entry* entry = nullptr;
   Job job;            ///< points into the model given to the search
   int64_t every = 0;  ///< activation checkpointing beyond the recipe's own: each k-th block; 0: none
+  nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice has added to the form's
   MemoryParts memory;
   int64_t snapshot = 0;  ///< of a checkpoint being written while steps go on, on CPU
   int64_t bytes = 0;     ///< of the device, with the context and the snapshot
@@ -34,6 +35,9 @@ extern const char* const own_form;
 
 /// "fsdp FULL_SHARD", "zero stage 3, all on CPU", "lua:mine.lua, the recipe's own".
 std::string label(const Candidate& candidate);
+
+/// The largest part of what it takes on the device: "48.5 GiB of gathered parameters".
+std::string largest_part(const Candidate& candidate);
 
 /// Tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, plain SGD 0.
 int optimizer_states(const Recipe::Optimizer& optimizer);

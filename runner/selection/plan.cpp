@@ -211,8 +211,8 @@ Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& top
   job.micro_batch_size = *resolved.train.micro_batch_size;
   job.accumulation = accumulation(resolved, job.world_size, epoch);
   job.accumulation_most = std::max(job.accumulation_most, job.accumulation);
-  job.recompute = recomputed_blocks(resolved.activation_checkpointing, model);
   job.options = resolved.strategy.options;
+  set_recompute(job, resolved.activation_checkpointing);
   return job;
 }
 
@@ -256,6 +256,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
   if (recipe.run.benchmark)
     plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and no model here has any");
+  for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);
   if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
   if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);
   Candidate planned;

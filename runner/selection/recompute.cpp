@@ -2,11 +2,17 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+
 namespace runner {
 
 namespace {
 bool matches(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+/// The recipe's key, or DeepSpeed's option of the same name.
+bool asks_for_host(const Job& job, const Recipe::ActivationCheckpointing& settings) {
+  return settings.cpu_checkpointing || job.options.value("cpu_checkpointing", false);
 }
 }  // namespace
 
@@ -24,6 +30,21 @@ std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& setti
     }
   }
   return chosen;
+}
+
+void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings) {
+  job.recompute = recomputed_blocks(settings, *job.model);
+  job.host_checkpoints = job.cuda && asks_for_host(job, settings);
+}
+
+std::vector<std::string> recompute_notes(const Job& job, const Recipe::ActivationCheckpointing& settings) {
+  if (!asks_for_host(job, settings)) return {};
+  if (std::none_of(job.recompute.begin(), job.recompute.end(), [](bool again) { return again; }))
+    return {
+        "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "
+        "recomputes every block"};
+  if (!job.cuda) return {"`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's"};
+  return {};
 }
 
 std::vector<std::string> unmatched_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "runner/selection/script_strategy.hpp"
+#include "strategies/contract/memory.hpp"
 
 namespace runner {
 
@@ -155,6 +156,12 @@ double offload_seconds(const HostWork& work, const Rates& rates) {
          static_cast<double>(work.updated) / rates.host_update_rate;
 }
 
+/// The inputs of recomputed blocks are copied to host memory during forward and back during backward.
+double checkpoint_seconds(const StepLoad& load, const Rates& rates) {
+  if (load.checkpoint_bytes == 0) return 0;
+  return 2.0 * static_cast<double>(load.checkpoint_bytes) / rates.host_link_bandwidth;
+}
+
 }  // namespace
 
 nlohmann::json StepLoad::to_json() const {
@@ -172,7 +179,8 @@ nlohmann::json StepLoad::to_json() const {
           {"traffic", calls},
           {"local_size", local_size},
           {"host_bytes", host.copied_bytes},
-          {"host_updates", host.updated}};
+          {"host_updates", host.updated},
+          {"checkpoint_bytes", checkpoint_bytes}};
 }
 
 std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
@@ -189,6 +197,7 @@ std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
                             part.at("ranks"), part.at("stride")});
   load.local_size = json.at("local_size");
   load.host = {json.at("host_bytes"), json.at("host_updates")};
+  load.checkpoint_bytes = json.at("checkpoint_bytes");
   return load;
 }
 
@@ -201,6 +210,10 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   load.work = step_work(job, candidate.memory, load.traffic);
   load.local_size = job.local_size;
   if (entry.host_work) load.host = entry.host_work(job);
+  if (job.host_checkpoints) {
+    auto sizes = runner::checkpoint_bytes(job);
+    load.checkpoint_bytes = job.accumulation * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  }
   return load;
 }
 
@@ -231,7 +244,8 @@ std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
     exposed = time.communication - beside + slowdown * beside;
   }
   time.parts[communication_part] = exposed;
-  time.parts[offload_part] = offload_seconds(load.host, rates);
+  // Copies of activations overlap with computation. Only what takes longer than that adds to the step.
+  time.parts[offload_part] = offload_seconds(load.host, rates) + std::max(0.0, checkpoint_seconds(load, rates) - compute);
   return time;
 }
 

@@ -66,8 +66,9 @@ struct StepLoad {
   std::vector<Traffic> traffic = {};
   int local_size = 1;  ///< ranks of a node
   HostWork host = {};
+  int64_t checkpoint_bytes = 0;  ///< inputs of recomputed blocks that are copied to host memory, and back
 
-  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates}
+  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates, checkpoint_bytes}
   nlohmann::json to_json() const;
   /// nullopt if the kinds of work have other names: another build wrote it.
   static std::optional<StepLoad> from_json(const nlohmann::json& json);

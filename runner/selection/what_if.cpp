@@ -28,6 +28,21 @@ void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& 
   list.push_back(std::move(changed));
 }
 
+/// Half the batch needs fewer micro-batches or smaller ones; twice the batch shares a step's fixed costs among more.
+void other_batches(const SelectionRequest& request, std::vector<Changed>& list) {
+  const auto& train = request.recipe.train;
+  if (!train.global_batch_size) return;
+  int64_t ranks = request.topology.world_size(), micro = train.micro_batch_size.value_or(Recipe::automatic);
+  int64_t step = micro == Recipe::automatic ? ranks : ranks * micro, now = *train.global_batch_size;
+  constexpr int64_t most = int64_t{1} << 40;
+  for (int64_t size : {now / 2, now < most ? now * 2 : now}) {
+    if (size == now || size < step || size % step != 0) continue;
+    Changed changed{fmt::format("train.global_batch_size = {}", size), request};
+    changed.request.recipe.train.global_batch_size = size;
+    list.push_back(std::move(changed));
+  }
+}
+
 void higher_limit(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& asked = request.recipe.devices.memory_limit;
   int64_t own = memory_limit(request.topology, 0).device;
@@ -116,6 +131,7 @@ std::optional<Choice> answer_to(const SelectionRequest& request, const StepClock
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits) {
   std::vector<Changed> list;
   smaller_micro_batch(request, list);
+  other_batches(request, list);
   if (!fits) higher_limit(request, list);
   if (!fits) fewer_ranks(request, list);
   if (!fits) disk(request, list);

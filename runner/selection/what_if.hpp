@@ -12,8 +12,9 @@ struct WhatIf {
   Choice choice;       ///< the answer then
 };
 
-/// The changes worth a thought, the cheapest first: a smaller micro-batch than the recipe's own, fewer ranks of a
-/// CPU and a disk for offload (unless something `fits` without), a smaller precision, shorter sequences, more devices.
+/// The changes worth a thought, the cheapest first: a smaller micro-batch than the recipe's own, half and twice the
+/// global batch, fewer ranks of a CPU and a disk for offload (unless something `fits` without), a smaller precision,
+/// shorter sequences, more devices.
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits);
 
 /// Where nothing fits: by how much at least, and up to three changes with which something does.

@@ -70,8 +70,18 @@ void ShmBackend::reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receiv
   } while (done < tensor.numel());
 }
 
+namespace {
+
+/// What c10d allows, one tensor for each device, is one tensor here: others would be left as they are.
+at::Tensor& only(std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK(tensors.size() == 1, "a collective over shared memory takes one tensor, not ", tensors.size());
+  return tensors[0];
+}
+
+}  // namespace
+
 WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
-  auto& tensor = tensors.at(0);
+  auto& tensor = only(tensors);
   auto reduce = reduction_of(tensor.scalar_type(), options.reduceOp.op_);
   begin(Collective::all_reduce, tensor, 0, options.reduceOp.op_);
   reduce_chunks(tensor, reduce, true);
@@ -79,7 +89,7 @@ WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::Allr
 }
 
 WorkPtr ShmBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
-  auto& tensor = tensors.at(0);
+  auto& tensor = only(tensors);
   auto reduce = reduction_of(tensor.scalar_type(), options.reduceOp.op_);
   begin(Collective::reduce, tensor, options.rootRank, options.reduceOp.op_);
   reduce_chunks(tensor, reduce, rank_ == options.rootRank);
@@ -87,7 +97,7 @@ WorkPtr ShmBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceO
 }
 
 WorkPtr ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
-  auto& tensor = tensors.at(0);
+  auto& tensor = only(tensors);
   auto* data = bytes_of(tensor);
   int64_t total = static_cast<int64_t>(tensor.nbytes()), chunk = static_cast<int64_t>(shm_chunk_bytes), done = 0;
   int root = static_cast<int>(options.rootRank);
@@ -109,7 +119,7 @@ WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const
   auto *in = bytes_of(input), *out = bytes_of(output);
   int64_t total = static_cast<int64_t>(input.nbytes()), chunk = static_cast<int64_t>(shm_chunk_bytes), done = 0;
   begin(Collective::all_gather, output);
-  std::memcpy(out + rank_ * total, in, static_cast<size_t>(total));
+  if (out + rank_ * total != in) std::memcpy(out + rank_ * total, in, static_cast<size_t>(total));
   do {
     size_t count = static_cast<size_t>(std::min(chunk, total - done));
     int half = half_ ^= 1;

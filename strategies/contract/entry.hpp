@@ -55,6 +55,7 @@ struct Job {
   int64_t accumulation_most = 1;  ///< where a schedule changes the factor by epoch: its largest
   int optimizer_states = 2;       ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
   std::vector<bool> recompute;    ///< one per block: activation checkpointing
+  bool host_checkpoints = false;  ///< inputs of recomputed blocks wait in host memory beside the device
   HookMemory hooks = {};          ///< empty: there are none, or they do not say
   nlohmann::json options = nlohmann::json::object();  ///< the strategy's, complete (defaults filled in)
 

@@ -15,7 +15,8 @@ struct LossScalePolicy {
   int64_t window = 2000;                ///< good steps before the scale doubles
   int64_t hysteresis = 1;               ///< overflows since the last doubling that it takes to halve the scale
   bool consecutive_hysteresis = false;  ///< a good step makes up for all overflows before it
-  double minimum = 0.0;                 ///< an overflow here is an error
+  /// An overflow here is an error: gradients that overflow at fp16's smallest normal number are not finite at all.
+  double minimum = 0x1p-14;
 };
 
 class LossScaler {
@@ -45,9 +46,13 @@ class LossScaler {
     scale_ *= 2.0;
   }
 
-  nlohmann::json state() const { return {{"scale", scale_}, {"good_steps", good_steps_}, {"patience", patience_}}; }
+  nlohmann::json state() const {
+    return {{"enabled", enabled_}, {"scale", scale_}, {"good_steps", good_steps_}, {"patience", patience_}};
+  }
+  /// A run of another precision has had no scale of its own: this one begins at its first.
   void load(const nlohmann::json& state) {
-    if (!enabled_ || !policy_.dynamic) return;
+    bool had_scale = state.value("enabled", state.at("scale") != 1.0);  // older checkpoints do not have "enabled"
+    if (!enabled_ || !policy_.dynamic || !had_scale) return;
     scale_ = std::max(state.at("scale").get<double>(), policy_.minimum);
     good_steps_ = state.at("good_steps");
     patience_ = std::clamp(state.value("patience", policy_.hysteresis), int64_t{1}, policy_.hysteresis);

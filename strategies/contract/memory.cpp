@@ -1,6 +1,7 @@
 #include "strategies/contract/memory.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <queue>
 
 namespace runner {
@@ -33,8 +34,45 @@ void StepMemory::note() {
   if (now_.total() > peak_.total()) peak_ = now_;
 }
 
-bool StepMemory::recomputed(size_t block) const {
-  return block < job_.recompute.size() && job_.recompute[block] && block > 0;
+namespace {
+
+bool recomputes(const Job& job, size_t block) {
+  return block < job.recompute.size() && job.recompute[block] && block > 0;
+}
+
+int64_t input_bytes_of(const Job& job, size_t block) {
+  return whole(static_cast<double>(job.micro_batch_size * job.model->seq_len) *
+               job.model->blocks[block - 1].output_elements_per_token *
+               static_cast<double>(bytes_of(job.precision.compute)));
+}
+
+}  // namespace
+
+std::vector<int64_t> checkpoint_bytes(const Job& job) {
+  std::vector<int64_t> bytes;
+  for (size_t block = 0; block < job.model->blocks.size(); ++block)
+    if (recomputes(job, block)) bytes.push_back(input_bytes_of(job, block));
+  return bytes;
+}
+
+int64_t pinned_bytes(int64_t bytes) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))); }
+
+bool StepMemory::recomputed(size_t block) const { return recomputes(job_, block); }
+
+int64_t StepMemory::input_bytes(size_t block) const { return input_bytes_of(job_, block); }
+
+void StepMemory::keep_input(size_t block) {
+  if (!job_.host_checkpoints) return;
+  if (last_kept_) hold(*last_kept_, 0);
+  last_kept_ = block;
+}
+
+void StepMemory::bring_back_input_before(size_t block) {
+  if (!job_.host_checkpoints) return;
+  last_kept_.reset();
+  size_t before = block - 1;
+  while (before > 0 && !recomputed(before)) --before;
+  if (before > 0) hold(before, input_bytes(before));
 }
 
 int64_t StepMemory::cast_bytes(size_t block) const {
@@ -154,8 +192,8 @@ void StepMemory::forward(size_t block) {
   int64_t output = whole(static_cast<double>(tokens_) * spec.output_elements_per_token * static_cast<double>(compute_));
   int64_t saved = saved_bytes(block);
   if (recomputed(block)) {
-    const auto& before = job_.model->blocks[block - 1];
-    saved = whole(static_cast<double>(tokens_) * before.output_elements_per_token * static_cast<double>(compute_));
+    saved = input_bytes(block);
+    keep_input(block);
   }
   play_bytes(block, saved + output);
   for (const auto& moment : spec.forward_moments) forward_moment(block, moment, 0);
@@ -168,6 +206,7 @@ void StepMemory::backward(size_t block) {
   block_begins(block, true);
   int64_t output = 0;
   if (recomputed(block)) {
+    bring_back_input_before(block);
     output = whole(static_cast<double>(tokens_) * spec.output_elements_per_token * static_cast<double>(compute_));
     for (const auto& moment : spec.forward_moments) forward_moment(block, moment, output);
     hold(block, saved_bytes(block));
@@ -203,6 +242,8 @@ MemoryParts StepMemory::play() {
   }
   update();
   peak_.between_steps = now_.between_steps;
+  if (job_.host_checkpoints)
+    for (int64_t bytes : checkpoint_bytes(job_)) peak_.host += job_.cuda ? pinned_bytes(bytes) : bytes;
   return peak_;
 }
 

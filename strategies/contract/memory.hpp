@@ -9,6 +9,11 @@
 
 namespace runner {
 
+/// Bytes of the inputs of one micro-batch's recomputed blocks, each.
+std::vector<int64_t> checkpoint_bytes(const Job& job);
+/// Bytes of pinned host memory that `bytes` take: the allocator gives whole powers of two.
+int64_t pinned_bytes(int64_t bytes);
+
 class StepMemory {
  public:
   /// `leaf`: dtype of the tensors that blocks find in their slots, and so of the gradients that autograd delivers.
@@ -59,6 +64,10 @@ class StepMemory {
   int64_t cast_bytes(size_t block) const;
   int64_t saved_bytes(size_t block) const;
   bool recomputed(size_t block) const;
+  int64_t input_bytes(size_t block) const;
+  /// Inputs of recomputed blocks that wait in host memory: which of them are on the device, as in host_checkpoints.hpp.
+  void keep_input(size_t block);
+  void bring_back_input_before(size_t block);
   /// Of a tied weight autograd delivers one sum, when the embedding's part is there; until then the head's part waits.
   int64_t waiting_bytes(size_t block) const;
 
@@ -68,6 +77,7 @@ class StepMemory {
   std::vector<Gradient> state_;     ///< of each parameter, in this micro-batch
   std::vector<size_t> first_slot_;  ///< of each block
   std::vector<int64_t> held_;       ///< bytes of each block's activations now
+  std::optional<size_t> last_kept_;  ///< the last recomputed block whose input was sent to host memory
 };
 
 /// A whole copy of the model on the rank, gradients as autograd leaves them: `single`, and what `ddp` builds on.

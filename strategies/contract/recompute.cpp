@@ -23,19 +23,42 @@ struct AutocastState {
   }
 };
 
+/// Applies a state, and at its end the one before, also where the block throws.
+class AutocastScope {
+ public:
+  explicit AutocastScope(const AutocastState& inside) : outside_(inside.device), clears_cache_(inside.enabled) {
+    inside.apply();
+  }
+  ~AutocastScope() {
+    if (clears_cache_) at::autocast::clear_cache();
+    outside_.apply();
+  }
+  AutocastScope(const AutocastScope&) = delete;
+
+ private:
+  AutocastState outside_;
+  bool clears_cache_;
+};
+
 struct Holder : torch::CustomClassHolder {
-  Holder(Run run, AutocastState autocast) : run(std::move(run)), autocast(autocast) {}
+  Holder(Run run, AutocastState autocast, HostCheckpoints* host)
+      : run(std::move(run)), autocast(autocast), host(host) {}
   Run run;
   AutocastState autocast;
+  HostCheckpoints* host;  ///< null: autograd keeps the input
+  std::shared_ptr<HostCheckpoints::Input> input;
 };
 
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               at::TensorList parameters, const Run& run) {
-    context->save_for_backward({x});
-    context->saved_data["holder"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Holder>(run, AutocastState(x.device().type())));
+                               at::TensorList parameters, const Run& run, HostCheckpoints* host) {
+    auto holder = c10::make_intrusive<Holder>(run, AutocastState(x.device().type()), host);
+    if (host)
+      holder->input = host->keep(x);
+    else
+      context->save_for_backward({x});
+    context->saved_data["holder"] = c10::IValue::make_capsule(holder);
     // Handles only: whoever frees and gathers storage does so behind the same tensors.
     context->saved_data["parameters"] = parameters.vec();
     torch::NoGradGuard no_grad;
@@ -44,34 +67,32 @@ class Recompute : public torch::autograd::Function<Recompute> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    auto x = context->get_saved_variables()[0].detach();
-    x.requires_grad_(true);
     auto parameters = context->saved_data["parameters"].toTensorVector();
     auto capsule = context->saved_data["holder"].toCapsule();
     auto* holder = static_cast<Holder*>(capsule.get());
+    auto x = holder->host ? holder->host->take(*holder->input) : context->get_saved_variables()[0].detach();
+    x.requires_grad_(true);
     torch::Tensor output;
     {
       torch::AutoGradMode grad(true);
-      AutocastState outside(x.device().type());
-      holder->autocast.apply();
+      AutocastScope autocast(holder->autocast);
       output = holder->run(x);
-      if (holder->autocast.enabled) at::autocast::clear_cache();
-      outside.apply();
     }
     std::vector<torch::Tensor> inputs{x};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
     auto result =
         torch::autograd::grad({output}, inputs, {gradients[0]}, /*retain_graph=*/false, /*create_graph=*/false,
                               /*allow_unused=*/true);
-    result.push_back({});  // for `run`
+    result.insert(result.end(), 2, {});  // for `run` and `host`
     return result;
   }
 };
 
 }  // namespace
 
-torch::Tensor recompute(const torch::Tensor& x, const std::vector<torch::Tensor>& parameters, Run run) {
-  return Recompute::apply(x, at::TensorList(parameters), run);
+torch::Tensor recompute(const torch::Tensor& x, const std::vector<torch::Tensor>& parameters, Run run,
+                        HostCheckpoints* host) {
+  return Recompute::apply(x, at::TensorList(parameters), run, host);
 }
 
 }  // namespace runner

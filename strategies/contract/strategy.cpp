@@ -35,6 +35,13 @@ class Autocast {
   at::DeviceType device_;
 };
 
+/// A bound that the gradients' dtype cannot represent clips nothing: every finite value is below it.
+void clip_by_value(std::vector<torch::Tensor>& gradients, double bound) {
+  for (auto& gradient : gradients)
+    if (gradient.scalar_type() != torch::kFloat16 || bound <= std::numeric_limits<c10::Half>::max())
+      gradient.clamp_(-bound, bound);
+}
+
 }  // namespace
 
 torch::Tensor StateTensor::read(int64_t begin, int64_t count) const {
@@ -63,7 +70,9 @@ Strategy::Strategy(StrategySetup setup)
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
-      scaler_(job_.precision.loss_scaling, setup.loss_scale) {}
+      scaler_(job_.precision.loss_scaling, setup.loss_scale) {
+  if (job_.host_checkpoints) host_checkpoints_.emplace(world_.device);
+}
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value.numel(), value});
@@ -105,12 +114,15 @@ torch::Tensor Strategy::forward_block(size_t index, const torch::Tensor& x, cons
   Block& block = *model_.blocks[index];
   bool again = index < job_.recompute.size() && job_.recompute[index] && torch::GradMode::is_enabled() && x.defined();
   if (!again) return block.forward(x, context);
+  // Every leaf that the block reads: gradients leave the recomputation for these alone.
+  const BlockSpec& spec = model_.spec.blocks[index];
   std::vector<torch::Tensor> parameters;
-  for (const auto& parameter : model_.spec.blocks[index].parameters)
-    parameters.push_back(model_.slots[model_.spec.slot(parameter.name)]);
+  for (const auto& parameter : spec.parameters) parameters.push_back(model_.slots[model_.spec.slot(parameter.name)]);
+  for (const auto& name : spec.shared) parameters.push_back(model_.slots[model_.spec.slot(name)]);
   // The context is copied: the backward that runs the block again comes after this call has returned.
-  return recompute(x, parameters,
-                   [&block, context](const torch::Tensor& input) { return block.forward(input, context); });
+  return recompute(
+      x, parameters, [&block, context](const torch::Tensor& input) { return block.forward(input, context); },
+      host_checkpoints_ ? &*host_checkpoints_ : nullptr);
 }
 
 torch::Tensor Strategy::run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
@@ -177,6 +189,19 @@ Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t 
   return control;
 }
 
+double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const {
+  std::vector<torch::Tensor> counted;
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (gradients[i].numel() > 0 && counts_in_norm(i)) counted.push_back(gradients[i]);
+  if (counted.empty()) return 0;
+  auto wide = counted.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  // The host waits for the device once, for all norms together.
+  auto norms = at::stack(at::_foreach_norm(counted, 2, wide)).to(torch::dtype(torch::kFloat64).device(torch::kCPU));
+  double squared = 0;
+  for (double norm : std::span(norms.data_ptr<double>(), static_cast<size_t>(norms.numel()))) squared += norm * norm;
+  return squared;
+}
+
 void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
   auto parameters = model_.spec.parameters();
   auto first = static_cast<int64_t>(parameters.size());
@@ -222,16 +247,7 @@ StepResult Strategy::step(const StepInput& input) {
   torch::NoGradGuard no_grad;
   auto decision = ask_observer(gradients, input.lr_factor);
 
-  double squared = 0;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const auto& gradient = gradients[i];
-    if (gradient.numel() == 0 || !counts_in_norm(i)) continue;
-    double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false,
-                                         gradient.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)
-                      .item<double>();
-    squared += norm * norm;
-  }
-  Control control = exchange(loss_sum, squared, input.votes);
+  Control control = exchange(loss_sum, squared_norm(gradients), input.votes);
 
   StepResult result;
   result.loss = control.loss / static_cast<double>(input.global_tokens);
@@ -244,8 +260,7 @@ StepResult Strategy::step(const StepInput& input) {
   if (updates) {
     double divisor = scaler_.scale();
     if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
-    if (clip_value_)
-      for (auto& gradient : gradients) gradient.clamp_(-*clip_value_ * divisor, *clip_value_ * divisor);
+    if (clip_value_) clip_by_value(gradients, *clip_value_ * divisor);
     update(std::move(gradients), decision.lr_factor, divisor);
   } else if (control.finite) {
     // Left out as it was asked for.

@@ -20,6 +20,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/entry.hpp"
+#include "strategies/contract/host_checkpoints.hpp"
 #include "strategies/contract/loss_scaler.hpp"
 #include "strategies/contract/module.hpp"
 #include "strategies/contract/optimizer.hpp"
@@ -265,12 +266,15 @@ class Strategy {
     bool finite = true;
   };
   Control exchange(double loss, double squared_norm, uint32_t votes);
+  /// Sum of the squares of this rank's part of the gradients, as far as it counts.
+  double squared_norm(const std::vector<torch::Tensor>& gradients) const;
   /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);
 
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;
+  std::optional<HostCheckpoints> host_checkpoints_;  ///< where the job's inputs of recomputed blocks wait there
   StepObserver* observer_ = nullptr;
   TokenLoss token_loss_;
 };

@@ -97,7 +97,15 @@ std::vector<OptionSpec> fsdp_options() {
        {"BACKWARD_PRE", "BACKWARD_POST", "NONE"},
        {},
        "When the next unit's gather is started in backward: before or after this unit's gradients are computed."},
-      {"forward_prefetch", Type::boolean, false, {}, {}, "Start the next unit's gather before this unit's forward."},
+      {"forward_prefetch",
+       Type::boolean,
+       false,
+       {},
+       {},
+       "Start the next unit's gather before this unit's forward.",
+       "always so on CUDA: the next unit is gathered beside this unit's forward. On CPU a gather runs in the rank's "
+       "own "
+       "thread"},
       {"limit_all_gathers",
        Type::boolean,
        true,
@@ -125,15 +133,31 @@ std::vector<OptionSpec> fsdp_options() {
        {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
       {"reduce_every_micro_batch",
        Type::boolean,
-       false,
+       nullptr,
        {},
        {},
-       "With accumulation: reduce after each micro-batch, which keeps gradients sharded, instead of once (the same "
-       "sum, less memory, "
-       "more traffic)."},
+       "With accumulation: reduce after each micro-batch, so that gradients stay sharded between them (as Lightning's "
+       "Trainer and PyTorch without no_sync do), or once a step, with the whole model's gradients in float32 on every "
+       "rank. Default: each micro-batch, but once where nothing is sharded (NO_SHARD)."},
       {"use_orig_params", Type::boolean, true, {}, {}, "Accepted.", no_wrapping_needed},
       {"sync_module_states", Type::boolean, false, {}, {}, "Accepted.", no_sync_needed},
   };
+}
+
+/// What accumulation costs, and what the other way of reducing would.
+std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan& plan) {
+  if (job.accumulation == 1 || plan.shards == 1) return std::nullopt;
+  auto whole = format_bytes(
+      static_cast<double>(job.model->parameter_count() * bytes_of(wider(plan.reduce, job.precision.parameter))));
+  if (plan.reduce_every_micro_batch)
+    return fmt::format(
+        "gradients are reduced after each of {} micro-batches, so that they stay sharded; reduce_every_micro_batch = "
+        "false reduces once a step and keeps {} of whole gradients on every rank",
+        job.accumulation, whole);
+  return fmt::format(
+      "gradients of {} micro-batches are reduced once a step, so every rank keeps {} of whole gradients between them; "
+      "reduce_every_micro_batch = true keeps them sharded",
+      job.accumulation, whole);
 }
 
 std::vector<std::string> fsdp_notes(const Job& job) {
@@ -141,11 +165,7 @@ std::vector<std::string> fsdp_notes(const Job& job) {
   std::vector<std::string> notes;
   if (job.options.value("cpu_offload", false) && !job.cuda)
     notes.push_back("`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway");
-  if (plan.reduce_every_micro_batch && job.accumulation > 1)
-    notes.push_back(
-        fmt::format("gradients are reduced after each of {} micro-batches instead of once a step, because "
-                    "reduce_every_micro_batch asks to keep them sharded",
-                    job.accumulation));
+  if (auto note = note_on_accumulation(job, plan)) notes.push_back(*note);
   auto mixed = job.options.value("mixed_precision", nlohmann::json());
   if (mixed.is_object() && mixed.contains("buffer_dtype"))
     notes.push_back(
@@ -222,7 +242,8 @@ ShardPlan fsdp_plan(const Job& job) {
                 : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job))
                                              : job.world_size;
   plan.replicas = job.world_size / plan.shards;
-  plan.reduce_every_micro_batch = options.value("reduce_every_micro_batch", false);
+  auto each = options.value("reduce_every_micro_batch", nlohmann::json());
+  plan.reduce_every_micro_batch = each.is_boolean() ? each.get<bool>() : plan.shards > 1;
   plan.parameter = mixed_dtype(job, "param_dtype").value_or(job.precision.compute);
   plan.reduce = mixed_dtype(job, "reduce_dtype").value_or(job.precision.parameter);
   plan.gradient = job.precision.parameter;
@@ -233,7 +254,8 @@ ShardPlan fsdp_plan(const Job& job) {
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
                            : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
                                                          : ShardPlan::Prefetch::none;
-  plan.forward_prefetch = options.value("forward_prefetch", false);
+  plan.forward_prefetch = true;
+  plan.prefetches = job.cuda;
   plan.separate_host = job.cuda;
   Tier tier = options.value("cpu_offload", false) && job.cuda ? Tier::host : Tier::device;
   plan.optimizer = tier;

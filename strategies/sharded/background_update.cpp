@@ -1,6 +1,7 @@
 #include "strategies/sharded/background_update.hpp"
 
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "runner/base/error.hpp"
 
@@ -16,8 +17,12 @@ BackgroundUpdate::BackgroundUpdate(Optimizer& optimizer, torch::Device device, s
       events_(std::move(events)),
       to_device_(device),
       copied_(units_.size()),
-      // An OpenMP team belongs to the thread that began it, and takes that thread's number of threads.
-      thread_(std::move(label), [threads = at::get_num_threads()] { at::set_num_threads(threads); }) {
+      thread_(std::move(label), [device, threads = at::get_num_threads()] {
+        // A new thread's current device is the first one: events and copies would set up that device in every rank.
+        if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+        // An OpenMP team belongs to the thread that began it, and takes that thread's number of threads.
+        at::set_num_threads(threads);
+      }) {
   for (size_t i = 0; i < order_.size(); ++i) position_.at(order_[i]) = i;
   for (size_t u = 0; u < units_.size(); ++u) RUNNER_CHECK(position_[u] < order_.size(), "unit {} is in no order", u);
 }

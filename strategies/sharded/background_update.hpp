@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "strategies/contract/optimizer.hpp"
+#include "strategies/contract/transfers.hpp"
 #include "strategies/offload/work_thread.hpp"
 #include "strategies/sharded/strategy.hpp"
-#include "strategies/sharded/transfers.hpp"
 
 namespace runner {
 

@@ -86,7 +86,7 @@ class ShardedMemory : public StepMemory {
     size_t u = unit_of_block_[block];
     if (!backward) {
       gather(u);
-      if (plan_.forward_prefetch && job_.cuda)
+      if (plan_.forward_prefetch && plan_.prefetches)
         for (size_t ahead : ahead(false)[block]) gather(ahead);
       return;
     }
@@ -96,8 +96,12 @@ class ShardedMemory : public StepMemory {
       gather(u);
     else
       release(u);
-    if (plan_.backward_prefetch != ShardPlan::Prefetch::none && job_.cuda)
-      for (size_t ahead : ahead(true)[block]) gather(ahead);
+    if (plan_.backward_prefetch == ShardPlan::Prefetch::before) prefetch_in_backward(block);
+  }
+
+  void prefetch_in_backward(size_t block) {
+    if (!plan_.prefetches) return;
+    for (size_t ahead : ahead(true)[block]) gather(ahead);
   }
 
   /// units_ahead(), found once for all micro-batches.
@@ -118,7 +122,10 @@ class ShardedMemory : public StepMemory {
   void gradient_taken(size_t slot) override {
     size_t u = unit_of_slot_[slot];
     now_.communication -= widened(slot);
-    if (--units_[u].missing == 0 && reduce_now_) reduce(u);
+    if (--units_[u].missing > 0) return;
+    if (reduce_now_) reduce(u);
+    const auto& blocks = plan_.units[u].blocks;
+    if (plan_.backward_prefetch == ShardPlan::Prefetch::after && !blocks.empty()) prefetch_in_backward(blocks.front());
   }
 
   void block_ends(size_t block, bool backward) override {
@@ -270,7 +277,7 @@ class ShardedMemory : public StepMemory {
 MemoryParts sharded_memory(const Job& job, const ShardPlan& plan) {
   ShardedMemory memory(job, plan);
   auto parts = memory.play();
-  parts.host = memory.host_bytes();
+  parts.host += memory.host_bytes();
   parts.held_on_host = plan.separate_host && plan.optimizer != Tier::device;
   auto use = plan.swap_use(job.precision.parameter);
   parts.state_on_disk = use.state || use.master;

@@ -62,6 +62,9 @@ struct ShardPlan {
   enum class Prefetch { none, before, after };
   Prefetch backward_prefetch = Prefetch::none;  ///< of the next unit: before or after this one's gradients are there
   bool forward_prefetch = false;
+  /// Gathers run beside computation, as on CUDA: prefetches are made. On CPU a gather runs in the thread that asks for
+  /// it.
+  bool prefetches = false;
   bool overlap = false;           ///< reductions run beside backward: a unit's ends when the next one's begins
   int64_t prefetch_elements = 0;  ///< units beyond the next one are fetched while all of them stay below
   int64_t update_elements = 0;    ///< > 0: the update works on so many elements at a time where it needs copies

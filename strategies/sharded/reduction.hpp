@@ -5,8 +5,8 @@
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/transfers.hpp"
 #include "strategies/sharded/groups.hpp"
-#include "strategies/sharded/transfers.hpp"
 
 namespace runner {
 

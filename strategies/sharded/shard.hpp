@@ -5,6 +5,7 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
+#include "strategies/contract/transfers.hpp"
 #include "strategies/offload/swapped_read.hpp"
 #include "strategies/sharded/plan.hpp"
 
@@ -23,6 +24,7 @@ struct Shard {
   bool gathered = false;
   torch::Tensor incoming;  ///< buffer of a gather in flight
   c10::intrusive_ptr<c10d::Work> gather;
+  StreamMark copied;                                                 ///< the end of a gather without a collective
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
 };
 

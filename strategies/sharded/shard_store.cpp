@@ -1,5 +1,7 @@
 #include "strategies/sharded/shard_store.hpp"
 
+#include <utility>
+
 #include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
 
@@ -10,7 +12,12 @@ using Sent = ShardPlaces::Sent;
 
 ShardStore::ShardStore(const ShardPlan& plan, const ShardGroups& groups, const ModelSpec& model, DType master,
                        torch::Device device, const std::string& label)
-    : plan_(plan), groups_(groups), device_(device), own_copy_(plan.own_copy(master)), shards_(plan.units.size()) {
+    : plan_(plan),
+      groups_(groups),
+      device_(device),
+      own_copy_(plan.own_copy(master)),
+      gathers_(device),
+      shards_(plan.units.size()) {
   for (size_t u = 0; u < shards_.size(); ++u) {
     shards_[u].layout = make_flat_layout(model, plan_.units[u].slots, plan_.shards);
     shards_[u].places = plan_.places(plan_.units[u], master);
@@ -206,13 +213,16 @@ void ShardStore::start_gather(size_t u) {
   if (!lacks(u)) return;
   Shard& shard = shards_[u];
   torch::NoGradGuard no_grad;
+  // The buffer is computation's memory, which frees it; what is made to be sent is the side stream's.
+  if (plan_.shards > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
+  auto beside = gathers_.enter();
   auto mine = shard_to_send(u);
-  if (plan_.shards == 1) {
+  if (plan_.shards > 1) {
+    shard.gather = groups_.shards->_allgather_base(shard.incoming, mine);
+  } else {
     shard.incoming = mine.is_same(shard.local) || mine.is_same(shard.sent) ? mine.clone() : mine;
-    return;
+    shard.copied = gathers_.now();
   }
-  shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
-  shard.gather = groups_.shards->_allgather_base(shard.incoming, mine);
 }
 
 void ShardStore::gather(size_t u) {
@@ -221,6 +231,7 @@ void ShardStore::gather(size_t u) {
   start_gather(u);
   if (shard.gather) shard.gather->wait();
   shard.gather.reset();
+  std::exchange(shard.copied, {}).wait_on_device();
   hand_over(shard.incoming, shard.full);
   shard.incoming.reset();
   shard.gathered = true;

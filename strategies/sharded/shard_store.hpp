@@ -39,7 +39,8 @@ class ShardStore {
   void read_ahead(const std::vector<size_t>& units);
   /// Whether `u` is a unit that is neither gathered nor on its way.
   bool lacks(size_t u) const;
-  /// Does nothing for a unit that is not lacking.
+  /// Does nothing for a unit that is not lacking. The gather runs beside what the calling thread's current stream does
+  /// after this call, and begins when what it has done before has ended: then memory freed there is free.
   void start_gather(size_t u);
   void gather(size_t u);
   void release(size_t u);
@@ -62,6 +63,7 @@ class ShardStore {
   const ShardGroups& groups_;
   torch::Device device_;
   bool own_copy_;
+  SideStream gathers_;  ///< what gathers need before their collective, so that it waits for no later computation
   std::vector<Shard> shards_;
   std::shared_ptr<SwappedArrays> file_;
   std::optional<OptimizerSwap> swap_;

@@ -28,7 +28,6 @@ class Sharded : public Strategy {
  public:
   Sharded(StrategySetup setup, ShardPlan plan, ShardEvents events)
       : Strategy(std::move(setup)), plan_(std::move(plan)), events_(std::move(events)) {
-    prefetches_ = world_.device.is_cuda();  // on CPU a gather runs in the thread that asks for it
     optimizer_.set_copied_elements(plan_.update_elements);
   }
 
@@ -78,7 +77,7 @@ class Sharded : public Strategy {
     for (size_t resident : resident_of_block_[index]) spread_updated(resident);
     gather(u);
     store_->read_ahead(ahead_in_forward_[index]);
-    if (prefetches_ && plan_.forward_prefetch && !updated_behind_)
+    if (plan_.prefetches && plan_.forward_prefetch && !updated_behind_)
       for (size_t ahead : ahead_in_forward_[index]) start_gather(ahead);
     if (events_.forward_begins) events_.forward_begins(index);
     auto y = forward_block(index, x, context);
@@ -257,7 +256,7 @@ class Sharded : public Strategy {
   }
 
   void prefetch_in_backward(size_t index) {
-    if (!prefetches_) return;
+    if (!plan_.prefetches) return;
     for (size_t ahead : ahead_in_backward_[index]) start_gather(ahead);
   }
 
@@ -274,7 +273,6 @@ class Sharded : public Strategy {
 
   ShardPlan plan_;
   ShardEvents events_;
-  bool prefetches_ = false;
   ShardGroups groups_;
   std::optional<ShardStore> store_;
   std::optional<GradientReduction> reduction_;

@@ -97,7 +97,7 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
   for (auto& unit : buckets(job, persistent)) plan.units.push_back(unit);
 
   plan.prefetch_elements = integer_or(job, "stage3_prefetch_bucket_size", 50'000'000);
-  bool ahead = plan.prefetch_elements > 0 && plan.overlap;
+  bool ahead = plan.prefetch_elements > 0 && job.options.value("overlap_comm", true);
   plan.forward_prefetch = ahead;
   plan.backward_prefetch = ahead ? ShardPlan::Prefetch::before : ShardPlan::Prefetch::none;
 }
@@ -166,6 +166,7 @@ ShardPlan zero_plan(const Job& job) {
   plan.reduce_by_all_reduce = !options.value("reduce_scatter", true);
   plan.gather_by_broadcast = !options.value("allgather_partitions", true);
   plan.overlap = job.cuda && options.value("overlap_comm", true);
+  plan.prefetches = job.cuda;
   plan.update_elements = integer_or(job, "sub_group_size", 1'000'000'000);
   if (stage == 3)
     shard_parameters(job, plan);

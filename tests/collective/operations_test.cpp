@@ -108,3 +108,17 @@ TEST_CASE("the world's group and its control group are one backend, recorded apa
   });
   CHECK(findings.lines() == std::vector<std::string>{});
 }
+
+TEST_CASE("a collective of several tensors is refused, not done for the first alone", "[collective]") {
+  std::vector<std::string> texts(2);
+  run_ranks(2, [&](World& world) {
+    std::vector<at::Tensor> two{number(1), number(2)};
+    try {
+      world.group->allreduce(two)->wait();
+    } catch (const std::exception& error) {
+      texts[static_cast<size_t>(world.rank)] = error.what();
+    }
+  });
+  for (const auto& text : texts)
+    CHECK(text.find("a collective over shared memory takes one tensor, not 2") != std::string::npos);
+}

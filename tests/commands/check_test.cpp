@@ -158,7 +158,7 @@ TEST_CASE("checkpoints are held against the free space of the disk") {
   topology.devices_per_node = 2;
   topology.cores = 2;
   Plan plan = plan_on(recipe, topology, false);
-  const int64_t one = checkpoint_bytes(plan.job);
+  const int64_t one = one_checkpoint_bytes(plan.job);
   CHECK(one == 12 * plan.model->parameter_count());  // float32, and Adam's two moments
   CHECK(disk_space_note(plan, 3 * one, 0).empty());  // two are kept while a third is written
   CHECK_THAT(disk_space_note(plan, 2 * one, 0), ContainsSubstring("room for 2 checkpoints more"));

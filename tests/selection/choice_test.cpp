@@ -159,8 +159,68 @@ TEST_CASE("what has no time is no what-if of the fastest plan, and a plan withou
   Plan plan = make_plan(recipe, topology, std::nullopt, only_fp32);
   std::vector<std::string> changes;
   for (const auto& answer : what_if(plan.request, only_fp32, true)) changes.push_back(answer.change);
-  CHECK(changes == std::vector<std::string>{"data.seq_len = 512"});
+  CHECK(changes == std::vector<std::string>{"train.global_batch_size = 256", "train.global_batch_size = 1024",
+                                            "data.seq_len = 512"});
   CHECK_THROWS_AS(make_plan(recipe, topology, std::nullopt, StepClock{}), SpeedNotKnown);
+}
+
+TEST_CASE("under FULL_SHARD gradients stay sharded between micro-batches") {
+  Topology topology = topology_of_words("h100-80g 8 x 4");
+  auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> overrides{"strategy=fsdp", "train.micro_batch_size=1", "precision=bf16-mixed"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    Recipe recipe = load_whole_recipe((folder / "llama-13b.toml").string(), overrides);
+    return make_plan(recipe, topology, std::nullopt, clock_of(topology));
+  };
+  auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(1 << 30); };
+  Plan each = plan({}), once = plan({"strategy.reduce_every_micro_batch=false"});
+  CHECK(each.job.accumulation == 32);
+  CHECK(gib(each.memory.total()) < 35);
+  CHECK(gib(each.memory.total() - each.memory.activations) < 12);
+  // The whole model in float32.
+  CHECK(gib(once.memory.total()) - gib(each.memory.total()) > 46);
+}
+
+TEST_CASE("auto reduces gradients once a step where they fit whole and that is faster") {
+  Topology topology = topology_of_words("h100-80g 8");
+  auto choice = [&](double seconds_a_call) {
+    StepClock clock;
+    clock.error = [](const Job&) { return 0.1; };
+    clock.step_seconds = [seconds_a_call](const Candidate& candidate) -> std::optional<double> {
+      double calls = 0;
+      for (const auto& part : candidate.entry->traffic(candidate.job)) calls += static_cast<double>(part.calls);
+      return 1 + seconds_a_call * calls;
+    };
+    Recipe recipe = load_whole_recipe((folder / "gpt-1558m.toml").string(), {"train.micro_batch_size=1"});
+    return make_plan(recipe, topology, std::nullopt, clock).choice;
+  };
+  auto full_shard = [](const Choice& choice) {
+    for (const auto& candidate : choice.candidates)
+      if (candidate.form == "full_shard") return candidate;
+    throw std::logic_error("no such form");
+  };
+  auto slow = full_shard(choice(1e-3)), free = full_shard(choice(0));
+  REQUIRE(slow.job.accumulation > 1);
+  CHECK(label(slow) == "fsdp FULL_SHARD, reduced once a step");
+  CHECK(slow.tuned == nlohmann::json{{"reduce_every_micro_batch", false}});
+  CHECK(label(free) == "fsdp FULL_SHARD");
+  CHECK(free.bytes < slow.bytes);
+}
+
+TEST_CASE("what would change the answer tries half and twice the batch") {
+  Topology topology = topology_of_words("h100-80g 8 x 2");
+  Recipe recipe =
+      load_whole_recipe((folder / "llama-70b.toml").string(), {"train.global_batch_size=32", "precision=bf16-mixed"});
+  auto clock = clock_of(topology);
+  Plan plan = make_plan(recipe, topology, std::nullopt, clock);
+  std::map<std::string, Choice> answers;
+  for (auto& answer : what_if(plan.request, clock, true)) answers[answer.change] = answer.choice;
+  REQUIRE(answers.contains("train.global_batch_size = 16"));
+  REQUIRE(answers.contains("train.global_batch_size = 64"));
+  CHECK(answers.at("train.global_batch_size = 16").plan().sequences() == 16);
+  recipe.train.global_batch_size = 16;  // no smaller batch gives each of 16 ranks a sequence
+  Plan least = make_plan(recipe, topology, std::nullopt, clock);
+  for (const auto& answer : what_if(least.request, clock, true)) CHECK(answer.change != "train.global_batch_size = 8");
 }
 
 TEST_CASE("policy fastest takes what is faster by more than times may be wrong, and says so", "[fastest]") {

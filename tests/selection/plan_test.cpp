@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
+#include "strategies/contract/memory.hpp"
 #include "strategies/fsdp/entry.hpp"
 
 using namespace runner;
@@ -255,13 +256,44 @@ TEST_CASE("FULL_SHARD's traffic is two gathers and one reduce-scatter of every u
 TEST_CASE("a plan says what an option cannot do here, and what costs more than it must") {
   auto r = recipe();
   r.strategy.name = "fsdp";
-  r.strategy.options = {{"cpu_offload", true}, {"reduce_every_micro_batch", true}};
+  r.strategy.options = {{"cpu_offload", true}};
   r.train.global_batch_size = 12;
   r.train.micro_batch_size = 2;
   CHECK(make_plan(r, cpus(2), 256).notes ==
         std::vector<std::string>{"`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway",
-                                 "gradients are reduced after each of 3 micro-batches instead of once a step, because "
-                                 "reduce_every_micro_batch asks to keep them sharded"});
+                                 "gradients are reduced after each of 3 micro-batches, so that they stay sharded; "
+                                 "reduce_every_micro_batch = false reduces once a step and keeps 463.0 KiB of whole "
+                                 "gradients on every rank"});
+}
+
+TEST_CASE("cpu_checkpointing moves the inputs of recomputed blocks to host memory, on devices that have their own") {
+  auto r = recipe();
+  r.strategy.name = "zero";
+  r.activation_checkpointing.mode = "all";
+  Topology gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
+  auto kept = make_plan(r, gpus, 256);
+  CHECK(kept.memory.host == 0);
+  r.activation_checkpointing.cpu_checkpointing = true;
+  auto moved = make_plan(r, gpus, 256);
+  CHECK(moved.job.host_checkpoints);
+  CHECK(moved.notes == kept.notes);
+  auto inputs = checkpoint_bytes(moved.job);
+  REQUIRE(inputs.size() == static_cast<size_t>(r.model.n_layers));
+  int64_t pinned = 0;
+  for (int64_t bytes : inputs) pinned += pinned_bytes(bytes);
+  CHECK(moved.memory.host == pinned);
+  CHECK(moved.memory.total() <= kept.memory.total());
+  // DeepSpeed's option of that name is the same.
+  r.activation_checkpointing.cpu_checkpointing = false;
+  r.strategy.options = {{"cpu_checkpointing", true}};
+  CHECK(make_plan(r, gpus, 256).memory.host == pinned);
+  auto on_cpu = make_plan(r, cpus(2), 256);
+  CHECK_FALSE(on_cpu.job.host_checkpoints);
+  CHECK(on_cpu.notes.back() == "`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's");
+  r.activation_checkpointing.mode = "none";
+  CHECK(make_plan(r, gpus, 256).notes.back() ==
+        "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "
+        "recomputes every block");
 }
 
 TEST_CASE("DeepSpeed's three batch numbers decide the micro-batch, or are refused with what would hold") {
@@ -310,10 +342,13 @@ TEST_CASE("work with host memory: gradients go there as often as they are reduce
   // Sums of one micro-batch each, in fp32, three times; then new values in bf16 once.
   CHECK(work("zero", {{"stage", 2}, {"offload_optimizer", true}}) == Elements{3 * 4 + 2, 0});
   CHECK(work("zero", {{"stage", 1}, {"offload_optimizer", true}}) == Elements{2 + 2, 0});  // one sum of all, in bf16
-  CHECK(work("fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}}) == Elements{4 + 3 * 2, 0});
+  CHECK(work("fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}}) == Elements{3 * 4 + 3 * 2, 0});
+  CHECK(work("fsdp",
+             {{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}, {"reduce_every_micro_batch", false}}) ==
+        Elements{4 + 3 * 2, 0});
   auto full = work("fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"cpu_offload", true}});
-  CHECK(full > Elements{4 + 3 * 2, 0});  // blocks are gathered twice, what is at the ends once
-  CHECK(full < Elements{4 + 6 * 2, 0});
+  CHECK(full > Elements{3 * 4 + 3 * 2, 0});  // blocks are gathered twice, what is at the ends once
+  CHECK(full < Elements{3 * 4 + 6 * 2, 0});
 }
 
 TEST_CASE("policy smallest explains micro-batch and checkpointing by itself") {

@@ -1,4 +1,5 @@
-// 16-mixed under zero: overflows are skipped by DeepSpeed's law, and at the floor the message names a parameter.
+// 16-mixed: overflows are skipped, at the smallest scale the message names a parameter, clipping by value takes any
+// bound, and a run that begins with 16-mixed begins with its own scale.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -89,4 +90,79 @@ TEST_CASE("an overflow at the smallest scale names the first parameter, on every
   CHECK_THAT(texts[0],
              ContainsSubstring("gradients overflow although the loss scale is at its minimum of 536870912: the "
                                "first that is not finite is that of "));
+}
+
+TEST_CASE("gradients that are never finite end the run under every strategy", "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.precision = "16-mixed";
+  run.strategy = GENERATE(as<std::string>(), "single", "ddp", "fsdp");
+  run.world_size = run.strategy == "single" ? 1 : 2;
+  run.seq_len = 4;
+  run.n_layers = 1;
+  INFO(run.strategy);
+  // The loss is finite, its gradient is not: the root of 0 has none.
+  TokenLoss rough = [](const torch::Tensor& logits, const torch::Tensor& targets) {
+    return at::cross_entropy_loss(logits, targets, {}, at::Reduction::None) + (logits.select(1, 0) * 0).abs().sqrt();
+  };
+  std::vector<std::string> texts(2);
+  std::vector<int64_t> steps(2);
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      strategy.use_loss(rough);
+      auto& step = steps[static_cast<size_t>(world.rank)];
+      try {
+        for (; step < 100; ++step) strategy.step(tiny_input(run, world.rank, step));
+      } catch (const NonFiniteError& error) {
+        texts[static_cast<size_t>(world.rank)] = error.what();
+      }
+    });
+  });
+  for (int rank = 0; rank < run.world_size; ++rank) {
+    CHECK(steps[static_cast<size_t>(rank)] == 30);  // 2^16 to 2^-14
+    CHECK_THAT(texts[static_cast<size_t>(rank)],
+               ContainsSubstring("gradients overflow although the loss scale is at its minimum of 6.103515625e-05"));
+  }
+}
+
+TEST_CASE("clipping by value takes bounds beyond fp16's range, and clips what is in it", "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.strategy = "zero";
+  run.world_size = 2;
+  run.precision = "16-mixed";
+  run.options = {{"stage", GENERATE(1, 2, 3)}};
+  auto unclipped = train_tiny(run);
+  run.clip_value = 2.0;  // times the scale of 65536 this is no number of fp16
+  CHECK(train_tiny(run).state == unclipped.state);
+  run.clip_value = 0x1p-10;
+  auto zero = train_tiny(run);
+  CHECK(zero.state != unclipped.state);
+  run.strategy = "fsdp";  // keeps the same sums in fp32
+  run.options = {{"mixed_precision", {{"reduce_dtype", "float16"}}}};
+  CHECK(train_tiny(run).state == zero.state);
+}
+
+TEST_CASE("a run that continues in 16-mixed begins with that precision's loss scale", "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  std::string before = GENERATE(as<std::string>(), "32-true", "bf16-mixed", "16-mixed");
+  nlohmann::json scalars;
+  double scale = 0;
+  run.precision = before;
+  run_ranks(1, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      strategy.step(tiny_input(run, 0, 0));
+      scalars = strategy.scalars();
+    });
+  });
+  if (before == "16-mixed") scalars["loss_scaler"]["scale"] = 8.0;
+  run.precision = "16-mixed";
+  run_ranks(1, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      strategy.load_scalars(scalars);
+      scale = strategy.step(tiny_input(run, 0, 1)).loss_scale;
+    });
+  });
+  CHECK(scale == (before == "16-mixed" ? 8.0 : 65536.0));
 }

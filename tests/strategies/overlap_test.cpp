@@ -1,4 +1,5 @@
-// Reductions beside backward change when sums are made, not what they are, and what memory holds meanwhile is claimed.
+// Gathers and reductions beside computation change when they happen, not what they are, and what memory holds meanwhile
+// is claimed.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -17,8 +18,15 @@ namespace {
 
 ShardPlan overlapping_plan(const std::string& strategy, const Job& job) {
   ShardPlan plan = strategy == "zero" ? zero_plan(job) : fsdp_plan(job);
-  plan.overlap = true;
+  plan.overlap = plan.prefetches = true;
   return plan;
+}
+
+/// The plan of the job with all that CUDA does beside computation, on groups that deliver as late as they may.
+std::unique_ptr<Strategy> make_overlapped(StrategySetup setup) {
+  defer_groups(setup.world);
+  ShardPlan plan = overlapping_plan(setup.job.options.contains("stage") ? "zero" : "fsdp", setup.job);
+  return make_sharded(std::move(setup), std::move(plan));
 }
 
 struct Form {
@@ -52,20 +60,90 @@ TEST_CASE("reductions that end when they are waited for lose no gradient of any 
     run.options = form.options;
     run.make = nullptr;
     auto plain = train_tiny(run);
-    run.make = [&](StrategySetup setup) {
-      World& world = setup.world;
-      world.group = deferred(world.store, world.group);
-      world.make_subgroup = [make = world.make_subgroup, store = world.store](const std::vector<int>& ranks,
-                                                                              const std::string& name) {
-        return deferred(store, make(ranks, name));
-      };
-      ShardPlan plan = overlapping_plan(form.strategy, setup.job);
-      return make_sharded(std::move(setup), std::move(plan));
-    };
+    run.make = make_overlapped;
     auto overlapped = train_tiny(run);
     INFO(form.strategy << " " << form.options.dump() << ", tied " << run.tied);
     CHECK(overlapped.losses == plain.losses);
     CHECK(overlapped.state == plain.state);
+  }
+}
+
+namespace {
+
+/// Plans that gather ahead in forward, backward or both, one unit or several.
+std::vector<Form> gathering_forms() {
+  nlohmann::json all_sharded{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}};
+  auto with = [&](nlohmann::json more) {
+    nlohmann::json options = all_sharded;
+    options.update(more);
+    return options;
+  };
+  return {{"fsdp", {{"sharding_strategy", "FULL_SHARD"}}},
+          {"fsdp", {{"backward_prefetch", "BACKWARD_POST"}}},
+          {"fsdp", {{"backward_prefetch", "NONE"}}},
+          {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}},
+          {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}}},
+          {"fsdp", {{"auto_wrap_policy", {"blocks.1", "blocks.2"}}}},
+          {"zero", with({{"stage3_prefetch_bucket_size", 1}})},
+          {"zero", with({{"stage3_prefetch_bucket_size", 10'000'000}})},
+          {"zero", with({{"stage3_prefetch_bucket_size", 30'000}, {"stage3_param_persistence_threshold", 500}})},
+          {"zero", with({{"mics_shard_size", 2}})},
+          {"zero", {{"stage", 2}, {"allgather_partitions", false}}}};
+}
+
+}  // namespace
+
+TEST_CASE("units that are gathered ahead, and arrive when they are waited for, change no bit", "[parity][overlap]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.tied = run.family == "gpt";
+  run.world_size = 4;
+  run.n_layers = 4;
+  run.accumulation = GENERATE(1, 2);
+  auto recomputed = GENERATE(as<std::string>(), "", "blocks.1", "*");
+  if (!recomputed.empty()) run.checkpointing = {.mode = "named", .blocks = {recomputed}};
+  run.steps = 3;
+  for (const auto& form : gathering_forms()) {
+    run.strategy = form.strategy;
+    run.options = form.options;
+    run.make = nullptr;
+    auto plain = train_tiny(run);
+    run.make = make_overlapped;
+    auto ahead = train_tiny(run);
+    INFO(form.strategy << " " << form.options.dump() << ", " << run.family << ", accumulation " << run.accumulation
+                       << ", recomputed " << recomputed);
+    CHECK(ahead.losses == plain.losses);
+    CHECK(ahead.state == plain.state);
+  }
+}
+
+TEST_CASE("the unit that is gathered ahead is claimed: one more than without", "[memory][overlap]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.vocab = 503;
+  run.loss_chunk_tokens = 128;
+  run.dim = 128;
+  run.n_layers = 4;
+  run.world_size = 2;
+  run.tied = GENERATE(false, true);
+  run.checkpointing.mode = GENERATE(as<std::string>(), "none", "all");
+  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  for (const auto& form : gathering_forms()) {
+    run.strategy = form.strategy;
+    run.options = form.options;
+    run.make = [&](StrategySetup setup) {
+      ShardPlan plan = overlapping_plan(form.strategy, setup.job);
+      return make_sharded(std::move(setup), std::move(plan));
+    };
+    Job job = tiny_job(run, spec);
+    auto claim = sharded_memory(job, overlapping_plan(form.strategy, job));
+    auto [between, peak] = measure_memory(run);
+    INFO(form.strategy << " " << form.options.dump() << ", tied " << run.tied << ", recompute "
+                       << run.checkpointing.mode);
+    CHECK(between == claim.between_steps);
+    CHECK(static_cast<double>(claim.total()) > 0.99 * static_cast<double>(peak));
+    CHECK(static_cast<double>(claim.total()) < 1.06 * static_cast<double>(peak));
   }
 }
 

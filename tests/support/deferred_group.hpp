@@ -1,6 +1,9 @@
-// A process group whose reductions read their inputs when they are called and deliver when they are waited for: what
-// NCCL may do beside the backward pass, on threads.
+// A process group that does what NCCL may do beside computation: a collective reads its inputs as late as wait(), and
+// until then its outputs are not what they will be. Found so: an input that is changed or freed too early, an output
+// that is used before wait().
 #pragma once
+#include <deque>
+
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -9,53 +12,73 @@
 
 namespace runner::testing {
 
-/// Until wait(), `target` is not what it will be.
-class DeferredWork : public c10d::Work {
- public:
-  DeferredWork(at::Tensor target, at::Tensor result) : target_(std::move(target)), result_(std::move(result)) {
-    target_.fill_(std::numeric_limits<double>::quiet_NaN());
-  }
-  bool isCompleted() override { return !result_.defined(); }
-  bool wait(std::chrono::milliseconds) override {
-    target_.copy_(result_);
-    result_.reset();
-    return true;
-  }
-
- private:
-  at::Tensor target_, result_;
-};
-
 class DeferredBackend : public c10d::Backend {
  public:
   explicit DeferredBackend(c10::intrusive_ptr<c10d::Backend> inner)
-      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
+      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), queue_(std::make_shared<Queue>()) {}
 
   const std::string getBackendName() const override { return "deferred"; }
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
-    std::vector<at::Tensor> results{tensors.at(0).clone()};
-    inner_->allreduce(results, options)->wait();
-    return c10::make_intrusive<DeferredWork>(tensors[0], results[0]);
+    return defer({}, [this, tensors, options]() mutable { inner_->allreduce(tensors, options)->wait(); });
   }
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override {
-    auto result = at::empty_like(output);
-    inner_->_reduce_scatter_base(result, input, options)->wait();
-    return c10::make_intrusive<DeferredWork>(output, result);
+    return defer(output, [this, output, input, options]() mutable {
+      inner_->_reduce_scatter_base(output, input, options)->wait();
+    });
   }
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options) override {
-    return inner_->_allgather_base(output, input, options);
+    // An input that is a part of the output must keep its values.
+    auto spoiled = output.is_alias_of(input) ? at::Tensor() : output;
+    return defer(spoiled,
+                 [this, output, input, options]() mutable { inner_->_allgather_base(output, input, options)->wait(); });
   }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
-    return inner_->broadcast(tensors, options);
+    auto spoiled = options.rootRank == getRank() ? at::Tensor() : tensors.at(0);
+    return defer(spoiled, [this, tensors, options]() mutable { inner_->broadcast(tensors, options)->wait(); });
   }
 
  private:
+  /// What has been called and not run: in order, as a communicator's stream runs it. Every rank waits for the same
+  /// collectives in the same order, so all reach each of them.
+  struct Queue {
+    std::deque<std::function<void()>> calls;
+    int64_t called = 0, run = 0;
+    void run_until(int64_t index) {
+      for (; run <= index; ++run) {
+        calls.front()();
+        calls.pop_front();
+      }
+    }
+  };
+
+  class Work : public c10d::Work {
+   public:
+    Work(std::shared_ptr<Queue> queue, int64_t index) : queue_(std::move(queue)), index_(index) {}
+    bool isCompleted() override { return queue_->run > index_; }
+    bool wait(std::chrono::milliseconds) override {
+      queue_->run_until(index_);
+      return true;
+    }
+
+   private:
+    std::shared_ptr<Queue> queue_;
+    int64_t index_;
+  };
+
+  /// `spoiled` holds nothing of use until the call has run.
+  c10::intrusive_ptr<c10d::Work> defer(const at::Tensor& spoiled, std::function<void()> call) {
+    if (spoiled.defined()) at::Tensor(spoiled).fill_(std::numeric_limits<double>::quiet_NaN());
+    queue_->calls.push_back(std::move(call));
+    return c10::make_intrusive<Work>(queue_, queue_->called++);
+  }
+
   c10::intrusive_ptr<c10d::Backend> inner_;
+  std::shared_ptr<Queue> queue_;
 };
 
 inline c10::intrusive_ptr<c10d::ProcessGroup> deferred(const c10::intrusive_ptr<c10d::Store>& store,
@@ -66,6 +89,15 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> deferred(const c10::intrusive_ptr<
   wrapped->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   wrapped->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   return wrapped;
+}
+
+/// Every group of the world is deferred, and those that are made of it.
+inline void defer_groups(World& world) {
+  world.group = deferred(world.store, world.group);
+  world.make_subgroup = [make = world.make_subgroup, store = world.store](const std::vector<int>& ranks,
+                                                                          const std::string& name) {
+    return deferred(store, make(ranks, name));
+  };
 }
 
 }  // namespace runner::testing

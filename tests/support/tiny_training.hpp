@@ -28,7 +28,8 @@ struct TinyRun {
   int64_t steps = 5;
   std::optional<double> clip_norm, clip_value;
   bool skip_nonfinite = false;
-  bool recompute = false;
+  bool recompute = false;                              ///< every transformer block
+  Recipe::ActivationCheckpointing checkpointing = {};  ///< or as a recipe says
   bool tied = true;
   double dropout = 0.0;
   std::string precision = "32-true";
@@ -85,13 +86,15 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.accumulation = run.accumulation;
   job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
   job.optimizer_states = run.optimizer.states();
-  Recipe::ActivationCheckpointing checkpointing;
+  auto checkpointing = run.checkpointing;
   if (run.recompute) checkpointing.mode = "all";
-  job.recompute = recomputed_blocks(checkpointing, spec);
   job.options = run.options;
   for (const auto& option : find_strategy(run.strategy)->entry->options)
     if (!job.options.contains(option.name) && !option.default_value.is_null())
       job.options[option.name] = option.default_value;
+  set_recompute(job, checkpointing);
+  // As on a device with memory of its own.
+  job.host_checkpoints = checkpointing.cpu_checkpointing;
   return job;
 }
 

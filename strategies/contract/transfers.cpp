@@ -1,6 +1,4 @@
-#include "strategies/sharded/transfers.hpp"
-
-#include <c10/core/StreamGuard.h>
+#include "strategies/contract/transfers.hpp"
 
 #include "runner/base/error.hpp"
 
@@ -38,9 +36,23 @@ void StreamMark::wait_on(c10::Stream stream) const {
   if (event_) event_->block(stream);
 }
 
-Transfers::Transfers(torch::Device device) : device_(device) {
-  if (has_streams(device)) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+namespace {
+
+std::optional<c10::Stream> another_stream(torch::Device device) {
+  if (!has_streams(device)) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
+
+}  // namespace
+
+SideStream::SideStream(torch::Device device) : device_(device), stream_(another_stream(device)) {}
+
+SideStream::Scope SideStream::enter() {
+  if (stream_) StreamMark::now(device_).wait_on(*stream_);
+  return Scope(stream_);
+}
+
+Transfers::Transfers(torch::Device device) : device_(device), stream_(another_stream(device)) {}
 
 void Transfers::follow_current() {
   if (stream_) StreamMark::now(device_).wait_on(*stream_);
@@ -49,6 +61,12 @@ void Transfers::follow_current() {
 /// The allocator of the device's memory is told of the stream, so that a block that is freed before the copy has ended
 /// is not given out before that.
 StreamMark Transfers::copy(const torch::Tensor& target, const torch::Tensor& source) {
+  auto mark = copy_kept(target, source);
+  if (stream_) (source.is_cpu() ? target : source).record_stream(*stream_);
+  return mark;
+}
+
+StreamMark Transfers::copy_kept(const torch::Tensor& target, const torch::Tensor& source) {
   RUNNER_CHECK(target.scalar_type() == source.scalar_type() && target.numel() == source.numel());
   torch::NoGradGuard no_grad;
   if (!stream_) {
@@ -57,7 +75,6 @@ StreamMark Transfers::copy(const torch::Tensor& target, const torch::Tensor& sou
   }
   c10::StreamGuard guard(*stream_);
   target.copy_(source, /*non_blocking=*/true);
-  (source.is_cpu() ? target : source).record_stream(*stream_);
   return StreamMark(*stream_);
 }
 
