@@ -35,7 +35,7 @@ std::vector<std::string> in_reading_order(std::vector<std::string> names) {
 }
 
 /// Leaves the steps that --every and --tail choose, the same ones in all curves.
-void choose_steps(std::vector<Points>& curves, const Options& options) {
+void choose_steps(std::vector<Points>& curves, const MetricsOptions& options) {
   std::set<int64_t> steps;
   for (const auto& points : curves)
     for (const auto& point : points) steps.insert(point.first);

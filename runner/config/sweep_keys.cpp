@@ -8,7 +8,7 @@ using nlohmann::json;
 using In = SweepKey::In;
 
 json whole(int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
-json one_of(std::vector<std::string> words) { return {{"type", "string"}, {"enum", std::move(words)}}; }
+json any_of_words(std::vector<std::string> words) { return {{"type", "string"}, {"enum", std::move(words)}}; }
 json table(json properties) {
   return {{"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
 }
@@ -35,8 +35,8 @@ std::vector<SweepKey> make_keys() {
       {"metric", "a string; default \"val_loss\"", "The metric that trials are judged by, the trainer's or a hook's.",
        text},
       {"value", "last or best; default last", "A trial's value: the metric's last point, or its best.",
-       one_of({"last", "best"})},
-      {"goal", "min or max; default min", "Whether small or great values are better.", one_of({"min", "max"})},
+       any_of_words({"last", "best"})},
+      {"goal", "min or max; default min", "Whether small or great values are better.", any_of_words({"min", "max"})},
       {"reports",
        "true or false; default false",
        "In Lua: `run` sees each point of the metric and may stop trials by it.",
@@ -46,7 +46,7 @@ std::vector<SweepKey> make_keys() {
       {"parallel",
        "an integer, or \"auto\" (the default): as many as the machine has devices for",
        "Trials at the same time.",
-       {{"anyOf", {whole(1), one_of({"auto"})}}}},
+       {{"anyOf", {whole(1), any_of_words({"auto"})}}}},
       {"budget", "a table: trials (an integer), time and trial_time (durations)",
        "No trial begins after so many, or later than `time`; one that takes longer than `trial_time` has failed.",
        table({{"trials", whole(1)}, {"time", text}, {"trial_time", text}})},

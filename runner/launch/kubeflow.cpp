@@ -8,9 +8,9 @@ namespace runner {
 
 namespace {
 
-bool detect(const Environment&) { return false; }
+bool detect_kubeflow(const Environment&) { return false; }
 
-Placement read(const Environment& environment) {
+Placement read_kubeflow(const Environment& environment) {
   Variables variables(environment, "Kubeflow");
   Placement placement;
   placement.cluster = "kubeflow";
@@ -32,7 +32,7 @@ const ClusterEnvironment kubeflow_environment{
     "{} replicas, master and workers together",
     "{} for each pod, and a pod has one; with nprocPerNode the pods run torchrun",
     "{} for each pod",
-    detect,
-    read};
+    detect_kubeflow,
+    read_kubeflow};
 
 }  // namespace runner

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* title = "LSF's jsrun";
 
-bool detect(const Environment& environment) {
+bool detect_lsf(const Environment& environment) {
   return environment("LSB_JOBID") && environment("LSB_DJOB_RANKFILE") && environment("JSM_NAMESPACE_SIZE");
 }
 
@@ -53,7 +53,7 @@ int index_of(const std::vector<std::string>& hosts, const std::string& own) {
   return static_cast<int>(found - hosts.begin());
 }
 
-Placement read(const Environment& environment) {
+Placement read_lsf(const Environment& environment) {
   Variables variables(environment, title);
   Placement placement;
   placement.cluster = "lsf";
@@ -75,6 +75,6 @@ Placement read(const Environment& environment) {
 
 const ClusterEnvironment lsf_environment{
     "lsf",  title, "jsrun --nrs={}", "jsrun --tasks_per_rs={}", "jsrun --tasks_per_rs={} --launch_distribution=packed",
-    detect, read};
+    detect_lsf, read_lsf};
 
 }  // namespace runner

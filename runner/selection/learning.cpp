@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "runner/base/median.hpp"
+
 namespace runner {
 
 namespace {
@@ -65,12 +67,6 @@ Matrix prior_covariance(double deviation) {
   for (size_t i = 0; i < step_parts; ++i)
     for (size_t k = 0; k < step_parts; ++k) matrix[i][k] = deviation * deviation * (i == k ? 2 : 1);
   return matrix;
-}
-
-double median(std::vector<double> values) {
-  auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 double square(double value) { return value * value; }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runner/base/median.hpp"
+
 namespace runner {
 
 namespace {
@@ -18,12 +20,6 @@ std::vector<double> undisturbed(const std::vector<Turn>& turns) {
   for (const auto& turn : turns)
     if (turn.lost <= lost_most) seconds.push_back(turn.seconds);
   return seconds;
-}
-
-double median(std::vector<double> values) {
-  auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace
