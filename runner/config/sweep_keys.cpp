@@ -7,19 +7,19 @@ namespace {
 using nlohmann::json;
 using In = SweepKey::In;
 
-json whole(int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
-json any_of_words(std::vector<std::string> words) { return {{"type", "string"}, {"enum", std::move(words)}}; }
-json table(json properties) {
+json integer_from(int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
+json one_word_of(std::vector<std::string> words) { return {{"type", "string"}, {"enum", std::move(words)}}; }
+json fixed_table(json properties) {
   return {{"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
 }
 
-const json text = {{"type", "string"}};
-const json number = {{"type", "number"}};
+const json any_text = {{"type", "string"}};
+const json any_number = {{"type", "number"}};
 
-std::vector<SweepKey> make_keys() {
+std::vector<SweepKey> make_sweep_keys() {
   return {
-      {"name", "a string; default the file's name", "Name in listings; its trials are NAME-0000 and so on.", text},
-      {"recipe", "a string; required", "The recipe that is varied, relative to this file.", text},
+      {"name", "a string; default the file's name", "Name in listings; its trials are NAME-0000 and so on.", any_text},
+      {"recipe", "a string; required", "The recipe that is varied, relative to this file.", any_text},
       {"set",
        "a table of recipe keys and values",
        "Overrides of the recipe for all trials: [sweep.set] optimizer.name = \"sgd\".",
@@ -29,35 +29,35 @@ std::vector<SweepKey> make_keys() {
        "How trials are chosen: every combination (grid); independent or evenly spread draws (random, sobol); by what "
        "ended trials reached (tpe); stopping the worse ones early (asha); with parameters that change while training "
        "(pbt).",
-       {{"anyOf", {text, {{"type", "object"}, {"properties", {{"name", text}}}, {"required", {"name"}}}}}},
+       {{"anyOf", {any_text, {{"type", "object"}, {"properties", {{"name", any_text}}}, {"required", {"name"}}}}}},
        In::toml},
       {"run", "a function", "In Lua: proposes trials and sees their results.", json::object(), In::lua},
       {"metric", "a string; default \"val_loss\"", "The metric that trials are judged by, the trainer's or a hook's.",
-       text},
+       any_text},
       {"value", "last or best; default last", "A trial's value: the metric's last point, or its best.",
-       any_of_words({"last", "best"})},
-      {"goal", "min or max; default min", "Whether small or great values are better.", any_of_words({"min", "max"})},
+       one_word_of({"last", "best"})},
+      {"goal", "min or max; default min", "Whether small or great values are better.", one_word_of({"min", "max"})},
       {"reports",
        "true or false; default false",
        "In Lua: `run` sees each point of the metric and may stop trials by it.",
        {{"type", "boolean"}},
        In::lua},
-      {"seed", "an integer; default 0", "Decides which trials are proposed.", whole(0)},
+      {"seed", "an integer; default 0", "Decides which trials are proposed.", integer_from(0)},
       {"parallel",
        "an integer, or \"auto\" (the default): as many as the machine has devices for",
        "Trials at the same time.",
-       {{"anyOf", {whole(1), any_of_words({"auto"})}}}},
+       {{"anyOf", {integer_from(1), one_word_of({"auto"})}}}},
       {"budget", "a table: trials (an integer), time and trial_time (durations)",
        "No trial begins after so many, or later than `time`; one that takes longer than `trial_time` has failed.",
-       table({{"trials", whole(1)}, {"time", text}, {"trial_time", text}})},
+       fixed_table({{"trials", integer_from(1)}, {"time", any_text}, {"trial_time", any_text}})},
       {"stop", "a table: target (a number), no_improvement and failures (integers)",
        "End the sweep once a trial reaches `target`, after so many trials without an improvement, or after so many "
        "failures.",
-       table({{"target", number}, {"no_improvement", whole(1)}, {"failures", whole(1)}})},
+       fixed_table({{"target", any_number}, {"no_improvement", integer_from(1)}, {"failures", integer_from(1)}})},
       {"constraints",
        "a list of strings",
        "Conditions on keys that every trial meets: \"model.dim % model.n_heads == 0\".",
-       {{"type", "array"}, {"items", text}}},
+       {{"type", "array"}, {"items", any_text}}},
       {"space",
        "a table from recipe keys to ranges; required but in Lua",
        "[sweep.space] \"optimizer.lr\" = { log_uniform = [1e-5, 1e-2] }: a list of choices, or one of { uniform = "
@@ -71,7 +71,7 @@ std::vector<SweepKey> make_keys() {
 }  // namespace
 
 const std::vector<SweepKey>& sweep_keys() {
-  static const std::vector<SweepKey> keys = make_keys();
+  static const std::vector<SweepKey> keys = make_sweep_keys();
   return keys;
 }
 

@@ -118,7 +118,7 @@ struct TrialProblem {
 };
 
 /// The key of a place that --set made: "model.dim" of "model.dim=96".
-std::string key_of(const Origin& place) {
+std::string key_set_at(const Origin& place) {
   return place.kind == Origin::Kind::set ? place.file.substr(0, place.file.find('=')) : "";
 }
 
@@ -150,7 +150,7 @@ class TrialRecipes {
         fmt::format("trials with {} would fail: {}",
                     parameters.empty() ? "no parameters" : join(overrides_of(parameters), ", "), diagnostic.message);
     TrialProblem problem{message, {}};
-    for (const auto& key : {key_of(diagnostic.place), diagnostic.other ? key_of(*diagnostic.other) : ""})
+    for (const auto& key : {key_set_at(diagnostic.place), diagnostic.other ? key_set_at(*diagnostic.other) : ""})
       if (parameters.contains(key)) problem.keys.push_back(key);
     return problem;
   }
