@@ -432,7 +432,7 @@ class Reader {
     auto meant = foreign.meaning ? foreign.meaning(given.value) : std::nullopt;
     if (!meant) {
       auto what = foreign.meaning ? fmt::format("`{}` cannot be {}", foreign.name, toml_value(given.value))
-                                  : fmt::format("`{}` is not to be had", foreign.name);
+                                  : fmt::format("`{}` is no option here", foreign.name);
       problem(given.origin, "refused", what + ": " + foreign.refusal, section);
       return;
     }

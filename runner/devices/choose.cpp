@@ -136,7 +136,8 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
   if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
   choice.reason = fmt::format("{} on the CPU{}", plural(choice.count, "rank"), chosen ? "" : ": " + why);
   if (request.kind == Kind::count && request.count > 0 && request.count != choice.count)
-    choice.reason += fmt::format("; cpu_processes = {} goes before {} there", choice.count, write_request(request));
+    choice.reason +=
+        fmt::format("; cpu_processes = {} takes precedence over {} there", choice.count, write_request(request));
   return choice;
 }
 

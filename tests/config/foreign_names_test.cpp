@@ -75,6 +75,15 @@ TEST_CASE("activation_checkpointing_policy takes classes of layers, or names of 
         "[\"TransformerEncoderLayer\"], or of block names");
 }
 
+TEST_CASE("DeepSpeed's switches of activation checkpointing are read in [strategy]") {
+  auto recipe = read(
+      "[strategy]\nname = \"deepspeed\"\nactivation_checkpointing = true\ncpu_checkpointing = true\n"
+      "partition_activations = true\n");
+  CHECK(recipe_to_json(recipe).at("activation_checkpointing").at("cpu_checkpointing") == true);
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.notes.size() == 3);
+}
+
 TEST_CASE("what another tool's name means may not contradict our key beside it, and gives way to one on top") {
   const std::string four = "[strategy]\nname = \"ddp\"\nparallel_devices = 4\n";
   CHECK(read(four + "[devices]\ndevices = 4\n").devices.devices.count == 4);
@@ -109,7 +118,7 @@ profiler = "simple"
 TEST_CASE("names with a counterpart of another shape are refused with it") {
   auto in_ddp = [](const std::string& option) { return wrong("[strategy]\nname = \"ddp\"\n" + option + "\n"); };
   CHECK(in_ddp("model_averaging_period = 4") ==
-        "`model_averaging_period` is not to be had: name = \"lua:local_sgd\" with `every` = N averages the parameters "
+        "`model_averaging_period` is no option here: name = \"lua:local_sgd\" with `every` = N averages the parameters "
         "every N steps");
   CHECK(in_ddp("ddp_comm_state = \"x\"").find("`ddp_comm_hook_options`") != std::string::npos);
   CHECK(in_ddp("ddp_comm_wrapper = \"x\"").find("fp16_compress") != std::string::npos);

@@ -80,8 +80,8 @@ TEST_CASE("where cpu_processes goes before a number of devices, the reason says 
   CHECK(both.count == 3);
   CHECK(both.reason ==
         "3 ranks on the CPU: no CUDA device can be used: no NVIDIA driver (libcuda.so.1 not found); cpu_processes = 3 "
-        "goes before devices = 4 there");
-  CHECK(choose_devices(wish("auto", count(4), 4), no_gpu()).reason.find("goes before") == std::string::npos);
+        "takes precedence over devices = 4 there");
+  CHECK(choose_devices(wish("auto", count(4), 4), no_gpu()).reason.find("precedence") == std::string::npos);
 }
 
 TEST_CASE("auto falls back to the CPU when this build has no CUDA module, cuda does not") {

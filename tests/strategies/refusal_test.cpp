@@ -57,7 +57,8 @@ TEST_CASE("fsdp refuses an auto_wrap_policy that would silently wrap nothing") {
     CHECK(fsdp("auto_wrap_policy", fine) == "");
   CHECK(
       fsdp("auto_wrap_policy", "blocks") ==
-      "auto_wrap_policy cannot be \"blocks\" (did you mean \"block\"?); it is \"block\", \"size\", \"none\" or a list "
+      "auto_wrap_policy cannot be \"blocks\" (did you mean \"block\"?); it is \"block\", \"size\", \"none\", classes of "
+      "layers such as \"TransformerEncoderLayer\", or a list "
       "of block names: blocks are \"embedding\" to \"head\"");
   CHECK(fsdp("auto_wrap_policy", {"blocks.1", "blocks.9"}) ==
         "auto_wrap_policy: no block is called \"blocks.9\"; blocks are \"embedding\" to \"head\"");
