@@ -235,7 +235,7 @@ TEST_CASE("a job that goes back to Slurm's queue resumes its run and finishes it
   if (!works(one_node_slurm + "true")) SKIP("a Slurm of one node does not start (" << one_node_slurm << "true)");
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
-  const std::vector<std::string> run = {"run", "tiny.toml", "--set", "train.max_steps=600"};
+  const std::vector<std::string> run = {"run", "tiny.toml", "--set", "train.max_steps=150"};
   // What preempts a job sends SIGTERM to its tasks; the job itself then asks to be queued again.
   place.write("preempted_job", R"(
 id=$(sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 --overcommit "$@") || exit 1
@@ -245,7 +245,7 @@ until scontrol show job $id | grep -E 'JobState=(COMPLETED|FAILED|CANCELLED|TIME
 scontrol show job $id >job
 )");
   std::string line = "cd " + place.path().string() + " && RUNNER_HOME=" + place.home().string() +
-                     " RUNNER=" + RUNNER_BINARY_DIR "/bin/runner timeout 200 " + one_node_slurm +
+                     " RUNNER=" + RUNNER_BINARY_DIR "/bin/runner timeout 280 " + one_node_slurm +
                      "bash preempted_job " + RUNNER_SOURCE_DIR "/scripts/slurm/train.sbatch";
   for (size_t i = 1; i < run.size(); ++i) line += " " + run[i];
   int status = ::system((line + " >out 2>&1 </dev/null").c_str());
