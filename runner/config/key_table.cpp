@@ -641,6 +641,14 @@ const std::vector<Section>& sections() {
   return list;
 }
 
+const std::vector<TopLevelKey>& top_level_keys() {
+  static const std::vector<TopLevelKey> list = {
+      {"extends", "Recipes that this one builds on; paths are relative to this file."},
+      {"unset", "Keys or sections of those recipes to leave out, e.g. [\"data.validation_fraction\"]."},
+  };
+  return list;
+}
+
 const Section* find_section(const std::string& name) {
   for (const auto& section : sections())
     if (section.name == name) return &section;
