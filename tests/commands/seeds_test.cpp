@@ -83,7 +83,7 @@ std::string plan_text(const PlanCase& one) {
   given.erase("process_group_backend");
   const auto& resolved = plan.recipe;
   std::string text =
-      fmt::format("{} on {} {} of {}, {}\n", plan.entry->name, counted(plan.job.num_nodes, "node"),
+      fmt::format("{} on {}, {} devices = {}, {}\n", plan.entry->name, counted(plan.job.num_nodes, "node"),
                   resolved.devices.accelerator, write_devices(resolved.devices.devices), resolved.precision.mode);
   for (const auto& [name, value] : given.items()) text += fmt::format("{} = {}\n", name, value.dump());
   if (resolved.activation_checkpointing.mode != "none")
