@@ -1,9 +1,9 @@
 // `runner-worker`: one rank, started by `runner`. Links LibTorch; decides nothing.
+#include <torch/version.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <torch/version.h>
 
 #include "runner/train/calibrate.hpp"
 #include "runner/train/worker.hpp"

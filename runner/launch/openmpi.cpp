@@ -31,7 +31,7 @@ Placement openmpi_placement(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment openmpi_environment{
-    "openmpi", "Open MPI's mpirun", "a host list of {} hosts", "--map-by ppr:{}:node", "--map-by ppr:{}:node", started_by_openmpi,
-    openmpi_placement};
+    "openmpi",          "Open MPI's mpirun", "a host list of {} hosts", "--map-by ppr:{}:node", "--map-by ppr:{}:node",
+    started_by_openmpi, openmpi_placement};
 
 }  // namespace runner

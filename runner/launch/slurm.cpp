@@ -109,8 +109,12 @@ Placement slurm_placement(const Environment& environment) {
 
 }  // namespace
 
-const ClusterEnvironment slurm_environment{
-    "slurm", title, "--nodes={}", "srun --ntasks-per-node={}", "srun --ntasks-per-node={} --distribution=block",
-    started_by_slurm,  slurm_placement};
+const ClusterEnvironment slurm_environment{"slurm",
+                                           title,
+                                           "--nodes={}",
+                                           "srun --ntasks-per-node={}",
+                                           "srun --ntasks-per-node={} --distribution=block",
+                                           started_by_slurm,
+                                           slurm_placement};
 
 }  // namespace runner

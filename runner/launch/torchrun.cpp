@@ -35,6 +35,7 @@ Placement torchrun_placement(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment torchrun_environment{
-    "torchrun", "torchrun", "--nnodes={}", "--nproc-per-node={}", "--nproc-per-node={}", started_by_torchrun, torchrun_placement};
+    "torchrun",          "torchrun",        "--nnodes={}", "--nproc-per-node={}", "--nproc-per-node={}",
+    started_by_torchrun, torchrun_placement};
 
 }  // namespace runner

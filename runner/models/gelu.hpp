@@ -1,8 +1,7 @@
+// GELU (Hendrycks and Gimpel 2016, arXiv:1606.08415), exact or by its tanh approximation.
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
-// GELU (Hendrycks and Gimpel 2016, arXiv:1606.08415), exact or by its tanh approximation.
-
 
 namespace runner {
 

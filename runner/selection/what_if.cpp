@@ -166,7 +166,8 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
   std::vector<std::string> ways;
   auto add = [&](const std::string& change, const Choice& then) {
     if (ways.size() < 3 && then.fits())
-      ways.push_back(fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), shown_bytes(then.plan().bytes)));
+      ways.push_back(
+          fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), shown_bytes(then.plan().bytes)));
   };
   for (const auto& answer : what_if(request, clock, false)) add(answer.change, answer.choice);
   for (int factor = 4; factor <= 4096 && ways.size() < 3; factor *= 2) {

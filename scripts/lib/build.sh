@@ -28,21 +28,22 @@ configure() {
 
 # build_targets TARGET...: says nothing when nothing is to do. Two at once wait for each other.
 build_targets() {
-  local plan jobs steps
+  local plan jobs
   lock "$root/.deps/.build.lock"
   configure
   plan=$(ninja -C "$build" -n "$@" 2>&1) || true
   if [[ $plan != *"no work to do"* ]]; then
     jobs=$(job_count)
-    steps=$(grep -c "^\[" <<<"$plan") || true
-    say "building what changed$(about_minutes "$steps" "$jobs")"
+    say "building what changed$(about_minutes "$jobs" <<<"$plan")"
     NINJA_STATUS="[%f of %t, %es] " ninja -C "$build" -j "$jobs" "$@" >&2 || die "the build failed; the first error stands above"
   fi
   exec 9>&-
 }
 
-# A compilation takes about 7 s of one core, a link next to nothing: 6 s a step. ccache makes it less.
-about_minutes() { # about_minutes STEPS JOBS
-  local minutes=$(($1 * 6 / $2 / 60))
-  ((minutes < 1)) || printf ': %d steps, about %d minutes on %d cores unless the cache has the results' "$1" "$minutes" "$2"
+# What the steps of ninja's plan take of one core, in seconds: a precompiled header, some files of a room together, one file, a link.
+about_minutes() { # about_minutes JOBS
+  awk -v jobs="$1" '
+    /cmake_pch/ { seconds += 20; next } /Unity/ { seconds += 11; next } /Building/ { seconds += 3; next } /^\[/ { seconds += 0.5 }
+    END { minutes = int(seconds / jobs / 60 + 0.5)
+          if (minutes >= 1) printf(": about %d min on %d core(s), less if the cache has the results", minutes, jobs) }'
 }

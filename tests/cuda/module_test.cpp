@@ -5,10 +5,10 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <torch/cuda.h>
 #include "runner/base/error.hpp"
 #include "runner/cuda/module.hpp"
 #include "strategies/collective/backends.hpp"
-#include <torch/cuda.h>
 
 #include "strategies/collective/libtorch.hpp"
 

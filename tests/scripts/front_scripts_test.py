@@ -310,11 +310,12 @@ class FrontScripts(unittest.TestCase):
 
     def test_a_long_build_says_how_long_it_takes(self):
         text = CMAKELISTS
-        for i in range(30):
-            text += f"add_custom_command(OUTPUT {i} COMMAND ${{CMAKE_COMMAND}} -E touch {i})\nadd_custom_target(step_{i} DEPENDS {i})\nadd_dependencies(app step_{i})\n"
+        for i in range(40):
+            text += (f"add_custom_command(OUTPUT {i} COMMAND ${{CMAKE_COMMAND}} -E touch {i} COMMENT \"Building {i}\")\n"
+                     f"add_custom_target(step_{i} DEPENDS {i})\nadd_dependencies(app step_{i})\n")
         self.write("CMakeLists.txt", text)
-        self.stub("nproc", "echo 2")
-        self.assertRegex(self.call("scripts/runner").stderr, "building what changed: [0-9]+ steps, about [1-9] minutes on [12] cores unless the cache has the results\n")
+        self.stub("nproc", "echo 1")
+        self.assertIn("building what changed: about 2 min on 1 core(s), less if the cache has the results\n", self.call("scripts/runner").stderr)
 
     # ---- scripts/nightly
     def test_nightly_runs_every_check_and_says_which_failed(self):

@@ -32,7 +32,7 @@ class LlamaEmbedding : public Block {
 class LlamaTransformer : public Block {
  public:
   LlamaTransformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index,
-              std::shared_ptr<RotaryTable> rotary)
+                   std::shared_ptr<RotaryTable> rotary)
       : attention_norm_(model, name + ".attention_norm", recipe.norm_eps),
         wq_(model, name + ".attention.wq"),
         wk_(model, name + ".attention.wk"),
@@ -86,7 +86,8 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     else if (block.kind == BlockKind::head)
       model.blocks.push_back(std::make_unique<Head<RmsNorm>>(model, recipe));
     else
-      model.blocks.push_back(std::make_unique<LlamaTransformer>(model, recipe, block.name, model.blocks.size(), rotary));
+      model.blocks.push_back(
+          std::make_unique<LlamaTransformer>(model, recipe, block.name, model.blocks.size(), rotary));
   }
 }
 

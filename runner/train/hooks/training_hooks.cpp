@@ -285,7 +285,9 @@ double TrainingHooks::all_reduce(double value, const std::string& operation) {
   return reduced(column_of(exchange_.meet("all_reduce (" + operation + ")", {value}), 0), operation);
 }
 
-std::vector<double> TrainingHooks::all_gather(double value) { return column_of(exchange_.meet("all_gather", {value}), 0); }
+std::vector<double> TrainingHooks::all_gather(double value) {
+  return column_of(exchange_.meet("all_gather", {value}), 0);
+}
 
 double TrainingHooks::broadcast(double value, int root) {
   return exchange_.meet(fmt::format("broadcast from rank {}", root), {value}).at(static_cast<size_t>(root)).at(0);
