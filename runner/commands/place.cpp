@@ -47,6 +47,7 @@ int launched_device(const Placement& placement, const std::vector<int>& visible)
 /// What plans need to know of the devices chosen: the least that each of them has.
 void describe_devices(Topology& topology, const Facts& facts, const std::vector<int>& indices) {
   topology.host_memory_bytes = facts.memory_bytes;
+  topology.products = cpu_products(facts.onednn_isa);
   bool first = true;
   for (const auto& device : facts.cuda) {
     if (std::find(indices.begin(), indices.end(), device.index) == indices.end()) continue;

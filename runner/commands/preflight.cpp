@@ -92,8 +92,7 @@ Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>
 Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_supervisors) {
   Facts facts = read_facts();
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe) && !several_supervisors);
-  int threads = static_cast<int>(
-      recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
+  int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), source.clock(threads));
   plan.where = source.circumstances(plan.job, threads);
   return plan;

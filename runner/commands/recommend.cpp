@@ -126,8 +126,7 @@ ExitCode recommend(RecommendOptions options) {
   if (!recipe.model.vocab_size)
     vocab = tokenizer_vocab_size(recipe.data, (fs::absolute(ledger_home()) / "cache").string());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));
-  int threads = static_cast<int>(
-      recipe.devices.threads_per_rank.value_or(std::max(1, topology.cores / topology.devices_per_node)));
+  int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   StepClock clock = source.clock(threads);
   auto answer = [&](const Plan& plan, const std::string& shortfall) {
     const Job& job = plan.choice.candidates.front().job;

@@ -29,6 +29,7 @@ struct Facts {
   int64_t memory_free_bytes = 0;
   std::string hostname, kernel, cpu;
   bool avx2 = false, avx512 = false;
+  std::string onednn_isa = "";  ///< of which kernels LibTorch computes 16-bit products, as ONEDNN_MAX_CPU_ISA names it
 };
 
 /// Reads the facts of this machine. Respects CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (for tests and

@@ -94,7 +94,8 @@ const std::vector<Field<Facts>>& facts_fields() {
                                                    field("kernel", &Facts::kernel),
                                                    field("cpu", &Facts::cpu),
                                                    field("avx2", &Facts::avx2),
-                                                   field("avx512", &Facts::avx512)};
+                                                   field("avx512", &Facts::avx512),
+                                                   field("onednn_isa", &Facts::onednn_isa)};
   return fields;
 }
 

@@ -1,6 +1,7 @@
 // The host: cores and memory that this process may use, host name, kernel, CPU.
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -20,6 +21,13 @@ std::string read_text(const fs::path& path) {
   std::ostringstream out;
   out << in.rdbuf();
   return out.str();
+}
+
+/// The value of the first of these variables that is set; empty if none is.
+std::string first_of_environment(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const char* value = std::getenv(name)) return value;
+  return "";
 }
 
 /// The first number of a text. nullopt for "max", "-1" and texts without a number: all of them mean "no limit".
@@ -135,6 +143,7 @@ void read_host(const fs::path& root, Facts& facts) {
   const std::vector<std::string> flags = split(field(cpu, "flags", ':'), ' ');
   facts.avx2 = std::find(flags.begin(), flags.end(), "avx2") != flags.end();
   facts.avx512 = std::find(flags.begin(), flags.end(), "avx512f") != flags.end();
+  facts.onednn_isa = onednn_isa(flags, first_of_environment({"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}));
 }
 
 }  // namespace runner

@@ -167,7 +167,9 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
                            .float32_per_chunk_token = vocab,
                            .widened_per_chunk_token = vocab / 2,
                            .summed_over_chunks = weight,
-                           .arriving = weight}};
+                           .arriving = weight,
+                           .out_features = vocab_size,
+                           .in_features = model.dim}};
   int64_t own = model.tie_embeddings ? 0 : weight, norms = head.parameter_count() - own;
   head.backward_moments = {{.compute_elements_per_token = 2 * dim, .arriving = own},
                            {.compute_elements_per_token = 5 * dim, .arrived = own, .arriving = norms}};

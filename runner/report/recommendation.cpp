@@ -53,7 +53,7 @@ std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) 
   if (!candidate.refused.empty()) return {"refused", candidate.refused};
   if (static_cast<int>(index) == choice.chosen) return {"chosen", choice.reason};
   if (!candidate.fits) {
-    int64_t device = candidate.bytes - choice.limit.device, host = candidate.memory.host - choice.limit.host;
+    int64_t device = candidate.bytes - choice.limit.device, host = candidate.host - choice.limit.host;
     if (choice.limit.device > 0 && device > 0) return {"does not fit", bytes_text(device) + " too much"};
     if (choice.limit.host > 0 && host > 0) return {"does not fit", bytes_text(host) + " of host memory too much"};
     return {"does not fit", "closer to the limit than predictions are sure"};
@@ -77,7 +77,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
   auto [word, reason] = verdict(choice, index);
   std::string name = (static_cast<int>(index) == choice.chosen ? "> " : "  ") + label(candidate);
   if (candidate.named && candidate.form != own_form) name += fmt::format(", {}", own_form);
-  if (!candidate.refused.empty()) return {name, "", "", "", "", "", "", "", "refused: " + reason};
+  if (!candidate.refused.empty()) return {name, "", "", "", "", "", "", "", "", "refused: " + reason};
   bool timed = candidate.step_seconds.has_value();
   std::string said = static_cast<int>(index) == choice.chosen ? "chosen"
                      : word == "fits" && !reason.empty()      ? reason
@@ -88,26 +88,32 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           checkpointing(candidate),
           bar(candidate.bytes, choice.limit.device),
           bytes_text(candidate.bytes),
+          candidate.host > 0 ? bytes_text(candidate.host) : "-",
           timed ? step_text(candidate) : "-",
           timed ? format_count(tokens_per_second(candidate)) : "-",
           timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, r.peak_flops)) : "-",
           said};
 }
 
+/// Some candidate needs host memory beside its device.
+bool needs_host(const Choice& choice) {
+  return std::any_of(choice.candidates.begin(), choice.candidates.end(),
+                     [](const Candidate& candidate) { return candidate.host > 0; });
+}
+
 std::string table(const Recommendation& r, bool all) {
+  std::vector<Column> columns{{"  STRATEGY"},   {"MICRO", true}, {"RECOMPUTED", true}, {""},
+                              {"MEMORY", true}, {"HOST", true},  {"STEP", true},       {"TOKENS/S", true},
+                              {"MFU", true},    {"", false, true}};
+  constexpr std::ptrdiff_t host = 5;
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < r.plan.choice.candidates.size(); ++i)
     if (all || r.plan.choice.candidates[i].refused.empty()) rows.push_back(row(r, i));
-  return format_table({{"  STRATEGY"},
-                       {"MICRO", true},
-                       {"RECOMPUTED", true},
-                       {""},
-                       {"MEMORY", true},
-                       {"STEP", true},
-                       {"TOKENS/S", true},
-                       {"MFU", true},
-                       {"", false, true}},
-                      rows);
+  if (!needs_host(r.plan.choice)) {
+    columns.erase(columns.begin() + host);
+    for (auto& cells : rows) cells.erase(cells.begin() + host);
+  }
+  return format_table(columns, rows);
 }
 
 std::string headline(const Recommendation& r) {
@@ -189,7 +195,10 @@ std::string recommendation_text(const Recommendation& r, bool all) {
                                       : fmt::format("; limit a rank: {}\n", choice.limit.reason);
   text += "\n" + table(r, all) + "\n";
   text +=
-      fmt::format("memory: a rank's peak, with {} of context; times: {}\n", bytes_text(choice.limit.context), r.times);
+      fmt::format("memory: a rank's peak, with {} of context{}; times: {}\n", bytes_text(choice.limit.context),
+                  needs_host(choice) ? "; HOST: its peak of host memory, with the copy that a checkpoint is written from"
+                                     : "",
+                  r.times);
   if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
   if (r.peak_flops > 0)
     text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
@@ -223,8 +232,11 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["recomputed_blocks"] = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
       item["memory_bytes_per_rank"] = candidate.bytes;
       item["memory_parts"] = parts_json(memory);
-      item["memory_parts"].update({{"snapshot", candidate.snapshot}, {"context", choice.limit.context}});
-      item["host_bytes_per_rank"] = memory.host;
+      bool on_device = !candidate.job.cuda;  // a CPU rank's device is its host
+      item["memory_parts"].update(
+          {{"snapshot", on_device ? candidate.snapshot : 0}, {"context", choice.limit.context}});
+      item["host_bytes_per_rank"] = candidate.host;
+      item["host_parts"] = {{"offloaded", memory.host}, {"snapshot", on_device ? 0 : candidate.snapshot}};
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
       item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();

@@ -75,6 +75,8 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.model = &model;
   job.precision = precision_policy(recipe.precision.mode);
   job.cuda = topology.cuda;
+  job.products = topology.products;
+  job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   job.world_size = topology.world_size();
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
@@ -96,14 +98,17 @@ nlohmann::json parts_json(const MemoryParts& memory) {
 }
 
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory) {
-  // The last step's checkpoint has no step beside it.
+  if (recipe.run.fast_dev_run > 0) return 0;
   const auto& checkpoint = recipe.checkpoint;
-  bool beside_steps = checkpoint.async && (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every);
-  if (job.cuda || !beside_steps || memory.state_on_disk || recipe.run.fast_dev_run > 0) return 0;
+  bool whole = job.options.value("state_dict_type", "sharded") == "full";
+  bool beside_steps = checkpoint.async && !memory.state_on_disk &&
+                      (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
+  if (!whole && !beside_steps) return 0;
   int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // at most, what hooks keep in it
-  bool whole = job.options.value("state_dict_type", "sharded") == "full";
-  return whole ? state : state / job.world_size;
+  if (!whole) return state / job.world_size;
+  if (job.cuda) return state / job.local_size;  // one rank has it, and limits are equal shares of the node
+  return beside_steps ? state : std::max<int64_t>(0, memory.between_steps + state - memory.total());
 }
 
 CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology,
@@ -152,8 +157,9 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   }
   candidate.memory = claimed_memory(*candidate.entry, job);
   candidate.snapshot = snapshot_bytes(recipe_, job, candidate.memory);
-  candidate.bytes = candidate.memory.total() + candidate.snapshot + limit_.context;
-  candidate.fits = fits(candidate.bytes, candidate.memory.host);
+  candidate.bytes = candidate.memory.total() + limit_.context + (job.cuda ? 0 : candidate.snapshot);
+  candidate.host = job.cuda ? candidate.memory.host + candidate.snapshot : 0;
+  candidate.fits = fits(candidate.bytes, candidate.host);
   return candidate;
 }
 

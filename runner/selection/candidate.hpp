@@ -20,8 +20,9 @@ struct Candidate {
   int64_t every = 0;  ///< activation checkpointing beyond the recipe's own: each k-th block; 0: none
   nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice has added to the form's
   MemoryParts memory;
-  int64_t snapshot = 0;  ///< of a checkpoint being written while steps go on, on CPU
-  int64_t bytes = 0;     ///< of the device, with the context and the snapshot
+  int64_t snapshot = 0;  ///< of host memory, for checkpoints beyond what steps need
+  int64_t bytes = 0;     ///< of the device, with the context; on CPU, where it is the host's, with the snapshot
+  int64_t host = 0;      ///< of host memory beside the device, with the snapshot; 0 on CPU
   bool fits = false;
   bool named = false;   ///< the recipe names this strategy with these options
   std::string refused;  ///< why it cannot run at all; then nothing above is filled in but form and entry
@@ -48,7 +49,9 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
 /// {part: bytes}, without what is not a part.
 nlohmann::json parts_json(const MemoryParts& memory);
 
-/// Bytes of the copy that a checkpoint is written from while steps go on; 0 where there is none.
+/// Bytes of host memory that a rank needs for checkpoints beyond what its steps need: the copy of its state that a
+/// checkpoint is written from while steps go on, and the whole state where rank 0 writes all of it. A checkpoint that
+/// training waits for is written from the state itself.
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
 
 class CandidateSearch {

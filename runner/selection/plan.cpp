@@ -70,12 +70,12 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
 
 /// A note on what does not fit.
 std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
-  bool of_host = limit.device == 0 || (candidate.bytes <= limit.device && candidate.memory.host > limit.host);
+  bool of_host = limit.device == 0 || (candidate.bytes <= limit.device && candidate.host > limit.host);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return fmt::format(
       "a step is predicted to need {} a rank, and the limit is {}: it may run out of memory (`runner recommend` shows "
       "what fits)",
-      bytes(of_host ? candidate.memory.host : candidate.bytes),
+      bytes(of_host ? candidate.host : candidate.bytes),
       of_host ? bytes(limit.host) + " of host memory" : limit.reason);
 }
 
@@ -161,7 +161,7 @@ void resolve_devices(Recipe& recipe, const Topology& topology) {
   devices.num_nodes = topology.num_nodes;
   if (!topology.cuda) devices.cpu_processes = topology.devices_per_node;
   if (!devices.threads_per_rank) {
-    devices.threads_per_rank = std::max(1, topology.cores / topology.devices_per_node);
+    devices.threads_per_rank = topology.threads_per_rank({});
     recipe.origins["devices.threads_per_rank"] =
         decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.devices_per_node));
   }
@@ -278,7 +278,7 @@ nlohmann::json Plan::to_json() const {
         {{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
   const bool known = memory_known(*entry);
   auto parts = parts_json(memory);
-  parts["snapshot"] = snapshot_bytes();
+  parts["snapshot"] = job.cuda ? 0 : snapshot_bytes();
   return {{"strategy", entry->name},
           {"options", recipe.strategy.options},
           {"rule", rule},
@@ -291,6 +291,7 @@ nlohmann::json Plan::to_json() const {
           {"parameters", model->parameter_count()},
           {"memory_bytes_per_rank", known ? nlohmann::json(memory_bytes()) : nlohmann::json()},
           {"memory_parts", known ? parts : nlohmann::json()},
+          {"host_bytes_per_rank", known ? nlohmann::json(host_bytes()) : nlohmann::json()},
           {"between_steps_bytes_per_rank", known ? nlohmann::json(memory.between_steps) : nlohmann::json()},
           {"traffic", traffic_known(*entry, job) ? traffic_list : nlohmann::json()},
           {"step_seconds", step_seconds ? nlohmann::json(*step_seconds) : nlohmann::json()},

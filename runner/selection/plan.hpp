@@ -34,7 +34,9 @@ struct Plan {
 
   /// Tensor bytes of the device that one rank takes at most: the step's peak, and on CPU the snapshot that a checkpoint
   /// is written from while steps go on.
-  int64_t memory_bytes() const { return memory.total() + snapshot_bytes(); }
+  int64_t memory_bytes() const { return memory.total() + (job.cuda ? 0 : snapshot_bytes()); }
+  /// Of host memory beside the device, that snapshot included; 0 on CPU.
+  int64_t host_bytes() const { return job.cuda ? memory.host + snapshot_bytes() : 0; }
   int64_t snapshot_bytes() const;
   nlohmann::json to_json() const;
 };

@@ -1,11 +1,14 @@
 // The hardware that a plan is made for. The device room makes it from this machine; predictions and tests make their
 // own.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runner/selection/device_kinds.hpp"
+#include "strategies/contract/cpu_products.hpp"
 
 namespace runner {
 
@@ -18,10 +21,15 @@ struct Topology {
   std::string device_reason;          ///< why this accelerator and count, one sentence
   std::vector<int> cuda_indices;
   int cores = 1;                     ///< of this node
+  CpuProducts products;              ///< of its CPU; the threads are the plan's to say
   int64_t device_memory_bytes = 0;   ///< total of the smallest CUDA device; 0: not known
   int64_t host_memory_bytes = 0;     ///< of a node; 0: not known
   const DeviceKind* kind = nullptr;  ///< of the CUDA devices; nullptr: not in the table, or CPUs
   int world_size() const { return devices_per_node * num_nodes; }
+  /// CPU threads of a rank: as many as are asked for, or an equal share of the cores.
+  int threads_per_rank(std::optional<int64_t> asked) const {
+    return static_cast<int>(asked.value_or(std::max(1, cores / devices_per_node)));
+  }
 };
 
 /// Devices of one kind that need not be here. Nothing is known of their hosts.

@@ -155,7 +155,7 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
     return text;
   }
   bool on_host = choice.limit.device == 0 || least->bytes <= choice.limit.device;
-  int64_t needed = on_host ? least->memory.host : least->bytes;
+  int64_t needed = on_host ? least->host : least->bytes;
   int64_t most = on_host ? choice.limit.host : choice.limit.device;
   std::string limit = on_host ? fmt::format("{} of host memory", shown_bytes(most)) : choice.limit.reason;
   std::string over = needed > most ? fmt::format("{} more than {}", shown_bytes(needed - most), limit)

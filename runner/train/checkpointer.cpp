@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "runner/base/clock.hpp"
@@ -41,11 +42,13 @@ std::span<std::byte> bytes_of_tensor(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
 
+/// Read from where it is, some elements at a time, while it is written.
 Piece streamed_piece(const StateTensor& tensor, int64_t count) {
-  Piece piece{tensor.name, "F32", tensor.global_shape, tensor.offset + tensor.write_begin, {}};
-  constexpr auto element = static_cast<int64_t>(sizeof(float));
+  auto type = tensor.swapped ? torch::kFloat32 : tensor.local.scalar_type();
+  auto element = static_cast<int64_t>(torch::elementSize(type));
+  Piece piece{tensor.name, dtype_name(type), tensor.global_shape, tensor.offset + tensor.write_begin, {}};
   piece.bytes = count * element;
-  piece.source = [tensor](int64_t begin, std::span<std::byte> into) {
+  piece.source = [tensor, element](int64_t begin, std::span<std::byte> into) {
     auto part = tensor.read(tensor.write_begin + begin / element, static_cast<int64_t>(into.size()) / element);
     std::memcpy(into.data(), part.data_ptr(), into.size());
   };
@@ -78,30 +81,31 @@ void Checkpointer::rethrow_failure() {
 }
 
 void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state,
-                        const std::vector<StateTensor>& more) {
+                        const std::vector<StateTensor>& more, bool steps_follow) {
   wait();
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->step = step;
   snapshot->state = state;
   snapshot->begun = steady_seconds();
-  bool streamed = false;
   auto tensors = strategy.state_to_save();
   tensors.insert(tensors.end(), more.begin(), more.end());
-  for (const auto& tensor : tensors) {
+  // What lies in a file is not copied first: training waits until it is written.
+  bool swapped = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.swapped.has_value(); });
+  bool copied = options_.async && steps_follow && !swapped;
+  for (auto& tensor : tensors) {
     int64_t count = tensor.write_end - tensor.write_begin;
     if (count == 0) continue;
-    if (tensor.swapped) {
+    if (!copied) {
       snapshot->pieces.push_back(streamed_piece(tensor, count));
-      streamed = true;
       continue;
     }
     auto host = tensor.read(tensor.write_begin, count);
     snapshot->tensors.push_back(host);
     snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape,
                                 tensor.offset + tensor.write_begin, bytes_of_tensor(host)});
+    tensor.local.reset();  // a tensor that was collected from all ranks for this goes before the next is copied
   }
-  // What lies in a file is not copied first: training waits until it is written.
-  if (options_.async && !streamed)
+  if (copied)
     running_ = std::async(std::launch::async, [this, snapshot] { write(*snapshot); });
   else
     write(*snapshot);
@@ -156,11 +160,13 @@ torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& ten
 
 namespace {
 
-/// What goes to a file passes through memory in pieces.
+/// Elements that are read from a checkpoint at once.
+constexpr int64_t loaded_piece = 1 << 20;
+
+/// Values pass through host memory in pieces.
 void load(const StateTensor& tensor, const Checkpoint& checkpoint) {
-  int64_t piece = tensor.swapped ? int64_t{1} << 20 : tensor.numel();
-  for (int64_t begin = 0; begin < tensor.numel(); begin += piece) {
-    int64_t count = std::min(piece, tensor.numel() - begin);
+  for (int64_t begin = 0; begin < tensor.numel(); begin += loaded_piece) {
+    int64_t count = std::min(loaded_piece, tensor.numel() - begin);
     tensor.write(begin, read_elements(checkpoint, tensor.name, tensor.offset + begin, count));
   }
 }

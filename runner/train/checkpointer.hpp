@@ -27,9 +27,11 @@ class Checkpointer {
   Checkpointer(World& world, Options options, std::function<void(const Published&)> published);
   ~Checkpointer();
 
-  /// Collective. Copies the state (to host memory), then writes in the background; waits for the save before it first.
+  /// Collective. Copies the state to host memory, then writes in the background; waits for the save before it first.
+  /// Where no step follows, or saves are not asynchronous, the caller waits, and the state is written without a copy.
   /// `more`: this rank's pieces of tensors that are not the strategy's.
-  void save(Strategy& strategy, int64_t step, const TrainerState& state, const std::vector<StateTensor>& more = {});
+  void save(Strategy& strategy, int64_t step, const TrainerState& state, const std::vector<StateTensor>& more = {},
+            bool steps_follow = true);
   /// Until the last save is published. Rethrows what went wrong in it.
   void wait();
   /// Rethrows what went wrong in the last save, if that is known by now.

@@ -205,7 +205,7 @@ bool Trainer::measure_validation() {
   return true;
 }
 
-void Trainer::save() {
+void Trainer::save(bool steps_follow) {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
   TrainerState state = trainer_state();
   std::vector<StateTensor> of_hooks;
@@ -213,7 +213,7 @@ void Trainer::save() {
     state["hooks"] = setup_.hooks->save(of_hooks);
     state["hooks_history"] = setup_.hooks->history();
   }
-  checkpointer_.save(setup_.strategy, step_, state, of_hooks);
+  checkpointer_.save(setup_.strategy, step_, state, of_hooks, steps_follow);
   saved_step_ = step_;
   last_save_ = steady_seconds();
 }
@@ -229,7 +229,7 @@ bool Trainer::end_step(uint32_t votes, bool epoch_end, bool& last) {
   bool ranked = settings.save_top_k > 0 && settings.monitor == "val_loss" && validated_step_ == step_;
   bool save_due = due(settings.every_n_steps) || (votes & vote_checkpoint) || asked || stop || ranked ||
                   (last && settings.save_at_end);
-  if (save_due) save();
+  if (save_due) save(/*steps_follow=*/!last && !stop);
   return stop;
 }
 

@@ -67,7 +67,7 @@ class Trainer {
   bool validate();
   bool measure_validation();
   bool stop_agreed() const;
-  void save();
+  void save(bool steps_follow);
   uint32_t votes() const;
   bool due(const std::optional<int64_t>& every) const { return every && step_ % *every == 0; }
   TrainerState trainer_state() const;

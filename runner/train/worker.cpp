@@ -22,6 +22,7 @@
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 #include "strategies/contract/initialize.hpp"
+#include "strategies/contract/probe_products.hpp"
 
 namespace runner {
 
@@ -57,6 +58,7 @@ Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
   topology.cuda = recipe.devices.accelerator == "cuda";
   topology.num_nodes = world.num_nodes;
   topology.devices_per_node = world.size / world.num_nodes;
+  if (!topology.cuda) topology.products = probe_cpu_products();
   return topology;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "strategies/collective/operation.hpp"
+#include "strategies/contract/cpu_products.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/contract/precision.hpp"
 
@@ -50,6 +51,7 @@ struct Job {
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
   bool cuda = false;
+  CpuProducts products;  ///< of a rank that computes on a CPU
   int world_size = 1, local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< where a schedule changes the factor by epoch: its largest

@@ -105,6 +105,17 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
 }
 
+int64_t StepMemory::input_scratch(const MemoryMoment& moment, int64_t tokens) const {
+  if (job_.cuda) return 0;
+  return scratch_bytes(job_.products, job_.precision.compute, {tokens, moment.in_features, moment.out_features});
+}
+
+int64_t StepMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) const {
+  if (job_.cuda) return 0;
+  return scratch_bytes(job_.products, job_.precision.compute,
+                       {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
+}
+
 void StepMemory::hold(size_t block, int64_t bytes) {
   now_.activations += bytes - held_[block];
   held_[block] = bytes;
@@ -121,19 +132,27 @@ void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_
   int64_t product = compute_;
   if (job_.model->loss_chunk_tokens > 0 && job_.model->loss_chunk_tokens < tokens_)
     product = compute_ == wide_ ? 0 : compute_ + (job_.cuda ? 0 : wide_);
-  play_bytes(block, beside + moment_bytes(moment) + moment.arriving * product);
+  const auto& spec = job_.model->blocks[block];
+  int64_t bytes = beside + moment_bytes(moment), chunk = job_.model->loss_chunk_tokens;
+  // The vocabulary projection's weight, cast for all chunks.
+  if (spec.kind == BlockKind::head && leaf_ != job_.precision.compute) bytes += spec.saved.gradient_elements * compute_;
+  int64_t tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
+  play_bytes(block, bytes + input_scratch(moment, tokens));
+  play_bytes(block, bytes + moment.arriving * product);
+  play_bytes(block, bytes + moment.arriving * compute_ + weight_scratch(moment, tokens));
 }
 
 void StepMemory::backward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
   int64_t bytes = beside + moment_bytes(moment), gradient = bytes_of(leaf_);
   if (recomputed(block)) {  // all gradients are handed on together, at the block's end
-    play_bytes(block, bytes + (moment.arrived + moment.arriving) * gradient);
+    play_bytes(block, bytes + moment.arrived * gradient + input_scratch(moment, tokens_));
+    play_bytes(block, bytes + (moment.arrived + moment.arriving) * gradient + weight_scratch(moment, tokens_));
     return;
   }
   hold(block, bytes);
-  deliver(block, moment.arrived, false);
-  deliver(block, moment.arrived, true);
-  play_bytes(block, bytes + moment.arriving * compute_);
+  deliver_one_by_one(block, moment.arrived);
+  play_bytes(block, bytes + input_scratch(moment, tokens_));
+  play_bytes(block, bytes + moment.arriving * compute_ + weight_scratch(moment, tokens_));
   if (moment.arriving == 0) return;
   bytes -= whole(static_cast<double>(tokens_) * moment.released_per_token * static_cast<double>(compute_));
   if (leaf_ != job_.precision.compute) play_bytes(block, bytes + moment.arriving * (compute_ + gradient));
@@ -186,6 +205,16 @@ void StepMemory::deliver(size_t block, int64_t elements, bool taken) {
   }
 }
 
+void StepMemory::deliver_one_by_one(size_t block, int64_t elements) {
+  const auto& parameters = job_.model->blocks[block].parameters;
+  int64_t through = 0;
+  for (size_t i = parameters.size(); i-- > 0 && through < elements;) {
+    through += elements_[first_slot_[block] + i];
+    deliver(block, through, false);
+    deliver(block, through, true);
+  }
+}
+
 void StepMemory::forward(size_t block) {
   const auto& spec = job_.model->blocks[block];
   block_begins(block, false);
@@ -220,8 +249,7 @@ void StepMemory::backward(size_t block) {
   if (recomputed(block)) {
     hand_on(block);
   } else {
-    deliver(block, spec.parameter_count(), false);
-    deliver(block, spec.parameter_count(), true);
+    deliver_one_by_one(block, spec.parameter_count());
   }
   block_ends(block, true);
 }

@@ -59,7 +59,12 @@ class StepMemory {
   /// Of the block's own parameters, the gradients of `elements` are being delivered (or are taken) by now, the last
   /// parameter's first.
   void deliver(size_t block, int64_t elements, bool taken);
+  /// Each of those gradients is delivered and taken before the next is delivered.
+  void deliver_one_by_one(size_t block, int64_t elements);
   int64_t moment_bytes(const MemoryMoment& moment) const;
+  /// The moment's products over `tokens` tokens: what each takes beside its operands and its result.
+  int64_t input_scratch(const MemoryMoment& moment, int64_t tokens) const;
+  int64_t weight_scratch(const MemoryMoment& moment, int64_t tokens) const;
   /// Casts of the block's weights to the compute dtype, which autograd keeps with the activations.
   int64_t cast_bytes(size_t block) const;
   int64_t saved_bytes(size_t block) const;

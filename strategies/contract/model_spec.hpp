@@ -50,6 +50,9 @@ struct MemoryMoment {
   int64_t arrived = 0;                 ///< elements of the block's parameters whose gradients have been delivered
   int64_t arriving = 0;                ///< of the parameter whose gradient is being computed, and then delivered
   double released_per_token = 0;       ///< compute elements that are gone when that gradient is delivered
+  /// Of the linear layer whose backward this is, 0 where it is of none: it multiplies into its input's gradient, which
+  /// exists already in what is counted above, and then into its weight's.
+  int64_t out_features = 0, in_features = 0;
 };
 
 enum class BlockKind { embedding, transformer, head };

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <numeric>
+#include <set>
 
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/sharded/plan.hpp"
@@ -43,17 +46,22 @@ class ShardedMemory : public StepMemory {
                         layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
       if (unit.resident && own_copy_) now_.parameters += units_[u].gathered;
-      int64_t sent = layout.shard * bytes_of(plan.parameter);
+      int64_t sent = layout.shard * bytes_of(plan.parameter), masters = layout.shard * element;
       if (places.master == ShardPlaces::Master::memory || !own_copy_)
-        (on_device_ ? now_.parameters : host_) += layout.shard * element;
-      if (places.sent == ShardPlaces::Sent::memory) (unit.shards == Tier::device ? now_.parameters : host_) += sent;
-      if (plan.written_apart(unit, master)) host_ += sent;
+        (on_device_ ? now_.parameters : host_) += on_device_ ? masters : pinned(masters);
+      if (places.sent == ShardPlaces::Sent::memory) {
+        bool sent_on_device = unit.shards == Tier::device;
+        (sent_on_device ? now_.parameters : host_) += sent_on_device ? sent : pinned(sent);
+      }
+      if (plan.written_apart(unit, master)) host_ += pinned(sent);
+      bool cast_on_host = places.sent == ShardPlaces::Sent::master && !on_device_ && plan.parameter != master;
+      if (cast_on_host && job.cuda && plan.pin_memory) casts_.insert(pinned(sent));
       units_[u].cast = plan.shards > 1 && is_cast(unit, places);
       if (places.sent == ShardPlaces::Sent::file) {
         read_ahead_ = std::max(read_ahead_, sent);
         ++read_units;
       }
-      if (!on_device_) waiting_on_host_ += layout.shard * bytes_of(plan.gradient);
+      if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
       count_held(layout);
     }
     sum_held();
@@ -69,7 +77,8 @@ class ShardedMemory : public StepMemory {
   /// beside the next forward holds gradients until it has ended, which is before the next ones are reduced.
   int64_t host_bytes() const {
     if (!plan_.separate_host) return 0;
-    return host_ + waiting_on_host_ + std::max(read_ahead_, on_device_ ? 0 : update_copies());
+    int64_t casts = std::accumulate(casts_.begin(), casts_.end(), int64_t{0});
+    return host_ + waiting_on_host_ + casts + std::max(read_ahead_, on_device_ ? 0 : update_copies());
   }
 
  protected:
@@ -148,6 +157,13 @@ class ShardedMemory : public StepMemory {
   }
 
  private:
+  /// What a pinned tensor of so many bytes takes: LibTorch's allocator of pinned memory rounds each up to a power of two
+  /// (ATen/core/CachingHostAllocator.h).
+  int64_t pinned(int64_t bytes) const {
+    bool rounded = job_.cuda && plan_.separate_host && plan_.pin_memory && bytes > 0;
+    return rounded ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))) : bytes;
+  }
+
   /// Adds the elements of each rank: at the item's two ends part of a shard, between them whole ones (as differences,
   /// summed up in sum_held()).
   void count_held(const FlatLayout& layout) {
@@ -263,6 +279,7 @@ class ShardedMemory : public StepMemory {
   bool on_device_;  ///< masters in memory, and gradients that wait, are in the device's memory
   int64_t read_ahead_ = 0;
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< beside the device: what stays between steps, gradients
+  std::set<int64_t> casts_;  ///< sizes of pinned blocks in which shards are cast on their way, which the allocator keeps
   bool reduce_now_ = true;
   std::vector<UnitBytes> units_;
   std::optional<size_t> in_flight_;

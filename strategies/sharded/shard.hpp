@@ -28,6 +28,8 @@ struct Shard {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
 };
 
+/// A 1-d tensor of so many elements with no memory behind it: views of it may be made, and memory comes by hand_over().
+torch::Tensor without_memory(int64_t elements, const torch::TensorOptions& options);
 /// Frees the memory behind a tensor and all its views, which stay.
 void empty_storage(const torch::Tensor& tensor);
 /// Gives the memory of `from` to the storage behind `to` (and all its views). No version counter moves.

@@ -71,7 +71,7 @@ void ShardStore::make_tensors(size_t u, DType master) {
     shard.full = shard.local = torch::zeros({shard.layout.shard}, kept);
     return;
   }
-  shard.full = unit.resident ? torch::zeros({shard.layout.total}, used) : torch::empty({shard.layout.total}, used);
+  shard.full = unit.resident ? torch::zeros({shard.layout.total}, used) : without_memory(shard.layout.total, used);
   if (shard.places.master == Master::whole) shard.local = own_part(shard);
   if (shard.places.master == Master::memory) shard.local = torch::zeros({shard.layout.shard}, kept);
   if (shard.places.sent == Sent::memory) shard.sent = torch::zeros({shard.layout.shard}, on_device ? used : beside);

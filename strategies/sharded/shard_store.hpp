@@ -11,7 +11,8 @@ namespace runner {
 
 class ShardStore {
  public:
-  /// Makes every unit's tensors, masters zero, and the file where some tier is NVMe. `plan` and `groups` outlive it.
+  /// Makes every unit's tensors, masters zero, and the file where some tier is NVMe. Of a unit that is not resident no
+  /// whole copy is allocated before its first gather. `plan` and `groups` outlive it.
   /// `master`: dtype of what the optimizer works on.
   ShardStore(const ShardPlan& plan, const ShardGroups& groups, const ModelSpec& model, DType master,
              torch::Device device, const std::string& label);

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/devices/probes.hpp"
 
 using namespace runner;
@@ -98,4 +99,26 @@ TEST_CASE("this machine can be read") {
   CHECK(facts.memory_free_bytes > 0);
   CHECK(facts.memory_free_bytes <= facts.memory_bytes);
   CHECK_FALSE(facts.hostname.empty());
+}
+
+TEST_CASE("oneDNN's instruction set follows from the CPU's flags, and a limit only lowers it") {
+  auto isa = [](const std::string& flags, const std::string& limit = "") { return onednn_isa(split(flags, ' '), limit); };
+  const std::string skylake = "fpu avx2 avx512f avx512bw avx512vl avx512dq", zen4 = skylake + " avx512_vnni avx512_bf16",
+                    sapphire_rapids = zen4 + " avx_vnni avx512_fp16 amx_tile amx_int8 amx_bf16";
+  CHECK(isa("fpu sse4_1").empty());
+  CHECK(isa("fpu avx2") == "avx2");
+  CHECK(isa("fpu avx2 avx512f") == "avx2");  // Knights Landing
+  CHECK(isa(skylake) == "avx512_core");
+  CHECK(isa(skylake + " avx512_vnni") == "avx512_core_vnni");
+  CHECK(isa(zen4) == "avx512_core_bf16");
+  CHECK(isa(sapphire_rapids) == "avx512_core_amx");
+  CHECK(isa("avx2 avx_vnni avx_vnni_int8 avx_ne_convert") == "avx2_vnni_2");
+
+  CHECK(isa(zen4, "AVX2") == "avx2");
+  CHECK(isa(zen4, "avx512_core") == "avx512_core");
+  CHECK(isa(zen4, "AVX512_CORE_AMX") == "avx512_core_bf16");
+  CHECK(isa(sapphire_rapids, "AVX10_1_512") == "avx512_core_fp16");
+  CHECK(isa(sapphire_rapids, "AVX2_VNNI_2") == "avx2_vnni");
+  CHECK(isa(zen4, "SSE41").empty());
+  for (const char* nothing : {"ALL", "DEFAULT", "AVX1024"}) CHECK(isa(zen4, nothing) == "avx512_core_bf16");
 }

@@ -98,6 +98,31 @@ TEST_CASE("memory of zero is what its entry claims, in each stage", "[memory]") 
   }
 }
 
+TEST_CASE("memory of a sharded strategy never holds the whole model, not while it is made or loaded", "[memory]") {
+  at::set_num_threads(1);
+  TinyRun run = sized("gpt", true);
+  run.n_layers = 6;
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
+  for (int world_size : {1, 2, 3, 4})
+    for (const auto& [strategy, options] : std::vector<std::pair<std::string, nlohmann::json>>{
+             {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}},
+             {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}}},
+             {"fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", world_size % 2 == 0 ? 2 : 1}}},
+             {"zero", {{"stage", 3}, {"stage3_param_persistence_threshold", 0}}}}) {
+      run.world_size = world_size;
+      run.global_batch = 4 * world_size;
+      run.strategy = strategy;
+      run.options = options;
+      ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+      auto claim = find_strategy(strategy)->entry->memory(tiny_job(run, spec));
+      constexpr int64_t piece = 4096, small = 4096;
+      auto measured = measure_loading(run, piece);
+      INFO(strategy << " " << options.dump() << ", " << run.precision << ", " << world_size << " ranks");
+      CHECK(measured.placed <= claim.parameters + small);
+      CHECK(measured.loaded <= claim.parameters + claim.optimizer + piece * 8 + small);
+    }
+}
+
 TEST_CASE("memory claims hold for other units, precisions, dropout and tied weights", "[memory]") {
   at::set_num_threads(1);
   auto family = GENERATE(as<std::string>(), "gpt", "llama");

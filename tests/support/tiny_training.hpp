@@ -14,6 +14,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/thread_world.hpp"
 #include "strategies/contract/initialize.hpp"
+#include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"
 
 namespace runner::testing {
@@ -34,7 +35,7 @@ struct TinyRun {
   double dropout = 0.0;
   std::string precision = "32-true";
   OptimizerConfig optimizer = {.lr = 1e-2, .groups = {}};
-  int64_t dim = 32, n_layers = 3, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
+  int64_t dim = 32, n_layers = 3, n_heads = 4, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy, if it is not to be made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
   int64_t short_last = 0;  ///< > 0: the last step has this many sequences in its global batch
@@ -50,8 +51,8 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   model.name = run.family;
   model.n_layers = run.n_layers;
   model.dim = run.dim;
-  model.n_heads = 4;
-  if (run.family == "llama") model.n_kv_heads = 2;
+  model.n_heads = run.n_heads;
+  if (run.family == "llama") model.n_kv_heads = run.n_heads % 2 == 0 ? run.n_heads / 2 : run.n_heads;
   model.multiple_of = 16;
   model.max_seq_len = run.seq_len;
   model.tie_embeddings = run.tied;
@@ -86,6 +87,9 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.accumulation = run.accumulation;
   job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
   job.optimizer_states = run.optimizer.states();
+  static const CpuProducts products = probe_cpu_products();
+  job.products = products;
+  job.products.threads = at::get_num_threads();
   auto checkpointing = run.checkpointing;
   if (run.recompute) checkpointing.mode = "all";
   job.options = run.options;

@@ -29,6 +29,7 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
 void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
        saved = block.saved.compute_elements_per_token;
+  int64_t dim = model.dim, hidden = hidden_dim(model);
   int64_t down = elements_of(block.parameters, {".mlp.down.weight", ".mlp.down.bias"});
   int64_t up = elements_of(block.parameters, {".mlp.up.weight", ".mlp.up.bias"});
   int64_t middle = elements_of(block.parameters, {".mlp_norm.weight", ".mlp_norm.bias", ".out.weight", ".out.bias"});
@@ -39,11 +40,25 @@ void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_l
   attention.arrived = down + up + middle;
   double masked = model.dropout > 0 ? d : 0;  // the output's gradient behind its mask, beside that of the residual
   block.backward_moments = {
-      {.compute_elements_per_token = saved + d + masked + h, .arriving = down, .released_per_token = h + masked},
+      {.compute_elements_per_token = saved + d + masked + h,
+       .arriving = down,
+       .released_per_token = h + masked,
+       .out_features = dim,
+       .in_features = hidden},
       {.compute_elements_per_token = saved + d + h, .arrived = down},
-      {.compute_elements_per_token = saved - h + 2 * d, .arrived = down, .arriving = up, .released_per_token = d + h},
+      {.compute_elements_per_token = saved - h + 2 * d,
+       .arrived = down,
+       .arriving = up,
+       .released_per_token = d + h,
+       .out_features = hidden,
+       .in_features = dim},
       attention,
-      {.compute_elements_per_token = 7 * d, .arrived = down + up + middle, .arriving = qkv, .released_per_token = d},
+      {.compute_elements_per_token = 7 * d,
+       .arrived = down + up + middle,
+       .arriving = qkv,
+       .released_per_token = d,
+       .out_features = 3 * dim,
+       .in_features = dim},
       {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 

@@ -64,7 +64,10 @@ class LlamaTransformer : public Block {
   }
 
   Tensor mlp(const Tensor& x, const ForwardContext& context) {
-    return dropout_(w2_(swiglu(w1_(x), w3_(x))), context, DropoutSite::mlp_out);
+    // One after the other, not as arguments: backward delivers gradients in the reverse order of the parameters, as
+    // buckets of them expect, whatever the compiler.
+    auto gate = w1_(x), up = w3_(x);
+    return dropout_(w2_(swiglu(gate, up)), context, DropoutSite::mlp_out);
   }
 
   RmsNorm attention_norm_;

@@ -36,6 +36,7 @@ void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
        saved = block.saved.compute_elements_per_token;
   auto kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
+  int64_t dim = model.dim, hidden = hidden_dim(model);
   int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w1 = elements_of(block.parameters, {".w1.weight"});
   int64_t wq = elements_of(block.parameters, {".wq.weight"}),
           first_norm = elements_of(block.parameters, {".attention_norm.weight"});
@@ -47,11 +48,23 @@ void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq
   attention.arrived = middle;
   double masked = model.dropout > 0 ? d : 0;  // the output's gradient behind its mask, beside that of the residual
   block.backward_moments = {
-      {.compute_elements_per_token = saved + d + masked + h, .arriving = w2, .released_per_token = h + masked},
+      {.compute_elements_per_token = saved + d + masked + h,
+       .arriving = w2,
+       .released_per_token = h + masked,
+       .out_features = dim,
+       .in_features = hidden},
       {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
-      {.compute_elements_per_token = saved - h + 2 * d, .arrived = w2, .arriving = w1},
+      {.compute_elements_per_token = saved - h + 2 * d,
+       .arrived = w2,
+       .arriving = w1,
+       .out_features = hidden,
+       .in_features = dim},
       attention,
-      {.compute_elements_per_token = 6 * d, .arrived = all - first_norm - wq, .arriving = wq},
+      {.compute_elements_per_token = 6 * d,
+       .arrived = all - first_norm - wq,
+       .arriving = wq,
+       .out_features = dim,
+       .in_features = dim},
       {.compute_elements_per_token = 6 * d, .widened_per_token = 2.5 * d, .arrived = all - first_norm},
       {.compute_elements_per_token = 4 * d, .arrived = all}};
 }

@@ -1,0 +1,99 @@
+// Host memory beside devices: what a plan says of it, and that it counts in whether the plan fits.
+#include <algorithm>
+#include <bit>
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/selection/plan.hpp"
+#include "strategies/zero/entry.hpp"
+
+using namespace runner;
+
+namespace {
+
+Recipe recipe(const std::string& strategy, nlohmann::json options = nlohmann::json::object()) {
+  Recipe r;
+  r.model.name = "gpt";
+  r.model.n_layers = 2;
+  r.model.dim = 96;
+  r.model.n_heads = 4;
+  r.model.max_seq_len = 32;
+  r.data.format = "text";
+  r.train.max_steps = 10;
+  r.train.micro_batch_size = 1;
+  r.precision.mode = "bf16-mixed";
+  r.strategy.name = strategy;
+  r.strategy.options = std::move(options);
+  return r;
+}
+
+Topology gpus(int64_t host_bytes = 0) {
+  auto topology = topology_of(*find_device_kind("h100-80g"), 2, 1);
+  topology.host_memory_bytes = host_bytes;
+  return topology;
+}
+
+bool noted(const Plan& plan, const std::string& text) {
+  return std::any_of(plan.notes.begin(), plan.notes.end(),
+                     [&](const std::string& note) { return note.find(text) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("the copy that a checkpoint is written from beside steps is in the host memory of a plan for GPUs") {
+  for (std::string strategy : {"ddp", "fsdp", "zero"}) {
+    auto r = recipe(strategy);
+    auto without = make_plan(r, gpus(), 256);
+    CHECK(without.host_bytes() == 0);
+    r.checkpoint.every_n_steps = 5;
+    auto with = make_plan(r, gpus(), 256);
+    int64_t state = with.model->parameter_count() * 12;
+    CHECK(with.host_bytes() == state / 2);
+    CHECK(with.memory_bytes() == without.memory_bytes());
+    CHECK(with.to_json().at("host_bytes_per_rank") == state / 2);
+    r.checkpoint.async = false;  // written from the state itself
+    CHECK(make_plan(r, gpus(), 256).host_bytes() == 0);
+  }
+}
+
+TEST_CASE("a checkpoint's copy that host memory has no room for is told before the run") {
+  auto r = recipe("fsdp");
+  r.checkpoint.every_n_steps = 5;
+  int64_t state = make_plan(r, gpus(), 256).model->parameter_count() * 12;
+  CHECK(noted(make_plan(r, gpus(state / 2), 256), "of host memory: it may run out of memory"));
+  CHECK(!noted(make_plan(r, gpus(state * 2), 256), "it may run out of memory"));
+}
+
+TEST_CASE("a checkpoint of whole tensors needs the whole state on one rank, whether or not steps go on") {
+  for (bool async : {false, true}) {
+    auto r = recipe("fsdp", {{"state_dict_type", "full"}});
+    r.checkpoint.async = async;
+    auto plan = make_plan(r, gpus(), 256);
+    CHECK(plan.host_bytes() == plan.model->parameter_count() * 12 / 2);  // limits are equal shares of the node's memory
+  }
+}
+
+TEST_CASE("pinned memory is claimed as the allocator gives it: in powers of two") {
+  auto r = recipe("zero", {{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}});
+  auto pinned = make_plan(r, gpus(), 256);
+  r.strategy.options["pin_memory"] = false;
+  auto pageable = make_plan(r, gpus(), 256);
+  ShardPlan plan = zero_plan(pinned.job);
+  auto ceil = [](int64_t bytes) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))); };
+  int64_t more = 0;
+  std::vector<int64_t> casts;
+  for (const auto& unit : plan.units) {
+    int64_t shard = make_flat_layout(*pinned.model, unit.slots, plan.shards).shard;
+    auto add = [&](int64_t bytes) { more += ceil(bytes) - bytes; };
+    add(4 * shard);                                     // masters
+    add(bytes_of(plan.gradient) * shard);               // gradients that wait
+    if (plan.written_apart(unit, DType::float32)) add(2 * shard);
+    auto places = plan.places(unit, DType::float32);
+    if (places.sent == ShardPlaces::Sent::memory && unit.shards == Tier::host) add(2 * shard);
+    if (places.sent == ShardPlaces::Sent::master) casts.push_back(ceil(2 * shard));
+  }
+  std::sort(casts.begin(), casts.end());
+  casts.erase(std::unique(casts.begin(), casts.end()), casts.end());
+  for (int64_t cast : casts) more += cast;
+  CHECK(more > 0);
+  CHECK(pinned.host_bytes() - pageable.host_bytes() == more);
+}
