@@ -20,6 +20,10 @@ int main(int argc, char** argv) {
       return static_cast<int>(runner::run_calibration(std::atof(argv[++i])));
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];
+    else if (argument == "--accept-changed-data")
+      options.accept_changed_data = true;
+    else if (argument == "--attempt" && i + 1 < argc)
+      options.attempt = std::atoll(argv[++i]);
     else if (argument == "--resume" && i + 1 < argc)
       options.resume_from = argv[++i];
     else if (argument == "--cache-dir" && i + 1 < argc)

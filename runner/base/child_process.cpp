@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +25,8 @@ std::vector<std::string> merged_environment(std::map<std::string, std::string> m
   for (char** entry = environ; *entry; ++entry) {
     std::string_view text(*entry);
     std::string name(text.substr(0, text.find('=')));
-    bool left_over = name == "RUNNER_EVENT_FD" || name == "RUNNER_LISTEN_FD" || name == "RUNNER_SHM_FD" ||
-                     name == "RUNNER_NODE_ADDRESS" || name == "RUNNER_CUDA_INDEX";
+    bool left_over = name == "RUNNER_EVENT_FD" || name == "RUNNER_SETTLED_FD" || name == "RUNNER_LISTEN_FD" ||
+                     name == "RUNNER_SHM_FD" || name == "RUNNER_NODE_ADDRESS" || name == "RUNNER_CUDA_INDEX";
     if (name.size() < text.size() && !left_over) merged.emplace(name, text.substr(name.size() + 1));
   }
   std::vector<std::string> result;
@@ -93,6 +94,13 @@ pid_t start_child(const ChildCommand& command) {
     throw environment_error("cannot start {}: {}", command.program, std::strerror(reason));
   }
   return pid;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 ChildLog::ChildLog(std::string path)

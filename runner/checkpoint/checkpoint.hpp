@@ -35,15 +35,15 @@ struct Piece {
 /// null.
 using TrainerState = nlohmann::json;
 
-/// Writing, one object a checkpoint and rank. All ranks write into one temporary folder, .step-NNNNNN.tmp; rank 0
-/// publishes. In a rank's file a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats step, rank and global
-/// shapes.
+/// Writing, one object a checkpoint and rank. All ranks write into one temporary folder, .step-NNNNNN.ATTEMPT.tmp,
+/// which an attempt that was taken for dead cannot meet; rank 0 publishes. In a rank's file a piece is a 1-d tensor
+/// "TENSOR[begin:end]"; __metadata__ repeats step, rank and global shapes.
 class CheckpointWriter {
  public:
   /// `checkpoints` = RUN_DIR/checkpoints; the final name is step-NNNNNN.
-  CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size);
+  CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size, int64_t attempt = 1);
   /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 needs in publish(). After a
-  /// failure the temporary folder is gone: without this rank there is no checkpoint.
+  /// failure this rank's file is gone.
   nlohmann::json write_rank(const std::vector<Piece>& pieces);
   /// Rank 0, once every rank's entry is here: checks that pieces cover every tensor exactly once (replicas are written
   /// by one rank only), writes the manifest, renames. A checkpoint of the same step is exchanged for the new one in one
@@ -55,10 +55,10 @@ class CheckpointWriter {
 
  private:
   template <typename Work>
-  auto or_abandon(Work&& work);
+  auto naming_it(Work&& work);
+  void move_into_place();
   nlohmann::json write_file(const std::vector<Piece>& pieces) const;
   Manifest collect(const std::vector<nlohmann::json>& rank_entries) const;
-  void remove_strangers(const Manifest& manifest) const;
 
   fs::path final_, temporary_;
   int64_t step_;
@@ -97,10 +97,14 @@ std::string checkpoint_name(int64_t step);
 
 /// Finished checkpoints of a run, by step; temporary folders are not listed.
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
-/// The one published last of those that open and verify; says through `note` which were skipped and why. Published last
-/// and not of the highest step: a run that was taken back to an earlier checkpoint continues from what it wrote since.
+/// The one published last of those that are `wanted`, open and verify; says through `note` which were skipped and why.
+/// Published last and not of the highest step: a run that was taken back to an earlier checkpoint continues from what
+/// it wrote since.
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
-                                               const std::function<void(const std::string&)>& note = {});
+                                               const std::function<void(const std::string&)>& note = {},
+                                               const std::function<bool(const Checkpoint&)>& wanted = {});
+/// Removes the temporary folders of attempts before `attempt`: their processes have ended.
+void remove_leftovers(const fs::path& checkpoints, int64_t attempt);
 /// To be called by the publishing process after publish(). Removes published checkpoints beyond the last `keep_last` (0
 /// = all) that are not among the `save_top_k` best by `monitor` (a number in the manifest's state, lower is better);
 /// damaged ones are neither counted nor removed. Removes what killed runs left: temporary folders of steps up to that

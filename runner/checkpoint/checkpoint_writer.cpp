@@ -73,46 +73,47 @@ void write_piece(SafetensorsWriter& writer, const Piece& piece) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size)
+CheckpointWriter::CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size, int64_t attempt)
     : final_(checkpoints / checkpoint_name(step)),
-      temporary_(checkpoints / ("." + checkpoint_name(step) + ".tmp")),
+      temporary_(checkpoints / fmt::format(".{}.{}.tmp", checkpoint_name(step), attempt)),
       step_(step),
       rank_(rank),
       world_size_(world_size) {}
 
 template <typename Work>
-auto CheckpointWriter::or_abandon(Work&& work) {
+auto CheckpointWriter::naming_it(Work&& work) {
   try {
     return work();
   } catch (const fs::filesystem_error& error) {
-    abandon();
     throw environment_error("cannot write {}: {} ({})", final_.string(), error.code().message(),
                             error.path1().string());
+  }
+}
+
+json CheckpointWriter::write_rank(const std::vector<Piece>& pieces) {
+  return naming_it([&] { return write_file(pieces); });
+}
+
+fs::path CheckpointWriter::publish(const std::vector<json>& rank_entries, const TrainerState& state) {
+  try {
+    return naming_it([&] {
+      auto manifest = collect(rank_entries);
+      manifest.state = state;
+      manifest.created = publication_time(final_.parent_path());
+      write_file_atomic(temporary_ / manifest_name, write_manifest(manifest));
+      move_into_place();
+      return final_;
+    });
   } catch (...) {
     abandon();
     throw;
   }
 }
 
-json CheckpointWriter::write_rank(const std::vector<Piece>& pieces) {
-  return or_abandon([&] { return write_file(pieces); });
-}
-
-fs::path CheckpointWriter::publish(const std::vector<json>& rank_entries, const TrainerState& state) {
-  return or_abandon([&] {
-    auto manifest = collect(rank_entries);
-    manifest.state = state;
-    manifest.created = publication_time(final_.parent_path());
-    remove_strangers(manifest);
-    write_file_atomic(temporary_ / manifest_name, write_manifest(manifest));
-    if (fs::exists(final_)) {
-      exchange_directories(temporary_, final_);
-      abandon();  // what is there now is the old one
-    } else {
-      publish_directory(temporary_, final_);
-    }
-    return final_;
-  });
+void CheckpointWriter::move_into_place() {
+  if (!fs::exists(final_)) return publish_directory(temporary_, final_);
+  exchange_directories(temporary_, final_);
+  abandon();  // what is there now is the old one
 }
 
 json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
@@ -178,16 +179,6 @@ Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const 
   auto fault = coverage_fault(manifest.tensors);
   RUNNER_CHECK(!fault, "step {}: {}", step_, fault.value_or(""));
   return manifest;
-}
-
-/// A killed attempt may have left files of the same step, of more ranks than there are now.
-void CheckpointWriter::remove_strangers(const Manifest& manifest) const {
-  std::set<std::string> files;
-  for (const auto& file : manifest.files) files.insert(file.name);
-  std::vector<fs::path> strangers;
-  for (const auto& entry : fs::directory_iterator(temporary_))
-    if (!files.contains(entry.path().filename())) strangers.push_back(entry.path());
-  for (const auto& stranger : strangers) fs::remove_all(stranger);
 }
 
 void CheckpointWriter::abandon() {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/manifest.hpp"
@@ -12,15 +13,24 @@ namespace runner {
 
 namespace {
 
-/// The step in PREFIXnnnnnnSUFFIX.
-std::optional<int64_t> step_in(std::string_view name, std::string_view prefix, std::string_view suffix) {
+std::optional<int64_t> whole_number(std::string_view digits) {
+  int64_t number = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  bool all = error == std::errc() && end == digits.data() + digits.size() && number >= 0;
+  return all ? std::optional(number) : std::nullopt;
+}
+
+/// What lies between PREFIX and SUFFIX.
+std::optional<std::string_view> middle_of(std::string_view name, std::string_view prefix, std::string_view suffix) {
   if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix))
     return std::nullopt;
-  auto digits = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
-  int64_t step = 0;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  bool all = error == std::errc() && end == digits.data() + digits.size() && step >= 0;
-  return all ? std::optional(step) : std::nullopt;
+  return name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+}
+
+/// The step in PREFIXnnnnnnSUFFIX.
+std::optional<int64_t> step_in(std::string_view name, std::string_view prefix, std::string_view suffix) {
+  auto digits = middle_of(name, prefix, suffix);
+  return digits ? whole_number(*digits) : std::nullopt;
 }
 
 std::vector<std::pair<int64_t, fs::path>> folders(const fs::path& checkpoints, std::string_view prefix,
@@ -32,6 +42,27 @@ std::vector<std::pair<int64_t, fs::path>> folders(const fs::path& checkpoints, s
   if (error && error != std::errc::no_such_file_or_directory)
     throw environment_error("cannot list {}: {}", checkpoints.string(), error.message());
   std::sort(found.begin(), found.end());
+  return found;
+}
+
+struct Temporary {
+  fs::path path;
+  int64_t step, attempt;
+};
+
+/// .step-nnnnnn.ATTEMPT.tmp
+std::vector<Temporary> temporary_folders(const fs::path& checkpoints) {
+  std::vector<Temporary> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(checkpoints, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    auto middle = middle_of(name, ".step-", ".tmp");
+    if (!middle) continue;
+    const size_t dot = middle->find('.');
+    auto step = whole_number(middle->substr(0, dot));
+    auto attempt = dot == std::string_view::npos ? std::optional<int64_t>(0) : whole_number(middle->substr(dot + 1));
+    if (step && attempt) found.push_back({entry->path(), *step, *attempt});
+  }
   return found;
 }
 
@@ -47,6 +78,7 @@ void remove_published(const fs::path& path) {
   fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".removed");
   std::error_code error;
   fs::rename(path, hidden, error);
+  fault_point("retention");
   if (error)
     log::warning("cannot remove {}: {}", path.string(), error.message());
   else
@@ -90,13 +122,15 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
 }
 
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
-                                               const std::function<void(const std::string&)>& note) {
+                                               const std::function<void(const std::string&)>& note,
+                                               const std::function<bool(const Checkpoint&)>& wanted) {
   auto skip = [&](const fs::path& path, const std::string& why) {
     if (note) note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
   };
   auto sound = sound_checkpoints(checkpoints, "", skip);
   for (auto candidate = sound.rbegin(); candidate != sound.rend(); ++candidate) {
     try {
+      if (wanted && !wanted(Checkpoint(candidate->path, /*verify=*/false, /*name_previous=*/false))) continue;
       Checkpoint checkpoint(candidate->path, /*verify=*/true, /*name_previous=*/false);
       return candidate->path;
     } catch (const Error& error) {
@@ -106,12 +140,17 @@ std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
   return std::nullopt;
 }
 
+void remove_leftovers(const fs::path& checkpoints, int64_t attempt) {
+  for (const auto& temporary : temporary_folders(checkpoints))
+    if (temporary.attempt < attempt) remove_folder(temporary.path);
+}
+
 void retain(const fs::path& checkpoints, int64_t keep_last, int64_t save_top_k, const std::string& monitor) {
   for (const auto& [step, path] : folders(checkpoints, ".step-", ".removed")) remove_folder(path);
   auto sound = sound_checkpoints(checkpoints, monitor, [](const fs::path&, const std::string&) {});
   if (sound.empty()) return;
-  for (const auto& [step, path] : folders(checkpoints, ".step-", ".tmp"))
-    if (step <= sound.back().step) remove_folder(path);
+  for (const auto& temporary : temporary_folders(checkpoints))
+    if (temporary.step <= sound.back().step) remove_folder(temporary.path);
 
   size_t excess = keep_last == 0 ? 0 : sound.size() - std::min(sound.size(), static_cast<size_t>(keep_last));
   if (excess == 0) return;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 
+#include "runner/base/child_process.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -155,6 +156,7 @@ ExitCode run_verb(CLI::App& app, const Action& chosen, std::vector<std::string> 
 }  // namespace
 
 int run_command_line(std::vector<std::string> words, const std::string& version) {
+  raise_descriptor_limit();
   CLI::App app("Declarative experiment runner for distributed training: one TOML recipe, any strategy, any machine.",
                "runner");
   app.set_version_flag("--version", version);

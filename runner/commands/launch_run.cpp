@@ -18,6 +18,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/data_meaning.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
 #include "runner/launch/members.hpp"
@@ -55,12 +56,11 @@ std::string transport_note(const Place& place) {
 }
 
 WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& worker, const fs::path& run_dir,
-                       const std::string& cache_dir, const std::string& checkpoint) {
+                       const std::string& cache_dir) {
   const auto& recipe = plan.recipe;
   WorkerGroup group;
   group.worker = worker;
   group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
-  if (!checkpoint.empty()) group.arguments.insert(group.arguments.end(), {"--resume", checkpoint});
   runner::place(group, place.placement);
   group.master_port = 0;  // a free port, which all ranks get
   group.cuda_indices = place.cuda_indices;
@@ -75,12 +75,14 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   return group;
 }
 
-/// Replaces `--resume X` in a group's arguments.
-void set_resume(WorkerGroup& group, const std::string& checkpoint) {
+/// What workers are told of the attempt that they make.
+void set_attempt(WorkerGroup& group, int64_t attempt, const StartPoint& start) {
   auto& arguments = group.arguments;
-  auto found = std::find(arguments.begin(), arguments.end(), "--resume");
-  if (found != arguments.end()) arguments.erase(found, found + 2);
-  if (!checkpoint.empty()) arguments.insert(arguments.end(), {"--resume", checkpoint});
+  for (const char* option : {"--attempt", "--resume"})
+    if (auto found = std::find(arguments.begin(), arguments.end(), option); found != arguments.end())
+      arguments.erase(found, found + 2);
+  arguments.insert(arguments.end(), {"--attempt", std::to_string(attempt)});
+  if (!start.checkpoint.empty()) arguments.insert(arguments.end(), {"--resume", start.checkpoint});
 }
 
 void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan& plan) {
@@ -127,18 +129,30 @@ void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_di
   if (auto note = disk_space_note(plan, *space, existing); !note.empty()) log::warning("{}", note);
 }
 
+/// The number of the attempt that wrote the checkpoint; 0 if an earlier version of the program wrote it.
+int64_t attempt_of(const Checkpoint& checkpoint) { return checkpoint.state().value("attempt", int64_t{0}); }
+
 /// What `resume --checkpoint` names. Throws as Checkpoint() does.
-StartPoint asked_start(const std::string& checkpoint) {
-  fs::path path = fs::absolute(checkpoint).lexically_normal();
+StartPoint asked_start(const std::string& named) {
+  fs::path path = fs::absolute(named).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
-  return {path.string(), Checkpoint(path).step()};
+  Checkpoint checkpoint(path);
+  return {path.string(), checkpoint.step(), attempt_of(checkpoint)};
 }
 
-StartPoint newest_start(const fs::path& run_dir) {
-  auto found =
-      newest_good_checkpoint(run_dir / "checkpoints", [](const std::string& text) { log::warning("{}", text); });
+/// The newest checkpoint that the record leads to. Where a later attempt began at an earlier step, the record was taken
+/// back to that step: what lies beyond belongs to a course that was given up.
+StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
+  auto on_course = [&](const Checkpoint& checkpoint) {
+    const int64_t wrote = attempt_of(checkpoint);
+    return wrote == 0 || std::all_of(attempts.upper_bound(wrote), attempts.end(),
+                                     [&](const auto& later) { return later.second >= checkpoint.step(); });
+  };
+  auto found = newest_good_checkpoint(
+      run_dir / "checkpoints", [](const std::string& text) { log::warning("{}", text); }, on_course);
   if (!found) return {};
-  return {found->string(), Checkpoint(*found, /*verify=*/false).step()};
+  Checkpoint checkpoint(*found, /*verify=*/false);
+  return {found->string(), checkpoint.step(), attempt_of(checkpoint)};
 }
 
 /// Says where a resumed run does not continue the learning-rate curve it had: its resolved.toml is still the old one.
@@ -186,20 +200,45 @@ void check_last_step(const Recipe& recipe, const StartPoint& start) {
       *last, start.step, start.checkpoint);
 }
 
-/// Restarts go on from the newest checkpoint; after `resume --checkpoint` only once this command has written one.
+/// Refuses a start where a position in the data does not mean what it meant. Returns what the record should say of
+/// changes that were accepted, or that are harmless.
+std::vector<std::string> check_data(const StartPoint& start, const Plan& plan, const std::string& cache_dir,
+                                    bool accept_changes) {
+  if (start.checkpoint.empty()) return {};
+  const auto state = Checkpoint(start.checkpoint, /*verify=*/false).state();
+  // Checkpoints of earlier programs know the length of a sample only.
+  auto before = nlohmann::json::object();
+  if (auto model = state.find("model"); model != state.end()) before["data.seq_len"] = model->at("seq_len");
+  if (auto data = state.find("data"); data != state.end()) before = data->value("meaning", before);
+  auto now = data_meaning(plan.recipe, global_batch_size(plan.recipe, plan.job.world_size, 0), cache_dir);
+  std::vector<std::string> notes;
+  if (auto changes = changed_meaning(before, now); !changes.empty()) {
+    if (!accept_changes)
+      throw usage_error(
+          "the training data are not what they were when {} was written, so its position in them means something else: "
+          "{}. Put them back, start a new run, or go on all the same with --accept-changed-data",
+          start.checkpoint, join(changes, "; "));
+    notes.push_back("goes on with changed training data, as --accept-changed-data says: " + join(changes, "; "));
+  }
+  const auto batch = before.find("global_batch_size");
+  if (batch != before.end() && *batch != now["global_batch_size"])
+    notes.push_back(fmt::format("a step takes {} sequences now, and took {} before; the data go on where they stopped",
+                                now["global_batch_size"].dump(), batch->dump()));
+  return notes;
+}
+
+/// Restarts go on from the newest checkpoint that this command has written (its attempts are those from `attempt` on),
+/// else from where it began.
 Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members* members, const StartPoint& start,
-                           bool start_was_asked) {
-  bool newest_is_ours = !start_was_asked;
+                           int64_t attempt) {
   SupervisorHooks hooks;
-  hooks.on_event = [&](const nlohmann::json& event) {
-    if (event.value("event", "") == "checkpoint") newest_is_ours = true;
-    record.on_event(event);
-  };
+  hooks.on_event = [&](const nlohmann::json& event) { record.on_event(event); };
+  hooks.on_settle = [&](std::function<void()> answer) { record.on_settle(std::move(answer)); };
   hooks.on_tick = [&] { record.on_tick(); };
-  hooks.on_restart = [&](WorkerGroup& again, int attempt, const std::string& why) {
-    StartPoint from = newest_is_ours ? newest_start(record.run_dir()) : start;
-    set_resume(again, from.checkpoint);
-    record.on_restart(attempt, why, from);
+  hooks.on_restart = [&](WorkerGroup& again, int restart, const std::string& why) {
+    StartPoint newest = newest_start(record.run_dir(), record.attempts());
+    const StartPoint& from = newest.attempt >= attempt ? newest : start;
+    set_attempt(again, record.on_restart(restart, why, from), from);
   };
   return supervise(group, hooks, members);
 }
@@ -232,13 +271,14 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   Plan plan = plan_run(recipe, place);
   const std::string worker = worker_binary();
   const bool resumes = !options.resume_run.empty(), start_was_asked = !options.resume_checkpoint.empty();
-  StartPoint start = start_was_asked ? asked_start(options.resume_checkpoint) : StartPoint();
-  if (resumes) {
-    if (!start_was_asked) start = newest_start(fs::path(options.recipe_file).parent_path());
-    check_last_step(recipe, start);
-  }
+  StartPoint start = start_was_asked ? asked_start(options.resume_checkpoint)
+                     : resumes       ? newest_start(fs::path(options.recipe_file).parent_path(),
+                                                    Ledger(home, Ledger::Mode::read).attempts(options.resume_run))
+                                     : StartPoint();
+  if (resumes) check_last_step(recipe, start);
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
   prepare_text(plan, cache_dir);
+  const auto data_notes = check_data(start, plan, cache_dir, options.accept_changed_data);
 
   RunRecord record(home, recipe, plan, options, started);
   try {
@@ -250,9 +290,12 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (resumes)
       log::info("{}", start.checkpoint.empty() ? "no checkpoint yet: starting from the beginning"
                                                : "continuing from " + start.checkpoint);
-    WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir, start.checkpoint);
-    record.begin(start);
-    Outcome outcome = supervise_recorded(group, record, members, start, start_was_asked);
+    WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);
+    if (options.accept_changed_data) group.arguments.push_back("--accept-changed-data");
+    int64_t attempt = record.begin(start);
+    set_attempt(group, attempt, start);
+    for (const auto& note : data_notes) record.on_event({{"event", "note"}, {"message", note}});
+    Outcome outcome = supervise_recorded(group, record, members, start, attempt);
     while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
       log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
                    plan.job.micro_batch_size, *size);
@@ -262,8 +305,9 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
       plan = plan_run(smaller, place);
       write_run_folder(run_dir, recipe, plan);
       record.replan(recipe, plan, outcome);
-      record.begin(start);
-      outcome = supervise_recorded(group, record, members, start, start_was_asked);
+      attempt = record.begin(start);
+      set_attempt(group, attempt, start);
+      outcome = supervise_recorded(group, record, members, start, attempt);
     }
     record.finish(outcome);
     return outcome;

@@ -11,6 +11,8 @@ namespace runner {
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
   add_overrides(app, options.overrides);
   app.add_flag("--json", options.json, "Print the result as one JSON line on stdout");
+  app.add_flag("--accept-changed-data", options.accept_changed_data,
+               "Go on from a checkpoint although the training data, their order or the tokenizer have changed since");
   app.add_option("--node-rank", options.node.node_rank, "Several nodes without a launcher: this node's number, from 0");
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
   app.add_option("--master-port", options.node.master_port,

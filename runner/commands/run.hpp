@@ -16,10 +16,11 @@ struct LaunchOptions {
   std::vector<std::string> overrides;
   bool json = false;
   NodeOptions node;
-  std::string resume_run;         ///< an existing run to continue; empty for a new one
-  nlohmann::json resumed;         ///< what the ledger has of it, as `runner show --json`; null for a new one
-  std::string resume_checkpoint;  ///< of it; empty = the newest good one. Of a new run: begins there
-  std::string sweep;              ///< this run is a trial of; empty: none
+  std::string resume_run;            ///< an existing run to continue; empty for a new one
+  nlohmann::json resumed;            ///< the run to continue, as `runner show --json` has it; null for a new run
+  std::string resume_checkpoint;     ///< of it; empty = the newest good one. Of a new run: begins there
+  bool accept_changed_data = false;  ///< go on although a position in the data means something else now
+  std::string sweep;                 ///< this run is a trial of; empty: none
   int64_t trial = 0;
   std::string report_metric;  ///< each point of it is a line {"step", "value"} on stdout, for the sweep
 };

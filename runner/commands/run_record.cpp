@@ -6,6 +6,7 @@
 
 #include "runner/commands/build_id.hpp"
 #include "runner/base/clock.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -99,14 +100,27 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   confirms_bytes_ = plan.memory.total();
 }
 
-void RunRecord::begin(const StartPoint& start) {
-  ledger_.begin_attempt(run_, start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, start.step);
+int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
+  fault_point("begin attempt");
+  int64_t number = ledger_.begin_attempt(run_, reason, start.step);
+  // A kill between the renaming of a checkpoint and its event leaves it out.
+  const fs::path checkpoint = start.checkpoint;
+  if (checkpoint.parent_path() == fs::path(run_dir_) / "checkpoints")
+    ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},
+                     /*unless_known=*/true);
+  fault_point("attempt begun");
+  return number;
+}
+
+int64_t RunRecord::begin(const StartPoint& start) {
+  int64_t number = begin_attempt(start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, start);
   Progress::Options options;
   options.total_steps = max_steps_;
   options.print_every_n_steps = print_every_;
   progress_ = std::make_unique<Progress>(options);
   if (kept_) progress_->line(fmt::format("run {} in {}", run_, run_dir_));
   progress_->phase(fmt::format("starting {} worker{}", world_size_, world_size_ == 1 ? "" : "s"));
+  return number;
 }
 
 void RunRecord::on_step(const nlohmann::json& event) {
@@ -212,11 +226,11 @@ void RunRecord::on_tick() {
   ledger_.heartbeat(run_);
 }
 
-void RunRecord::on_restart(int attempt, const std::string& why, const StartPoint& start) {
-  progress_->line(fmt::format("restart {}: {}", attempt, why));
+int64_t RunRecord::on_restart(int restart, const std::string& why, const StartPoint& start) {
+  progress_->line(fmt::format("restart {}: {}", restart, why));
   ready_ = 0;
-  ledger_.event(run_, "restart", {{"attempt", attempt}, {"why", why}});
-  ledger_.begin_attempt(run_, why, start.step);
+  ledger_.event(run_, "restart", {{"attempt", restart}, {"why", why}});
+  return begin_attempt(why, start);
 }
 
 nlohmann::json RunRecord::result(const Outcome& outcome) const {

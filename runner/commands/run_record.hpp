@@ -16,7 +16,8 @@ namespace runner {
 /// Where a run, or a restart of it, begins: at its first step without a checkpoint.
 struct StartPoint {
   std::string checkpoint;
-  int64_t step = 0;  ///< points after it are dropped: they are computed again
+  int64_t step = 0;     ///< points after it are dropped: they are computed again
+  int64_t attempt = 0;  ///< that wrote the checkpoint; 0: not known
 };
 
 class RunRecord {
@@ -26,19 +27,24 @@ class RunRecord {
             double started);
 
   const std::string& run_dir() const { return run_dir_; }
-  void begin(const StartPoint& start);
+  std::map<int64_t, int64_t> attempts() const { return ledger_.attempts(run_); }
+  /// Returns the number of the attempt that begins, from 1.
+  int64_t begin(const StartPoint& start);
   void on_event(const nlohmann::json& event);
+  void on_settle(std::function<void()> answer) { ledger_.settle(run_, std::move(answer)); }
   void on_tick();
   /// Another plan takes over after an attempt that ended so: the row describes it from now on. begin() follows.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
   int64_t steps() const { return steps_; }
-  void on_restart(int attempt, const std::string& why, const StartPoint& start);
+  /// As begin().
+  int64_t on_restart(int restart, const std::string& why, const StartPoint& start);
   /// Closes the row and prints the result: JSON on stdout if asked for, and a summary on stderr.
   void finish(const Outcome& outcome);
   /// The same without the summary, for an error that the caller prints. Does not throw, so that the error is not lost.
   void fail(const Outcome& outcome) noexcept;
 
  private:
+  int64_t begin_attempt(const std::string& reason, const StartPoint& start);
   void on_step(const nlohmann::json& event);
   void on_ready(const nlohmann::json& event);
   void add_points(std::vector<MetricPoint> points);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -24,17 +25,18 @@ namespace {
 constexpr size_t quoted_bytes_max = 200;
 constexpr auto patience = std::chrono::milliseconds(100);
 
-int event_fd_from_environment() {
-  const char* text = std::getenv("RUNNER_EVENT_FD");
+int fd_from_environment(const char* variable) {
+  const char* text = std::getenv(variable);
   int fd = text ? std::atoi(text) : -1;
-  if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // a child of the worker must not keep the pipe open
+  if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // a child of the worker must not keep it open
   return fd;
 }
 
 }  // namespace
 
 struct EventSink::Impl {
-  int rank, fd;
+  int rank, fd, settled_fd;
+  std::atomic<int64_t> saved{0};
   std::mutex mutex;
   std::condition_variable wake, drained;
   struct Event {
@@ -46,7 +48,7 @@ struct EventSink::Impl {
   bool writing = false, hurry = false, closing = false, gone = false;
   std::thread writer;
 
-  Impl(int rank, int fd) : rank(rank), fd(fd) {
+  Impl(int rank, int fd, int settled_fd) : rank(rank), fd(fd), settled_fd(settled_fd) {
     if (fd < 0) return;
     // The writer inherits a mask with every signal blocked: the worker's handlers stay on its own threads, and a write
     // to a pipe without a reader gives EPIPE instead of a deadly SIGPIPE.
@@ -112,8 +114,10 @@ struct EventSink::Impl {
   }
 };
 
-EventSink::EventSink(int rank) : EventSink(rank, event_fd_from_environment()) {}
-EventSink::EventSink(int rank, int fd) : impl_(std::make_unique<Impl>(rank, fd)) {}
+EventSink::EventSink(int rank)
+    : impl_(std::make_unique<Impl>(rank, fd_from_environment("RUNNER_EVENT_FD"),
+                                   fd_from_environment("RUNNER_SETTLED_FD"))) {}
+EventSink::EventSink(int rank, int fd) : impl_(std::make_unique<Impl>(rank, fd, -1)) {}
 
 EventSink::~EventSink() {
   if (!impl_->writer.joinable()) return;
@@ -132,6 +136,21 @@ void EventSink::emit(const std::string& kind, json fields) {
 
 void EventSink::emit_soon(const std::string& kind, std::function<json()> fields) {
   impl_->add({kind, wall_seconds(), std::move(fields)}, /*in_hurry=*/false);
+}
+
+void EventSink::record(const std::string& kind, json fields) {
+  fields["saved"] = impl_->saved.load();
+  emit(kind, std::move(fields));
+}
+
+void EventSink::snapshot_taken(int64_t step) { impl_->saved = step; }
+
+void EventSink::settle() {
+  if (impl_->fd < 0 || impl_->settled_fd < 0) return;
+  emit("settle");
+  uint64_t answers = 0;
+  while (::read(impl_->settled_fd, &answers, sizeof answers) < 0 && errno == EINTR) {
+  }
 }
 
 void EventSink::flush() {

@@ -14,6 +14,13 @@
 //   stopping    {step, reason}                                           global rank 0: a stop was agreed on
 //   failed      {kind, message}                                          any rank
 //   finished    {step, final_loss, tokens, train_seconds, time_to_first_step_s}      global rank 0
+//   settle      {}                                                       global rank 0: waits for an answer
+//
+// `settle` is answered through the eventfd RUNNER_SETTLED_FD once the events before it are in the ledger and survive a
+// power failure. A checkpoint is published only then, so a run that goes on from it misses nothing that came before.
+// What training makes again when it goes on from an earlier checkpoint (artifact, sample, notes of hooks) has `saved`:
+// the step of the newest snapshot at that time, 0 without one. Such records are dropped when a run goes on from a
+// snapshot of that step or an earlier one.
 //
 // failed.kind is error, usage, environment, nonfinite, oom, collective (noticed that a peer has gone) or crash.
 // ready.steps is how many the recipe asks for in all, absent where only time ends the run. resumed.bytes_read are those
@@ -49,8 +56,15 @@ class EventSink {
   /// The same of what may wait a tenth of a second, or until the next emit(): wakes nobody, and the writer thread calls
   /// `fields`.
   void emit_soon(const std::string& kind, std::function<nlohmann::json()> fields);
+  /// emit() of what training makes again after a resume: adds `saved`.
+  void record(const std::string& kind, nlohmann::json fields);
+  /// From now on, what record() gets came after the snapshot of `step`.
+  void snapshot_taken(int64_t step);
   /// Waits until everything emitted so far is in the pipe or the reader is gone (used before _exit).
   void flush();
+  /// Waits until the supervisor has everything emitted so far in the ledger, safe from a power failure. Returns at once
+  /// where no supervisor listens. When the supervisor dies, this does not return: the kernel kills the worker.
+  void settle();
 
  private:
   struct Impl;

@@ -3,9 +3,12 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -92,6 +95,11 @@ class RemoteWorker final : public Worker {
     return std::exchange(member_.inboxes[rank_].events, {});
   }
 
+  /// Rank 0, which alone asks, is never remote.
+  std::function<void()> answer() override {
+    return [] {};
+  }
+
   std::optional<WorkerExit> poll_exit() override {
     if (!running_) return std::nullopt;
     auto exit = std::exchange(member_.inboxes[rank_].exit, {});
@@ -122,6 +130,25 @@ class RemoteWorker final : public Worker {
   bool running_ = true;
   double killed_at_ = 0;
 };
+
+}  // namespace
+
+namespace {
+
+/// Closed where the caller has gone again. Throws Error(environment) where this process can accept nobody: the others
+/// would look as if they had not come.
+Descriptor accept_on(const Descriptor& listener) {
+  Descriptor connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+  if (connection.is_open() || !exhausted) return connection;
+  const int reason = errno;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  throw environment_error(
+      "the supervisor of rank 0 cannot accept another connection: {}; it may open {} files (ulimit -n), and needs one "
+      "for each supervisor that it meets",
+      std::strerror(reason), limit.rlim_cur);
+}
 
 }  // namespace
 
@@ -158,7 +185,7 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
     for (const auto& member : members_) watched.push_back({member->socket.fd(), POLLIN, 0});
     ::poll(watched.data(), watched.size(), static_cast<int>(std::min(left, 1.0) * 1000) + 1);
     if (watched.front().revents)
-      strangers.emplace_back(Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+      if (auto connection = accept_on(listener); connection.is_open()) strangers.emplace_back(std::move(connection));
     for (auto& socket : strangers)
       if (auto hello = socket.receive()) admit(socket, leader, *hello);
     std::erase_if(strangers, [](const MessageSocket& socket) { return !socket.is_open(); });

@@ -157,6 +157,10 @@ void Attempt::suspend() {
 
 void Attempt::handle_events(Worker& worker) {
   for (const json& event : worker.read_events()) {
+    if (event["event"] == "settle") {
+      hooks_.on_settle ? hooks_.on_settle(worker.answer()) : worker.answer()();
+      continue;
+    }
     bool failed = event["event"] == "failed";
     if (failed) failures_.push_back(failure_from_event(event, steady_seconds()));
     if (hooks_.on_event) hooks_.on_event(event);

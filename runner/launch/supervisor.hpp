@@ -19,6 +19,9 @@ namespace runner {
 struct SupervisorHooks {
   /// The workers' events, and notes of our own about stopping (of rank `first_rank`).
   std::function<void(const nlohmann::json& event)> on_event;
+  /// The worker of rank 0 waits until all events before this moment are safe: call `answer` then, on any thread.
+  /// Without this hook it is answered at once.
+  std::function<void(std::function<void()> answer)> on_settle;
   std::function<void()> on_tick;  ///< at least 5 times a second
   /// Before each restart: the attempt's number (1 = first restart) and why. May change the group's arguments (resume
   /// point).

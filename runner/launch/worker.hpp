@@ -1,5 +1,6 @@
 // A worker as its group's supervisor sees it: a process of this host, or one that another supervisor holds for it.
 #pragma once
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ class Worker {
   virtual int event_fd() const = 0;  ///< becomes readable when there may be events; -1: there will be none
   /// What came since the last call, a mebibyte or so at most: a flood must not keep us from signals.
   virtual std::vector<nlohmann::json> read_events() = 0;
+  /// What answers its `settle` event (events.hpp). May be called on any thread, also once the worker has ended.
+  virtual std::function<void()> answer() = 0;
   /// Its end, once.
   virtual std::optional<WorkerExit> poll_exit() = 0;
   virtual void send(int signal) = 0;        ///< to the worker

@@ -2,11 +2,15 @@
 #include "runner/launch/worker_process.hpp"
 
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
+
+#include "runner/base/error.hpp"
 
 namespace runner {
 
@@ -31,10 +35,13 @@ WorkerProcess::WorkerProcess(const WorkerCommand& command)
     : rank_(command.rank), reader_(command.rank), log_(command.log_file) {
   oom_kills_before_ = oom_kill_count();
   ChildPipe events;
+  settled_ = std::make_shared<Descriptor>(::eventfd(0, EFD_CLOEXEC));
+  if (!settled_->is_open()) throw environment_error("cannot make an eventfd: {}", std::strerror(errno));
   Descriptor log = log_.take();
   ChildCommand child{command.program, command.arguments, command.environment, log.get(), log.get(), command.inherited};
   child.environment["RUNNER_EVENT_FD"] = std::to_string(events.write.get());
-  child.inherited.push_back(events.write.get());
+  child.environment["RUNNER_SETTLED_FD"] = std::to_string(settled_->get());
+  child.inherited.insert(child.inherited.end(), {events.write.get(), settled_->get()});
   pid_ = start_child(child);
   events_ = std::move(events.read);
   running_ = true;
@@ -58,6 +65,13 @@ std::vector<nlohmann::json> WorkerProcess::read_events() {
     if (n <= 0) events_.close();
   }
   return events;
+}
+
+std::function<void()> WorkerProcess::answer() {
+  return [settled = settled_] {
+    const uint64_t one = 1;
+    [[maybe_unused]] ssize_t n = ::write(settled->get(), &one, sizeof one);
+  };
 }
 
 std::optional<WorkerExit> WorkerProcess::poll_exit() {

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ class WorkerProcess final : public Worker {
   bool running() const override { return running_; }
   int event_fd() const override { return events_.get(); }  ///< -1 once its end was read
   std::vector<nlohmann::json> read_events() override;
+  std::function<void()> answer() override;
   /// Kills what is left of its process group, then reaps it.
   std::optional<WorkerExit> poll_exit() override;
   void send(int signal) override;
@@ -51,6 +53,7 @@ class WorkerProcess final : public Worker {
   pid_t pid_ = -1;
   bool running_ = false;
   Descriptor events_;
+  std::shared_ptr<Descriptor> settled_;  ///< an eventfd: the worker waits for it after `settle`
   EventReader reader_;
   ChildLog log_;
   std::optional<long> oom_kills_before_;

@@ -25,7 +25,18 @@ int64_t Batch::key(const std::string& name) {
   return new_keys_[name] = row.integer(0);
 }
 
+bool Batch::owns(const Lease& lease) {
+  if (lease.attempt == 0) return true;
+  auto [found, unknown] = newest_.try_emplace(lease.run);
+  if (unknown) {
+    auto row = database_.query("SELECT max(attempt) FROM attempt WHERE run = ?", lease.run);
+    found->second = row.step() ? row.integer(0) : 0;
+  }
+  return found->second <= lease.attempt;
+}
+
 void Batch::points(const Lease& lease, double now, const std::vector<MetricPoint>& points) {
+  if (!owns(lease)) return;
   int64_t last_step = 0;
   for (const auto& point : points) {
     const int64_t key_row = key(point.name);
@@ -37,20 +48,27 @@ void Batch::points(const Lease& lease, double now, const std::vector<MetricPoint
   touch(lease, now, last_step);
 }
 
-void Batch::event(const Lease& lease, double now, const std::string& kind, const std::string& fields, int64_t step) {
-  database_.run("INSERT INTO event (run, time, kind, fields) VALUES (?, ?, ?, ?)", lease.run, now, kind, fields);
-  touch(lease, now, step);
+void Batch::event(const Lease& lease, double now, const Record& record) {
+  if (!owns(lease)) return;
+  database_.run("INSERT INTO event (run, time, kind, fields, saved) VALUES (?, ?, ?, ?, ?)", lease.run, now,
+                record.kind, record.fields, record.saved);
+  touch(lease, now, record.step);
 }
 
-void Batch::artifact(const Lease& lease, double now, const std::string& kind, const std::string& path,
-                     const std::string& fields, int64_t step) {
-  database_.run("INSERT INTO artifact (run, time, kind, path, fields) VALUES (?, ?, ?, ?, ?)", lease.run, now, kind,
-                path, fields);
-  touch(lease, now, step);
+void Batch::artifact(const Lease& lease, double now, const Record& record, const std::string& path) {
+  if (!owns(lease)) return;
+  database_.run("INSERT INTO artifact (run, time, kind, path, fields, saved) VALUES (?, ?, ?, ?, ?, ?)", lease.run, now,
+                record.kind, path, record.fields, record.saved);
+  touch(lease, now, record.step);
 }
 
 void Batch::rewind(int64_t run, int64_t step) {
   database_.run("DELETE FROM metric WHERE run = ? AND step > ?", run, step);
+  database_.run("DELETE FROM event WHERE run = ? AND saved >= ?", run, step);
+  database_.run(
+      "DELETE FROM artifact WHERE run = ?1 AND CASE kind WHEN 'checkpoint' THEN json_extract(fields, '$.step') > ?2 "
+      "ELSE saved >= ?2 END",
+      run, step);
   database_.run("DELETE FROM metric_last WHERE run = ?", run);
   refresh_last(run, 0);
   database_.run("UPDATE run SET steps = min(steps, ?) WHERE run = ?", step, run);
@@ -69,7 +87,7 @@ void Batch::refresh_last(int64_t run, int64_t key) {
 }
 
 void Batch::touch(const Lease& lease, double now, int64_t step) {
-  if (lease.attempt == 0) return;  // a remark on a run that is not ours
+  if (lease.attempt == 0 || !owns(lease)) return;  // a remark on a run that is not ours
   auto& activity = activity_[{lease.run, lease.attempt}];
   activity.time = std::max(activity.time, now);
   activity.step = std::max(activity.step, step);
@@ -90,6 +108,7 @@ void Batch::forget() {
   new_keys_.clear();
   out_of_order_.clear();
   activity_.clear();
+  newest_.clear();
 }
 
 void Batch::committed() {

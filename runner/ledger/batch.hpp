@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,11 +24,20 @@ class Batch {
  public:
   explicit Batch(sqlite::Database& database);
 
+  /// Whether `lease` is still the run's newest attempt (or a remark). What another process has taken up is not ours to
+  /// write: the changes below then do nothing.
+  bool owns(const Lease& lease);
   void points(const Lease& lease, double now, const std::vector<MetricPoint>& points);
-  void event(const Lease& lease, double now, const std::string& kind, const std::string& fields, int64_t step);
-  void artifact(const Lease& lease, double now, const std::string& kind, const std::string& path,
-                const std::string& fields, int64_t step);
-  /// Drops every point after `step`, because it will be computed again.
+  /// What is common to events and artifacts.
+  struct Record {
+    std::string kind, fields;      ///< JSON object
+    int64_t step = 0;              ///< counts towards the run's
+    std::optional<int64_t> saved;  ///< that of the newest snapshot before it
+  };
+  void event(const Lease& lease, double now, const Record& record);
+  void artifact(const Lease& lease, double now, const Record& record, const std::string& path);
+  /// Drops every point after `step`, and what came after the snapshot of `step`: all this will be made again.
+  /// Checkpoints up to `step` stay.
   void rewind(int64_t run, int64_t step);
   /// The run was alive at `now` and had come to `step`.
   void touch(const Lease& lease, double now, int64_t step = 0);
@@ -59,6 +69,7 @@ class Batch {
   std::map<std::string, int64_t> new_keys_;                   ///< made by the open transaction
   std::set<std::pair<int64_t, int64_t>> out_of_order_;        ///< (run, key)
   std::map<std::pair<int64_t, int64_t>, Activity> activity_;  ///< (run, attempt)
+  std::map<int64_t, int64_t> newest_;                         ///< attempt of a run, in the open transaction
 };
 
 }  // namespace runner

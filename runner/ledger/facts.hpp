@@ -20,6 +20,7 @@ nlohmann::json git_state(const std::filesystem::path& directory,
 /// Names a process so that neither a reused pid nor a reboot nor another machine can be taken for it.
 struct ProcessIdentity {
   std::string host;
+  std::string machine;        ///< /etc/machine-id; "": not known
   std::string boot_id;        ///< differs after each boot
   std::string pid_namespace;  ///< pids are comparable only within one (containers)
   int64_t pid = 0;
@@ -37,8 +38,8 @@ std::optional<int64_t> process_start_time(int64_t pid);
 /// A heartbeat older than this makes a process on another host count as gone.
 constexpr double heartbeat_lease_seconds = 300;
 
-/// Whether `owner` has ended, as `observer` can tell: on the same host by boot id, pid and start time; on another host
-/// (or in another pid namespace) by the age of its last heartbeat.
+/// Whether `owner` has ended, as `observer` can tell: on the same machine by boot id, pid and start time; elsewhere (on
+/// another machine, perhaps of the same host name, or in another pid namespace) by the age of its last heartbeat.
 bool is_gone(const ProcessIdentity& owner, double heartbeat, const ProcessIdentity& observer, double now);
 
 }  // namespace runner

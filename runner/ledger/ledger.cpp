@@ -56,11 +56,12 @@ int64_t claim(sqlite::Database& database, int64_t run, double now) {
   const ProcessIdentity me = this_process();
   database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
   database.run(
-      "INSERT INTO attempt (run, number, host, boot_id, pid_namespace, pid, process_start, started, heartbeat, "
+      "INSERT INTO attempt (run, number, host, machine, boot_id, pid_namespace, pid, process_start, started, "
+      "heartbeat, "
       "strategy, world_size, argv, build_id, git, config) "
-      "SELECT run, 1 + (SELECT ifnull(max(number), 0) FROM attempt WHERE run = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?7, "
+      "SELECT run, 1 + (SELECT ifnull(max(number), 0) FROM attempt WHERE run = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, "
       "strategy, world_size, argv, build_id, git, config FROM run WHERE run = ?1",
-      run, me.host, me.boot_id, me.pid_namespace, me.pid, me.start_time, now);
+      run, me.host, me.machine, me.boot_id, me.pid_namespace, me.pid, me.start_time, now);
   return database.last_insert_rowid();
 }
 
@@ -72,9 +73,28 @@ std::optional<std::string> relative_below(const fs::path& folder, const fs::path
   return relative.string();
 }
 
-int64_t step_of(const json& fields) {
-  const auto step = fields.is_object() ? fields.find("step") : fields.end();
-  return step != fields.end() && step->is_number_integer() ? step->get<int64_t>() : 0;
+/// Takes "step" and "saved" from the fields; the latter is no fact about the event, and is not shown with it.
+Batch::Record make_record(const std::string& kind, json fields) {
+  Batch::Record record;
+  record.kind = kind;
+  const auto integer = [&](const char* name) -> std::optional<int64_t> {
+    const auto field = fields.is_object() ? fields.find(name) : fields.end();
+    if (field == fields.end() || !field->is_number_integer()) return std::nullopt;
+    return field->get<int64_t>();
+  };
+  record.step = integer("step").value_or(0);
+  record.saved = integer("saved");
+  if (record.saved) fields.erase("saved");
+  record.fields = to_text(fields);
+  return record;
+}
+
+[[noreturn]] void refuse_stale(sqlite::Database& database, const std::string& id, const Lease& lease) {
+  auto newest = database.query("SELECT number, host, pid FROM attempt WHERE run = ? ORDER BY attempt DESC", lease.run);
+  RUNNER_CHECK(newest.step());
+  throw environment_error(
+      "run {} was resumed elsewhere: attempt {} is process {} on {}. This one stops, and writes nothing more", id,
+      newest.integer(0), newest.integer(2), newest.text(1));
 }
 
 }  // namespace
@@ -200,12 +220,14 @@ void Ledger::Impl::mark_lost() {
   const ProcessIdentity me = this_process();
   const double now = wall_seconds();
   auto leases = database->query(
-      "SELECT run.run, attempt.host, boot_id, pid_namespace, pid, process_start, heartbeat FROM run "
+      "SELECT run.run, attempt.host, ifnull(machine, ''), boot_id, pid_namespace, pid, process_start, heartbeat FROM "
+      "run "
       "JOIN attempt ON attempt.run = run.run AND number = (SELECT max(number) FROM attempt WHERE run = run.run) "
       "WHERE status = 'running'");
   while (leases.step()) {
-    const ProcessIdentity owner{leases.text(1), leases.text(2), leases.text(3), leases.integer(4), leases.integer(5)};
-    const double heartbeat = leases.real(6);
+    const ProcessIdentity owner{leases.text(1), leases.text(2),    leases.text(3),
+                                leases.text(4), leases.integer(5), leases.integer(6)};
+    const double heartbeat = leases.real(7);
     if (is_gone(owner, heartbeat, me, now)) lost[leases.integer(0)] = heartbeat;
   }
   if (lost.empty()) return;
@@ -245,6 +267,15 @@ Lease& Ledger::Impl::own_lease(const std::string& id) {
   const auto found = leases.find(id);
   RUNNER_CHECK(found != leases.end(), "run {} was neither begun nor reopened here", id);
   return found->second;
+}
+
+bool Ledger::Impl::taken_up(const Lease& lease) const {
+  try {
+    auto newest = database->query("SELECT max(attempt) FROM attempt WHERE run = ?", lease.run);
+    return newest.step() && newest.integer(0) > lease.attempt;
+  } catch (const sqlite::Failure&) {
+    return false;  // a ledger that cannot be read now stops no training
+  }
 }
 
 Writer& Ledger::Impl::to_write() const {
@@ -301,6 +332,7 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
   int64_t number = 0, attempt = 0;
   impl_->to_write().commit([&](Batch& batch) {
     auto& database = batch.database();
+    if (!batch.owns(lease)) refuse_stale(database, run, lease);
     auto claimed = database.query("SELECT 1 FROM attempt WHERE attempt = ? AND reason IS NULL", lease.attempt);
     attempt = claimed.step() ? lease.attempt : claim(database, lease.run, now);
     database.run("UPDATE attempt SET reason = ?, from_step = ? WHERE attempt = ?", reason, from_step.value_or(0),
@@ -324,22 +356,42 @@ void Ledger::metrics(const std::string& run, std::vector<MetricPoint> points) {
 
 void Ledger::event(const std::string& run, const std::string& kind, const json& fields) {
   const double now = impl_->last_write[run] = wall_seconds();
-  impl_->to_write().queue([=, lease = impl_->lease_of(run), text = to_text(fields),
-                           step = step_of(fields)](Batch& batch) { batch.event(lease, now, kind, text, step); });
+  impl_->to_write().queue([now, lease = impl_->lease_of(run), record = make_record(kind, fields)](Batch& batch) {
+    batch.event(lease, now, record);
+  });
 }
 
-void Ledger::artifact(const std::string& run, const std::string& kind, const std::string& path, const json& fields) {
+void Ledger::artifact(const std::string& run, const std::string& kind, const std::string& path, const json& fields,
+                      bool unless_known) {
   const double now = impl_->last_write[run] = wall_seconds();
   const std::string stored = relative_below(run_dir(run), path).value_or(path);
-  impl_->to_write().queue([=, lease = impl_->lease_of(run), text = to_text(fields), step = step_of(fields)](
-                              Batch& batch) { batch.artifact(lease, now, kind, stored, text, step); });
+  impl_->to_write().queue([=, lease = impl_->lease_of(run), record = make_record(kind, fields)](Batch& batch) {
+    auto known = batch.database().query("SELECT 1 FROM artifact WHERE run = ? AND kind = ? AND path = ?", lease.run,
+                                        kind, stored);
+    if (!unless_known || !known.step()) batch.artifact(lease, now, record, stored);
+  });
+}
+
+void Ledger::settle(const std::string& run, std::function<void()> done) {
+  const double now = impl_->last_write[run] = wall_seconds();
+  auto owned = std::make_shared<bool>(true);
+  // SQLite syncs a log that a transaction adds to: the heartbeat is that addition.
+  impl_->to_write().settle(
+      [=, lease = impl_->own_lease(run)](Batch& batch) {
+        *owned = batch.owns(lease);
+        batch.touch(lease, now);
+      },
+      [owned, done = std::move(done)] {
+        if (*owned) done();
+      });
 }
 
 void Ledger::annotate(const std::string& run, const std::string& key, const json& value) {
   impl_->to_write().queue(
       [lease = impl_->lease_of(run), path = "$.\"" + key + "\"", text = to_text(value)](Batch& batch) {
-        batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path, text,
-                             lease.run);
+        if (batch.owns(lease))
+          batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path,
+                               text, lease.run);
       });
 }
 
@@ -347,6 +399,7 @@ void Ledger::heartbeat(const std::string& run) {
   constexpr double interval = 10;  // far below the lease on other hosts
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
+  if (impl_->taken_up(lease)) refuse_stale(*impl_->database, run, lease);
   double& last = impl_->last_write[run];
   if (now - last < interval) return;
   last = now;
@@ -359,6 +412,7 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
   impl_->to_write().commit([&](Batch& batch) {
+    if (!batch.owns(lease)) refuse_stale(batch.database(), run, lease);
     batch.touch(lease, now);
     batch.database().run("UPDATE run SET status = ?, ended = ?, exit_code = ?, message = ? WHERE run = ?", status, now,
                          exit_code, message, lease.run);

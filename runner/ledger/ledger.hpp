@@ -1,6 +1,8 @@
 // The ledger: one SQLite file that holds every run, attempt, metric, event and artifact. Only supervisors write it.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -76,19 +78,28 @@ class Ledger {
   /// "20261121-065403-k3f9"; the last four characters are unique in the ledger). The run is this process's from now on.
   std::string begin_run(const NewRun& run);
   /// A new attempt (process group start) of a run: host, boot id, pid, start time. Points after `from_step` are
-  /// dropped: this attempt computes them again. Returns the attempt's number, from 1.
+  /// dropped, and so are events and artifacts that came after the snapshot of that step: this attempt makes them again.
+  /// Returns the attempt's number, from 1.
   int64_t begin_attempt(const std::string& run, const std::string& reason,
                         std::optional<int64_t> from_step = std::nullopt);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
-  /// An integer "step" among the fields counts towards the run's steps, here and in artifact().
+  /// An integer "step" among the fields counts towards the run's steps, here and in artifact(). An integer "saved" is
+  /// the step of the newest snapshot before the event: begin_attempt() from that snapshot or an earlier one drops it.
   void event(const std::string& run, const std::string& kind, const nlohmann::json& fields);
   /// Checkpoints are artifacts of kind "checkpoint"; `path` is absolute, or relative to the run's folder; what
   /// lies in that folder is kept relative to it.
-  void artifact(const std::string& run, const std::string& kind, const std::string& path, const nlohmann::json& fields);
+  /// `unless_known`: only where the run has none of that kind and path.
+  void artifact(const std::string& run, const std::string& kind, const std::string& path, const nlohmann::json& fields,
+                bool unless_known = false);
   /// Keeps a JSON value beside the row: "measured", "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
-  /// May be called as often as one likes; every other write of a run is a heartbeat too.
+  /// May be called as often as one likes; every other write of a run is a heartbeat too. Throws Error(environment) once
+  /// another process has taken the run up (it was taken for lost); what this one writes is ignored from then on.
   void heartbeat(const std::string& run);
+  /// Commits what was written so far at once, safe from a power failure, and then calls `done` on a thread of the
+  /// ledger. Also called after a commit that failed (the records wait in memory then), but never once another process
+  /// has taken the run up.
+  void settle(const std::string& run, std::function<void()> done);
   /// finished | failed | interrupted | preempted.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message);
   /// resume: back to running, as this process's. The row tells from now on how it runs `again` (strategy, ranks,
@@ -103,6 +114,8 @@ class Ledger {
   /// names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
+  /// Number -> the step that it went on from, of the attempts that have begun.
+  std::map<int64_t, int64_t> attempts(const std::string& run) const;
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
   /// By step. Throws Error(usage) with the nearest name when the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;

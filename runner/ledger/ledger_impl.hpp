@@ -43,6 +43,8 @@ struct Ledger::Impl {
   Lease lease_of(const std::string& id) const;
   /// The lease of a run that this process began or reopened.
   Lease& own_lease(const std::string& id);
+  /// Whether another process has begun a newer attempt.
+  bool taken_up(const Lease& lease) const;
   Writer& to_write() const;
 
   std::filesystem::path home, path;

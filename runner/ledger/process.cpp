@@ -42,6 +42,7 @@ ProcessIdentity this_process() {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   me.host = host;
+  me.machine = std::string(trim(read_proc("/etc/machine-id")));
   me.boot_id = boot_id();
   std::error_code ignored;
   me.pid_namespace = std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
@@ -52,8 +53,9 @@ ProcessIdentity this_process() {
 
 bool is_gone(const ProcessIdentity& owner, double heartbeat, const ProcessIdentity& observer, double now) {
   const bool lease_over = now - heartbeat > heartbeat_lease_seconds;
-  if (owner.host != observer.host) return lease_over;
-  if (owner.boot_id != observer.boot_id) return true;
+  if (owner.host != observer.host || owner.machine != observer.machine) return lease_over;
+  // Two machines that do not say which they are may share a host name: another boot id is no proof then.
+  if (owner.boot_id != observer.boot_id) return lease_over || !owner.machine.empty();
   if (owner.pid_namespace != observer.pid_namespace) return lease_over;
   if (::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return true;
   const auto start_time = process_start_time(owner.pid);

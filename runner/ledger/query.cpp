@@ -204,6 +204,14 @@ std::string Ledger::run_dir(const std::string& run) const {
   return (impl_->home / row.text(0)).string();
 }
 
+std::map<int64_t, int64_t> Ledger::attempts(const std::string& run) const {
+  std::map<int64_t, int64_t> begun;
+  auto rows = impl_->database->query("SELECT number, from_step FROM attempt WHERE run = ? AND reason IS NOT NULL",
+                                     impl_->row_of(run));
+  while (rows.step()) begun[rows.integer(0)] = rows.integer(1);
+  return begun;
+}
+
 json Ledger::show(const std::string& run) const {
   const int64_t number = impl_->row_of(run);
   auto& database = *impl_->database;

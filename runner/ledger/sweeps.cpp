@@ -30,9 +30,9 @@ struct Sweeps::Impl {
   void own(int64_t sweep) const {
     const ProcessIdentity me = this_process();
     database->run(
-        "UPDATE sweep SET status = 'running', ended = NULL, message = NULL, host = ?, boot_id = ?, pid_namespace = ?, "
-        "pid = ?, process_start = ?, heartbeat = ? WHERE sweep = ?",
-        me.host, me.boot_id, me.pid_namespace, me.pid, me.start_time, wall_seconds(), sweep);
+        "UPDATE sweep SET status = 'running', ended = NULL, message = NULL, host = ?, machine = ?, boot_id = ?, "
+        "pid_namespace = ?, pid = ?, process_start = ?, heartbeat = ? WHERE sweep = ?",
+        me.host, me.machine, me.boot_id, me.pid_namespace, me.pid, me.start_time, wall_seconds(), sweep);
   }
 };
 
@@ -40,8 +40,9 @@ namespace {
 
 constexpr const char* sweep_columns =
     "SELECT id, name, status, ifnull(message, ''), seed, started, ended, seconds, folder, "
-    "(SELECT content FROM config WHERE hash = space), ifnull(host, ''), ifnull(boot_id, ''), "
-    "ifnull(pid_namespace, ''), ifnull(pid, 0), ifnull(process_start, 0), ifnull(heartbeat, 0) FROM sweep ";
+    "(SELECT content FROM config WHERE hash = space), ifnull(host, ''), ifnull(machine, ''), "
+    "ifnull(boot_id, ''), ifnull(pid_namespace, ''), ifnull(pid, 0), ifnull(process_start, 0), ifnull(heartbeat, 0) "
+    "FROM sweep ";
 
 SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const ProcessIdentity& me) {
   SweepRow sweep;
@@ -55,10 +56,10 @@ SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const Proc
   sweep.seconds = row.real(7);
   sweep.folder = (home / row.text(8)).string();
   sweep.space = json::parse(row.text(9));
-  sweep.owner = {row.text(10), row.text(11), row.text(12), row.integer(13), row.integer(14)};
-  if (sweep.status == "running" && is_gone(sweep.owner, row.real(15), me, wall_seconds())) {
+  sweep.owner = {row.text(10), row.text(11), row.text(12), row.text(13), row.integer(14), row.integer(15)};
+  if (sweep.status == "running" && is_gone(sweep.owner, row.real(16), me, wall_seconds())) {
     sweep.status = "lost";
-    sweep.ended = row.real(15);
+    sweep.ended = row.real(16);
   }
   return sweep;
 }

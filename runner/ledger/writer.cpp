@@ -3,6 +3,7 @@
 #include <chrono>
 #include <iterator>
 
+#include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
 
 namespace runner {
@@ -37,6 +38,15 @@ void Writer::queue(Change change) {
   wake_.notify_one();
 }
 
+void Writer::settle(Change change, std::function<void()> done) {
+  {
+    std::lock_guard lock(queue_mutex_);
+    queue_.push_back(std::move(change));
+    settling_.push_back(std::move(done));
+  }
+  wake_.notify_one();
+}
+
 void Writer::commit(const Change& change) { write(&change, "FULL"); }
 
 void Writer::write(const Change* last, const char* synchronous) {
@@ -53,7 +63,9 @@ void Writer::write(const Change* last, const char* synchronous) {
     for (const auto& change : changes) change(batch_);
     if (last) (*last)(batch_);
     batch_.close();
+    fault_point("commit");
     transaction.commit();
+    fault_point("committed");
     batch_.committed();
   } catch (...) {
     batch_.rolled_back();
@@ -64,14 +76,20 @@ void Writer::write(const Change* last, const char* synchronous) {
 }
 
 void Writer::write_in_background() {
+  std::vector<std::function<void()>> settling;
+  {
+    std::lock_guard lock(queue_mutex_);
+    settling.swap(settling_);
+  }
   try {
-    write(nullptr, background_synchronous_);
+    write(nullptr, settling.empty() ? background_synchronous_ : "FULL");
     if (failing_) log::info("the ledger {} can be written again; nothing was lost", database_.path().string());
     failing_ = false;
   } catch (const std::exception& error) {
     if (!failing_) log::warning("{}; records wait in memory and are written when that is over", error.what());
     failing_ = true;
   }
+  for (const auto& done : settling) done();
 }
 
 void Writer::loop() {
@@ -79,7 +97,8 @@ void Writer::loop() {
   for (bool last = false; !last;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     // The first change opens a batch; what follows within the interval joins it.
-    last = wake_.wait_for(lock, batch_interval, [this] { return stop_; });
+    wake_.wait_for(lock, batch_interval, [this] { return stop_ || !settling_.empty(); });
+    last = stop_;
     lock.unlock();
     write_in_background();
     lock.lock();

@@ -22,6 +22,10 @@ class Writer {
 
   /// Commits `change` at most half a second from now.
   void queue(Change change);
+  /// Commits `change` and everything queued before it now, so that it survives a power failure, and calls `done` on the
+  /// thread of this writer. Where that fails, `done` is called all the same: what waits for it must not wait for a
+  /// disk.
+  void settle(Change change, std::function<void()> done);
   /// Commits everything queued and then `change`, in one transaction that survives a power failure. Throws what went
   /// wrong; `change` then did not happen, and the queue is as it was.
   void commit(const Change& change);
@@ -40,6 +44,7 @@ class Writer {
   std::mutex queue_mutex_;
   std::condition_variable wake_;
   std::vector<Change> queue_;
+  std::vector<std::function<void()>> settling_;  ///< to be called after the next attempt to commit
   bool stop_ = false;
   bool failing_ = false;  ///< only the thread's
   std::thread thread_;

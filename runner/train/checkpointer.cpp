@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
 
 namespace {
+
+/// A rank waits so long for the others' files. A rank that dies ends the run before.
+constexpr std::chrono::hours longest_write(24);
 
 const char* dtype_name(torch::ScalarType type) {
   switch (type) {
@@ -58,37 +63,62 @@ Piece streamed_piece(const StateTensor& tensor, int64_t count) {
 }  // namespace
 
 struct Checkpointer::Snapshot {
-  int64_t step = 0;
+  int64_t number = 0, step = 0;
   TrainerState state;
   std::vector<torch::Tensor> tensors;  ///< keep the pieces' bytes alive
   std::vector<Piece> pieces;
+  std::vector<fs::path> files;
   double begun = 0;
 };
 
-Checkpointer::Checkpointer(World& world, Options options, std::function<void(const Published&)> published)
-    : world_(world), options_(std::move(options)), published_(std::move(published)) {}
+Checkpointer::Checkpointer(World& world, Options options, Calls calls)
+    : world_(world), options_(std::move(options)), calls_(std::move(calls)) {
+  if (world_.rank == 0) remove_leftovers(options_.folder, options_.attempt);
+  if (world_.size == 1) return;
+  store_ = c10::make_intrusive<c10d::PrefixStore>("checkpoint", world_.store->clone());
+  store_->setTimeout(longest_write);
+}
 
 Checkpointer::~Checkpointer() {
   if (running_.valid()) running_.wait();
 }
 
 void Checkpointer::wait() {
-  if (running_.valid()) running_.get();
+  if (running_.valid()) ended(running_.get());
 }
 
-void Checkpointer::rethrow_failure() {
-  if (running_.valid() && running_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) running_.get();
+void Checkpointer::look() {
+  if (running_.valid() && running_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
+    ended(running_.get());
 }
 
-void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state,
-                        const std::vector<StateTensor>& more, bool steps_follow) {
+void Checkpointer::finish() {
+  wait();
+  if (!failure_.empty()) throw environment_error("{}; it was the last one of this run", failure_);
+}
+
+void Checkpointer::ended(const std::string& failure) {
+  if (!failure.empty() && options_.stop_on_error) throw environment_error("{}", failure);
+  const bool failed_before = !failure_.empty();
+  failure_ = failure;
+  if (world_.rank != 0 || failed_before != failure.empty()) return;
+  calls_.note(failed_before ? "checkpoints can be written again"
+                            : failure +
+                                  "; training goes on, and the next checkpoint is tried when it is due "
+                                  "(checkpoint.on_error = \"stop\" ends the run instead)");
+}
+
+void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more,
+                        bool steps_follow) {
   wait();
   auto snapshot = std::make_shared<Snapshot>();
+  snapshot->number = ++saves_;
   snapshot->step = step;
   snapshot->state = state;
   snapshot->begun = steady_seconds();
   auto tensors = strategy.state_to_save();
-  tensors.insert(tensors.end(), more.begin(), more.end());
+  tensors.insert(tensors.end(), more.tensors.begin(), more.tensors.end());
+  snapshot->files = more.files;
   // What lies in a file is not copied first: training waits until it is written.
   bool swapped = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.swapped.has_value(); });
   bool copied = options_.async && steps_follow && !swapped;
@@ -106,50 +136,78 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
     tensor.local.reset();  // a tensor that was collected from all ranks for this goes before the next is copied
   }
   if (copied)
-    running_ = std::async(std::launch::async, [this, snapshot] { write(*snapshot); });
+    running_ = std::async(std::launch::async, [this, snapshot] { return write(*snapshot); });
   else
-    write(*snapshot);
-}
-
-void Checkpointer::write(const Snapshot& snapshot) {
-  CheckpointWriter writer(options_.folder, snapshot.step, world_.rank, world_.size);
-  auto entry = write_rank(writer, snapshot);
-  if (world_.rank != 0) return tell_rank_0(snapshot.step, entry);
-  std::vector<nlohmann::json> entries{entry};
-  for (int rank = 1; rank < world_.size && !entries.back().contains("failed"); ++rank)
-    entries.push_back(entry_of(rank, snapshot.step));
-  auto path = writer.publish(entries, snapshot.state);
-  uint64_t bytes = 0;
-  for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();
-  retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
-  published_({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
-}
-
-nlohmann::json Checkpointer::write_rank(CheckpointWriter& writer, const Snapshot& snapshot) {
-  try {
-    return writer.write_rank(snapshot.pieces);
-  } catch (const std::exception& error) {
-    if (world_.rank != 0) tell_rank_0(snapshot.step, {{"rank", world_.rank}, {"failed", error.what()}});
-    throw;
-  }
+    ended(write(*snapshot));
 }
 
 namespace {
 
+nlohmann::json entry_of_rank(CheckpointWriter& writer, int rank, const std::vector<Piece>& pieces) {
+  try {
+    return writer.write_rank(pieces);
+  } catch (const std::exception& error) {
+    return {{"rank", rank}, {"failed", error.what()}};
+  }
+}
+
 // Ranks meet in the store, not in a collective: the training thread owns those.
-std::string entry_key(int64_t step, int rank) { return fmt::format("checkpoint/{}/{}", step, rank); }
+std::string entry_key(int64_t save, int rank) { return fmt::format("{}/{}", save, rank); }
+std::string verdict_key(int64_t save) { return fmt::format("{}/verdict", save); }
+
+void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+std::string get_text(c10d::Store& store, const std::string& key) {
+  auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
 
 }  // namespace
 
-void Checkpointer::tell_rank_0(int64_t step, const nlohmann::json& entry) {
-  auto text = entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  world_.store->set(entry_key(step, world_.rank), std::vector<uint8_t>(text.begin(), text.end()));
+std::string Checkpointer::write(const Snapshot& snapshot) {
+  const int64_t number = snapshot.number;
+  CheckpointWriter writer(options_.folder, snapshot.step, world_.rank, world_.size, options_.attempt);
+  auto entry = entry_of_rank(writer, world_.rank, snapshot.pieces);
+  if (world_.rank != 0) {
+    set_text(*store_, entry_key(number, world_.rank),
+             entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    // Without its first character: a store cannot keep an empty text.
+    return get_text(*store_, verdict_key(number)).substr(1);
+  }
+  fault_point("rank written");
+  std::vector<nlohmann::json> entries{entry};
+  for (int rank = 1; rank < world_.size; ++rank) {
+    entries.push_back(nlohmann::json::parse(get_text(*store_, entry_key(number, rank))));
+    store_->deleteKey(entry_key(number, rank));
+  }
+  if (world_.size > 1) store_->deleteKey(verdict_key(number - 1));  // every rank has read it
+  return publish(writer, entries, snapshot);
 }
 
-nlohmann::json Checkpointer::entry_of(int rank, int64_t step) {
-  auto bytes = world_.store->get(entry_key(step, rank));
-  world_.store->deleteKey(entry_key(step, rank));
-  return nlohmann::json::parse(bytes.begin(), bytes.end());
+std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nlohmann::json>& entries,
+                                  const Snapshot& snapshot) {
+  fs::path path;
+  std::string failure;
+  try {
+    for (const auto& file : snapshot.files) sync_path(file);
+    fault_point("settle");
+    calls_.settle();
+    fault_point("publish");
+    path = writer.publish(entries, snapshot.state);
+    fault_point("published");
+  } catch (const std::exception& error) {
+    writer.abandon();
+    failure = error.what();
+  }
+  if (world_.size > 1) set_text(*store_, verdict_key(snapshot.number), ":" + failure);
+  if (!failure.empty()) return failure;
+  uint64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();
+  retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
+  calls_.published({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
+  return "";
 }
 
 torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count) {

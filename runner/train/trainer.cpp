@@ -5,6 +5,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/selection/plan.hpp"
@@ -17,9 +18,15 @@ namespace runner {
 
 namespace {
 
-Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& run_dir) {
-  const auto& settings = recipe.checkpoint;
-  return {run_dir / "checkpoints", settings.async, settings.keep_last, settings.save_top_k, settings.monitor};
+Checkpointer::Options checkpoint_options(const TrainerSetup& setup) {
+  const auto& settings = setup.recipe.checkpoint;
+  return {.folder = setup.run_dir / "checkpoints",
+          .attempt = setup.attempt,
+          .async = settings.async,
+          .stop_on_error = false,
+          .keep_last = settings.keep_last,
+          .save_top_k = settings.save_top_k,
+          .monitor = settings.monitor};
 }
 
 /// A number of the state: JSON writes NaN as null.
@@ -30,15 +37,26 @@ double state_number(const nlohmann::json& value) { return value.is_null() ? std:
 Trainer::Trainer(TrainerSetup setup)
     : setup_(std::move(setup)),
       recipe_(setup_.recipe),
-      checkpointer_(setup_.world, checkpoint_options(recipe_, setup_.run_dir),
-                    [this](const Checkpointer::Published& published) {
-                      setup_.events.emit("checkpoint", {{"step", published.step},
-                                                        {"path", published.path},
-                                                        {"seconds", published.seconds},
-                                                        {"bytes", published.bytes}});
-                    }),
+      checkpointer_(setup_.world, checkpoint_options(setup_), checkpoint_calls()),
       max_steps_(planned_steps(recipe_, setup_.world.size, setup_.train.size())) {
   if (setup_.hooks && max_steps_ != INT64_MAX) setup_.hooks->set_max_steps(max_steps_);
+}
+
+Checkpointer::Calls Trainer::checkpoint_calls() {
+  auto note = [this](const std::string& text) { setup_.events.emit("note", {{"message", text}}); };
+  auto published = [this, note, warned = false](const Checkpointer::Published& checkpoint) mutable {
+    setup_.events.emit("checkpoint", {{"step", checkpoint.step},
+                                      {"path", checkpoint.path},
+                                      {"seconds", checkpoint.seconds},
+                                      {"bytes", checkpoint.bytes}});
+    const auto grace = recipe_.train.grace_time;
+    if (checkpoint.seconds <= static_cast<double>(grace.count()) || std::exchange(warned, true)) return;
+    note(fmt::format(
+        "a checkpoint took {:.0f} s, and train.grace_time = \"{}\" is shorter: a SIGTERM would kill the run "
+        "before its last checkpoint is written; allow more",
+        checkpoint.seconds, write_duration(grace)));
+  };
+  return {.settle = [this] { setup_.events.settle(); }, .published = published, .note = note};
 }
 
 void Trainer::call_hooks(lua::Moment moment) {
@@ -70,6 +88,7 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) const {
 
 void Trainer::resume(const Checkpoint& checkpoint) {
   const auto& state = checkpoint.state();
+  setup_.events.snapshot_taken(checkpoint.step());
   if (setup_.hooks) setup_.hooks->restore_history(state.value("hooks_history", nlohmann::json::object()));
   set_up_hooks();
   check_replicas(checkpoint);
@@ -79,6 +98,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   tokens_ = state.at("tokens");
   trained_before_ = state.at("train_seconds");
   position_ = {state.at("data").at("epoch"), state.at("data").at("sample")};
+  if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
   loss_ = state_number(state.at("loss"));
   saved_step_ = step_;
   if (auto found = state.find("val_loss"); found != state.end()) {
@@ -93,15 +113,17 @@ void Trainer::resume(const Checkpoint& checkpoint) {
 }
 
 TrainerState Trainer::trainer_state() const {
-  TrainerState state = {{"step", step_},
-                        {"tokens", tokens_},
-                        {"loss", loss_},
-                        {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
-                        {"data", {{"epoch", position_.epoch}, {"sample", position_.sample}}},
-                        {"strategy", setup_.strategy.scalars()},
-                        {"strategy_name", recipe_.strategy.name},
-                        {"world_size", setup_.world.size},
-                        {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
+  TrainerState state = {
+      {"step", step_},
+      {"attempt", setup_.attempt},
+      {"tokens", tokens_},
+      {"loss", loss_},
+      {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
+      {"data", {{"epoch", position_.epoch}, {"sample", position_.sample}, {"meaning", setup_.data_meaning}}},
+      {"strategy", setup_.strategy.scalars()},
+      {"strategy_name", recipe_.strategy.name},
+      {"world_size", setup_.world.size},
+      {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
   return state;
 }
@@ -171,6 +193,7 @@ bool Trainer::validate() {
 }
 
 bool Trainer::measure_validation() {
+  fault_point("validation");
   double begun = steady_seconds();
   Loader::Options options;
   options.micro_batch_size = *recipe_.train.micro_batch_size;
@@ -208,12 +231,15 @@ bool Trainer::measure_validation() {
 void Trainer::save(bool steps_follow) {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
   TrainerState state = trainer_state();
-  std::vector<StateTensor> of_hooks;
+  Checkpointer::More of_hooks;
   if (setup_.hooks) {
-    state["hooks"] = setup_.hooks->save(of_hooks);
+    state["hooks"] = setup_.hooks->save(of_hooks.tensors);
     state["hooks_history"] = setup_.hooks->history();
+    of_hooks.files = setup_.hooks->take_written_files();
   }
   checkpointer_.save(setup_.strategy, step_, state, of_hooks, steps_follow);
+  setup_.events.snapshot_taken(step_);
+  fault_point("snapshot");
   saved_step_ = step_;
   last_save_ = steady_seconds();
 }
@@ -315,10 +341,11 @@ TrainerResult Trainer::train() {
     position_ = batch.after;
     tokens_ += input.global_tokens;
     loss_ = result.loss;
-    checkpointer_.rethrow_failure();
+    checkpointer_.look();
     double now = steady_seconds();
     if (first_step_s == 0) first_step_s = now - setup_.started;
     if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
+    fault_point("step");
     report(result, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
     tell_hooks(result, epoch);
     time_over = (result.votes & vote_time_over) != 0;
@@ -337,7 +364,7 @@ TrainerResult Trainer::train() {
     if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
   }
   call_hooks(lua::Moment::on_train_end);
-  checkpointer_.wait();
+  checkpointer_.finish();
   call_hooks(lua::Moment::teardown);
   outcome.steps = step_;
   outcome.final_loss = loss_;

@@ -26,6 +26,9 @@ struct TrainerSetup {
   const std::atomic<bool>* stop = nullptr;  ///< set by the signal handler
   std::function<int64_t()> memory_bytes;    ///< tensor bytes in use at their peak so far
   TrainingHooks* hooks = nullptr;           ///< the recipe's, if any
+  int64_t attempt = 1;                      ///< of the run
+  nlohmann::json data_meaning = {};         ///< of rank 0, for checkpoints
+  bool accept_changed_data = false;         ///< a position beyond the data's end is the next epoch's begin
 };
 
 struct TrainerResult {
@@ -47,6 +50,7 @@ class Trainer {
   TrainerResult run();
 
  private:
+  Checkpointer::Calls checkpoint_calls();
   enum Vote : uint32_t { vote_stop = 1, vote_checkpoint = 2, vote_time_over = 4 };
 
   TrainerResult train();

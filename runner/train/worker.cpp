@@ -5,9 +5,11 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
 #include "runner/cuda/module.hpp"
+#include "runner/data/data_meaning.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/models/models.hpp"
@@ -128,6 +130,7 @@ const Entry* script_entry(const Recipe& recipe) {
 void resume(Trainer& trainer, const std::string& folder, EventSink& events) {
   Checkpoint checkpoint(folder, /*verify=*/false);
   trainer.resume(checkpoint);
+  fault_point("resumed");
   events.emit("resumed", {{"step", checkpoint.step()}, {"bytes_read", checkpoint.bytes_read()}});
 }
 
@@ -164,7 +167,10 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
 
   auto hooks = make_training_hooks({recipe, world, *strategy, model->spec, events, options.run_dir, options.cache_dir});
   Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started,
-                   &stop_requested, peak_memory, hooks.get()});
+                   &stop_requested, peak_memory, hooks.get(), options.attempt,
+                   world.rank == 0 ? data_meaning(recipe, global_batch_size(recipe, world.size, 0), options.cache_dir)
+                                   : nlohmann::json(),
+                   options.accept_changed_data});
   return failures.during([&] {
     if (!options.resume_from.empty()) resume(trainer, options.resume_from, events);
     TrainerResult result;

@@ -7,9 +7,11 @@
 namespace runner {
 
 struct WorkerOptions {
-  std::string run_dir;      ///< with resolved.toml
-  std::string resume_from;  ///< a checkpoint folder; empty = start from the initial weights
-  std::string cache_dir;    ///< tokenized data (made by the supervisor before)
+  std::string run_dir;               ///< with resolved.toml
+  int64_t attempt = 1;               ///< of the run: its number
+  std::string resume_from;           ///< a checkpoint folder; empty = start from the initial weights
+  bool accept_changed_data = false;  ///< what resume_from knows of the data's meaning no longer counts
+  std::string cache_dir;             ///< tokenized data (made by the supervisor before)
 };
 
 /// Exit code: done, preempted (asked to stop and a checkpoint was published), or what the failure means; a failure has

@@ -197,7 +197,7 @@ TEST_CASE("publishing needs the entry of every rank and the file of every entry"
   CHECK_THROWS_AS(writer.publish({first, first}, {}), std::logic_error);
   first = write(0, 0);
   auto second = write(1, 3);
-  fs::path missing = folder / ".step-000005.tmp/rank-00001.safetensors";
+  fs::path missing = folder / ".step-000005.1.tmp/rank-00001.safetensors";
   fs::remove(missing);
   CHECK(
       message_of([&] {
@@ -208,11 +208,11 @@ TEST_CASE("publishing needs the entry of every rank and the file of every entry"
   CHECK(names_in(folder.path).empty());
 }
 
-TEST_CASE("what a killed attempt of more ranks left of the same step does not get into the checkpoint") {
+TEST_CASE("what another attempt of more ranks writes of the same step does not get into the checkpoint") {
   Folder folder;
   std::vector<float> values(6);
-  CheckpointWriter(folder.path, 50, 4, 5).write_rank(piece(values, 0, {6}));
-  write_text(folder / ".step-000050.tmp/rank-00000.safetensors", "half a file of the killed attempt");
+  CheckpointWriter(folder.path, 50, 4, 5, /*attempt=*/7).write_rank(piece(values, 0, {6}));
+  write_text(folder / ".step-000050.7.tmp/rank-00000.safetensors", "half a file of that attempt");
   auto path = publish_small(folder.path, 50, 10);
   CHECK(names_in(path) ==
         std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
@@ -259,7 +259,27 @@ TEST_CASE("a checkpoint that is open can be read to its end while it is replaced
   CHECK(read_small(checkpoint) == std::vector<float>{0, 1, 2, 3, 4, 5});
 }
 
-TEST_CASE("a rank that cannot write takes the temporary folder away") {
+TEST_CASE("leftovers of earlier attempts go, whatever their step; those of this attempt stay") {
+  Folder folder;
+  for (const char* name : {".step-000050.tmp", ".step-000060.1.tmp", ".step-000070.2.tmp", ".step-000050.3.tmp"})
+    fs::create_directories(folder / name);
+  remove_leftovers(folder.path, 3);
+  CHECK(names_in(folder.path) == std::vector<std::string>{".step-000050.3.tmp"});
+}
+
+TEST_CASE("a rank that cannot write leaves no file, and publishing with its entry leaves no folder") {
+  Folder folder;
+  std::vector<float> values(3);
+  CheckpointWriter writer(folder.path, 5, 0, 2);
+  auto entry = writer.write_rank(piece(values, 0, {6}));
+  nlohmann::json failed = {{"rank", 1}, {"failed", "no space"}};
+  CHECK(message_of([&] {
+          writer.publish({entry, failed}, {});
+        }) == "cannot write " + (folder / "step-000005").string() + ": rank 1: no space");
+  CHECK(names_in(folder.path).empty());
+}
+
+TEST_CASE("a rank says which checkpoint it cannot write") {
   Folder folder;
   std::vector<float> values(6);
   write_text(folder / "checkpoints", "a file where the folder should be");

@@ -21,7 +21,7 @@ using Names = std::vector<std::string>;
 TEST_CASE("checkpoints are listed by step, also beyond six digits, and nothing else is") {
   Folder folder;
   for (int64_t step : {1000000, 50, 100}) publish_small(folder.path, step);
-  fs::create_directories(folder / ".step-000200.tmp");
+  fs::create_directories(folder / ".step-000200.1.tmp");
   fs::create_directories(folder / ".step-000010.removed");
   fs::create_directories(folder / "step-old");
   CHECK(listed(folder.path) == Names{"step-000050", "step-000100", "step-1000000"});
@@ -99,12 +99,12 @@ TEST_CASE("leftovers of killed runs go, a temporary folder that another rank is 
   std::vector<float> values(3);
   CheckpointWriter ahead(folder.path, 150, 1, 2);
   auto entry = ahead.write_rank({{"param/w", "F32", {6}, 3, bytes_of(values)}});
-  for (const char* left : {".step-000050.tmp", ".step-000100.tmp", ".step-000020.removed"}) {
+  for (const char* left : {".step-000050.tmp", ".step-000050.2.tmp", ".step-000100.1.tmp", ".step-000020.removed"}) {
     fs::create_directories(folder / left);
     write_text(folder / (left + std::string("/rank-00000.safetensors")), "half");
   }
   retain(folder.path, 0, 0, "");
-  CHECK(names_in(folder.path) == Names{".step-000150.tmp", "step-000100"});
+  CHECK(names_in(folder.path) == Names{".step-000150.1.tmp", "step-000100"});
   CheckpointWriter writer(folder.path, 150, 0, 2);
   auto first = writer.write_rank({{"param/w", "F32", {6}, 0, bytes_of(values)}});
   CHECK(writer.publish({first, entry}, {}) == folder / "step-000150");

@@ -210,7 +210,7 @@ TEST_CASE("a rank that fails says so while its last checkpoint is still on its w
   auto folder = fs::path(only_run_dir(place)) / "checkpoints";
   fs::create_directories(folder / "step-999999");
   REQUIRE(::mkfifo((folder / "step-999999" / "manifest.json").c_str(), 0600) == 0);
-  REQUIRE(wait_until([&] { return fs::exists(folder / ".step-000200.tmp" / "rank-00000.safetensors"); }, 60));
+  REQUIRE(wait_until([&] { return fs::exists(folder / ".step-000200.1.tmp" / "rank-00000.safetensors"); }, 60));
   auto workers = children_of(pid);
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGKILL);
@@ -321,16 +321,17 @@ TEST_CASE("after resume --checkpoint a restart goes back to it until there is a 
   write_tiny_recipe(place, fsdp + checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
   const fs::path folder = fs::path(only_run_dir(place)) / "checkpoints";
-  place.replace_worker(R"(echo "$@" >> started
-count=$(wc -l < started)
-[ $count = 2 ] && emit '{"event":"checkpoint","step":6,"path":"checkpoints/step-000006"}'
-[ $count = 3 ])");
+  const std::string real_worker = RUNNER_BINARY_DIR "/bin/runner-worker";
+  // The first two fail at once; the third trains on to step 8 and fails then; the fourth trains to the end.
+  place.replace_worker("echo \"$@\" >> started\ncount=$(wc -l < started)\n[ $count -lt 3 ] && exit 1\n" + real_worker +
+                       " \"$@\" || exit\n[ $count != 3 ]");
+  fs::remove(place.path() / "started");
   auto result = place.run({"resume", "--checkpoint", (folder / "step-000004").string(), "--json", "--set", "devices=1",
-                           "--set", "train.max_restarts=2"});
+                           "--set", "train.max_restarts=3", "--set", "train.max_steps=8"});
   INFO(result.err);
   REQUIRE(result.code == 0);
   std::istringstream started(slurp(place.path() / "started"));
-  for (const char* step : {"step-000004", "step-000004", "step-000012"}) {
+  for (const char* step : {"step-000004", "step-000004", "step-000004", "step-000008"}) {
     std::string arguments;
     REQUIRE(std::getline(started, arguments));
     CHECK_THAT(arguments, EndsWith(" --resume " + (folder / step).string()));
@@ -338,10 +339,67 @@ count=$(wc -l < started)
   auto shown = place.run({"show", "--json"}).json();
   std::vector<int64_t> from;
   for (const auto& attempt : shown.at("attempts")) from.push_back(attempt.at("from_step"));
-  CHECK(from == std::vector<int64_t>{0, 4, 4, 12});
-  CHECK(result.json().at("restarts") == 2);
-  CHECK_THAT(result.err, ContainsSubstring(" and 2 restarts: loss "));
-  CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  restarts  2\n"));
+  CHECK(from == std::vector<int64_t>{0, 4, 4, 4, 8});
+  CHECK(result.json().at("restarts") == 3);
+  CHECK_THAT(result.err, ContainsSubstring(" and 3 restarts: loss "));
+  CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  restarts  3\n"));
+}
+
+TEST_CASE("a run that was taken back to an earlier checkpoint goes on from there after a kill", "[e2e]") {
+  End expected = undisturbed(fsdp, 12);
+  Workplace place;
+  write_tiny_recipe(place, fsdp + checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path early = fs::path(only_run_dir(place)) / "checkpoints" / "step-000004";
+  auto killed =
+      place.finish(place.start({"resume", "--checkpoint", early.string()}, "command", {{"RUNNER_FAULT", "step:1"}}));
+  CHECK(killed.code == 128 + SIGKILL);
+  auto resumed = place.run({"resume", "--json"});
+  CHECK_THAT(resumed.err, ContainsSubstring("\ncontinuing from " + early.string() + "\n"));
+  check_end(place, resumed, expected);
+  CHECK(place.run({"metrics", "last", "--name", "loss", "--json"}).json().at("points").size() == 12);
+}
+
+TEST_CASE("a resume that would read other data is refused by name, and goes on where that is accepted", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, fsdp + checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const auto before = place.run({"show", "--json"}).json();
+  const std::string newest = (fs::path(only_run_dir(place)) / "checkpoints" / "step-000012").string();
+  const std::string text = slurp(place.path() / "text.txt"), file = (place.path() / "text.txt").string();
+  struct Row {
+    std::vector<std::string> set;
+    std::string text, words;
+  };
+  for (const auto& row : {Row{{"data.seq_len=16"}, text, "data.seq_len was 32 and is 16"},
+                          Row{{"run.seed=4"}, text, "run.seed was 3 and is 4"},
+                          Row{{"data.shuffle=false"}, text, "data.shuffle was true and is false"},
+                          Row{{}, "L" + text.substr(1), "the content of " + file + " has changed"}}) {
+    place.write("text.txt", row.text);
+    std::vector<std::string> arguments{"resume", "--set", "train.max_steps=14"};
+    for (const auto& set : row.set) arguments.insert(arguments.end(), {"--set", set});
+    auto refused = place.run(arguments);
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err,
+               EndsWith("error: the training data are not what they were when " + newest +
+                        " was written, so its position in them means something else: " + row.words +
+                        ". Put them back, start a new run, or go on all the same with --accept-changed-data\n"));
+    CHECK(place.run({"show", "--json"}).json() == before);
+  }
+  // The text is still the changed one.
+  auto accepted = place.run({"resume", "--set", "train.max_steps=14", "--accept-changed-data"});
+  INFO(accepted.err);
+  REQUIRE(accepted.code == 0);
+  auto notes = events_of(place, "note");
+  REQUIRE_FALSE(notes.empty());
+  CHECK(notes[0].at("message") ==
+        "goes on with changed training data, as --accept-changed-data says: the content of " + file + " has changed");
+  // What is accepted once is known to the next checkpoint. Other steps and other ranks move no position.
+  auto more = place.run({"resume", "--set", "train.max_steps=16", "--set", "devices=1", "--set", "strategy=single",
+                         "--set", "train.global_batch_size=24"});
+  INFO(more.err);
+  CHECK(more.code == 0);
+  CHECK_THAT(more.err, ContainsSubstring("a step takes 24 sequences now, and took 12 before"));
 }
 
 TEST_CASE("resuming a finished run says so and how to train on, and starts nothing", "[e2e]") {

@@ -117,6 +117,22 @@ TEST_CASE("a reader that has gone kills nobody, and nobody waits for it") {
   sink.flush();
 }
 
+TEST_CASE("what training makes again carries the step of the newest snapshot before it") {
+  Pipe pipe;
+  EventSink sink(0, pipe.ends[1]);
+  sink.record("sample", {{"step", 3}});
+  sink.snapshot_taken(4);
+  sink.record("artifact", {{"step", 4}});
+  sink.emit("note", {{"message", "x"}});
+  sink.flush();
+  sink.settle();  // nobody listens: it returns
+  auto events = EventReader(0).feed(pipe.read_some());
+  REQUIRE(events.size() == 3);
+  CHECK(events[0]["saved"] == 0);
+  CHECK(events[1]["saved"] == 4);
+  CHECK_FALSE(events[2].contains("saved"));
+}
+
 TEST_CASE("without a pipe events are dropped") {
   EventSink sink(0, -1);
   sink.emit("note");

@@ -89,6 +89,13 @@ const std::map<std::string, Behaviour> behaviours{
        events.emit("finished", {{"step", 3}, {"final_loss", 0.1}});
        return 0;
      }},
+    {"settle",
+     [](EventSink& events, const std::string&) {
+       events.emit_soon("note", [] { return json{{"message", "before"}}; });
+       events.settle();
+       events.emit("note", {{"message", "after"}});
+       return 0;
+     }},
     {"fail",  // fail:KIND:MESSAGE
      [](EventSink& events, const std::string& text) {
        size_t colon = text.find(':');

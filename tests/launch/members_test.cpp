@@ -2,6 +2,7 @@
 #include "runner/launch/members.hpp"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -416,6 +417,36 @@ TEST_CASE("a node that is there twice, one of another job and a stranger are tur
   int status = 0;
   ::waitpid(leader, &status, 0);
   CHECK(status == 0);
+}
+
+TEST_CASE("a supervisor that can open no more files says so at once, and not that the others did not come") {
+  int port = free_port();
+  TemporaryFolder folder;
+  const std::string words = folder.path / "words";
+  pid_t leader = ::fork();
+  if (leader == 0) {
+    rlimit limit{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    std::vector<int> taken;
+    for (int fd = ::dup(2); fd >= 0; fd = ::dup(2)) taken.push_back(fd);
+    ::close(taken.back());  // for the socket that listens
+    std::string said = "met";
+    try {
+      Members members(introduction(0, 2, 1, port), 20s);
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    for (int fd : taken) ::close(fd);
+    std::ofstream(words) << said;
+    ::_exit(0);
+  }
+  auto begun = std::chrono::steady_clock::now();
+  Follower follower(introduction(1, 2, 1, port));
+  ::waitpid(leader, nullptr, 0);
+  CHECK(std::chrono::steady_clock::now() - begun < 10s);
+  CHECK(read_file(words) ==
+        "the supervisor of rank 0 cannot accept another connection: Too many open files; it may open 64 files (ulimit "
+        "-n), and needs one for each supervisor that it meets");
 }
 
 TEST_CASE("a node that does not see the run folder says where to put it") {

@@ -4,8 +4,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <thread>
 
 #include "runner/base/files.hpp"
 #include "runner/launch/first_cause.hpp"
@@ -241,6 +243,49 @@ TEST_CASE("what fails the same way again is not restarted") {
     run.group.max_restarts = 5;
     CHECK(run.go().restarts == 0);
   }
+}
+
+TEST_CASE("a worker that settles goes on once the supervisor has answered, with all events before it there") {
+  Run run(1, {"*=settle"});
+  std::thread later;
+  std::vector<std::string> before;
+  auto notes = [&] {
+    std::vector<std::string> messages;
+    for (const json& event : run.events)
+      if (event["event"] == "note") messages.push_back(event["message"]);
+    return messages;
+  };
+  std::atomic<bool> answered = false;
+  run.hooks.on_settle = [&](std::function<void()> answer) {
+    before = notes();
+    later = std::thread([&answered, answer] {
+      ::usleep(300'000);
+      answered = true;
+      answer();
+    });
+  };
+  run.hooks.on_event = [&](const json& event) {
+    if (event["event"] == "note" && event["message"] == "after") CHECK(answered);
+    run.events.push_back(event);
+  };
+  CHECK(run.go().status == "finished");
+  later.join();
+  CHECK(before == std::vector<std::string>{"before"});
+  CHECK(notes() == std::vector<std::string>{"before", "after"});
+}
+
+TEST_CASE("a supervisor without a record answers a worker that settles, and an answer may come too late") {
+  Run alone(1, {"*=settle"});
+  CHECK(alone.go().status == "finished");
+  Run killed(1, {"*=settle"});
+  std::function<void()> answer;
+  killed.hooks.on_settle = [&](std::function<void()> given) { answer = std::move(given); };
+  killed.hooks.on_tick = [&] {
+    if (answer) ::kill(::getpid(), SIGTERM);
+  };
+  killed.group.grace_time = std::chrono::seconds(0);
+  CHECK(killed.go().status == "preempted");
+  answer();
 }
 
 TEST_CASE("a worker that cannot be started is an environment error, and leaves nothing running") {

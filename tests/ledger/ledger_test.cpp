@@ -1,4 +1,5 @@
 // What is written comes back: rows, points to the last bit, attempts, artifacts, the shapes that scripts rely on.
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <fstream>
@@ -243,6 +244,81 @@ TEST_CASE("a run that ended can be reopened, and one that goes on cannot") {
   CHECK(all["message"].is_null());
   other.finish_run(id, "finished", 0, "");
   CHECK(other.runs()[0].status == "finished");
+}
+
+TEST_CASE("what came after the snapshot that an attempt goes on from is dropped: it will be made again") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start", 0);
+  auto record = [&](int64_t step, int64_t saved) {
+    const std::string name = fmt::format("{} after {}", step, saved);
+    ledger.event(id, "sample", {{"step", step}, {"saved", saved}, {"text", name}});
+    ledger.artifact(id, "artifact", name, {{"step", step}, {"saved", saved}});
+    ledger.metrics(id, {{"loss", step, static_cast<double>(step)}});
+  };
+  ledger.event(id, "ready", {{"pid", 1}});
+  for (auto [step, saved] : {std::pair(0, 0), {1, 0}, {4, 0}, {4, 4}, {5, 4}, {8, 4}, {8, 8}}) record(step, saved);
+  for (int64_t step : {4, 8})
+    ledger.artifact(id, "checkpoint", "checkpoints/" + std::to_string(step), {{"step", step}, {"saved", step}});
+  ledger.event(id, "stopping", {{"step", 8}});
+  auto left = [&] {
+    json all = ledger.show(id), names = json::array();
+    for (const auto& event : all["events"]) {
+      CHECK_FALSE(event.contains("saved"));
+      names.push_back(event["event"] == "sample" ? event["text"] : event["event"]);
+    }
+    for (const auto& artifact : all["artifacts"]) names.push_back(artifact["path"]);
+    for (const auto& checkpoint : all["checkpoints"]) names.push_back(checkpoint["path"]);
+    names.push_back(all["metrics"]["loss"]["last"]);
+    return names;
+  };
+  ledger.begin_attempt(id, "resume", 8);
+  CHECK(left() == json{"ready", "0 after 0", "1 after 0", "4 after 0", "4 after 4", "5 after 4", "8 after 4",
+                       "stopping", "0 after 0", "1 after 0", "4 after 0", "4 after 4", "5 after 4", "8 after 4",
+                       "checkpoints/4", "checkpoints/8", 8.0});
+  ledger.begin_attempt(id, "resume", 4);
+  CHECK(left() == json{"ready", "0 after 0", "1 after 0", "4 after 0", "stopping", "0 after 0", "1 after 0",
+                       "4 after 0", "checkpoints/4", 4.0});
+  ledger.begin_attempt(id, "start", 0);
+  CHECK(left() == json{"ready", "stopping", 0.0});
+}
+
+TEST_CASE("what waits for the ledger is answered once everything before is in the file") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start", 0);
+  for (int64_t step = 1; step <= 3; ++step) {
+    ledger.metrics(id, {{"loss", step, 1.0}});
+    std::atomic<int64_t> points = 0;
+    ledger.settle(id, [&] { points = folder.raw().integer("SELECT count(*) FROM metric"); });
+    while (points == 0) ::usleep(1000);
+    CHECK(points == step);
+  }
+  // A ledger that cannot be written keeps nobody waiting.
+  auto raw = folder.raw();
+  raw.execute("CREATE TRIGGER full BEFORE INSERT ON metric BEGIN SELECT RAISE(FAIL, 'disk full'); END");
+  std::atomic<bool> answered = false;
+  ledger.metrics(id, {{"loss", 4, 1.0}});
+  ledger.settle(id, [&] { answered = true; });
+  while (!answered) ::usleep(1000);
+  CHECK(raw.integer("SELECT count(*) FROM metric") == 3);
+  raw.execute("DROP TRIGGER full");
+  ledger.flush();
+  CHECK(raw.integer("SELECT count(*) FROM metric") == 4);
+}
+
+TEST_CASE("an artifact that is known already is not recorded again where that is asked for") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start");
+  ledger.artifact(id, "checkpoint", "checkpoints/4", {{"step", 4}, {"seconds", 1.5}}, /*unless_known=*/true);
+  ledger.artifact(id, "checkpoint", "checkpoints/4", {{"step", 4}}, /*unless_known=*/true);
+  ledger.flush();
+  CHECK(folder.raw().integer("SELECT count(*) FROM artifact") == 1);
+  CHECK(ledger.show(id)["checkpoints"][0]["seconds"] == 1.5);
 }
 
 TEST_CASE("a resumed run tells what runs now, and its attempts what they ran") {

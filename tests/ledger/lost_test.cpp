@@ -1,5 +1,6 @@
 // Runs whose supervisor is gone are shown as lost, with their last activity as end; living ones never are.
 #include <sys/wait.h>
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
 
@@ -9,6 +10,7 @@
 #include "support.hpp"
 
 using namespace runner;
+using nlohmann::json;
 
 namespace {
 
@@ -55,9 +57,6 @@ TEST_CASE("a process is known by pid and start time, and a zombie is none") {
   ProcessIdentity earlier = me;
   earlier.start_time -= 1;
   CHECK(is_gone(earlier, 1e9, me, 1e9));  // the pid was reused
-  ProcessIdentity rebooted = me;
-  rebooted.boot_id = "another";
-  CHECK(is_gone(rebooted, 1e9, me, 1e9));
 
   Child child;
   ProcessIdentity it = me;
@@ -72,14 +71,27 @@ TEST_CASE("a process is known by pid and start time, and a zombie is none") {
   CHECK(is_gone(it, 1e9, me, 1e9));
 }
 
-TEST_CASE("another host, or another pid namespace, is judged by its heartbeat") {
+TEST_CASE("after a reboot everything is gone, if the machine is known to be the same one") {
+  ProcessIdentity me = this_process();
+  me.machine = "2f7c";
+  ProcessIdentity rebooted = me, namesake = me, unknown = me;
+  rebooted.boot_id = namesake.boot_id = unknown.boot_id = "another";
+  CHECK(is_gone(rebooted, 1e9, me, 1e9));
+  namesake.machine = "9a01";  // another machine of the same host name
+  CHECK_FALSE(is_gone(namesake, 1e9, me, 1e9));
+  me.machine = unknown.machine = "";
+  CHECK_FALSE(is_gone(unknown, 1e9, me, 1e9));
+}
+
+TEST_CASE("another host or machine, or another pid namespace, is judged by its heartbeat") {
   const ProcessIdentity me = this_process();
-  ProcessIdentity away = me, contained = me;
+  ProcessIdentity away = me, namesake = me, contained = me;
   away.host = "elsewhere";
-  away.boot_id = "other";
+  away.boot_id = namesake.boot_id = "other";
+  namesake.machine = "other";
   contained.pid_namespace = "pid:[1]";
   contained.start_time -= 1;
-  for (const auto& owner : {away, contained}) {
+  for (const auto& owner : {away, namesake, contained}) {
     CHECK_FALSE(is_gone(owner, 1000, me, 1300));
     CHECK(is_gone(owner, 1000, me, 1301));
   }
@@ -149,6 +161,39 @@ TEST_CASE("a lost run can be reopened") {
   ledger.reopen_run(run.id, new_run(run.folder));
   CHECK(ledger.begin_attempt(run.id, "resume", 0) == 2);
   CHECK(Ledger(run.folder.home(), Ledger::Mode::read).runs()[0].status == "running");
+}
+
+TEST_CASE("an attempt that another process has taken up writes nothing more, and is told so") {
+  LedgerFolder folder;
+  Ledger first(folder.home(), Ledger::Mode::write);
+  const std::string id = first.begin_run(new_run(folder));
+  first.begin_attempt(id, "start");
+  first.metrics(id, {{"loss", 1, 1.0}, {"loss", 2, 2.0}});
+  first.flush();
+  // Its host could not be reached for a while: somebody resumed it elsewhere.
+  folder.raw().execute("UPDATE run SET status = 'lost', ended = 5");
+  Ledger second(folder.home(), Ledger::Mode::write);
+  second.reopen_run(id, new_run(folder));
+  CHECK(second.begin_attempt(id, "resume", 1) == 2);
+  const json before = second.show(id);
+
+  std::atomic<bool> answered = false;
+  first.metrics(id, {{"loss", 2, 99.0}});
+  first.event(id, "sample", {{"step", 2}, {"text", "x"}});
+  first.artifact(id, "checkpoint", "checkpoints/step-000002", {{"step", 2}});
+  first.annotate(id, "measured", {{"tokens_per_s", 1}});
+  first.settle(id, [&] { answered = true; });
+  first.flush();
+  CHECK(second.show(id) == before);
+  const std::string taken =
+      "4: run " + id + " was resumed elsewhere: attempt 2 is process " + std::to_string(::getpid()) + " on ";
+  CHECK(error_of([&] { first.heartbeat(id); }).starts_with(taken));
+  CHECK(error_of([&] { first.begin_attempt(id, "restart", 1); }).starts_with(taken));
+  CHECK(error_of([&] { first.finish_run(id, "failed", 1, "killed"); }).starts_with(taken));
+  CHECK(second.show(id) == before);
+  second.settle(id, [&] { answered = true; });
+  while (!answered) ::usleep(1000);
+  second.heartbeat(id);
 }
 
 TEST_CASE("a ledger that cannot be written is read, lost runs included") {

@@ -32,19 +32,19 @@ TEST_CASE("the schema is the one that was published") {
   Ledger ledger(folder.home(), Ledger::Mode::write);
   auto database = folder.raw();
   const std::map<std::string, std::string> published = {
-      {"artifact", "artifact INTEGER pk, run INTEGER, time REAL, kind TEXT, path TEXT, fields TEXT"},
+      {"artifact", "artifact INTEGER pk, run INTEGER, time REAL, kind TEXT, path TEXT, fields TEXT, saved INTEGER"},
       {"attempt",
        "attempt INTEGER pk, run INTEGER, number INTEGER, reason TEXT, from_step INTEGER, host TEXT, boot_id TEXT, "
        "pid_namespace TEXT, "
        "pid INTEGER, process_start INTEGER, started REAL, heartbeat REAL, ended REAL, strategy TEXT, world_size "
        "INTEGER, "
-       "argv TEXT, build_id TEXT, git TEXT, config TEXT"},
+       "argv TEXT, build_id TEXT, git TEXT, config TEXT, machine TEXT"},
       {"calibration",
        "calibration INTEGER pk, time REAL, machine TEXT, ranks INTEGER, threads INTEGER, build_id TEXT, points TEXT, "
        "disturbed TEXT"},
       {"config", "hash TEXT pk, content TEXT"},
       {"edge", "source INTEGER pk, target INTEGER pk, kind TEXT pk"},
-      {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT"},
+      {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT, saved INTEGER"},
       {"key", "key INTEGER pk, name TEXT"},
       {"metric", "run INTEGER pk, key INTEGER pk, step INTEGER pk, value REAL"},
       {"metric_last", "run INTEGER pk, key INTEGER pk, step INTEGER, value REAL, min REAL, max REAL"},
@@ -57,7 +57,7 @@ TEST_CASE("the schema is the one that was published") {
       {"sweep",
        "sweep INTEGER pk, id TEXT, name TEXT, status TEXT, seed INTEGER, started REAL, ended REAL, space TEXT, recipe "
        "TEXT, folder TEXT, message TEXT, seconds REAL, host TEXT, boot_id TEXT, pid_namespace TEXT, pid INTEGER, "
-       "process_start INTEGER, heartbeat REAL"},
+       "process_start INTEGER, heartbeat REAL, machine TEXT"},
       {"sweep_history", "sweep INTEGER pk, sequence INTEGER pk, trial INTEGER, time REAL, entry TEXT"},
       {"trial",
        "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER, "

@@ -5,6 +5,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <fstream>
 #include <thread>
 
 #include "runner/base/error.hpp"
@@ -79,7 +80,7 @@ std::map<std::string, std::vector<float>> train_and_save(const TinyRun& run, con
   run_ranks(run.world_size, [&](World& world) {
     with_strategy(run, world, [&](Strategy& strategy) {
       for (int64_t step = 0; step < 3; ++step) strategy.step(tiny_input(run, world.rank, step));
-      Checkpointer checkpointer(world, options(folder, async), [](const Checkpointer::Published&) {});
+      Checkpointer checkpointer(world, options(folder, async), {});
       checkpointer.save(strategy, 3, {{"strategy", strategy.scalars()}});
       collect_state(strategy, whole, mutex);
       if (async) strategy.step(tiny_input(run, world.rank, 3));  // the snapshot must not see this
@@ -161,17 +162,18 @@ TEST_CASE("a sharded rank reads only its own bytes") {
   CHECK(read[0] + read[1] + read[2] + read[3] == whole);
 }
 
-TEST_CASE("a rank that cannot write is named by rank 0 at once, and nothing is left") {
+TEST_CASE("a rank that cannot write is named on all ranks, and nothing is left", "[on_error]") {
   at::set_num_threads(1);
   Folder folder;
-  auto temporary = folder.path / ".step-000003.tmp";
+  auto temporary = folder.path / ".step-000003.1.tmp";
   fs::create_directories(temporary / "rank-00001.safetensors");
   TinyRun run = tiny({"ddp", {}, 2});
   std::string said[2];
   run_ranks(2, [&](World& world) {
     with_strategy(run, world, [&](Strategy& strategy) {
-      Checkpointer checkpointer(world, options(folder.path, true), [](const Checkpointer::Published&) {});
-      while (world.rank == 1 && !fs::exists(temporary / "rank-00000.safetensors")) std::this_thread::yield();
+      auto stopping = options(folder.path, true);
+      stopping.stop_on_error = true;
+      Checkpointer checkpointer(world, stopping, {});
       checkpointer.save(strategy, 3, {});
       try {
         checkpointer.wait();
@@ -180,10 +182,81 @@ TEST_CASE("a rank that cannot write is named by rank 0 at once, and nothing is l
       }
     });
   });
-  std::string cause = "cannot write " + (temporary / "rank-00001.safetensors").string() + ": File exists";
+  std::string cause = "cannot write " + (folder.path / "step-000003").string() + ": rank 1: cannot write " +
+                      (temporary / "rank-00001.safetensors").string() + ": File exists";
+  CHECK(said[0] == cause);
   CHECK(said[1] == cause);
-  CHECK(said[0] == "cannot write " + (folder.path / "step-000003").string() + ": rank 1: " + cause);
   CHECK(fs::is_empty(folder.path));
+}
+
+TEST_CASE("training goes on without checkpoints that cannot be written, and says so once", "[on_error]") {
+  at::set_num_threads(1);
+  for (int world_size : {1, 2})
+    for (bool async : {false, true}) {
+      INFO(world_size << " ranks, " << (async ? "in the background" : "while training waits"));
+      Folder folder;
+      // The last rank cannot write steps 4 and 6; then it can; the last one, 10, it cannot.
+      for (int64_t step : {4, 6, 10})
+        fs::create_directories(folder.path / fmt::format(".step-{:06d}.1.tmp", step) /
+                               fmt::format("rank-{:05d}.safetensors", world_size - 1));
+      TinyRun run = tiny({world_size == 1 ? "single" : "ddp", {}, world_size});
+      std::vector<std::string> notes, ends(static_cast<size_t>(world_size));
+      run_ranks(world_size, [&](World& world) {
+        with_strategy(run, world, [&](Strategy& strategy) {
+          Checkpointer checkpointer(world, options(folder.path, async),
+                                    {.note = [&](const std::string& text) { notes.push_back(text); }});
+          for (int64_t step : {2, 4, 6, 8, 10}) checkpointer.save(strategy, step, {});
+          CHECK_NOTHROW(checkpointer.wait());
+          try {
+            checkpointer.finish();
+          } catch (const Error& error) {
+            ends[static_cast<size_t>(world.rank)] = error.what();
+          }
+        });
+      });
+      auto failure = [&](int64_t step) {
+        return "cannot write " + (folder.path / checkpoint_name(step)).string() + ": rank ";
+      };
+      REQUIRE(notes.size() == 3);
+      CHECK_THAT(notes[0],
+                 Catch::Matchers::StartsWith(failure(4)) &&
+                     Catch::Matchers::EndsWith("; training goes on, and the next checkpoint is tried when it is "
+                                               "due (checkpoint.on_error = \"stop\" ends the run instead)"));
+      CHECK(notes[1] == "checkpoints can be written again");
+      CHECK_THAT(notes[2], Catch::Matchers::StartsWith(failure(10)));
+      for (const auto& end : ends)
+        CHECK_THAT(end, Catch::Matchers::StartsWith(failure(10)) &&
+                            Catch::Matchers::EndsWith("; it was the last one of this run"));
+      std::vector<fs::path> left;
+      for (const auto& entry : fs::directory_iterator(folder.path)) left.push_back(entry.path().filename());
+      std::sort(left.begin(), left.end());
+      CHECK(left == std::vector<fs::path>{"step-000002", "step-000008"});
+    }
+}
+
+TEST_CASE("a checkpoint is published once what came before it is safe") {
+  at::set_num_threads(1);
+  for (int world_size : {1, 2}) {
+    Folder folder;
+    auto file = folder.path / "artifact";
+    std::ofstream(file) << "text";
+    TinyRun run = tiny({world_size == 1 ? "single" : "ddp", {}, world_size});
+    std::vector<std::string> order;
+    run_ranks(world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        auto path = folder.path / checkpoint_name(3);
+        Checkpointer checkpointer(
+            world, options(folder.path, true),
+            {.settle = [&] { order.push_back(fs::exists(path) ? "settled too late" : "settled"); },
+             .published = [&](const auto&) { order.push_back(fs::exists(path) ? "published" : "not there"); }});
+        Checkpointer::More more;
+        if (world.rank == 0) more.files = {file};
+        checkpointer.save(strategy, 3, {}, more);
+        checkpointer.wait();
+      });
+    });
+    CHECK(order == std::vector<std::string>{"settled", "published"});
+  }
 }
 
 TEST_CASE("a checkpoint of another model is refused with names and shapes") {

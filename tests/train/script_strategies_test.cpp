@@ -387,8 +387,7 @@ TEST_CASE("a checkpoint keeps what strategies in Lua keep: a resumed training is
         Checkpointer::Options options;
         options.folder = folder.path;
         options.async = false;
-        Checkpointer(world, options, [](const Checkpointer::Published&) {
-        }).save(strategy, 3, {{"strategy", strategy.scalars()}});
+        Checkpointer(world, options, {}).save(strategy, 3, {{"strategy", strategy.scalars()}});
       });
     });
     run_ranks(run.world_size, [&](World& world) {
@@ -419,8 +418,7 @@ TEST_CASE("a strategy in Lua begins from another strategy's checkpoint, and refu
         Checkpointer::Options options;
         options.folder = folder.path;
         options.async = false;
-        Checkpointer(world, options, [](const Checkpointer::Published&) {
-        }).save(strategy, 1, {{"strategy", strategy.scalars()}});
+        Checkpointer(world, options, {}).save(strategy, 1, {{"strategy", strategy.scalars()}});
       });
     });
   };

@@ -46,7 +46,8 @@ struct Training {
   TemporaryFolder folder;
   TinyRun tiny;
   Recipe recipe;
-  int64_t validation_rows = 0;
+  int64_t rows = 48, validation_rows = 0;
+  bool accept_changed_data = false;
   OnRead on_training_read, on_validation_read;
   std::atomic<bool> stop[2] = {false, false};  ///< by rank
   std::vector<json> events;                    ///< rank 0's of the last go()
@@ -72,7 +73,7 @@ struct Training {
     int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     TrainerResult result;
     run_ranks(tiny.world_size, [&](World& world) {
-      Rows train(tiny, world.rank, 48, on_training_read),
+      Rows train(tiny, world.rank, rows, on_training_read),
           validation(tiny, world.rank, validation_rows, on_validation_read);
       with_strategy(tiny, world, [&](Strategy& strategy) {
         EventSink sink(world.rank, world.rank == 0 ? fd : -1);
@@ -86,7 +87,11 @@ struct Training {
                          tiny.vocab,
                          steady_seconds(),
                          &stop[world.rank],
-                         {}});
+                         {},
+                         nullptr,
+                         1,
+                         {},
+                         accept_changed_data});
         if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
         if (during) return during(trainer);
         auto mine = trainer.run();
@@ -262,11 +267,12 @@ TEST_CASE("save_top_k saves where it validates, and keeps the best of these") {
   CHECK(training.published() == kept);
 }
 
-TEST_CASE("a save that fails in the background ends the run at the next step") {
+TEST_CASE("a save that fails in the background ends the run at the next step, with on_error = stop") {
   Training training;
   training.recipe.train.max_steps = 100;
   training.recipe.checkpoint.every_n_steps = 2;
-  auto temporary = training.checkpoints() / ".step-000002.tmp";
+  training.recipe.checkpoint.on_error = "stop";
+  auto temporary = training.checkpoints() / ".step-000002.1.tmp";
   auto occupied = temporary / "rank-00000.safetensors";
   fs::create_directories(occupied);
   int64_t reads = 0;
@@ -281,8 +287,45 @@ TEST_CASE("a save that fails in the background ends the run at the next step") {
   } catch (const Error& error) {
     said = error.what();
   }
-  CHECK(said == "cannot write " + occupied.string() + ": File exists");
+  CHECK(said == "cannot write " + (training.checkpoints() / checkpoint_name(2)).string() + ": rank 0: cannot write " +
+                    occupied.string() + ": File exists");
   CHECK(reads == 3 * training.tiny.global_batch);
+}
+
+TEST_CASE("a run goes on without a checkpoint that could not be written, and fails at its end without the last one") {
+  for (int64_t broken : {2, 6}) {
+    Training training(2);
+    training.recipe.train.max_steps = 6;
+    training.recipe.checkpoint.every_n_steps = 2;
+    fs::create_directories(training.checkpoints() / fmt::format(".step-{:06d}.1.tmp/rank-00001.safetensors", broken));
+    std::atomic<int> failed = 0;
+    training.go({}, [&](Trainer& trainer) {
+      try {
+        CHECK(trainer.run().steps == 6);
+      } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::environment);
+        CHECK(std::string(error.what()).ends_with("; it was the last one of this run"));
+        ++failed;
+      }
+    });
+    CHECK(failed == (broken == 6 ? 2 : 0));
+    CHECK(training.published() == (broken == 6 ? Steps{2, 4} : Steps{4, 6}));
+    CHECK(training.events_of("note").size() == (broken == 6 ? 1 : 2));
+  }
+}
+
+TEST_CASE("changed data that were accepted go on at their next epoch where they have become shorter") {
+  Training training;
+  training.recipe.train.max_steps = 3;
+  training.go();
+  training.rows = 24;  // 36 of 48 were read
+  training.recipe.train.max_steps = 5;
+  training.accept_changed_data = true;
+  training.go(training.checkpoints() / checkpoint_name(3));
+  CHECK(training.state(5).at("data").at("sample") == 0);
+  CHECK(training.state(5).at("data").at("epoch") == 2);
+  training.accept_changed_data = false;
+  CHECK_THROWS_AS(training.go(training.checkpoints() / checkpoint_name(3)), Error);
 }
 
 TEST_CASE("numbers that are not finite end a run after the checkpoint on its way has arrived") {

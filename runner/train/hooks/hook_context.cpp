@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -62,21 +63,23 @@ void TrainingHooks::log(const std::string& name, double value, const std::string
 
 std::string TrainingHooks::artifact(const std::string& name) {
   require_moment("artifact", at_any, "");
-  auto path = setup_.run_dir / "artifacts" / name;
-  if (rank() != 0 || fs::exists(path)) return path.string();
+  auto path = artifact_path(name);
+  if (rank() != 0 || artifacts_.contains(name)) return path.string();
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error)
     throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.parent_path().string(), error.message()));
   write_file_atomic(path, "");
-  setup_.events.emit("artifact", {{"step", step_}, {"path", path.string()}});
+  artifacts_[name] = 0;
+  fault_point("artifact");
+  setup_.events.record("artifact", {{"step", step_}, {"path", path.string()}});
   return path.string();
 }
 
 void TrainingHooks::append_artifact(const std::string& name, const std::string& text) {
   require_moment("write", at_any, "");
   if (rank() != 0) return;
-  auto path = setup_.run_dir / "artifacts" / name;
+  auto path = artifact_path(name);
   int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   size_t done = 0;
   while (fd >= 0 && done < text.size()) {
@@ -87,6 +90,8 @@ void TrainingHooks::append_artifact(const std::string& name, const std::string& 
   }
   int error = errno;
   if (fd >= 0) ::close(fd);
+  artifacts_[name] += static_cast<int64_t>(done);
+  written_.insert(name);
   if (fd < 0 || done < text.size())
     throw ScriptMistake(fmt::format("write: cannot write to {}: {}", path.string(), std::strerror(error)));
 }
@@ -187,7 +192,7 @@ json TrainingHooks::generate(const lua::Generation& wanted) {
   tokens = runner::generate(setup_.strategy, tokens, wanted, request["seed"].get<uint64_t>(), limits, rank_0s);
   json made = tokens;
   if (wanted.text) made = tokenizer().decode(std::vector<int32_t>(tokens.begin(), tokens.end()));
-  if (rank() == 0) setup_.events.emit("sample", {{"step", step_}, {wanted.text ? "text" : "tokens", made}});
+  if (rank() == 0) setup_.events.record("sample", {{"step", step_}, {wanted.text ? "text" : "tokens", made}});
   return made;
 }
 

@@ -50,11 +50,37 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
   return saved;
 }
 
-json TrainingHooks::history() const { return {{"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}}; }
+json TrainingHooks::history() const {
+  return {{"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", artifacts_}};
+}
 
 void TrainingHooks::restore_history(const json& saved) {
   metrics_->load(saved.value("metrics", json::object()), rank() == 0);
   hooks_.disable(saved.value("disabled", std::vector<std::string>()));
+  if (rank() == 0) restore_artifacts(saved.value("artifacts", json()));
+}
+
+void TrainingHooks::restore_artifacts(const json& saved) {
+  std::error_code ignored;
+  if (saved.is_null())  // of a run whose checkpoints did not keep them: all that is there stays as it is
+    for (fs::recursive_directory_iterator entry(artifact_path(""), ignored), end; entry != end;
+         entry.increment(ignored))
+      if (entry->is_regular_file(ignored))
+        artifacts_[entry->path().lexically_relative(artifact_path("")).string()] =
+            static_cast<int64_t>(entry->file_size(ignored));
+  for (const auto& [name, bytes] : saved.items()) {
+    auto size = static_cast<uintmax_t>(bytes.get<int64_t>());
+    auto path = artifact_path(name);
+    if (!fs::is_regular_file(path, ignored)) continue;
+    if (fs::file_size(path) > size) fs::resize_file(path, size);
+    artifacts_[name] = static_cast<int64_t>(fs::file_size(path));
+  }
+}
+
+std::vector<fs::path> TrainingHooks::take_written_files() {
+  std::vector<fs::path> files;
+  for (const auto& name : std::exchange(written_, {})) files.push_back(artifact_path(name));
+  return files;
 }
 
 void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {

@@ -111,7 +111,7 @@ lua::HookSet TrainingHooks::make_hooks() {
   };
   talk.mistake_of = torch_mistake;
   talk.report = [this](const std::string& text) {
-    if (rank() == 0 || exchange_.alone()) setup_.events.emit("note", {{"message", text}});
+    if (rank() == 0 || exchange_.alone()) setup_.events.record("note", {{"message", text}});
   };
   talk.agree = [this](const std::string& hook, const std::string& failure) { return agree(hook, failure); };
   return lua::HookSet(setup_.recipe, talk);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,10 +75,13 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   /// {hook: its state} of rank 0 for a checkpoint, after on_save_checkpoint; appends this rank's pieces of the tensors
   /// in states, "hook/HOOK/PLACE". Collective.
   nlohmann::json save(std::vector<StateTensor>& tensors);
-  /// What a checkpoint keeps of hooks beside their states: the metrics' last values, and which hooks have failed and
-  /// are left out. Given back before anything else that hooks see.
+  /// What a checkpoint keeps of hooks beside their states: the metrics' last values, which hooks have failed and are
+  /// left out, and the sizes of artifacts: what was added since is cut off, because it will be made again. Given back
+  /// before anything else that hooks see.
   nlohmann::json history() const;
   void restore_history(const nlohmann::json& saved);
+  /// Files that hooks have written to since the last call: a checkpoint that knows their sizes needs their bytes.
+  std::vector<fs::path> take_written_files();
   /// Collective. Every rank gets the same states; tensors from `checkpoint`, what it holds of them. Throws
   /// Error(environment) where one is missing or has another shape.
   void load(const nlohmann::json& saved, const Checkpoint& checkpoint);
@@ -158,6 +162,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   torch::Tensor token_loss(const torch::Tensor& logits, const torch::Tensor& targets);
   const Tokenizer& tokenizer();
   std::vector<int64_t> prompt_of(const lua::Generation& wanted, int64_t vocab);
+  fs::path artifact_path(const std::string& name) const { return setup_.run_dir / "artifacts" / name; }
+  void restore_artifacts(const nlohmann::json& saved);
   /// Remembers what a parameter was before a hook of a validation wrote to it.
   void keep_for_training(const StateTensor& place);
   /// Handles of parameters and gradients end with the call that got them.
@@ -186,6 +192,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   bool last_step_ = false, in_loss_ = false;
   double seconds_ = 0;
   SnapshotHost snapshots_;
+  std::map<std::string, int64_t> artifacts_;  ///< rank 0's, by name: their bytes
+  std::set<std::string> written_;             ///< artifacts, since take_written_files()
   std::unique_ptr<Tokenizer> tokenizer_;
   struct Kept {
     StateTensor place;

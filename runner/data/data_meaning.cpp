@@ -1,0 +1,135 @@
+#include "runner/data/data_meaning.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/data/cache.hpp"
+#include "runner/data/source_files.hpp"
+#include "runner/data/tokenizers.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t block_bytes = size_t{64} << 10;
+
+/// `budget` bytes of the file in evenly spaced blocks, the first and the last among them; all of a file that is
+/// smaller.
+std::string digest(const MappedFile& file, size_t budget) {
+  const auto bytes = file.bytes();
+  if (bytes.size() <= budget) return xxh3_hex(bytes);
+  const size_t blocks = std::max<size_t>(2, budget / block_bytes);
+  Xxh3 hash;
+  for (size_t i = 0; i < blocks; ++i) {
+    const auto begin = static_cast<size_t>(static_cast<double>(bytes.size() - block_bytes) * static_cast<double>(i) /
+                                           static_cast<double>(blocks - 1));
+    hash.update(bytes.subspan(begin, std::min(block_bytes, bytes.size() - begin)));
+  }
+  return hash.hex();
+}
+
+json digests(const std::vector<std::string>& files, size_t hashed_bytes) {
+  size_t total = 0;
+  for (const auto& file : files) total += fs::file_size(file);
+  if (total > hashed_bytes)
+    log::info("hashing parts of {} of training data; this is done once", format_bytes(static_cast<double>(total)));
+  json list = json::array();
+  for (const auto& path : files) {
+    MappedFile file(path);
+    const double share = static_cast<double>(file.bytes().size()) / static_cast<double>(total);
+    const size_t budget =
+        total <= hashed_bytes
+            ? file.bytes().size()
+            : std::max(2 * block_bytes, static_cast<size_t>(share * static_cast<double>(hashed_bytes)));
+    list.push_back({{"path", path}, {"bytes", file.bytes().size()}, {"xxh3", digest(file, budget)}});
+  }
+  return list;
+}
+
+/// What changes with every write to the files, also one that keeps size and modification time.
+std::string state_of(const std::vector<std::string>& files) {
+  std::string text = fingerprint(files);
+  for (const auto& file : files) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) throw environment_error("cannot open {}: {}", file, std::strerror(errno));
+    text +=
+        fmt::format("{} {} {}.{:09}\n", status.st_dev, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+  }
+  return text;
+}
+
+json cached_digests(const std::vector<std::string>& files, const std::string& cache_dir, size_t hashed_bytes) {
+  auto path = make_once(cache_dir, "digests-" + cache_hash(state_of(files)) + ".json", [&](CacheWriter& out) {
+    const std::string text = digests(files, hashed_bytes).dump(1) + "\n";
+    out.append(std::as_bytes(std::span(text)));
+  });
+  return json::parse(read_file(path));
+}
+
+std::string changed_value(const std::string& key, const json& before, const json& now) {
+  if (key == "data.tokenizer" && before.value("name", "") == now.value("name", ""))
+    return fmt::format("{}: the model {} has changed", key, now.value("name", ""));
+  if (key == "data.tokenizer")
+    return fmt::format("{} was \"{}\" and is \"{}\"", key, before.value("name", ""), now.value("name", ""));
+  auto text = [](const json& value) { return value.is_null() ? "not set" : value.dump(); };
+  return fmt::format("{} was {} and is {}", key, text(before), text(now));
+}
+
+/// Files are compared in order and by content: where they lie does not matter.
+void compare_files(const json& before, const json& now, std::vector<std::string>& changes) {
+  auto path = [](const json& file) { return file.at("path").get<std::string>(); };
+  if (before.size() != now.size())
+    changes.push_back(fmt::format("the number of files in data.train was {} and is {}", before.size(), now.size()));
+  const size_t both = std::min(before.size(), now.size());
+  for (const char* fact : {"bytes", "xxh3"})  // digests of parts depend on all sizes: these are compared first
+    for (size_t i = 0; i < both; ++i)
+      if (before[i].at(fact) != now[i].at(fact))
+        return changes.push_back(
+            path(before[i]) == path(now[i])
+                ? fmt::format("the content of {} has changed", path(now[i]))
+                : fmt::format("data.train: {} is other data than {}", path(now[i]), path(before[i])));
+}
+
+}  // namespace
+
+json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::string& cache_dir, size_t hashed_bytes) {
+  const auto& data = recipe.data;
+  json meaning = {{"data.seq_len", *data.seq_len},
+                  {"data.shuffle", data.shuffle},
+                  {"data.format", data.format},
+                  {"data.validation_fraction", data.validation_fraction ? json(*data.validation_fraction) : json()},
+                  {"files", cached_digests(data.train, cache_dir, hashed_bytes)},
+                  {"global_batch_size", global_batch_size}};
+  if (data.shuffle) meaning["run.seed"] = recipe.run.seed;
+  if (data.format == "bin") {
+    meaning["data.token_dtype"] = data.token_dtype;
+  } else {
+    meaning["data.tokenizer"] = {{"name", data.tokenizer}};
+    if (data.tokenizer != "bytes") meaning["data.tokenizer"]["xxh3"] = open_sentencepiece(data, cache_dir)->hash();
+  }
+  return meaning;
+}
+
+std::vector<std::string> changed_meaning(const json& before, const json& now) {
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : now.items()) {
+    const auto old = before.find(key);
+    if (key == "global_batch_size" || old == before.end() || *old == value) continue;
+    if (key == "files")
+      compare_files(*old, value, changes);
+    else
+      changes.push_back(changed_value(key, *old, value));
+  }
+  return changes;
+}
+
+}  // namespace runner

@@ -1,0 +1,133 @@
+// What changes the meaning of a position in the data, and what does not.
+#include "runner/data/data_meaning.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+using nlohmann::json;
+
+namespace {
+
+struct Meaning {
+  DataFolder folder;
+  Recipe recipe;
+  int64_t global_batch_size = 12;
+  Meaning() {
+    recipe.data = text_data({folder.write("a.txt", "first"), folder.write("b.txt", "second")});
+    recipe.data.seq_len = 32;
+  }
+  json now() const { return data_meaning(recipe, global_batch_size, folder / "cache"); }
+};
+
+using Changes = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("each key that gives a position another meaning is named, with what it was and is") {
+  struct Row {
+    std::function<void(Recipe&)> change;
+    Changes said;
+  };
+  const std::vector<Row> table{
+      {[](Recipe&) {}, {}},
+      {[](Recipe& recipe) { recipe.data.seq_len = 64; }, {"data.seq_len was 32 and is 64"}},
+      {[](Recipe& recipe) { recipe.run.seed = 9; }, {"run.seed was 1234 and is 9"}},
+      {[](Recipe& recipe) { recipe.data.shuffle = false; }, {"data.shuffle was true and is false"}},
+      {[](Recipe& recipe) { recipe.data.validation_fraction = 0.5; },
+       {"data.validation_fraction was not set and is 0.5"}},
+      {[](Recipe& recipe) { recipe.data.train.pop_back(); }, {"the number of files in data.train was 2 and is 1"}},
+      {[](Recipe& recipe) { recipe.optimizer.lr = 1; }, {}},
+      {[](Recipe& recipe) { recipe.data.prefetch = 7; }, {}}};
+  for (const auto& row : table) {
+    Meaning meaning;
+    const json before = json::parse(meaning.now().dump());
+    row.change(meaning.recipe);
+    CHECK(changed_meaning(before, meaning.now()) == row.said);
+  }
+}
+
+TEST_CASE("without shuffling the seed orders nothing, and the size of a step moves no position") {
+  Meaning meaning;
+  meaning.recipe.data.shuffle = false;
+  const json before = meaning.now();
+  meaning.recipe.run.seed = 9;
+  meaning.global_batch_size = 24;
+  CHECK(changed_meaning(before, meaning.now()).empty());
+  CHECK(meaning.now().at("global_batch_size") == 24);
+}
+
+TEST_CASE("a file of other content is named, also one of the same size and modification time") {
+  Meaning meaning;
+  const json before = meaning.now();
+  const std::string file = meaning.folder / "b.txt";
+  struct stat status {};
+  REQUIRE(::stat(file.c_str(), &status) == 0);
+  meaning.folder.write("b.txt", "SECOND");
+  const timespec times[2] = {status.st_atim, status.st_mtim};
+  REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
+  CHECK(changed_meaning(before, meaning.now()) == Changes{"the content of " + file + " has changed"});
+  meaning.folder.write("b.txt", "second");
+  CHECK(changed_meaning(before, meaning.now()).empty());
+}
+
+TEST_CASE("files may move, their order may not change") {
+  Meaning meaning;
+  const json before = meaning.now();
+  fs::rename(meaning.folder / "b.txt", meaning.folder / "moved.txt");
+  meaning.recipe.data.train[1] = meaning.folder / "moved.txt";
+  CHECK(changed_meaning(before, meaning.now()).empty());
+  std::swap(meaning.recipe.data.train[0], meaning.recipe.data.train[1]);
+  CHECK(changed_meaning(before, meaning.now()) ==
+        Changes{"data.train: " + meaning.folder / "moved.txt" + " is other data than " + meaning.folder / "a.txt"});
+}
+
+TEST_CASE("files are hashed once, until they change") {
+  Meaning meaning;
+  const json before = meaning.now();
+  auto cached = [&] {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(meaning.folder / "cache")) files.push_back(entry.path());
+    return files;
+  };
+  REQUIRE(cached().size() == 1);
+  std::ofstream(cached()[0]) << R"([{"path": "a.txt", "bytes": 1, "xxh3": "from the cache"}])";
+  CHECK(meaning.now().at("files")[0].at("xxh3") == "from the cache");
+  meaning.folder.write("a.txt", "first, and more");
+  CHECK(meaning.now().at("files").size() == 2);
+  CHECK(cached().size() == 2);
+}
+
+TEST_CASE("of large files blocks over their whole length are hashed, the first and the last among them") {
+  Meaning meaning;
+  const std::string file = meaning.folder.write("large.bin", "");
+  constexpr int64_t size = 3 << 20, hashed = 1 << 20;
+  auto write_at = [&](int64_t offset) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(offset);
+    stream.write("changed", 7);
+  };
+  fs::resize_file(file, size);
+  meaning.recipe.data = bin_data({file});
+  meaning.recipe.data.seq_len = 32;
+  auto now_hashed = [&] { return data_meaning(meaning.recipe, 12, meaning.folder / "cache", hashed); };
+  json before = now_hashed();
+  // 16 blocks of 64 KiB: the 9th begins at 1,642,769.
+  for (int64_t offset : {int64_t{0}, int64_t{1'642'900}, size - 7}) {
+    write_at(offset);
+    json now = now_hashed();
+    CHECK(changed_meaning(before, now) == Changes{"the content of " + file + " has changed"});
+    before = now;
+  }
+}
+
+TEST_CASE("what a checkpoint of an earlier program does not know is not compared") {
+  Meaning meaning;
+  CHECK(changed_meaning(json::object(), meaning.now()).empty());
+  CHECK(changed_meaning({{"data.seq_len", 16}}, meaning.now()) == Changes{"data.seq_len was 16 and is 32"});
+}
