@@ -7,6 +7,7 @@
 #include <limits>
 #include <numbers>
 
+#include "runner/base/round_up.hpp"
 #include "runner/models/attention_loops.hpp"
 #include "runner/models/tile_product.hpp"
 
@@ -23,7 +24,6 @@ constexpr TileRow ones{1, 1, 1, 1, 1, 1};
 /// Blocks begin at multiples of both sides of a tile.
 constexpr int64_t block_unit = 48;
 
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 struct Shape {
   int64_t batch, seq_len, heads, key_heads, head_dim;

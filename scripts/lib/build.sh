@@ -31,6 +31,7 @@ build_targets() {
   local plan jobs
   lock "$root/.deps/.build.lock"
   configure
+  ninja -C "$build" build.ninja >/dev/null 2>&1 || true  # a plan ends at the step that configures again, so that comes first
   plan=$(ninja -C "$build" -n "$@" 2>&1) || true
   if [[ $plan != *"no work to do"* ]]; then
     jobs=$(job_count)

@@ -5,6 +5,8 @@
 #include <bit>
 #include <string_view>
 
+#include "runner/base/round_up.hpp"
+
 namespace runner {
 
 namespace {
@@ -13,7 +15,6 @@ namespace {
 constexpr int64_t alignment = 128;
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-int64_t round_up(int64_t value, int64_t multiple) { return divide_up(value, multiple) * multiple; }
 bool is_power_of_2(int64_t value) { return std::has_single_bit(static_cast<uint64_t>(value)); }
 
 int64_t result_bytes(const ProductShape& shape) { return 4 * shape.rows * shape.columns + alignment; }

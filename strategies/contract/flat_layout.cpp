@@ -7,14 +7,13 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
+#include "runner/base/round_up.hpp"
 
 namespace runner {
 
 namespace {
 
-constexpr int64_t alignment = 32;
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr int64_t slot_alignment = 32;
 
 /// A key for each block; equal keys share a unit.
 std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
@@ -82,9 +81,9 @@ FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& s
   layout.items.reserve(slots.size());
   for_each_numel(model, slots, [&](int64_t numel) {
     layout.items.push_back({slots[layout.items.size()], layout.total, numel});
-    layout.total += round_up(numel, alignment);
+    layout.total += round_up(numel, slot_alignment);
   });
-  layout.total = round_up(layout.total, shards * alignment);
+  layout.total = round_up(layout.total, shards * slot_alignment);
   layout.shard = layout.total / shards;
   return layout;
 }

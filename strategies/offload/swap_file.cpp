@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "runner/base/error.hpp"
+#include "runner/base/round_up.hpp"
 
 namespace runner {
 
@@ -24,15 +25,15 @@ SwapOptions check(SwapOptions options) {
   return options;
 }
 
-int64_t round_up(int64_t bytes) {
+int64_t whole_pages(int64_t bytes) {
   RUNNER_CHECK(bytes >= 0);
-  return (bytes + SwapFile::alignment - 1) / SwapFile::alignment * SwapFile::alignment;
+  return round_up(bytes, SwapFile::alignment);
 }
 
 }  // namespace
 
 SwapFile::SwapFile(SwapOptions options, int64_t bytes)
-    : options_(check(std::move(options))), file_(options_.folder, round_up(bytes), options_.label, options_.direct) {}
+    : options_(check(std::move(options))), file_(options_.folder, whole_pages(bytes), options_.label, options_.direct) {}
 
 SwapFile::~SwapFile() {
   {

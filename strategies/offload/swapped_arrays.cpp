@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/round_up.hpp"
 
 namespace runner {
 
@@ -13,7 +14,6 @@ namespace {
 constexpr int64_t page = SwapFile::alignment;
 constexpr int64_t bounce_bytes = 8 << 20;  // size of each of the two buffers of a blocking call
 
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 /// Requests that must end before this object does, because the memory that they use ends with it.

@@ -129,6 +129,8 @@ TEST_CASE("examples that name no hardware train on CPU", "[seeds][e2e]") {
     REQUIRE(result.code == 0);
     CHECK(result.json().at("status") == "finished");
     CHECK(result.json().at("steps") == 2);
+    if (example == "distributed-training-444")
+      CHECK(fs::exists(fs::path(result.json().at("run_dir").get<std::string>()) / "artifacts/summary.txt"));
   }
 }
 

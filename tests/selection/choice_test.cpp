@@ -178,7 +178,7 @@ TEST_CASE("under FULL_SHARD gradients stay sharded between micro-batches") {
   CHECK(gib(each.memory.total()) < 35);
   CHECK(gib(each.memory.total() - each.memory.activations) < 12);
   // The whole model in float32.
-  CHECK(gib(once.memory.total()) - gib(each.memory.total()) > 46);
+  CHECK(gib(once.memory.total()) - gib(each.memory.total()) > 45);
 }
 
 TEST_CASE("auto reduces gradients once a step where they fit whole and that is faster") {
