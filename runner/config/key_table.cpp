@@ -479,6 +479,12 @@ void add_train(std::vector<Key>& keys) {
   checkpoint({"checkpoint", "save_at_end", T::boolean, "Write a checkpoint at the end of the training."},
              &C::save_at_end);
   checkpoint({"checkpoint", "async", T::boolean, "Write checkpoints in the background."}, &C::async);
+  checkpoint({"checkpoint",
+              "on_error",
+              T::choice,
+              "What to do when a checkpoint cannot be written: continue and try again when the next one is due, or stop the run.",
+              {"continue", "stop"}},
+             &C::on_error);
   auto again = [&](Key key, auto member) {
     keys.push_back(bind(std::move(key), &Recipe::activation_checkpointing, member));
   };

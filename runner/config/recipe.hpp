@@ -172,6 +172,7 @@ struct Recipe {
     std::string monitor = "val_loss";
     bool save_at_end = true;
     bool async = true;
+    std::string on_error = "continue";  ///< continue | stop: when a checkpoint cannot be written
   } checkpoint;
 
   struct ActivationCheckpointing {

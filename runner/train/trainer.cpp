@@ -23,7 +23,7 @@ Checkpointer::Options checkpoint_options(const TrainerSetup& setup) {
   return {.folder = setup.run_dir / "checkpoints",
           .attempt = setup.attempt,
           .async = settings.async,
-          .stop_on_error = false,
+          .stop_on_error = settings.on_error == "stop",
           .keep_last = settings.keep_last,
           .save_top_k = settings.save_top_k,
           .monitor = settings.monitor};

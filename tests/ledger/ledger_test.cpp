@@ -57,8 +57,9 @@ TEST_CASE("a run is in the file before its first step, with everything that is k
   CHECK(row.started >= before);
   CHECK_FALSE(row.ended);
   CHECK_FALSE(row.final_loss);
-  CHECK(keys_of(to_json(row)) == std::vector<std::string>{"ended", "final_loss", "id", "name", "started", "status",
-                                                          "steps", "strategy", "tags"});
+  CHECK(keys_of(to_json(row)) == std::vector<std::string>{"ended", "final_loss", "id", "metric", "metric_value",
+                                                          "name", "run_dir_exists", "started", "status", "steps",
+                                                          "strategy", "tags", "why"});
 
   const json all = reader.show(id);
   const NewRun given = new_run(folder);

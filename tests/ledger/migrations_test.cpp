@@ -63,7 +63,7 @@ TEST_CASE("the schema is the one that was published") {
        "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER, "
        "step INTEGER, reason TEXT, message TEXT, slot TEXT, tries INTEGER, started REAL, ended REAL"}};
   CHECK(tables_of(database) == published);
-  CHECK(database.integer("PRAGMA user_version") == 6);
+  CHECK(database.integer("PRAGMA user_version") == 7);
   CHECK(database.integer("PRAGMA application_id") == 0x52554e52);
   CHECK(database.text("PRAGMA journal_mode") == "wal");
   CHECK(database.integer("SELECT count(*) FROM pragma_table_list WHERE name = 'metric' AND wr = 1") == 1);
@@ -101,7 +101,7 @@ TEST_CASE("a ledger of an older schema is brought up to date with its rows, also
     REQUIRE(ledger.runs().size() == 1);
     CHECK(ledger.runs()[0].final_loss == 0.25);
     CHECK(ledger.points("20250101-000000-aaaa", "loss") == std::vector<std::pair<int64_t, double>>{{7, 0.25}});
-    CHECK(folder.raw().integer("PRAGMA user_version") == 6);
+    CHECK(folder.raw().integer("PRAGMA user_version") == 7);
     CHECK(folder.raw().integer("SELECT count(*) FROM trial") == 0);
     const auto attempt = ledger.show("20250101-000000-aaaa")["attempts"][0];
     CHECK(attempt["reason"] == "start");
@@ -122,20 +122,20 @@ TEST_CASE("a migration that fails leaves the file as it was") {
   CHECK(tables_of(database) == before);
   CHECK(database.integer("PRAGMA user_version") == 1);
   migrate(database);
-  CHECK(database.integer("PRAGMA user_version") == 6);
+  CHECK(database.integer("PRAGMA user_version") == 7);
 }
 
 TEST_CASE("a newer schema is refused by name and left alone") {
   LedgerFolder folder;
   { Ledger ledger(folder.home(), Ledger::Mode::write); }
-  folder.raw().execute("PRAGMA user_version = 7");
+  folder.raw().execute("PRAGMA user_version = 8");
   const std::string expected =
       "4: the ledger " + folder.file().string() +
-      " has schema 7, and this runner knows schemas up to 5 (005_sweep_history): it was written by a newer runner. "
+      " has schema 8, and this runner knows schemas up to 7 (007_rewind): it was written by a newer runner. "
       "Use that one, or name another folder with RUNNER_HOME";
   CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::read); }) == expected);
   CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) == expected);
-  CHECK(folder.raw().integer("PRAGMA user_version") == 7);
+  CHECK(folder.raw().integer("PRAGMA user_version") == 8);
 }
 
 TEST_CASE("a file that is no ledger is refused and left alone") {

@@ -30,7 +30,7 @@ return {
         "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
         "state in the checkpoint: {}\n"
         "on_before_optimizer_step\n"
-        "  log norm = 0.6148170459575759 (max)\n"
+        "  log norm = 0.614817045957576 (max)\n"
         "on_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\non_before_optimizer_step\n"
         "state in the checkpoint: {}\n"
         "teardown\n"

@@ -208,6 +208,7 @@ TEST_CASE("show tells what a run was, did and left behind") {
   ThreeRuns runs;
   std::string out = run_verb(setup_show, "good").out;
   out = std::regex_replace(out, std::regex("started [-0-9]+ [:0-9]+"), "started THEN");
+  INFO(out);
   const std::string folder = runs.folder.home() + "/runs/";
   CHECK(
       out.starts_with("good  20261121-060000-aaaa\n"

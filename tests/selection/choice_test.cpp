@@ -185,7 +185,7 @@ TEST_CASE("auto reduces gradients once a step where they fit whole and that is f
   Topology topology = topology_of_words("h100-80g 8");
   auto choice = [&](double seconds_a_call) {
     StepClock clock;
-    clock.error = [](const Job&) { return 0.1; };
+    clock.error = [](const Candidate&) { return 0.1; };
     clock.step_seconds = [seconds_a_call](const Candidate& candidate) -> std::optional<double> {
       double calls = 0;
       for (const auto& part : candidate.entry->traffic(candidate.job)) calls += static_cast<double>(part.calls);
