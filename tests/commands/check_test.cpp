@@ -37,9 +37,9 @@ TEST_CASE("data that are missing, too short or wrong are found by check, and no 
   check_refused(place, "did you mean text.txt?", {"data.train=\"tex.txt\""});
   check_refused(place, "no file matches", {"data.train=\"*.text\""});
   place.write("short.txt", "too short");
-  check_refused(place, "needs 33", {"data.train=\"short.txt\"", "data.validation_fraction=0.1"});
+  check_refused(place, "one training and one validation sample of data.seq_len = 32 need 66",
+                {"data.train=\"short.txt\"", "data.validation_fraction=0.1"});
   check_refused(place, "is not a SentencePiece model", {"data.tokenizer=\"text.txt\""});
-  check_refused(place, "tiny.toml", {"model.init_from=\"gpt2\""});
 }
 
 TEST_CASE("missing data are told in the same pass as other mistakes") {
