@@ -139,7 +139,7 @@ void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_
   int64_t tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
   play_bytes(block, bytes + input_scratch(moment, tokens));
   play_bytes(block, bytes + moment.arriving * product);
-  play_bytes(block, bytes + moment.arriving * compute_ + weight_scratch(moment, tokens));
+  play_bytes(block, bytes + moment.arriving * std::min(product, compute_) + weight_scratch(moment, tokens));
 }
 
 void StepMemory::backward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
