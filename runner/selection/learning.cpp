@@ -12,6 +12,7 @@ namespace {
 
 /// Relative error of the model on a quiet machine, and of a median of steps.
 constexpr double model_deviation = 0.04;
+constexpr double least_deviation = 0.01;  // of the median of one run's steps
 
 /// Rates with each part's cost multiplied.
 Rates multiplied(Rates rates, const StepParts& logarithms) {
@@ -71,6 +72,20 @@ Matrix prior_covariance(double deviation) {
 
 double square(double value) { return value * value; }
 
+struct Measured {
+  double log_seconds = 0, precision = 0;  ///< precision: 1 / variance
+};
+
+/// The median weighted by precision: a run that other work disturbed does not count against one that had none.
+Measured combine(std::vector<Measured> runs) {
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.log_seconds < b.log_seconds; });
+  double precision = 0, below = 0;
+  for (const auto& run : runs) precision += run.precision;
+  for (const auto& run : runs)
+    if (below += run.precision; 2 * below >= precision) return {run.log_seconds, precision};
+  return {};
+}
+
 }  // namespace
 
 Circumstances Circumstances::from_json(const nlohmann::json& json) {
@@ -109,8 +124,8 @@ LearnedRates::LearnedRates(Rates base, const Circumstances& here, const std::vec
 
 std::vector<LearnedRates::Evidence> LearnedRates::gather(const Circumstances& here, const std::vector<PastRun>& runs) {
   struct Group {
-    const StepLoad* load;
-    std::vector<double> log_seconds, variances;
+    const StepLoad* load = nullptr;
+    std::vector<Measured> runs = {};
   };
   std::map<std::string, Group> groups;
   for (const auto& run : runs) {
@@ -119,14 +134,14 @@ std::vector<LearnedRates::Evidence> LearnedRates::gather(const Circumstances& he
     ++runs_;
     auto& group = groups[run.load.to_json().dump()];
     group.load = &run.load;
-    group.log_seconds.push_back(std::log(run.seconds));
-    group.variances.push_back(square(*doubted) + square(run.spread));
+    group.runs.push_back(
+        {std::log(run.seconds), 1 / (square(least_deviation) + square(*doubted) + square(run.spread))});
   }
   std::vector<Evidence> evidence;
-  for (const auto& [key, group] : groups)
-    evidence.push_back(
-        {*group.load, median(group.log_seconds),
-         square(model_deviation) + median(group.variances) / static_cast<double>(group.variances.size())});
+  for (const auto& [key, group] : groups) {
+    const Measured measured = combine(group.runs);
+    evidence.push_back({*group.load, measured.log_seconds, square(model_deviation) + 1 / measured.precision});
+  }
   return evidence;
 }
 

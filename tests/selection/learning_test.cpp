@@ -178,6 +178,13 @@ TEST_CASE(
   CHECK(often.error(last) < once.error(first));
   CHECK(often.error(last) > 0.04);
   CHECK(often.runs() == 50);
+
+  // The same load on a busy machine says nothing against the run on a quiet one, whichever came first.
+  const PastRun quiet{circumstances_of(load), load, seconds, 0.02}, busy{circumstances_of(load), load, 3 * seconds, 2};
+  for (const auto& runs : {std::vector{quiet, busy}, std::vector{busy, quiet}}) {
+    const LearnedRates both(base, circumstances_of(load), runs);
+    CHECK(step_time(load, both.rates())->total() == Approx(seconds).epsilon(0.05));
+  }
 }
 
 TEST_CASE("runs count by how like the circumstances are") {
