@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "runner/base/median.hpp"
 
 namespace runner {
 

@@ -244,7 +244,7 @@ TEST_CASE("show tells what a run was, did and left behind") {
                  "  memory_bytes  1.00 MiB  1.00 MiB  1.00 MiB\n"
                  "  val_loss           0.3       0.3       0.3\n"
                  "\nprediction\n"
-                 "                   predicted  measured\n"
+                 "                    predicted  measured\n"
                  "  step_seconds  0.25 s +-12 %         -\n"
                  "  tokens_per_s             10      12.5\n"
                  "\ncheckpoints\n"
