@@ -212,8 +212,10 @@ void RunRecord::on_event(const nlohmann::json& event) {
     steps_ = event.at("step");
     if (event.at("final_loss").is_number()) final_loss_ = event.at("final_loss").get<double>();
   }
-  if (kind == "sample" && event.contains("text"))
-    progress_->line(fmt::format("sample at step {}: {}", event.value("step", int64_t{0}), event.value("text", "")));
+  if (kind == "sample" && event.contains("text")) {
+    progress_->line(fmt::format("sample at step {}:", event.value("step", int64_t{0})));
+    for (const auto& line : split(trim(event.value("text", "")), '\n')) progress_->line("  " + line);
+  }
   if (kind == "note") progress_->line("note: " + event.value("message", ""));
   ledger_.event(run_, kind, event);
 }

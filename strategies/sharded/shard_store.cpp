@@ -198,7 +198,6 @@ torch::Tensor ShardStore::shard_to_send(size_t u) {
   Shard& shard = shards_[u];
   if (shard.places.sent == Sent::master) return as_sent(shard, shard.local);
   if (shard.places.sent == Sent::memory) return as_sent(shard, shard.sent);
-  start_read(u);
   auto read = torch::from_blob(shard.reading->wait(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
   auto mine = read.to(shard.full.options(), /*non_blocking=*/false, /*copy=*/true);
   shard.reading.reset();
@@ -213,6 +212,7 @@ void ShardStore::start_gather(size_t u) {
   if (!lacks(u)) return;
   Shard& shard = shards_[u];
   torch::NoGradGuard no_grad;
+  start_read(u);  // before `incoming` exists: then the unit counts as on its way
   // The buffer is computation's memory, which frees it; what is made to be sent is the side stream's.
   if (plan_.shards > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
   auto beside = gathers_.enter();

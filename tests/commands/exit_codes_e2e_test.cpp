@@ -168,6 +168,15 @@ TEST_CASE("the total of the progress is what the worker knows", "[e2e]") {
   }
 }
 
+TEST_CASE("a generated text is printed line by line", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker(
+      R"(emit '{"event":"sample","rank":0,"step":4,"text":"ROMEO.\u000aBut soft, what light\u000a"}')");
+  auto result = place.run({"run", "tiny.toml", "--set", "devices=1"});
+  CHECK_THAT(result.err, ContainsSubstring("\nsample at step 4:\n  ROMEO.\n  But soft, what light\n"));
+}
+
 TEST_CASE("running out of memory says what takes it and what would help", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);

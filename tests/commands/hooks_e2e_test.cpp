@@ -159,7 +159,7 @@ max_new_tokens = 5
   auto rest = parts.run({"resume", "last", "--json", "--set", "train.max_steps=12"});
   INFO(rest.err);
   REQUIRE(rest.code == 0);
-  CHECK_THAT(rest.err, ContainsSubstring("sample at step 12: line 4"));
+  CHECK_THAT(rest.err, ContainsSubstring("sample at step 12:\n  line 4"));
   CHECK(points(parts, "val_loss") == points(whole, "val_loss"));
   CHECK(points(parts, "loss") == points(whole, "loss"));
   auto shown = parts.run({"show", "last", "--json"}).json();

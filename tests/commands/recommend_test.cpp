@@ -155,7 +155,7 @@ TEST_CASE("recommend refuses what it cannot answer for") {
       ContainsSubstring("v100 has compute capability 7.0, and CUDA 13, which this runner is built for, begins at 7.5"));
   CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "12"}),
              ContainsSubstring("--world-size 12 is not a number of full nodes of 8; 8 and 16 are"));
-  CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "16", "--devices", "4"}), ContainsSubstring("give either"));
+  CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "16", "--devices", "4"}), ContainsSubstring("give one or the others"));
   CHECK_THAT(wrong({"--device-kind", "t4", "--set", "precision=bf16-mixed"}),
              ContainsSubstring("this CUDA device has no bf16"));
 }

@@ -341,7 +341,7 @@ TEST_CASE("after resume --checkpoint a restart goes back to it until there is a 
   for (const auto& attempt : shown.at("attempts")) from.push_back(attempt.at("from_step"));
   CHECK(from == std::vector<int64_t>{0, 4, 4, 4, 8});
   CHECK(result.json().at("restarts") == 3);
-  CHECK_THAT(result.err, ContainsSubstring(" and 3 restarts: loss "));
+  CHECK_THAT(result.err, ContainsSubstring(" and 3 restarts: val_loss "));
   CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  restarts  3\n"));
 }
 

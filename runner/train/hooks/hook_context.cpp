@@ -69,7 +69,10 @@ std::string TrainingHooks::artifact(const std::string& name) {
   fs::create_directories(path.parent_path(), error);
   if (error)
     throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.parent_path().string(), error.message()));
-  write_file_atomic(path, "");
+  // An empty file needs no temporary name, which a kill could leave behind.
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.string(), std::strerror(errno)));
+  ::close(fd);
   artifacts_[name] = 0;
   fault_point("artifact");
   setup_.events.record("artifact", {{"step", step_}, {"path", path.string()}});
