@@ -177,6 +177,8 @@ std::string how_to_extend(const nlohmann::json& run, const Recipe& recipe) {
 bool nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   if (options.resume_run.empty() || options.resumed.at("status") != "finished" || !options.resume_checkpoint.empty())
     return false;
+  // A hook that stopped the run may have been changed since.
+  if (!lua::changed_scripts(recipe, fs::path(options.recipe_file).parent_path()).empty()) return false;
   return options.overrides.empty() || recipe.train.max_steps == options.resumed.at("steps").get<int64_t>();
 }
 

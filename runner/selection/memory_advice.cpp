@@ -78,7 +78,8 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
 
 void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   const Entry& fsdp = *find_strategy("fsdp")->entry;
-  if (job.world_size == 1) return;
+  const bool parameters_sharded = entry.name == "zero" && job.options.value("stage", 0) == 3;
+  if (job.world_size == 1 || parameters_sharded) return;
   Job sharded = job;
   if (entry.name != "fsdp") {
     sharded.options = complete_options(fsdp, nlohmann::json::object());
