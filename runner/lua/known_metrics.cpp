@@ -79,7 +79,8 @@ KnownMetrics known_metrics(const Recipe& recipe) {
     HookSet hooks(hooked);
     FakeTraining training(hooks.state(), hooked, [](const std::string&) {});
     training.run(hooks);
-    for (const auto& [name, value] : training.metrics().items())
+    const auto logged = training.metrics();
+    for (const auto& [name, value] : logged.items())
       if (!contains(trainer_metrics(), name)) known.names.push_back(name);
   } catch (const Error&) {
     known.complete = false;

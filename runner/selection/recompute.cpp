@@ -10,10 +10,6 @@ namespace {
 bool matches(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
-/// The recipe's key, or DeepSpeed's option of the same name.
-bool asks_for_host(const Job& job, const Recipe::ActivationCheckpointing& settings) {
-  return settings.cpu_checkpointing || job.options.value("cpu_checkpointing", false);
-}
 }  // namespace
 
 std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {
@@ -34,11 +30,11 @@ std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& setti
 
 void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings) {
   job.recompute = recomputed_blocks(settings, *job.model);
-  job.host_checkpoints = job.cuda && asks_for_host(job, settings);
+  job.host_checkpoints = job.cuda && settings.cpu_checkpointing;
 }
 
 std::vector<std::string> recompute_notes(const Job& job, const Recipe::ActivationCheckpointing& settings) {
-  if (!asks_for_host(job, settings)) return {};
+  if (!settings.cpu_checkpointing) return {};
   if (std::none_of(job.recompute.begin(), job.recompute.end(), [](bool again) { return again; }))
     return {
         "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "

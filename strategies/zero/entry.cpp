@@ -259,29 +259,6 @@ std::vector<OptionSpec> offload_options() {
   };
 }
 
-/// DeepSpeed's block activation_checkpointing, as Lightning's DeepSpeedStrategy takes it.
-std::vector<OptionSpec> checkpointing_options() {
-  return {
-      {.name = "cpu_checkpointing",
-       .default_value = false,
-       .help = "Inputs of recomputed blocks wait in pinned host memory between forward and backward; the same as "
-               "activation_checkpointing.cpu_checkpointing."},
-      {.name = "partition_activations",
-       .default_value = false,
-       .help = "Accepted.",
-       .note = "nothing to do without tensor parallelism: each rank's activations are of its own data"},
-      {.name = "contiguous_memory_optimization",
-       .default_value = false,
-       .help = "Accepted.",
-       .note = "nothing to do: the inputs of blocks have one size, so the allocator reuses their memory without "
-               "fragments"},
-      {.name = "synchronize_checkpoint_boundary",
-       .default_value = false,
-       .help = "Accepted.",
-       .note = "nothing to do: events order copies and kernels, so the device needs no synchronization between blocks"},
-  };
-}
-
 std::vector<OptionSpec> configuration_options() {
   return {
       {.name = "config",
@@ -322,7 +299,7 @@ std::vector<OptionSpec> loss_scale_options() {
 
 std::vector<OptionSpec> zero_options() {
   auto options = stage_options();
-  for (auto& more : {stage3_options(), gradient_options(), offload_options(), checkpointing_options(),
+  for (auto& more : {stage3_options(), gradient_options(), offload_options(),
                      configuration_options(), loss_scale_options()})
     options.insert(options.end(), more.begin(), more.end());
   return options;

@@ -89,7 +89,7 @@ TEST_CASE("on a terminal the help of recipes goes through the pager", "[e2e]") {
   CHECK_THAT(paged(""), StartsWith("[train]"));
 }
 
-TEST_CASE("--set takes several values, --unset removes, both in the order given", "[e2e]") {
+TEST_CASE("several values after --set, and --unset, are applied in the order given", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto config = [&](std::vector<std::string> words) {

@@ -256,9 +256,10 @@ TEST_CASE("show tells what a run was, did and left behind") {
 TEST_CASE("show tells why a run failed and how often it was started, and of a lost one when it was last seen") {
   ThreeRuns runs;
   const std::string failed = run_verb(setup_show, "bbbb").out;
+  INFO(failed);
   CHECK(failed.find(", exit code 1\n  why       crash: rank 1 was killed by signal 9 log: rank-1.log\n") !=
         std::string::npos);
-  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now  [0-9.]+ m?s  process [0-9]+ on [^ ]+  "
+  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now +[0-9.]+ m?s  process [0-9]+ on [^ ]+  "
                                              "fsdp on 2 ranks  start\n  "
                                              "2 .*rank 1 was killed by signal 9\n")));
   CHECK(run_verb(setup_show, "cccc").out.find("  status    lost, last seen 2 h ago, took 1m 40s, started ") !=

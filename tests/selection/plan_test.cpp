@@ -283,10 +283,6 @@ TEST_CASE("cpu_checkpointing moves the inputs of recomputed blocks to host memor
   for (int64_t bytes : inputs) pinned += pinned_bytes(bytes);
   CHECK(moved.memory.host == pinned);
   CHECK(moved.memory.total() <= kept.memory.total());
-  // DeepSpeed's option of that name is the same.
-  r.activation_checkpointing.cpu_checkpointing = false;
-  r.strategy.options = {{"cpu_checkpointing", true}};
-  CHECK(make_plan(r, gpus, 256).memory.host == pinned);
   auto on_cpu = make_plan(r, cpus(2), 256);
   CHECK_FALSE(on_cpu.job.host_checkpoints);
   CHECK(on_cpu.notes.back() == "`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's");
