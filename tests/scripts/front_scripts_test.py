@@ -298,10 +298,10 @@ class FrontScripts(unittest.TestCase):
             done = self.call("scripts/test", CI=ci)
             return done.returncode, [line for line in done.stderr.splitlines() if line.startswith("skipped")]
 
-        gpu = "SKIPPED:\nexplicitly with message:\n  no CUDA device here\n\n"
+        gpu = "../tests/x_test.cpp:7: SKIPPED:\nexplicitly with message:\n  no CUDA device here\n\n"
         tests_that_print(gpu=gpu)
         self.assertEqual(test("true"), (0, ["skipped: gpu: no CUDA device here"]))
-        tests_that_print(gpu=gpu, launcher="SKIPPED:\nexplicitly with message:\n  torchrun is not here\n\n", script="test_it ... skipped 'no curl'\n", silent="")
+        tests_that_print(gpu=gpu, launcher="../tests/x_test.cpp:9: SKIPPED:\nexplicitly with message:\n  torchrun is not here\n\n", script="test_it ... skipped 'no curl'\n", silent="")
         skipped = ["gpu: no CUDA device here", "launcher: torchrun is not here", "script: no curl", "silent: SKIP_RETURN_CODE=4"]
         self.assertEqual(test("false"), (0, [f"skipped: {line}" for line in skipped]))
         self.assertEqual(test("true"), (1, ["skipped: gpu: no CUDA device here"] + [f"skipped, which is a failure with CI=true: {line}" for line in skipped[1:]]))
