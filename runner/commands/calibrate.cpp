@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <thread>
 
-#include "runner/commands/build_id.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/build_id.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/launch/supervisor.hpp"

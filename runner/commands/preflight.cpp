@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <climits>
 
-#include "runner/commands/build_id.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/commands/build_id.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/located_toml.hpp"

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdio>
 
-#include "runner/commands/build_id.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/build_id.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/variables.hpp"

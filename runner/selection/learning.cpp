@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 
-
 namespace runner {
 
 namespace {
