@@ -68,7 +68,7 @@ function(runner_test name)
   runner_flags(${name} ${ARG_TORCH} test_pch)
   # A test's own code needs no speed; what it tests has -O2. At -O1 GCC 12 warns of copies beyond strings' ends that cannot happen.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> -Wno-array-bounds -Wno-stringop-overflow)
-  target_link_libraries(${name} PRIVATE ${ARG_LINKS} Catch2::Catch2WithMain)
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} assertions_on_one_thread Catch2::Catch2WithMain)
   target_compile_definitions(${name} PRIVATE RUNNER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" RUNNER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set(cost 1)
   if(ARG_LONG)

@@ -12,6 +12,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/fsdp/entry.hpp"
 #include "tests/support/offload_forms.hpp"
+#include "tests/support/rank_check.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -340,13 +341,14 @@ TEST_CASE("a strategy that is let go of in the middle of an update ends it and f
     strategy->module_to_device();
     strategy->step(tiny_input(run, 0, 0));
     history.wait_for("in the middle", 1);
-    CHECK(ended == 1);
+    RANK_CHECK(ended == 1);
     releases = std::thread([&] { history.add("go"); });
     if (torn_down) strategy->teardown();
     strategy.reset();
     int after = ended;
-    CHECK(after >= 2);  // the one at work; nobody says that the others came no further
-    if (torn_down) CHECK(after == static_cast<int>(units_in_forward(spec, plan_apart(tiny_job(run, spec))).size()));
+    RANK_CHECK(after >= 2);  // the unit that was being updated is finished; later ones may be
+    if (torn_down)
+      RANK_CHECK(after == static_cast<int>(units_in_forward(spec, plan_apart(tiny_job(run, spec))).size()));
   });
   releases.join();
   INFO("stage " << form.stage << ", parameters " << form.parameters << ", torn down " << torn_down);

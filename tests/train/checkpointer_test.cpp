@@ -206,7 +206,7 @@ TEST_CASE("training goes on without checkpoints that cannot be written, and says
           Checkpointer checkpointer(world, options(folder.path, async),
                                     {.note = [&](const std::string& text) { notes.push_back(text); }});
           for (int64_t step : {2, 4, 6, 8, 10}) checkpointer.save(strategy, step, {});
-          CHECK_NOTHROW(checkpointer.wait());
+          checkpointer.wait();
           try {
             checkpointer.finish();
           } catch (const Error& error) {
@@ -265,11 +265,16 @@ TEST_CASE("a checkpoint of another model is refused with names and shapes") {
   train_and_save(tiny({"single", {}, 1}), folder.path, false);
   TinyRun other = tiny({"single", {}, 1});
   other.family = "llama";
+  std::string refusal;
   run_ranks(1, [&](World& world) {
     with_strategy(other, world, [&](Strategy& strategy) {
-      CHECK_THROWS_WITH(load_state(strategy, Checkpoint(list_checkpoints(folder.path)[0])),
-                        Catch::Matchers::ContainsSubstring("does not fit the recipe's model and optimizer") &&
-                            Catch::Matchers::ContainsSubstring("is missing"));
+      try {
+        load_state(strategy, Checkpoint(list_checkpoints(folder.path)[0]));
+      } catch (const Error& error) {
+        refusal = error.what();
+      }
     });
   });
+  CHECK_THAT(refusal, Catch::Matchers::ContainsSubstring("does not fit the recipe's model and optimizer") &&
+                          Catch::Matchers::ContainsSubstring("is missing"));
 }
