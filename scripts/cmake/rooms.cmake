@@ -69,6 +69,7 @@ function(runner_test name)
   # A test's own code needs no speed; what it tests has -O2. At -O1 GCC 12 warns of copies beyond strings' ends that cannot happen.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> -Wno-array-bounds -Wno-stringop-overflow)
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} assertions_on_one_thread Catch2::Catch2WithMain)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${RUNNER_UNITY} UNITY_BUILD_BATCH_SIZE 4)
   target_compile_definitions(${name} PRIVATE RUNNER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" RUNNER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set(cost 1)
   if(ARG_LONG)
