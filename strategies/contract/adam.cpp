@@ -12,7 +12,7 @@ namespace runner {
 
 namespace {
 
-constexpr int64_t block = 2048;  ///< elements whose conversions stay in the first-level cache
+constexpr int64_t block = 2048;  ///< elements; the converted gradients of a block fit in the first-level cache
 
 struct Coefficients {
   float divisor, keep, decay, beta1_rest, beta2, beta2_rest, root_of_correction, eps, step_size;
@@ -37,7 +37,7 @@ Coefficients coefficients(const AdamSettings& s) {
 RUNNER_VECTOR_CLONES void update(const Coefficients& c, float* __restrict parameter, float* __restrict exp_avg,
                                  float* __restrict exp_avg_sq, const float* __restrict gradient, int64_t count) {
   const Coefficients k = c;
-  const bool coupled = k.decay != 0;  // infinite parameters times no decay would be no number
+  const bool coupled = k.decay != 0;  // without this test, an infinite parameter times 0 would give NaN
   for (int64_t i = 0; i < count; ++i) {
     float p = parameter[i] * k.keep;
     float g = gradient[i] / k.divisor;
@@ -63,8 +63,8 @@ RUNNER_VECTOR_CLONES void narrow_bfloat16(const float* __restrict in, uint16_t* 
   }
 }
 
-/// Exponent and mantissa are moved to their places and a product corrects the bias. Below the smallest normal number
-/// the magnitude counts units of 2^-24, the last place of 0.5.
+/// Shifts exponent and mantissa to their float32 positions and corrects the exponent bias by a multiplication. Below the smallest
+/// normal number the magnitude is a count of 2^-24, which is the unit in the last place of 0.5 in float32.
 RUNNER_VECTOR_CLONES void widen_float16(const uint16_t* __restrict in, float* __restrict out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     uint32_t sign = static_cast<uint32_t>(in[i] & 0x8000) << 16, magnitude = in[i] & 0x7fff;
@@ -74,8 +74,8 @@ RUNNER_VECTOR_CLONES void widen_float16(const uint16_t* __restrict in, float* __
   }
 }
 
-/// A power of two 2^13 times the value's own is added: what lies below a float16's last place is rounded away, to
-/// nearest even, and the rest counts that place.
+/// Adds 2^13 times the power of two of the value. The float32 addition then rounds to the last place of float16, to nearest even,
+/// and the low bits of the sum are the value in units of that place.
 RUNNER_VECTOR_CLONES void narrow_float16(const float* __restrict in, uint16_t* __restrict out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     auto bits = std::bit_cast<uint32_t>(in[i]);

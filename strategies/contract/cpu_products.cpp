@@ -11,7 +11,7 @@ namespace runner {
 
 namespace {
 
-/// oneDNN aligns each part of the scratch memory.
+/// Alignment of each part of oneDNN's scratch memory, in bytes.
 constexpr int64_t alignment = 128;
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
@@ -19,7 +19,7 @@ bool is_power_of_2(int64_t value) { return std::has_single_bit(static_cast<uint6
 
 int64_t result_bytes(const ProductShape& shape) { return 4 * shape.rows * shape.columns + alignment; }
 
-/// The blocked kernels' choice of blocks. Names follow the source's.
+/// The choice of block sizes of oneDNN's blocked kernels. Names are those of the oneDNN source.
 class Blocking {
  public:
   Blocking(DType dtype, int threads, const ProductShape& shape)
@@ -32,7 +32,7 @@ class Blocking {
     choose();
   }
 
-  /// False: the kernels refuse the shape.
+  /// False if the kernels do not support the shape.
   bool found() const { return best_imbalance_ < 1; }
 
   int64_t bytes() const {
@@ -100,7 +100,7 @@ class Blocking {
     return stride >= 512 && is_power_of_2(stride) ? stride + line : stride;
   }
 
-  /// Bytes of a thread's part of the result.
+  /// Bytes of the result that one thread computes.
   int64_t sums() const {
     if (nthr_k_ > 1) return 4 * shape_.rows * shape_.columns;
     return 4 * n_blk_ * m_blk_ * (k_blk_ >= shape_.inner ? 1 : n_chunk_);
@@ -110,7 +110,7 @@ class Blocking {
   int threads_;
   bool bfloat16_, copies_first_ = false;
   static constexpr int64_t columns_most = 64;
-  int64_t element_;  ///< bytes, as the kernels read it: they widen fp16 first
+  int64_t element_;  ///< bytes of an element that the kernels read: they convert fp16 to fp32 first
   int64_t k_blk_ = 1, n_blk_ = 1, m_blk_ = 1, n_chunk_ = 1, nthr_k_ = 1;
   float best_imbalance_ = 1;
 };
@@ -123,7 +123,8 @@ CpuProducts cpu_products(const std::string& isa) {
     std::string_view isa;
     ProductScratch bfloat16, float16;
   };
-  // Matrix units (amx) choose their blocks by other rules: about the same bytes, read in the source, not measured.
+  // The kernels for matrix units (amx) choose blocks by other rules. According to the source they need about the same bytes; this
+  // is not measured.
   static constexpr std::array<Row, 9> rows{{{"avx2_vnni_2", blocks, blocks},
                                             {"avx512_core", result, none},
                                             {"avx512_core_vnni", result, none},
@@ -138,7 +139,7 @@ CpuProducts cpu_products(const std::string& isa) {
 }
 
 int64_t scratch_bytes(const CpuProducts& products, DType dtype, const ProductShape& shape) {
-  constexpr int64_t smallest = 16 * 16 * 16;  // LibTorch keeps smaller products
+  constexpr int64_t smallest = 16 * 16 * 16;  // LibTorch computes products up to this size itself
   if (shape.rows * shape.columns * shape.inner <= smallest) return 0;
   auto scratch = dtype == DType::bfloat16  ? products.bfloat16
                  : dtype == DType::float16 ? products.float16

@@ -1,4 +1,4 @@
-// DType as LibTorch writes it.
+// Converts DType to LibTorch's type.
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"

@@ -38,7 +38,7 @@ std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy,
       for (const auto& pattern : names)
         if (::fnmatch(pattern.c_str(), model.blocks[i].name.c_str(), 0) == 0) keys[i] = i + 1;
   } else {
-    RUNNER_CHECK(policy == "none", "units by `{}`", policy);
+    RUNNER_CHECK(policy == "none", "unknown wrap policy `{}`", policy);
   }
   return keys;
 }
@@ -57,10 +57,10 @@ void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
   }
 }
 
-/// Calls `with` for the elements of each parameter in `slots`. One walk over the blocks where they are ascending.
+/// Calls `with` with the number of elements of each parameter in `slots`. Ascending slots need only one pass over the blocks.
 template <typename With>
 void for_each_numel(const ModelSpec& model, const std::vector<size_t>& slots, With&& with) {
-  size_t block = 0, first = 0;  // the block that is looked at, and the slot of its first parameter
+  size_t block = 0, first = 0;  // the current block, and the slot of its first parameter
   for (size_t slot : slots) {
     if (slot < first) block = first = 0;
     while (slot - first >= model.blocks.at(block).parameters.size()) first += model.blocks[block++].parameters.size();

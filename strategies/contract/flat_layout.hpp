@@ -1,5 +1,5 @@
-// How the parameters of a unit lie in one flat buffer that is cut into equal shards. Torch-free: entries compute bytes
-// from it.
+// The layout of a unit's parameters in one flat buffer, which is split into equal shards. This header is torch-free, because
+// entries compute bytes from it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,12 +9,11 @@
 
 namespace runner {
 
-/// Elements of the parameters in `slots` together.
+/// Sum of the elements of the parameters in `slots`.
 int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots);
 
-/// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that kernels see the alignment
-/// they would see in tensors of their own; the gaps and the tail are zero. Any parameter count goes on any number of
-/// ranks.
+/// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that it is aligned like a separate tensor.
+/// The gaps and the tail are zero. Every parameter count can be split over every number of ranks.
 struct FlatLayout {
   struct Item {
     size_t slot;     ///< of the model
@@ -28,17 +27,18 @@ struct FlatLayout {
 
 FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards);
 
-/// The blocks that are gathered and freed together, in order of their first block.
+/// Blocks whose parameters are gathered and freed together.
 struct Unit {
   std::vector<size_t> blocks;
   std::vector<size_t> slots;
-  /// The lowest block whose backward reads parameters (an embedding's does not); blocks.size() of the model if none.
+  /// Lowest block of the unit whose backward reads parameters (an embedding's backward does not). The model's number of blocks if
+  /// there is none.
   size_t first_needed_in_backward = 0;
 };
 
-/// `policy`: "block" = each block a unit; "size" = consecutive blocks until min_num_params; "none" = one unit; "names":
-/// `names` are globs over block names, each match is a unit and the rest is one. Blocks that share parameters are
-/// always one unit.
+/// Units in the order of their first block. `policy`: "block": each block is a unit. "size": a unit is a run of consecutive
+/// blocks with at least min_num_params parameters. "none": one unit. "names": `names` are globs over block names; each matching
+/// block is a unit, and all other blocks are one unit. Blocks that share parameters are always in one unit.
 std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
                              const std::vector<std::string>& names);
 

@@ -26,7 +26,8 @@ torch::Tensor HostCheckpoints::take(Input& input) {
   return std::exchange(input.on_device_, {});
 }
 
-/// The device's tensor is memory that the rank's stream may have used until now, so the copy comes after that.
+/// The new tensor on the device may reuse memory that earlier work on the current stream still uses, so the copy waits for that
+/// work.
 void HostCheckpoints::bring_back(Input& input) {
   if (input.on_device_.defined()) return;
   input.on_device_ =

@@ -1,11 +1,10 @@
-// Inputs of recomputed blocks in host memory: each is copied there beside its block's forward, and back beside the
-// backward of the recomputed block after it.
+// Keeps the inputs of recomputed blocks in host memory. Each input is copied to the host during the forward of its block, and
+// back during the backward of the next recomputed block.
 //
-// The device's memory then has two inputs at most: in forward that of the block at work, in backward that and the next
-// one to be needed. The last block's input stays, because its backward comes first. The rank's stream waits for a copy
-// before the tensor on the device is freed, so its memory is free at that point of the stream, however far the host is
-// ahead. Source: DeepSpeed's activation_checkpointing.cpu_checkpointing (Rajbhandari et al., ZeRO, SC 2020,
-// section 6.1, P_a+cpu).
+// So at most two inputs are in device memory: that of the current block, and one whose copy is in flight. The input of the last
+// recomputed block stays on the device, because its backward comes first. The compute stream waits for a copy before the tensor
+// on the device is freed, so later work on that stream can reuse the memory, even if the host runs ahead of the device. Source:
+// DeepSpeed's activation_checkpointing.cpu_checkpointing (Rajbhandari et al., ZeRO, SC 2020, section 6.1, P_a+cpu).
 #pragma once
 #include "strategies/collective/libtorch.hpp"
 
@@ -15,10 +14,10 @@
 
 namespace runner {
 
-/// Used by one thread at a time: the rank's in forward, autograd's in backward.
+/// Used by one thread at a time: the rank's thread in forward, an autograd thread in backward.
 class HostCheckpoints {
  public:
-  /// One block's input between its forward and its backward.
+  /// The input of one block between its forward and its backward.
   class Input {
    public:
     explicit Input(const torch::Tensor& x) : on_device_(x) {}
@@ -26,16 +25,17 @@ class HostCheckpoints {
    private:
     friend class HostCheckpoints;
     torch::Tensor on_device_, on_host_;
-    StreamMark left_, back_;       ///< the ends of its copies
-    std::weak_ptr<Input> before_;  ///< of the recomputed block before it
+    StreamMark left_, back_;       ///< ends of the copies to the host and to the device
+    std::weak_ptr<Input> before_;  ///< input of the previous recomputed block
   };
 
   explicit HostCheckpoints(torch::Device device) : device_(device), transfers_(device) {}
 
-  /// Begins to copy `x` to host memory. The device's memory of the input before it is free for what the current stream
-  /// does from now on.
+  /// Starts to copy `x` to host memory. Frees the previous input on the device; later work on the current stream can reuse its
+  /// memory.
   std::shared_ptr<Input> keep(const torch::Tensor& x);
-  /// The input on the device, once, for what the current stream does from now on; the one before it is on its way.
+  /// Returns the input on the device; later work on the current stream can use it. Call it once for each input. Starts to copy
+  /// the previous input back.
   torch::Tensor take(Input& input);
 
  private:

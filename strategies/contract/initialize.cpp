@@ -15,15 +15,15 @@ uint64_t name_key(int64_t seed, const std::string& name) {
 
 namespace {
 
-// Logarithm, sine and cosine are polynomials (Cephes' single-precision ones, about 1 ulp) in plain IEEE operations: the
-// compiler may use vectors, and every machine and C library gives the same weights.
+// Logarithm, sine and cosine are polynomials (those of Cephes in single precision, about 1 ulp) in plain IEEE operations. So the
+// compiler can vectorise them, and the weights do not depend on the machine or the C library.
 
 /// Natural logarithm of a normal float above 0.
 inline float log_of(float x) {
   constexpr int32_t sqrt_half = 0x3f3504f3;
   int32_t shifted = std::bit_cast<int32_t>(x) - sqrt_half;
   auto exponent = static_cast<float>(shifted >> 23);
-  float f = std::bit_cast<float>((shifted & 0x7fffff) + sqrt_half) - 1.0f;  // of the mantissa in [sqrt(1/2), sqrt(2))
+  float f = std::bit_cast<float>((shifted & 0x7fffff) + sqrt_half) - 1.0f;  // mantissa in [sqrt(1/2), sqrt(2)), minus 1
   float z = f * f;
   float y = 7.0376836292e-2f * f - 1.1514610310e-1f;
   y = y * f + 1.1676998740e-1f;
@@ -39,7 +39,7 @@ inline float log_of(float x) {
 struct Direction {
   float cosine, sine;
 };
-/// Of the angle 2 pi `turn`, turn in [0, 1].
+/// Cosine and sine of the angle 2 pi `turn`, for turn in [0, 1].
 inline Direction direction_of(float turn) {
   auto quarter = static_cast<int32_t>(turn * 4.0f + 0.5f);
   float r = (turn * 4.0f - static_cast<float>(quarter)) * (std::numbers::pi_v<float> / 2);
@@ -53,13 +53,12 @@ inline Direction direction_of(float turn) {
 
 constexpr size_t pairs_at_once = 256;
 
-/// The normal deviates of pairs [first, first + pairs_at_once): two after one another for each pair (Box and Muller
-/// 1958).
+/// Normal deviates of pairs [first, first + pairs_at_once), two consecutive ones for each pair (Box and Muller 1958).
 void draw_pairs(uint64_t key, uint64_t first, float* out) {
   float u[pairs_at_once], v[pairs_at_once];
   for (size_t i = 0; i < pairs_at_once; ++i) {
     uint64_t bits = mix64(key + (first + i) * 0x9e3779b97f4a7c15ull);
-    // 24 bits each, centred in their cells: never 0, so the logarithm is finite.
+    // 24 bits each, plus one half, so u is never 0 and its logarithm is finite.
     u[i] = (static_cast<float>(static_cast<int32_t>(bits >> 40)) + 0.5f) * 0x1p-24f;
     v[i] = (static_cast<float>(static_cast<int32_t>((bits >> 8) & 0xffffff)) + 0.5f) * 0x1p-24f;
   }

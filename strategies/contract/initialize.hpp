@@ -1,5 +1,5 @@
-// Initial values of parameters, a function of (seed, parameter name, element index) only: any strategy, any world size
-// and any shard starts from the same weights, without a broadcast and without the whole tensor existing anywhere.
+// Initial values of parameters. They depend only on (seed, parameter name, element index), so every strategy and world size
+// starts with the same weights, without a broadcast, and a rank can initialize a shard without the unsharded tensor.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,12 +8,11 @@
 
 namespace runner {
 
-/// Writes elements [offset, offset + out.size()) of the flattened parameter.
-/// normal: Box-Muller over a counter-based generator (SplitMix64 of a key from seed and name), pairs of elements share
-/// a draw.
+/// Writes elements [offset, offset + out.size()) of the flattened parameter. Init::Kind::normal: Box-Muller with a counter-based
+/// generator (SplitMix64, key from seed and name). Each draw gives two elements.
 void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offset, std::span<float> out);
 
-/// FNV-1a of the bytes, finished with SplitMix64: the key of everything that is drawn by name.
+/// A generator key from a seed and a name: FNV-1a of the name's bytes, mixed with the seed by SplitMix64.
 uint64_t name_key(int64_t seed, const std::string& name);
 /// SplitMix64's output function.
 inline uint64_t mix64(uint64_t z) {

@@ -1,6 +1,6 @@
-// The dynamic loss scale of 16-mixed: halved when gradients overflow, doubled after a run of good steps.
-// Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2. The defaults are torch.amp.GradScaler's;
-// DeepSpeed's law adds hysteresis and a floor (its runtime/fp16/loss_scaler.py).
+// The dynamic loss scale of 16-mixed: halved when gradients overflow, doubled after a number of steps without overflow.
+// Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2. The defaults are those of torch.amp.GradScaler.
+// Hysteresis and a minimum are from DeepSpeed (its runtime/fp16/loss_scaler.py).
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,10 +12,11 @@ namespace runner {
 struct LossScalePolicy {
   double initial = 65536.0;
   bool dynamic = true;
-  int64_t window = 2000;                ///< good steps before the scale doubles
-  int64_t hysteresis = 1;               ///< overflows since the last doubling that it takes to halve the scale
-  bool consecutive_hysteresis = false;  ///< a good step makes up for all overflows before it
-  /// An overflow here is an error: gradients that overflow at fp16's smallest normal number are not finite at all.
+  int64_t window = 2000;                ///< steps without overflow before the scale doubles
+  int64_t hysteresis = 1;               ///< overflows since the last doubling before the scale is halved
+  bool consecutive_hysteresis = false;  ///< a step without overflow resets this count of overflows
+  /// An overflow at this scale is an error. The default is fp16's smallest normal number: gradients that overflow even at this
+  /// scale are not finite in any case.
   double minimum = 0x1p-14;
 };
 
@@ -25,10 +26,10 @@ class LossScaler {
       : enabled_(enabled), policy_(policy), scale_(enabled ? policy.initial : 1.0), patience_(policy.hysteresis) {}
   bool enabled() const { return enabled_; }
   double scale() const { return scale_; }
-  /// Whether the next overflow could not lower the scale.
+  /// Whether the scale is at its minimum, so that the next overflow cannot lower it.
   bool at_floor() const { return enabled_ && policy_.dynamic && patience_ <= 1 && scale_ <= policy_.minimum; }
 
-  /// After each step, with whether its gradients were finite. Equal on all ranks because `finite` is.
+  /// Call this after each step. `finite`: its gradients were finite; equal on all ranks, so the scale is equal too.
   void update(bool finite) {
     if (!enabled_ || !policy_.dynamic) return;
     if (!finite) {
@@ -49,7 +50,7 @@ class LossScaler {
   nlohmann::json state() const {
     return {{"enabled", enabled_}, {"scale", scale_}, {"good_steps", good_steps_}, {"patience", patience_}};
   }
-  /// A run of another precision has had no scale of its own: this one begins at its first.
+  /// Ignores the state of a run whose precision used no loss scale; the scale then stays at its initial value.
   void load(const nlohmann::json& state) {
     bool had_scale = state.value("enabled", state.at("scale") != 1.0);  // older checkpoints do not have "enabled"
     if (!enabled_ || !policy_.dynamic || !had_scale) return;

@@ -10,7 +10,7 @@ namespace {
 
 int64_t whole(double bytes) { return static_cast<int64_t>(bytes); }
 
-/// Micro-batches between the second and the last repeat the second.
+/// All micro-batches between the first and the last are alike, so it suffices to simulate three.
 constexpr int64_t played_micro_batches = 3;
 
 }  // namespace
@@ -127,14 +127,14 @@ void StepMemory::play_bytes(size_t block, int64_t bytes) {
 }
 
 void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
-  // A gradient that is summed over chunks takes each chunk's product in place, unless it is wider; CPUs widen the
-  // product first.
+  // If the gradient is summed over chunks, each chunk's product is added to it in place when the dtypes are equal. Otherwise the
+  // product is a separate tensor, and a CPU also makes a wide copy of it.
   int64_t product = compute_;
   if (job_.model->loss_chunk_tokens > 0 && job_.model->loss_chunk_tokens < tokens_)
     product = compute_ == wide_ ? 0 : compute_ + (job_.cuda ? 0 : wide_);
   const auto& spec = job_.model->blocks[block];
   int64_t bytes = beside + moment_bytes(moment), chunk = job_.model->loss_chunk_tokens;
-  // The vocabulary projection's weight, cast for all chunks.
+  // The cast of the vocabulary projection's weight exists during all chunks.
   if (spec.kind == BlockKind::head && leaf_ != job_.precision.compute) bytes += spec.saved.gradient_elements * compute_;
   int64_t tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
   play_bytes(block, bytes + input_scratch(moment, tokens));
@@ -144,7 +144,7 @@ void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_
 
 void StepMemory::backward_moment(size_t block, const MemoryMoment& moment, int64_t beside) {
   int64_t bytes = beside + moment_bytes(moment), gradient = bytes_of(leaf_);
-  if (recomputed(block)) {  // all gradients are handed on together, at the block's end
+  if (recomputed(block)) {  // all gradients are delivered together, at the end of the block
     play_bytes(block, bytes + moment.arrived * gradient + input_scratch(moment, tokens_));
     play_bytes(block, bytes + (moment.arrived + moment.arriving) * gradient + weight_scratch(moment, tokens_));
     return;
@@ -164,8 +164,9 @@ void StepMemory::backward_moment(size_t block, const MemoryMoment& moment, int64
 
 namespace {
 
-/// Autograd's ready queue is a heap. The accumulations of a recomputed block's `count` gradients enter it together,
-/// all of one priority, after the node that its input came from; heaps do not keep the order of equals.
+/// The order in which autograd accumulates the `count` gradients of a recomputed block. Autograd's ready queue is a heap, which
+/// does not keep the order of equal priorities. The accumulation nodes enter it together, with one priority, after the node that
+/// produced the block's input.
 std::vector<size_t> order_of_accumulation(size_t count) {
   struct Task {
     size_t index;
@@ -241,7 +242,7 @@ void StepMemory::backward(size_t block) {
     hold(block, saved_bytes(block));
   }
   for (const auto& moment : spec.backward_moments) {
-    // Weights that were cast stay until their own backward; counting them all is a bound.
+    // The cast of each weight is freed after its backward. Counting all casts until the last moment is an upper bound.
     bool end = &moment == &spec.backward_moments.back();
     backward_moment(block, moment, output + (end ? 0 : cast_bytes(block)) + waiting_bytes(block));
   }
@@ -258,7 +259,7 @@ MemoryParts StepMemory::play() {
   const auto& blocks = job_.model->blocks;
   now_.activations += job_.model->buffer_elements * compute_;
   now_.between_steps = now_.total();
-  // Token ids and targets, 8 bytes each, of all micro-batches.
+  // Token ids and targets of all micro-batches, 8 bytes each.
   now_.activations += 2 * 8 * tokens_ * job_.most_micro_batches();
   int64_t micro_batches = std::min(job_.most_micro_batches(), played_micro_batches);
   for (int64_t m = 0; m < micro_batches; ++m) {

@@ -1,8 +1,8 @@
-// The model as strategies run it: an ordered chain of blocks over parameter slots that the strategy fills.
+// The model that strategies run: an ordered chain of blocks, and parameter slots that the strategy fills.
 //
-// A Model is built without storage. Strategies decide where a parameter lives (own tensor, view of a flat buffer, freed
-// until gathered) and put a leaf tensor with requires_grad into its slot; blocks look their tensors up at every
-// forward. Tied weights are one slot used by two blocks, so autograd adds both gradients into the same leaf.
+// A Model is built without storage. The strategy decides how a parameter is stored (separate tensor, view of a flat buffer, freed
+// until gathered) and puts a leaf tensor with requires_grad into its slot. Blocks read the slots at every forward. Tied weights
+// are one slot that two blocks use, so autograd adds both gradients to the same leaf.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,28 +21,27 @@ struct MicroBatch {
   torch::Tensor targets;
 };
 
-/// Losses [n] of tokens, in place of cross entropy: from logits [n, vocab] in fp32 (fp64 in fp64 models) and targets
-/// int64 [n], none of them ignored. Differentiable where the logits are.
+/// A per-token loss [n] that replaces cross entropy. Arguments: logits [n, vocab] in fp32 (fp64 in fp64 models), and targets
+/// int64 [n], without ignored ones. The result must be differentiable with respect to the logits.
 using TokenLoss = std::function<torch::Tensor(const torch::Tensor& logits, const torch::Tensor& targets)>;
 
-/// What a block may need besides its input.
+/// Arguments of a forward pass, in addition to the block's input.
 struct ForwardContext {
   const MicroBatch* batch = nullptr;
   bool training = true;
-  /// Of (seed, step). A block adds its own index, and a mask goes on from sequence to sequence of the global batch: it
-  /// is the same however many ranks and micro-batches share them, and recomputation repeats it.
+  /// Derived from (seed, step). A block combines it with the block index, and indexes dropout masks by the position of a sequence
+  /// in the global batch. So masks do not depend on the number of ranks or micro-batches, and recomputation repeats them.
   uint64_t dropout_key = 0;
-  int64_t first_sequence = 0;             ///< of the micro-batch, in the step's global batch
-  const TokenLoss* token_loss = nullptr;  ///< in place of cross entropy
-  std::optional<int64_t> logits_of = {};  ///< instead of any loss: logits at this position of every sequence
+  int64_t first_sequence = 0;             ///< index of the micro-batch's first sequence in the global batch
+  const TokenLoss* token_loss = nullptr;  ///< replaces cross entropy if not null
+  std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
 };
 
 class Block {
  public:
   virtual ~Block() = default;
-  /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim];
-  /// head: [B, T, dim] -> scalar fp32, the cross entropy summed over all non-ignored targets of the micro-batch, or
-  /// with logits_of [B, vocab] fp32.
+  /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim]; head: [B, T, dim] -> scalar fp32, the cross
+  /// entropy summed over all targets that are not ignored, or [B, vocab] fp32 if logits_of is set.
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };
 
@@ -53,9 +52,9 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   const ModelSpec spec;
-  /// One per spec.parameters(), in that order; undefined until a strategy fills them.
+  /// One for each of spec.parameters(), in that order; undefined until a strategy sets them.
   std::vector<torch::Tensor> slots;
-  /// One per spec.blocks, in that order. Blocks hold references into `slots`.
+  /// One for each of spec.blocks, in that order. Blocks have references to elements of `slots`.
   std::vector<std::unique_ptr<Block>> blocks;
 };
 

@@ -1,4 +1,4 @@
-// Training that cannot go on because its numbers are not finite.
+// The error of a training whose loss or gradients are not finite.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace runner {
 
-/// Thrown on every rank in the same step. The same recipe fails the same way, so that trying again is hopeless.
+/// Thrown on every rank in the same step. A new attempt with the same recipe would fail in the same way.
 class NonFiniteError : public Error {
  public:
   explicit NonFiniteError(const std::string& message) : Error(ExitCode::run_failed, message) {}

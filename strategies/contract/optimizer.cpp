@@ -132,9 +132,9 @@ struct Piece {
   AdamSpan span;
 };
 
-/// All pieces, in equal parts for the threads.
+/// Updates all pieces, with equal numbers of elements on each thread.
 void update_all(const std::vector<Piece>& pieces) {
-  std::vector<int64_t> begins{0};  // of each piece among all elements, and their end
+  std::vector<int64_t> begins{0};  // first element of each piece in the concatenation of all pieces, and its end
   for (const auto& piece : pieces) begins.push_back(begins.back() + piece.span.count);
   constexpr int64_t grain = 32768;
   at::parallel_for(0, begins.back(), grain, [&](int64_t begin, int64_t end) {
@@ -146,7 +146,7 @@ void update_all(const std::vector<Piece>& pieces) {
   });
 }
 
-/// A span of `count` elements with the gradient, and the parameter and the copy where they are tensors.
+/// A span of `count` elements. Sets the gradient, and the parameter and the copy if they are defined.
 AdamSpan span_of(const torch::Tensor& parameter, const torch::Tensor& copy, const torch::Tensor& gradient,
                  int64_t count) {
   RUNNER_CHECK(gradient.is_cpu() && gradient.is_contiguous() && gradient.scalar_type() != torch::kFloat64);
@@ -244,7 +244,7 @@ void Optimizer::step_batch(const Update& update, const GroupSettings& group, con
                     /*maximize=*/false, /*is_first_step=*/update.step == 1, divisor, {});
     return;
   }
-  // The kernels want one step tensor a parameter; one shared tensor serves, they only read it.
+  // The kernels need one step tensor for each parameter. They only read it, so all can be the same tensor.
   auto step = torch::full({}, static_cast<double>(update.step), torch::dtype(torch::kFloat32).device(device));
   std::vector<torch::Tensor> steps(parameters.size(), step);
   if (config_.kind == OptimizerConfig::Kind::adamw)

@@ -1,5 +1,5 @@
-// The optimizer as strategies run it: fused updates over lists of local tensors, in groups of equal hyper-parameters.
-// Updates are elementwise, so shards give the same bits as whole tensors.
+// The optimizer of strategies: fused updates over lists of local tensors, in groups of equal hyper-parameters.
+// Updates are elementwise, so sharded and unsharded tensors get the same bits.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,41 +18,42 @@ namespace runner {
 struct OptimizerConfig {
   enum class Kind { adamw, adam, sgd };
   Kind kind = Kind::adamw;
-  double lr = 1e-3;  ///< where no group says otherwise; the schedule's factor multiplies this and theirs
+  double lr = 1e-3;  ///< of parameters without a rate from a group; the schedule multiplies all rates
   double weight_decay = 0.01;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double momentum = 0.0;
   bool nesterov = false;
   bool decay_norms_and_biases = false;
   struct Group {
-    std::string pattern;  ///< glob over parameter names, first match wins
+    std::string pattern;  ///< glob over parameter names; the first match is used
     std::optional<double> lr, weight_decay;
   };
   std::vector<Group> groups;
 
-  /// Tensors of parameter size that are kept: Adam 2, momentum 1, plain SGD 0.
+  /// Number of state tensors per parameter, of its size: Adam 2, momentum 1, plain SGD 0.
   int states() const { return kind == Kind::sgd ? (momentum != 0.0 ? 1 : 0) : 2; }
   std::vector<std::string> state_names() const;
 };
 
-/// What applies to a parameter. Comparable, so that equal ones share a fused call.
+/// The settings of one parameter. Parameters with equal settings share a fused call.
 struct GroupSettings {
   double lr = 1e-3;
   double weight_decay = 0.0;
   auto operator<=>(const GroupSettings&) const = default;
 };
-/// 1-d parameters (norms, biases) get no decay unless the recipe says so; patterns come first.
+/// Values of the first matching group come first. Other 1-d parameters (norms, biases) get no decay unless
+/// decay_norms_and_biases.
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config);
 
-/// `*` and `?` as in a shell, over the whole name.
+/// Shell-like pattern with `*` and `?`. It must match the complete text.
 bool glob_matches(const std::string& pattern, const std::string& text);
 
-/// The optimizer's part of a rank's file on NVMe: arrays by index, and how many tiles of them may be in memory.
+/// The optimizer's arrays in a rank's file on NVMe, by index, and the number of tiles in memory.
 struct OptimizerSwap {
   std::shared_ptr<SwappedArrays> file;
   int buffers = 4;
   size_t exp_avg = 0, exp_avg_sq = 0;
-  std::optional<size_t> parameter, copy;  ///< fp32 masters; what each update also writes, in `copy_dtype`
+  std::optional<size_t> parameter, copy;  ///< fp32 masters; a copy in `copy_dtype` that each update also writes
   DType copy_dtype = DType::float32;
 };
 
@@ -60,39 +61,38 @@ class Optimizer {
  public:
   explicit Optimizer(OptimizerConfig config);
 
-  /// Adds a local tensor (a parameter or a piece of one); returns its index. `copy`, if given, is of its shape in
-  /// another dtype, and each update writes the new values there too. State is allocated at the first step.
+  /// Adds a local tensor (a parameter or a part of one) and returns its index. `copy` (optional) has the same shape and another
+  /// dtype; each update also writes the new values to it. State is allocated at the first step.
   size_t add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy = {});
-  /// From now on state is in a file, and parameters are added with their place in it: Adam or AdamW of fp32 in host
-  /// memory.
+  /// Keeps the state in a file. Parameters must then be added by add_swapped(). Only for Adam and AdamW in fp32 in host memory.
   void swap_to(OptimizerSwap swap) { swap_ = std::move(swap); }
-  /// Elements [begin, begin + count) of the file's arrays. `parameter` and `copy` are undefined where the file has
-  /// them. Ascending.
+  /// Adds elements [begin, begin + count) of the file's arrays, in ascending order. `parameter` and `copy` are undefined if they
+  /// are in the file.
   size_t add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
                      const torch::Tensor& copy);
-  /// One update. `gradients` has one tensor per added parameter, of its shape; in another dtype they are cast, at
-  /// most `copied_elements` at a time if that is > 0, where no kernel of ours reads them as they are. They are divided
-  /// by `gradient_divisor` on the way (loss scale and clipping in one pass). `lr_factor` multiplies every group's rate.
+  /// One update. `gradients` has one tensor for each added parameter, of the same shape. Gradients of another dtype are cast, at
+  /// most `copied_elements` at a time if that is > 0, except if the kernel in adam.hpp reads them directly. Gradients are divided
+  /// by `gradient_divisor` (loss scale and clipping in one pass). `lr_factor` multiplies every group's rate.
   void step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
 
-  /// What holds for all parameters in one update.
+  /// Settings of one update that all parameters share.
   struct Update {
     double lr_factor = 1, gradient_divisor = 1;
-    int64_t step = 1;  ///< its number, from 1
+    int64_t step = 1;  ///< number of the update, from 1
   };
-  /// The same in parts: counts the update and makes room for its state ...
+  /// begin_step() and step_part() together do the work of step(). begin_step() counts the update and allocates missing state.
   Update begin_step(double lr_factor, double gradient_divisor);
-  /// ... and updates parameters [first, first + gradients.size()). Each once an update, in any order, from any one
-  /// thread: it allocates no state and reads no counter. Not where state is in a file.
+  /// Updates parameters [first, first + gradients.size()). Call it once for each parameter, in any order, on any thread, but not
+  /// on two at once. It allocates no state and reads no counter. Not allowed if the state is in a file.
   void step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients);
 
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
-  /// State tensors of parameter `index`, in the order of config().state_names(); allocated (zero) if there are none
-  /// yet. None where state is in a file.
+  /// State tensors of parameter `index`, in the order of config().state_names(). Allocates them (zero) if they do not exist yet.
+  /// Empty if the state is in a file.
   std::vector<torch::Tensor> state(size_t index);
   const std::optional<OptimizerSwap>& swap() const { return swap_; }
-  /// Where parameter `index` begins in the file's arrays.
+  /// First element of parameter `index` in the file's arrays.
   int64_t swapped_at(size_t index) const { return slots_.at(index).begin; }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
@@ -107,7 +107,7 @@ class Optimizer {
     int64_t begin = 0, count = 0;  ///< in the file's arrays
   };
   void allocate(Slot& slot);
-  /// Tensors that one fused call works on: [i] of each list belong together.
+  /// Arguments of one fused call: element i of each list is of the same parameter.
   struct Batch {
     std::vector<torch::Tensor> parameters, gradients, first, second;
     int64_t elements = 0;
@@ -118,12 +118,12 @@ class Optimizer {
     const std::vector<torch::Tensor>& gradients;
     const torch::Tensor& gradient(size_t index) const { return gradients[index - first]; }
   };
-  /// Parameters of one group and one part, by index.
+  /// Indices of the parameters of one group in one part.
   using Members = std::span<const size_t>;
   void step_group(const Update& update, const GroupSettings& group, Members members, const Part& part);
-  /// Adam of float32 parameters in host memory (adam.hpp).
+  /// Adam for float32 parameters in host memory (adam.hpp).
   void step_on_host(const Update& update, const GroupSettings& group, Members members, const Part& part);
-  /// Tile by tile through the file.
+  /// Streams the file's arrays through memory, tile by tile.
   void step_swapped(const Update& update, const std::vector<torch::Tensor>& gradients);
   AdamSettings settings_of(const Update& update, const GroupSettings& group) const;
   void step_batch(const Update& update, const GroupSettings& group, const Batch& batch);

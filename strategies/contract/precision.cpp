@@ -13,7 +13,7 @@ PrecisionPolicy precision_policy(const std::string& mode) {
   if (mode == "bf16-true") return {DType::bfloat16, DType::bfloat16, false};
   if (mode == "16-mixed") return {DType::float32, DType::float16, true};
   if (mode == "bf16-mixed") return {DType::float32, DType::bfloat16, false};
-  RUNNER_CHECK(false, "precision mode `{}`", mode);
+  RUNNER_CHECK(false, "unknown precision mode `{}`", mode);
   return {};
 }
 

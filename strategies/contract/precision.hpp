@@ -1,5 +1,5 @@
-// The precision policy: which dtype parameters are kept in, which one blocks compute in, and whether a loss scaler is
-// needed. Torch-free; names as the field writes them ("bf16-mixed").
+// The precision policy: the dtype of parameters, the dtype of computation, and whether a loss scaler is needed. Modes have the
+// usual names ("bf16-mixed"). This header is torch-free.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,22 +10,22 @@ enum class DType { float64, float32, bfloat16, float16 };
 
 inline int64_t bytes_of(DType dtype) { return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2; }
 
-/// The one of more bytes; `a` of equals.
+/// The dtype with more bytes; `a` if both have the same size.
 inline DType wider(DType a, DType b) { return bytes_of(b) > bytes_of(a) ? b : a; }
 
 struct PrecisionPolicy {
   DType parameter = DType::float32;  ///< parameters, gradients and optimizer state
-  DType compute = DType::float32;    ///< matrix products inside blocks (autocast where it differs from `parameter`)
+  DType compute = DType::float32;    ///< matrix products inside blocks (by autocast if it differs from `parameter`)
   bool loss_scaling = false;         ///< 16-mixed: dynamic scaler
 
   bool autocast() const { return compute != parameter; }
   bool operator==(const PrecisionPolicy&) const = default;
 };
 
-/// "32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed". Throws std::logic_error for anything else:
-/// config has already mapped the field's other spellings and selection has resolved "auto".
+/// `mode`: "32-true", "64-true", "16-true", "bf16-true", "16-mixed" or "bf16-mixed". Other values throw std::logic_error: the
+/// caller must have replaced other spellings and "auto".
 PrecisionPolicy precision_policy(const std::string& mode);
-/// The mode that the policy is of.
+/// The mode with this policy. Throws std::logic_error if there is none.
 std::string mode_of(const PrecisionPolicy& policy);
 
 }  // namespace runner

@@ -1,11 +1,12 @@
-// Asks LibTorch which way it computes 16-bit products on this machine.
+// Measures how LibTorch computes 16-bit matrix products on this machine.
 #pragma once
 #include "strategies/contract/cpu_products.hpp"
 
 namespace runner {
 
-/// Multiplies two small matrices of each dtype and looks at what the allocator is asked for: about 0.5 ms, for the first
-/// product's kernel. The threads are those of the calling thread. Installs the counting allocator.
+/// Multiplies two small matrices of each 16-bit dtype and measures the scratch memory that is allocated. Takes about 0.5 ms,
+/// mostly to create the kernel of the first product. `threads` is LibTorch's thread count in the calling thread. Installs the
+/// counting allocator.
 CpuProducts probe_cpu_products();
 
 }  // namespace runner

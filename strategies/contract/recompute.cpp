@@ -8,7 +8,7 @@ namespace {
 
 using Run = std::function<torch::Tensor(const torch::Tensor&)>;
 
-/// Autocast as it was during forward: backward runs outside of any region.
+/// The autocast settings during forward. Backward needs them, because it runs outside of the Autocast scope.
 struct AutocastState {
   at::DeviceType device;
   bool enabled;
@@ -23,7 +23,7 @@ struct AutocastState {
   }
 };
 
-/// Applies a state, and at its end the one before, also where the block throws.
+/// Applies a state, and restores the previous one at the end of the scope, also after an exception.
 class AutocastScope {
  public:
   explicit AutocastScope(const AutocastState& inside) : outside_(inside.device), clears_cache_(inside.enabled) {
@@ -59,7 +59,7 @@ class Recompute : public torch::autograd::Function<Recompute> {
     else
       context->save_for_backward({x});
     context->saved_data["holder"] = c10::IValue::make_capsule(holder);
-    // Handles only: whoever frees and gathers storage does so behind the same tensors.
+    // Saves the tensor handles, not their values: strategies may free and refill the storage of these tensors in the meantime.
     context->saved_data["parameters"] = parameters.vec();
     torch::NoGradGuard no_grad;
     return run(x);

@@ -1,9 +1,9 @@
-// Activation checkpointing: a block keeps only its input and runs again in backward.
+// Activation checkpointing: only the input of a block is saved, and the block runs again in backward.
 //
-// LibTorch's saved-tensor hooks take Python objects in this version, so this is a custom Function: forward runs the
-// block without a graph; backward runs it with one and differentiates that. Parameters are inputs of the Function, so
-// their gradients leave it through the outer graph and hooks on them (Reducer, FSDP) see one gradient a block, as
-// without checkpointing.
+// LibTorch's saved-tensor hooks need Python objects in this version, so this is a custom Function. Its forward runs the block
+// without a graph. Its backward runs the block with a graph and differentiates it. Parameters are inputs of the Function, so
+// their gradients are accumulated by the outer graph, and hooks on parameters (Reducer, FSDP) run once for each block, as without
+// checkpointing.
 #pragma once
 #include <functional>
 #include <vector>

@@ -14,7 +14,7 @@ namespace runner {
 
 namespace {
 
-/// Autocast for the blocks' forward; the cache of cast weights lives as long as the region.
+/// Enables autocast during the blocks' forward. The cache of cast weights is cleared at the end of the scope.
 class Autocast {
  public:
   Autocast(bool on, at::DeviceType device, at::ScalarType dtype) : on_(on), device_(device) {
@@ -35,7 +35,7 @@ class Autocast {
   at::DeviceType device_;
 };
 
-/// A bound that the gradients' dtype cannot represent clips nothing: every finite value is below it.
+/// Skips float16 gradients if float16 cannot represent the bound: all finite values are below it.
 void clip_by_value(std::vector<torch::Tensor>& gradients, double bound) {
   for (auto& gradient : gradients)
     if (gradient.scalar_type() != torch::kFloat16 || bound <= std::numeric_limits<c10::Half>::max())
@@ -114,12 +114,12 @@ torch::Tensor Strategy::forward_block(size_t index, const torch::Tensor& x, cons
   Block& block = *model_.blocks[index];
   bool again = index < job_.recompute.size() && job_.recompute[index] && torch::GradMode::is_enabled() && x.defined();
   if (!again) return block.forward(x, context);
-  // Every leaf that the block reads: gradients leave the recomputation for these alone.
+  // All leaves that the block reads. Only these get gradients from the recomputation.
   const BlockSpec& spec = model_.spec.blocks[index];
   std::vector<torch::Tensor> parameters;
   for (const auto& parameter : spec.parameters) parameters.push_back(model_.slots[model_.spec.slot(parameter.name)]);
   for (const auto& name : spec.shared) parameters.push_back(model_.slots[model_.spec.slot(name)]);
-  // The context is copied: the backward that runs the block again comes after this call has returned.
+  // The context is copied because backward runs the block again after this call has returned.
   return recompute(
       x, parameters, [&block, context](const torch::Tensor& input) { return block.forward(input, context); },
       host_checkpoints_ ? &*host_checkpoints_ : nullptr);
@@ -195,7 +195,7 @@ double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const
     if (gradients[i].numel() > 0 && counts_in_norm(i)) counted.push_back(gradients[i]);
   if (counted.empty()) return 0;
   auto wide = counted.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  // The host waits for the device once, for all norms together.
+  // One copy to the host for all norms, so that the host waits for the device only once.
   auto norms = at::stack(at::_foreach_norm(counted, 2, wide)).to(torch::dtype(torch::kFloat64).device(torch::kCPU));
   double squared = 0;
   for (double norm : std::span(norms.data_ptr<double>(), static_cast<size_t>(norms.numel()))) squared += norm * norm;
@@ -212,11 +212,12 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
   first = all.min().item<int64_t>();
   bool known = first < static_cast<int64_t>(parameters.size());
   throw NonFiniteError(fmt::format(
-      "gradients overflow although the loss scale is at its minimum of {}: {}. That is no matter of scale: lower the "
-      "learning rate, clip gradients (train.gradient_clip_val), look at the data of this step, or take bf16-mixed",
+      "gradients overflow although the loss scale is at its minimum of {}: {}. The loss scale is not the cause: "
+      "lower the learning rate, clip gradients (train.gradient_clip_val), check the data of this step, or use "
+      "bf16-mixed",
       scaler_.scale(),
-      known ? fmt::format("the first that is not finite is that of {}", parameters[static_cast<size_t>(first)]->name)
-            : "each of them is finite, but not their norm"));
+      known ? fmt::format("the first non-finite one is that of {}", parameters[static_cast<size_t>(first)]->name)
+            : "each of them is finite, but their norm is not"));
 }
 
 std::vector<StateTensor> Strategy::pieces(const std::string& kind) const {
@@ -263,13 +264,13 @@ StepResult Strategy::step(const StepInput& input) {
     if (clip_value_) clip_by_value(gradients, *clip_value_ * divisor);
     update(std::move(gradients), decision.lr_factor, divisor);
   } else if (control.finite) {
-    // Left out as it was asked for.
+    // The observer has skipped the update.
   } else if (scaler_.enabled() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
-    result.finite = true;  // a skipped step is dealt with, not a failure
+    result.finite = true;  // the loss scaler handles the overflow, so this is no failure
   } else {
     result.finite =
-        skip_nonfinite_ || decision.skip;  // the loss comes before the scale: no other scale would make it finite
+        skip_nonfinite_ || decision.skip;  // the loss is computed before scaling, so no other scale makes it finite
   }
   if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
   gradients.clear();
@@ -343,7 +344,7 @@ std::vector<StateTensor> Strategy::state_to_save() {
         if (piece.name == kind + spec->name && count > 0)
           full.narrow(0, piece.offset + piece.write_begin, count).copy_(piece.read(piece.write_begin, count));
       }
-      // Every element is some rank's: a sum of bytes and zeros is exact whatever the dtype.
+      // Exactly one rank has each element and the others have zeros, so a sum of bytes is exact for any dtype.
       std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};
       if (world_.size > 1) world_.control->reduce(bytes, {.rootRank = 0})->wait();
       if (world_.rank == 0) whole.push_back({kind + spec->name, spec->shape, 0, full, 0, spec->numel()});

@@ -1,15 +1,14 @@
-// The strategy base class: it owns the optimizer step, and strategies fill small hooks.
+// The base class of strategies. It implements the optimizer step, and derived classes override hooks.
 //
-//   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm, clipping, finite
-//   check,
-//         one exchange of control words -> update -> after_update
+//   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm
+//         -> one exchange of control words (all ranks) -> finite check, clipping -> update -> after_update
 //
-// An update may go on after step() has returned: what uses its results, or its end, calls settle() or waits for what it
-// needs of it.
+// An update may still run when step() returns. Code that uses its results calls settle() first, or waits for the part that it
+// needs.
 //
-// Gradients are of the mean loss over all tokens of the global batch: every micro-batch's summed loss is scaled by
-// 1 / global_tokens, and reductions SUM over ranks. So nothing is divided by a world size, a short last batch weighs
-// what it holds, and every strategy computes the same numbers.
+// Gradients are those of the mean loss over all tokens of the global batch: the summed loss of every micro-batch is multiplied by
+// 1 / global_tokens, and reductions SUM over ranks. Nothing is divided by the world size, so a short last batch has the weight of
+// its tokens, and every strategy computes the same numbers.
 #pragma once
 #include <functional>
 #include <memory>
@@ -27,108 +26,106 @@
 
 namespace runner {
 
-/// Fills elements [offset, offset + out.size()) of parameter `slot` with its initial values (seeded, or read from a
-/// file).
+/// Writes the initial values of elements [offset, offset + out.size()) of parameter `slot` (from the seed, or from a file).
 using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
 struct StateTensor;
 
-/// What reduces a strategy's buckets of gradients in place of an all-reduce, with state of its own. Every rank makes
-/// the same calls, in the same order.
+/// Reduces buckets of gradients instead of an all-reduce. It may have state. Every rank makes the same calls in the same order.
 class CommHook {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
-  /// What a hook may ask of the strategy that it works for.
+  /// Values of the strategy that the hook can read.
   struct Host {
     std::function<int64_t()> steps;      ///< optimizer steps done
     std::function<double()> loss_scale;  ///< gradients are multiplied by it
   };
   virtual ~CommHook() = default;
-  /// Before the first step: elements of each bucket, in the order in which they will be reduced.
+  /// Called before the first step. `bucket_elements`: elements of each bucket, in the order of their reduction.
   virtual void prepare(const std::vector<int64_t>& bucket_elements, const torch::TensorOptions& options, Host host) = 0;
-  /// A bucket is full, `gradients` (1-d) this rank's. Called while backward goes on, by whichever thread of autograd's
-  /// has delivered the last of them, never by two at once. When the work that it returns has ended, `gradients` are the
-  /// sums over ranks; where it returns none, when finish() has.
+  /// Starts the reduction of a full bucket. `gradients` (1-d) are this rank's. Called during backward, on the autograd thread
+  /// that delivered the bucket's last gradient; calls never overlap. `gradients` must be the sums over ranks when the returned
+  /// work has ended, or, if it returns null, when finish() has returned.
   virtual Work begin(size_t bucket, const torch::Tensor& gradients) = 0;
-  /// Of every bucket in order, once all have begun.
+  /// Called for every bucket in order, after begin() of the last one.
   virtual void finish(size_t bucket) = 0;
   virtual std::vector<StateTensor> state() = 0;
   virtual nlohmann::json scalars() const = 0;
   virtual void load_scalars(const nlohmann::json& scalars) = 0;
 };
 
-/// What a strategy is made from. References outlive the strategy.
+/// Arguments of a strategy's constructor. The references must outlive the strategy.
 struct StrategySetup {
   World& world;
   Model& model;
-  Job job;  ///< the entry's view of the same run: precision, accumulation, options ...
+  Job job;  ///< the description of the same run that entries use: precision, accumulation, options ...
   OptimizerConfig optimizer;
   ParameterSource source;
   std::optional<double> clip_norm, clip_value;
   bool skip_nonfinite = false;               ///< train.on_nonfinite = "skip"
-  LossScalePolicy loss_scale = {};           ///< where the precision scales losses
-  std::shared_ptr<CommHook> comm_hook = {};  ///< null: gradients are summed as the options say
+  LossScalePolicy loss_scale = {};           ///< used if precision.loss_scaling is set
+  std::shared_ptr<CommHook> comm_hook = {};  ///< null: gradients are summed according to the options
 };
 
-/// One optimizer step's input on this rank.
+/// Input of one optimizer step on this rank.
 struct StepInput {
-  std::vector<MicroBatch> micro_batches;  ///< as many on every rank; one without any sequence has undefined tensors
-  int64_t global_tokens = 0;              ///< targets of the whole global batch, over all ranks
-  double lr_factor = 1;                   ///< the schedule's, on every group's rate
-  int64_t first_sequence = 0;             ///< of this rank's, which lie side by side, in the global batch
-  uint64_t dropout_key = 0;               ///< of (seed, step); equal on all ranks
-  uint32_t votes = 0;  ///< what this rank wants after this step, a bit each; the trainer knows their meaning
+  std::vector<MicroBatch> micro_batches;  ///< the same number on every rank; an empty one has undefined tensors
+  int64_t global_tokens = 0;              ///< number of targets in the global batch, over all ranks
+  double lr_factor = 1;                   ///< from the schedule; multiplies the learning rate of every group
+  int64_t first_sequence = 0;  ///< index in the global batch of this rank's first sequence; its sequences are contiguous
+  uint64_t dropout_key = 0;    ///< derived from (seed, step); equal on all ranks
+  uint32_t votes = 0;          ///< requests of this rank after this step, one bit each; defined by the trainer
 };
 
 struct StepResult {
   double loss = 0;       ///< mean over all tokens of the global batch; equal on all ranks
   double grad_norm = 0;  ///< L2 over all parameters, before clipping; equal on all ranks
-  bool finite = true;    ///< loss and norm are finite, or the step was skipped as it is to be
-  bool skipped = false;  ///< no update was made (loss scaler, or skip_nonfinite)
-  uint32_t votes = 0;    ///< every bit that some rank has set; equal on all ranks
+  bool finite = true;    ///< false: loss or norm is not finite, and this is an error (no intended skip)
+  bool skipped = false;  ///< no update was made (loss scaler, skip_nonfinite, or the observer)
+  uint32_t votes = 0;    ///< bitwise OR of the votes of all ranks; equal on all ranks
   double loss_scale = 1.0;
 };
 
-/// Elements [begin, begin + count) of an array in this rank's file on NVMe, in place of a tensor.
+/// Elements [begin, begin + count) of an array in this rank's file on NVMe. Used instead of a tensor.
 struct SwappedSpan {
   std::shared_ptr<SwappedArrays> file;
   size_t array = 0;
   int64_t begin = 0, count = 0;
 };
 
-/// A tensor of the training state that (part of) lives on this rank: elements [offset, offset + local.numel()) of the
-/// flattened global tensor. Of replicated elements each is written by one rank only: [write_begin, write_end) relative
-/// to `local`.
+/// This rank's part of a tensor of the training state: elements [offset, offset + numel()) of the flattened global tensor. This
+/// rank writes [write_begin, write_end), relative to `offset`, to checkpoints; each replicated element is written by one rank
+/// only.
 struct StateTensor {
   std::string name;  ///< "param/NAME", "optimizer/exp_avg/NAME"
   std::vector<int64_t> global_shape;
   int64_t offset = 0;
-  torch::Tensor local;  ///< contiguous, 1-d; undefined where the elements are in a file
+  torch::Tensor local;  ///< contiguous, 1-d; undefined if the elements are in a file
   int64_t write_begin = 0, write_end = 0;
-  std::optional<SwappedSpan> swapped = {};  ///< fp32
-  bool optional = false;                    ///< keeps its values where a checkpoint does not have it
+  std::optional<SwappedSpan> swapped = {};  ///< the elements in the file, fp32
+  bool optional = false;                    ///< a checkpoint without it can be loaded; it keeps its values then
 
   int64_t numel() const { return swapped ? swapped->count : local.numel(); }
-  /// Elements [begin, begin + count) of the local ones: a copy in host memory.
+  /// Copies local elements [begin, begin + count) to host memory.
   torch::Tensor read(int64_t begin, int64_t count) const;
-  /// Overwrites elements [begin, ...) with a 1-d tensor in host memory, of any dtype.
+  /// Overwrites local elements [begin, begin + values.numel()) with a 1-d tensor in host memory, of any dtype.
   void write(int64_t begin, const torch::Tensor& values) const;
 };
 
-/// Is told of a strategy's steps, at the same points on every rank, in the thread that called step().
+/// Callbacks during a step. They are called at the same points on every rank, in the thread that called step().
 class StepObserver {
  public:
-  /// What becomes of an update; equal on all ranks.
+  /// How to update; must be equal on all ranks.
   struct Decision {
-    bool skip = false;     ///< leave it out
-    double lr_factor = 1;  ///< in place of StepInput's
+    bool skip = false;     ///< make no update
+    double lr_factor = 1;  ///< replaces StepInput::lr_factor
   };
   virtual ~StepObserver() = default;
-  virtual void before_backward() {}  ///< of each micro-batch, after its forward
-  virtual void after_backward() {}   ///< of each micro-batch; the sums over ranks may not be there yet
+  virtual void before_backward() {}  ///< for each micro-batch, after its forward
+  virtual void after_backward() {}   ///< for each micro-batch; reductions over ranks may still be in flight
   using Gradients = std::function<std::vector<StateTensor>()>;
-  /// `gradients` lists this rank's, "gradient/NAME", during the call: summed over ranks, times `scale`; before norm,
-  /// clipping and the finite check, so what is changed in them counts. `lr_factor` is StepInput's.
+  /// `gradients` may be called during this call. It lists this rank's gradients as "gradient/NAME": summed over ranks, multiplied
+  /// by `scale`. The norm, the clipping and the finite check come later and use the changed values. `lr_factor` is StepInput's.
   virtual Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) = 0;
 };
 
@@ -139,108 +136,110 @@ class Strategy {
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
-  /// Places parameters on their devices and fills them. Collective.
+  /// Allocates the parameters on their devices and writes the initial values. Collective.
   virtual void module_to_device() = 0;
-  /// One optimizer step. Collective. Throws what a rank's forward or a collective throws, and NonFiniteError where
-  /// gradients overflow at the smallest loss scale. What an update throws that has outlasted its step is thrown by the
-  /// calls after it: step, evaluate, state, state_to_save, state_loaded, teardown.
+  /// One optimizer step. Collective. Throws what the forward or a collective throws, and NonFiniteError if gradients overflow at
+  /// the smallest loss scale. If an update still runs when step() returns and then fails, its exception is thrown by later calls:
+  /// step, evaluate, state, state_to_save, state_loaded, teardown.
   virtual StepResult step(const StepInput& input);
-  /// Summed loss over this rank's micro-batch, no gradients kept. Collective for sharded strategies: every rank calls
-  /// it equally often; an undefined micro-batch gives 0.
+  /// Summed loss of this rank's micro-batch, without gradients. Collective for sharded strategies: every rank must call it
+  /// equally often. An undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
-  /// Logits [B, vocab] fp32 of what follows position `position` of inputs int64 [B, T] on the device, without dropout.
-  /// Collective for sharded strategies: every rank calls it equally often.
+  /// Logits [B, vocab] fp32 at position `position` of `inputs` (int64 [B, T], on the device), without dropout. Collective for
+  /// sharded strategies: every rank must call it equally often.
   torch::Tensor logits(const torch::Tensor& inputs, int64_t position);
-  /// Lists the training state, of which no update is left to do; a later step may replace values at any time after it
-  /// has begun. The trainer saves and loads through it. Loading writes all of it and then calls state_loaded().
+  /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer uses this
+  /// list to save and to load. After it has loaded the whole state, it calls state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
-  /// The parameters among it, "param/NAME". Who writes to them calls state_loaded() on all ranks, between steps.
+  /// The "param/NAME" tensors of state(). After writing to them, between steps, call state_loaded() on all ranks.
   std::vector<StateTensor> parameters();
-  /// From the next step on; null: nobody. Outlives the steps it is told of.
+  /// Sets the observer of later steps; null removes it. It must outlive those steps.
   void observe(StepObserver* observer) { observer_ = observer; }
-  /// From the next step on, in place of cross entropy; empty: that again. evaluate() keeps cross entropy, so that
-  /// trainings with different losses compare. What it throws comes out of step() on the rank that it is thrown on.
+  /// Replaces cross entropy in later steps; an empty function restores it. evaluate() always uses cross entropy, so that
+  /// trainings with different losses can be compared. If `loss` throws on a rank, step() throws on that rank.
   void use_loss(TokenLoss loss) { token_loss_ = std::move(loss); }
-  /// What this rank writes to a checkpoint: its own state, or, where the strategy saves whole tensors, all of it on
-  /// rank 0 in host memory and nothing on the others. Collective then.
+  /// The tensors that this rank writes to a checkpoint. Usually its part of the state. If the strategy saves unsharded tensors,
+  /// rank 0 gets all of them in host memory, the other ranks get none, and the call is collective.
   std::vector<StateTensor> state_to_save();
   /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
   nlohmann::json scalars() const;
   void load_scalars(const nlohmann::json& scalars);
-  /// Ends the last update and lets go of what the strategy holds.
+  /// Waits for the last update and frees the strategy's resources.
   virtual void teardown() {}
 
-  // Lightning's verbs of a strategy, over all ranks.
+  // The methods of Lightning's strategies, over all ranks.
   torch::Tensor reduce(torch::Tensor tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
   torch::Tensor all_gather(const torch::Tensor& tensor);  ///< [world, ...]
   torch::Tensor broadcast(torch::Tensor tensor, int source = 0);
   void barrier();
 
  protected:
-  /// A tensor the optimizer updates, and where it lies in its parameter.
+  /// A parameter, or a range of one, that this rank's optimizer updates.
   struct LocalParameter {
     size_t slot;     ///< of the model
-    int64_t offset;  ///< in the flattened parameter
+    int64_t offset;  ///< of the range in the flattened parameter
     int64_t numel;
-    torch::Tensor value;  ///< 1-d contiguous; undefined where it is in a file
+    torch::Tensor value;  ///< 1-d contiguous; undefined if it is in a file
     std::optional<SwappedSpan> swapped = {};
   };
 
   // ---- hooks
-  /// Before a micro-batch: `last` is the one after which gradients must be reduced.
+  /// Called before a micro-batch. `last`: it is the last one of the step, so its gradients must be reduced.
   virtual void begin_micro_batch(bool last) = 0;
-  /// Makes block `index` usable, runs it, releases it. The default runs it, with activation checkpointing where asked.
+  /// Makes the parameters of block `index` available, runs the block, and releases them. The default only runs the block, with
+  /// activation checkpointing if the job requests it for this block.
   virtual torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
-  /// The loss tensor is about to go backward.
+  /// Called before loss.backward(). `loss` is scaled.
   virtual void before_backward(const torch::Tensor& loss) { (void)loss; }
-  /// After the backward of a micro-batch.
+  /// Called after the backward of a micro-batch.
   virtual void end_micro_batch(bool last) { (void)last; }
-  /// All gradients are reduced when it returns: one per local parameter, in order, same shape.
+  /// Waits for the reductions. Returns one gradient for each local parameter, in order, in the shape of that parameter.
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
-  /// Whether this rank's gradients count in the norm's sum over ranks (replicas count once).
+  /// Whether this rank's gradients are added to the norm over all ranks (only one replica must be added).
   virtual bool counts_in_norm() const = 0;
-  /// The same of one local parameter, where they differ in it.
+  /// The same for one local parameter, for strategies in which parameters differ.
   virtual bool counts_in_norm(size_t local) const {
     (void)local;
     return counts_in_norm();
   }
-  /// State of the strategy's own, listed after parameters and optimizer state; and what of it is no tensor (null:
-  /// nothing), equal on all ranks.
+  /// Additional state of the strategy: tensors, which state() lists after parameters and optimizer state, and scalars, which must
+  /// be equal on all ranks (null: none).
   virtual std::vector<StateTensor> own_state() { return {}; }
   virtual nlohmann::json own_scalars() const { return nullptr; }
   virtual void load_own_scalars(const nlohmann::json& scalars) { (void)scalars; }
-  /// Makes new values of finish_gradients()' sums; or begins to, if settle() ends it.
+  /// Updates the parameters with the result of finish_gradients(). May return before the update has ended; settle() then waits.
   virtual void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
     optimizer_.step(gradients, lr_factor, gradient_divisor);
   }
-  /// No update is left to do when it returns. Throws what one has thrown.
+  /// Waits until the last update has ended. Throws the exception of an update that failed.
   virtual void settle() {}
-  /// Gradients may be dropped now. `updated`: update() has been called, on every rank; else the step was skipped.
+  /// Called at the end of a step; gradients may be freed. `updated` (equal on all ranks): update() was called, the step was not
+  /// skipped.
   virtual void after_update(bool updated) = 0;
-  /// The part of a local parameter that this rank writes to checkpoints; the default splits nothing.
+  /// The range [first, second) of a local parameter that this rank writes to checkpoints. The default is all of it.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
     return {0, parameter.numel};
   }
 
-  /// Whether checkpoints are one file of whole tensors (state_dict_type = "full") instead of each rank's own.
+  /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each rank.
   virtual bool saves_whole() const { return false; }
 
   // ---- for derived classes
-  /// Every parameter as a leaf tensor of its own on the device, filled and registered.
+  /// Allocates every parameter on the device as a separate unsharded leaf tensor, initializes it and registers it.
   void place_whole_copy();
-  /// Registers a local tensor with the optimizer, and where its updates are to be copied to in another dtype, if
-  /// anywhere. Order = order of finish_gradients().
+  /// Registers a local tensor with the optimizer. `copy` (optional) is a tensor of another dtype to which each update also writes
+  /// the new values. Call this in the order of finish_gradients().
   void add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy = {});
-  /// The same where the optimizer's state is in a file, at `begin` of its arrays, and maybe the value too (then
-  /// undefined).
+  /// The same if the optimizer state is in a file, at element `begin` of its arrays. `value` is undefined if it is in the file
+  /// too.
   void add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value,
                    const torch::Tensor& copy);
-  /// Fills a 1-d tensor with elements [offset, ...) of a parameter, through `source`, in bounded pieces.
+  /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
-  /// Runs block `index` with its autograd graph, or as a checkpoint that recomputes it in backward.
+  /// Runs block `index`, and records its autograd graph or recomputes the block in backward (activation checkpointing).
   torch::Tensor forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
 
   World& world_;
@@ -251,22 +250,22 @@ class Strategy {
   std::vector<LocalParameter> locals_;
 
  private:
-  /// One for each local parameter, "KIND/NAME", without values.
+  /// One StateTensor "KIND/NAME" for each local parameter, without values.
   std::vector<StateTensor> pieces(const std::string& kind) const;
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   torch::Tensor forward(const MicroBatch& batch, const ForwardContext& context);
-  /// A row of ignored targets, so that a rank without data takes part in every collective of the step.
+  /// One sequence with ignored targets only, so that a rank without data calls every collective of the step.
   MicroBatch empty_batch() const;
   double backward_all(const StepInput& input);
-  /// Sums this rank's words over ranks, in rank order (all-gather), so that every rank gets the same bits. Digests of
-  /// what each rank called travel with them: throws Error(run_failed) when ranks diverged.
+  /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of each
+  /// rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.
   struct Control {
     double loss = 0, squared_norm = 0;
     uint32_t votes = 0;
     bool finite = true;
   };
   Control exchange(double loss, double squared_norm, uint32_t votes);
-  /// Sum of the squares of this rank's part of the gradients, as far as it counts.
+  /// Sum of the squares of this rank's gradients for which counts_in_norm() is true.
   double squared_norm(const std::vector<torch::Tensor>& gradients) const;
   /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);
@@ -274,13 +273,12 @@ class Strategy {
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;
-  std::optional<HostCheckpoints> host_checkpoints_;  ///< where the job's inputs of recomputed blocks wait there
+  std::optional<HostCheckpoints> host_checkpoints_;  ///< set if job_.host_checkpoints
   StepObserver* observer_ = nullptr;
   TokenLoss token_loss_;
 };
 
-/// Makes the strategy of that name (registry.cpp). Throws std::logic_error for an unknown name: selection has checked
-/// it.
+/// Makes the strategy with that name (registry.cpp). An unknown name is a bug of the caller and throws std::logic_error.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup setup);
 
 }  // namespace runner

@@ -6,7 +6,7 @@ namespace runner {
 
 namespace {
 
-/// CPUs have no streams and no events.
+/// CPUs have neither streams nor events.
 bool has_streams(torch::Device device) { return !device.is_cpu(); }
 
 c10::Stream current_stream(torch::Device device) {
@@ -58,8 +58,7 @@ void Transfers::follow_current() {
   if (stream_) StreamMark::now(device_).wait_on(*stream_);
 }
 
-/// The allocator of the device's memory is told of the stream, so that a block that is freed before the copy has ended
-/// is not given out before that.
+/// record_stream() prevents the device's allocator from reusing the memory of a freed tensor before the copy has ended.
 StreamMark Transfers::copy(const torch::Tensor& target, const torch::Tensor& source) {
   auto mark = copy_kept(target, source);
   if (stream_) (source.is_cpu() ? target : source).record_stream(*stream_);

@@ -1,4 +1,4 @@
-// Work on a stream of its own beside a device's computation, and copies between a device and host memory there.
+// Side streams of a device, and copies between device and host memory on such a stream. They overlap with computation.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -9,17 +9,17 @@
 
 namespace runner {
 
-/// A moment in a stream's work. On CPU every moment has passed.
+/// A point in the work of a stream. On CPU it has always been reached.
 class StreamMark {
  public:
   StreamMark() = default;
   explicit StreamMark(c10::Stream stream);
-  /// What the calling thread has entered into its current stream of `device` so far.
+  /// The point after all work that was queued on the current stream of `device` in the calling thread.
   static StreamMark now(torch::Device device);
 
-  /// Returns when the moment has passed: then the host may read and write what the stream's work until then used.
+  /// Blocks the host until the stream has reached this point. Then the host can access memory that earlier work used.
   void wait_on_host() const;
-  /// What the calling thread enters into its current stream from now on begins after the moment.
+  /// Makes later work on the calling thread's current stream wait for this point. Does not block the host.
   void wait_on_device() const;
   void wait_on(c10::Stream stream) const;
 
@@ -27,13 +27,12 @@ class StreamMark {
   std::optional<c10::Event> event_;
 };
 
-/// A stream beside the one that the calling thread computes in. On CPU there is none: everything runs where it is
-/// called.
+/// A stream that is not the computation's. On CPU there are no streams, and work runs synchronously.
 class SideStream {
  public:
   explicit SideStream(torch::Device device);
 
-  /// While it lives, the calling thread's current stream is the side stream.
+  /// While a Scope exists, the side stream is the calling thread's current stream.
   class Scope {
    public:
     explicit Scope(const std::optional<c10::Stream>& stream) {
@@ -43,9 +42,9 @@ class SideStream {
    private:
     c10::OptionalStreamGuard guard_;
   };
-  /// What is entered in the scope begins after what the calling thread has entered into its current stream so far.
+  /// Makes the side stream wait for all work queued on the calling thread's current stream so far.
   Scope enter();
-  /// What has been entered so far.
+  /// The point after all work queued on the side stream so far.
   StreamMark now() const { return stream_ ? StreamMark(*stream_) : StreamMark(); }
 
  private:
@@ -53,20 +52,21 @@ class SideStream {
   std::optional<c10::Stream> stream_;
 };
 
-/// Used by one thread at a time. Both tensors are of one dtype. Host memory should be pinned: other memory is copied
-/// while copy() waits. On CPU a copy is over when copy() returns.
+/// Copies on a side stream. Used by one thread at a time. Both tensors have the same dtype. Host memory should be pinned; copies
+/// of other memory block the host. On CPU copies are synchronous.
 class Transfers {
  public:
   explicit Transfers(torch::Device device);
 
-  /// Copies from now on begin after what the calling thread has entered into its current stream so far: what wrote the
-  /// values they read on the device.
+  /// Makes later copies wait for all work queued on the calling thread's current stream so far, such as the kernels that compute
+  /// the values to copy.
   void follow_current();
-  /// target.copy_(source); the mark is its end. Until then the caller leaves the host's tensor alone; the device's
-  /// may be freed at once.
+  /// target.copy_(source). Returns the point at which the copy has ended. Until then the caller must not access the tensor in
+  /// host memory. The tensor on the device may be freed at once.
   StreamMark copy(const torch::Tensor& target, const torch::Tensor& source);
-  /// The same where the caller keeps both tensors until its current stream has waited for the mark. Then the device's
-  /// memory is free at that point of the stream, without the allocator asking whether the copy has ended.
+  /// The same, but the caller keeps both tensors until its current stream has waited for the returned point. So the copy need not
+  /// be registered with the device's allocator (record_stream), and the memory can be reused as soon as the stream has reached
+  /// the point.
   StreamMark copy_kept(const torch::Tensor& target, const torch::Tensor& source);
 
  private:

@@ -89,7 +89,7 @@ TEST_CASE("an overflow at the smallest scale names the first parameter, on every
   CHECK(texts[0] == texts[1]);
   CHECK_THAT(texts[0],
              ContainsSubstring("gradients overflow although the loss scale is at its minimum of 536870912: the "
-                               "first that is not finite is that of "));
+                               "first non-finite one is that of "));
 }
 
 TEST_CASE("gradients that are never finite end the run under every strategy", "[loss scale]") {
