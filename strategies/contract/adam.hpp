@@ -30,8 +30,8 @@ struct AdamSpan {
 };
 
 /// Elementwise, in single precision, with fused multiply-adds exactly where LibTorch's fused kernel has them. The result has the
-/// same bits on every machine and for every split of a parameter into spans. Source: Kingma and Ba, Adam (ICLR 2015); Loshchilov
-/// and Hutter, Decoupled Weight Decay (ICLR 2019).
+/// same bits on every machine and for every split of a parameter into spans.
+/// Source: Kingma and Ba, Adam (ICLR 2015); Loshchilov and Hutter, Decoupled Weight Decay (ICLR 2019).
 void adam_update(const AdamSettings& settings, const AdamSpan& span);
 
 }  // namespace runner

@@ -2,8 +2,8 @@
 //
 // LibTorch uses oneDNN for these products if oneDNN has kernels for the CPU. oneDNN allocates scratch memory for the duration of
 // one product. Its size depends on the instruction set that oneDNN uses: the CPU's, or a lower one set by ONEDNN_MAX_CPU_ISA
-// (DNNL_MAX_CPU_ISA). Products in fp32 and fp64 need no scratch memory. Source: LibTorch 2.11,
-// aten/src/ATen/native/mkldnn/Matmul.cpp (mkldnn_gemm); oneDNN 3.10.2, gemm_bf16_matmul.cpp and
+// (DNNL_MAX_CPU_ISA). Products in fp32 and fp64 need no scratch memory.
+// Source: LibTorch 2.11, aten/src/ATen/native/mkldnn/Matmul.cpp (mkldnn_gemm); oneDNN 3.10.2, gemm_bf16_matmul.cpp and
 // x64/matmul/brgemm_matmul_utils.cpp (init_brgemm_matmul_conf, compute_blocking_heuristic_avx512, init_scratchpad).
 #pragma once
 #include <cstdint>

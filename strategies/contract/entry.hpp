@@ -36,7 +36,7 @@ struct OptionSpec {
   std::string note = "";  ///< printed if a recipe sets the option (e.g. why it has no effect)
   std::optional<double> maximum = {};
   std::map<std::string, std::string> spellings = {};  ///< other spellings of choices, in lower case, and their choice
-  OnlyWith only_with = {};                            ///< if it does not hold, a recipe that sets the option gets a note
+  OnlyWith only_with = {};                            ///< a recipe that sets the option gets a note otherwise
 };
 
 /// Bytes that a run's hooks keep on one rank. `device`: in the memory where the optimizer state is (device, or host with

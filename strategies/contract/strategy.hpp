@@ -72,7 +72,7 @@ struct StepInput {
   std::vector<MicroBatch> micro_batches;  ///< the same number on every rank; an empty one has undefined tensors
   int64_t global_tokens = 0;              ///< number of targets in the global batch, over all ranks
   double lr_factor = 1;                   ///< from the schedule; multiplies the learning rate of every group
-  int64_t first_sequence = 0;  ///< index in the global batch of this rank's first sequence; its sequences are contiguous
+  int64_t first_sequence = 0;  ///< index of this rank's first sequence in the global batch; the others follow it
   uint64_t dropout_key = 0;    ///< derived from (seed, step); equal on all ranks
   uint32_t votes = 0;          ///< requests of this rank after this step, one bit each; defined by the trainer
 };

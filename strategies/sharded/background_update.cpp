@@ -18,13 +18,13 @@ BackgroundUpdate::BackgroundUpdate(Optimizer& optimizer, torch::Device device, s
       to_device_(device),
       copied_(units_.size()),
       thread_(std::move(label), [device, threads = at::get_num_threads()] {
-        // A new thread's current device is the first one: events and copies would set up that device in every rank.
+        // The current device of a new thread is device 0. Without this, every rank would create a context on device 0.
         if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
-        // An OpenMP team belongs to the thread that began it, and takes that thread's number of threads.
+        // The number of OpenMP threads is a setting of each thread.
         at::set_num_threads(threads);
       }) {
   for (size_t i = 0; i < order_.size(); ++i) position_.at(order_[i]) = i;
-  for (size_t u = 0; u < units_.size(); ++u) RUNNER_CHECK(position_[u] < order_.size(), "unit {} is in no order", u);
+  for (size_t u = 0; u < units_.size(); ++u) RUNNER_CHECK(position_[u] < order_.size(), "no order for unit {}", u);
 }
 
 void BackgroundUpdate::start(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {

@@ -1,11 +1,11 @@
-// The optimizer's update in host memory beside a device, on a thread of its own: unit by unit, in the order in which
-// the next forward needs the units, and each one's new values on their way to the device as soon as they are there.
+// Updates offloaded parameters on a separate thread. It updates unit by unit, in the order in which the next forward needs the
+// units, and starts to copy the new values of each unit to the device as soon as they are computed.
 //
-// Elementwise updates give the same bits in whatever parts they are made (optimizer.hpp). On a CUDA device three things
-// keep copies and kernels apart. The thread first waits for all that the rank's stream held when the update began:
-// whatever read the values or the device's copies of them has read them. Its copies run on a stream of their own, and
-// whoever waits for a unit makes its current stream wait for that unit's copy. And gradients are host memory that the
-// host has waited for (reduction.hpp). Source: Ren et al., ZeRO-Offload (ATC 2021), section 4.
+// Elementwise updates give the same bits in any order and split (optimizer.hpp). On a CUDA device, three rules prevent races
+// between copies and kernels. First, the thread waits for all work that was queued on the rank's stream when the update started,
+// so all readers of the old values have ended. Second, its copies run on a side stream, and wait() makes the caller's current
+// stream wait for the copy of the unit. Third, gradients are in host memory and complete (GradientReduction::finish).
+// Source: Ren et al., ZeRO-Offload (ATC 2021), section 4.
 #pragma once
 #include <memory>
 #include <vector>
@@ -17,26 +17,27 @@
 
 namespace runner {
 
-/// Used by the rank's thread (and by autograd's while that waits for it). Every call throws what the update has thrown.
+/// Used by the rank's thread, or by an autograd thread while the rank's thread waits. Every call throws the exception of a failed
+/// update.
 class BackgroundUpdate {
  public:
   struct Unit {
-    size_t first = 0, count = 0;      ///< parameters of the optimizer
-    torch::Tensor values, on_device;  ///< where to copy what after the update, of one dtype; undefined: nothing
+    size_t first = 0, count = 0;      ///< range of the optimizer's parameters
+    torch::Tensor values, on_device;  ///< after the update `values` are copied to `on_device`; undefined: no copy
   };
-  /// `order`: every unit once. The optimizer outlives this, and nobody else calls its step meanwhile.
+  /// `order` contains every unit once. The optimizer must outlive this object, and only this object may call its step functions.
   BackgroundUpdate(Optimizer& optimizer, torch::Device device, std::vector<Unit> units, std::vector<size_t> order,
                    std::string label, ShardEvents events);
-  /// Waits for the unit at work; the others keep their old values.
+  /// Waits for the unit that is being updated. Later units are not updated.
   ~BackgroundUpdate() = default;
 
-  /// Begins to update all units. `gradients`: one per parameter of the optimizer; each unit's are dropped when its
-  /// update has ended. Waits for the update before.
+  /// Starts to update all units, after waiting for the previous update. `gradients`: one for each parameter of the optimizer.
+  /// Those of a unit are freed when its update has ended.
   void start(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor);
-  /// Unit `u` has its new values when this returns, for the host, and for what the calling thread enters into its
-  /// current stream from now on.
+  /// Waits until unit `u` is updated. The host can then read its new values, and later work on the calling thread's current
+  /// stream waits for the copy to the device.
   void wait(size_t u);
-  /// All units have them, copies are over, and the gradients are dropped.
+  /// Waits until all units are updated, all copies have ended, and the gradients are freed.
   void wait_all();
 
  private:
@@ -45,11 +46,11 @@ class BackgroundUpdate {
   Optimizer& optimizer_;
   torch::Device device_;
   std::vector<Unit> units_;
-  std::vector<size_t> order_, position_;  ///< position_[u]: of unit u in order_
+  std::vector<size_t> order_, position_;  ///< position_[u]: index of unit u in order_
   ShardEvents events_;
   Transfers to_device_;
-  std::vector<StreamMark> copied_;  ///< of each unit; read after the thread has been waited for
-  WorkThread thread_;               ///< last: it ends before what it uses
+  std::vector<StreamMark> copied_;  ///< end of each unit's copy; read only after waiting for the thread
+  WorkThread thread_;               ///< last member, because it uses the others until it ends
 };
 
 }  // namespace runner

@@ -1,14 +1,14 @@
-// Whom a rank shares a plan's copy with.
+// The process groups of a plan: the ranks over which a copy of the model is sharded, and the replicas.
 #pragma once
 #include "strategies/collective/world.hpp"
 #include "strategies/sharded/plan.hpp"
 
 namespace runner {
 
-/// Copy `replica`, of which this rank keeps part `position`. A group of one rank is undefined.
+/// This rank has shard `position` of copy `replica`. A group of one rank is a null pointer.
 struct ShardGroups {
   int replica = 0, position = 0;
-  ProcessGroup shards, replicas;  ///< ranks of this copy; ranks that keep the same part
+  ProcessGroup shards, replicas;  ///< ranks of the same copy; ranks with the same shard of other copies
 };
 
 /// Collective.

@@ -1,4 +1,4 @@
-// The memory of a step: the machine's gathers, releases and reductions, hook for hook, in bytes.
+// Predicts the memory of a step of a ShardPlan: counts the bytes of the gathers, releases and reductions that strategy.cpp makes.
 #include "strategies/contract/memory.hpp"
 
 #include <algorithm>
@@ -14,16 +14,16 @@ namespace runner {
 
 namespace {
 
-/// One unit on this rank.
+/// Sizes (in bytes) and state of one unit on this rank.
 struct UnitBytes {
-  int64_t gathered = 0;   ///< of the whole unit in the dtype of use
-  int64_t unsharded = 0;  ///< of its gradients as they are added up
-  int64_t sent = 0;       ///< of its gradients as they are reduced
-  int64_t shard = 0;      ///< elements of this rank's part
-  size_t missing = 0;     ///< parameters whose gradient has not come in this micro-batch
-  bool cast = false;      ///< what it sends is made for the gather
+  int64_t gathered = 0;   ///< the unsharded unit in the gathered dtype
+  int64_t unsharded = 0;  ///< its unsharded gradients in the dtype of accumulation
+  int64_t sent = 0;       ///< its unsharded gradients in the dtype of reduction
+  int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
+  size_t missing = 0;     ///< parameters whose gradient has not arrived in this micro-batch
+  bool cast = false;      ///< a gather sends a temporary copy of the shard
   bool in_use = false, arriving = false, reduced = false;
-  bool adds = false;  ///< gradients of earlier micro-batches are there to be added to
+  bool adds = false;  ///< the buffer has gradients of earlier micro-batches
 };
 
 class ShardedMemory : public StepMemory {
@@ -73,8 +73,8 @@ class ShardedMemory : public StepMemory {
     if (plan.optimizer == Tier::host) host_ += state;
   }
 
-  /// At the end of backward and in the update: what stays, gradients that wait, and buffers. An update that goes on
-  /// beside the next forward holds gradients until it has ended, which is before the next ones are reduced.
+  /// Host memory at the end of backward and in the update: permanent tensors, gradients, and buffers. A background update frees
+  /// its gradients before the next ones are reduced, so gradients are counted once.
   int64_t host_bytes() const {
     if (!plan_.separate_host) return 0;
     int64_t casts = std::accumulate(casts_.begin(), casts_.end(), int64_t{0});
@@ -113,7 +113,7 @@ class ShardedMemory : public StepMemory {
     for (size_t ahead : ahead(true)[block]) gather(ahead);
   }
 
-  /// units_ahead(), found once for all micro-batches.
+  /// units_ahead(), computed once for all micro-batches.
   const std::vector<std::vector<size_t>>& ahead(bool backward) {
     auto& known = ahead_[backward ? 1 : 0];
     if (known.empty()) known = units_ahead(*job_.model, plan_, backward);
@@ -157,15 +157,15 @@ class ShardedMemory : public StepMemory {
   }
 
  private:
-  /// What a pinned tensor of so many bytes takes: LibTorch's allocator of pinned memory rounds each up to a power of two
+  /// Bytes that a tensor in pinned memory takes: LibTorch's allocator rounds up to a power of two
   /// (ATen/core/CachingHostAllocator.h).
   int64_t pinned(int64_t bytes) const {
     bool rounded = job_.cuda && plan_.separate_host && plan_.pin_memory && bytes > 0;
     return rounded ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))) : bytes;
   }
 
-  /// Adds the elements of each rank: at the item's two ends part of a shard, between them whole ones (as differences,
-  /// summed up in sum_held()).
+  /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all of those
+  /// between. held_ contains differences between consecutive ranks, until sum_held().
   void count_held(const FlatLayout& layout) {
     held_.resize(static_cast<size_t>(plan_.shards) + 1);
     auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
@@ -186,15 +186,15 @@ class ShardedMemory : public StepMemory {
     held_.pop_back();
   }
 
-  /// What the update holds besides: tiles of the file's arrays, and copies of gradients that wait in another dtype than
-  /// the optimizer's, a piece at a time, unless its kernel reads them as they are (adam.hpp).
+  /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than the masters.
+  /// The casts are made in parts of update_elements. The kernel in adam.hpp needs no casts.
   int64_t update_copies() const {
     DType master = job_.precision.parameter;
     bool on_host = !job_.cuda || plan_.optimizer != Tier::device,
          reads_any = master == DType::float32 && job_.optimizer_states == 2;
     if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
     int64_t elements = held_most_;
-    if (plan_.updates_beside()) {  // unit by unit
+    if (plan_.updates_beside()) {  // the update casts one unit at a time
       elements = 0;
       for (const auto& unit : units_) elements = std::max(elements, unit.shard);
     }
@@ -216,7 +216,7 @@ class ShardedMemory : public StepMemory {
     return stream_buffer_bytes(plan_.swap.tile, arrays, plan_.swap.update_buffers, elements);
   }
 
-  /// CPUs widen a gradient before they add it to a wider one.
+  /// Temporary bytes on CPU when a gradient is added to a buffer of a wider dtype: the gradient is converted first.
   int64_t widened(size_t slot) const {
     if (!units_[unit_of_slot_[slot]].adds || job_.cuda || plan_.accumulate == plan_.parameter) return 0;
     return elements_[slot] * bytes_of(plan_.accumulate);
@@ -232,7 +232,7 @@ class ShardedMemory : public StepMemory {
     units_[u].in_use = true;
     now_.gathered += units_[u].gathered;
     int64_t cast = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
-    now_.gathered += cast;  // this rank's shard in the dtype of use, until it is sent
+    now_.gathered += cast;  // this rank's shard in the gathered dtype, until it is sent
     note();
     now_.gathered -= cast;
   }
@@ -243,7 +243,8 @@ class ShardedMemory : public StepMemory {
     now_.gathered -= units_[u].gathered;
   }
 
-  /// The unsharded gradients, as they were added up and then as they are sent; beside these their sum's shard.
+  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of their
+  /// sums.
   void reduce(size_t u) {
     finish_reduction();
     const UnitBytes& unit = units_[u];
@@ -260,7 +261,7 @@ class ShardedMemory : public StepMemory {
 
   int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards > 1 ? unit.sent / plan_.shards : 0; }
 
-  /// All of that, and the sum cast to the dtype that it waits in, exist side by side.
+  /// At the end of a reduction all of these exist, and the sums in the dtype in which they are kept.
   void finish_reduction() {
     if (!in_flight_) return;
     UnitBytes& unit = units_[*in_flight_];
@@ -276,16 +277,16 @@ class ShardedMemory : public StepMemory {
 
   ShardPlan plan_;
   bool own_copy_;
-  bool on_device_;  ///< masters in memory, and gradients that wait, are in the device's memory
+  bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
   int64_t read_ahead_ = 0;
-  int64_t host_ = 0, waiting_on_host_ = 0;  ///< beside the device: what stays between steps, gradients
-  std::set<int64_t> casts_;  ///< sizes of pinned blocks in which shards are cast on their way, which the allocator keeps
+  int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients
+  std::set<int64_t> casts_;  ///< sizes of pinned blocks for casts of shards; the allocator keeps one block of each size
   bool reduce_now_ = true;
   std::vector<UnitBytes> units_;
   std::optional<size_t> in_flight_;
   std::vector<size_t> unit_of_slot_, unit_of_block_;
-  std::array<std::vector<std::vector<size_t>>, 2> ahead_;  ///< by direction and block, once found
-  std::vector<int64_t> held_;  ///< parameter elements of each rank of a copy, without padding
+  std::array<std::vector<std::vector<size_t>>, 2> ahead_;  ///< by direction and block; empty until computed
+  std::vector<int64_t> held_;  ///< parameter elements of each rank of a copy of the model, without padding
   int64_t held_most_ = 0;
 };
 

@@ -24,7 +24,8 @@ bool ShardPlan::own_copy(DType master) const {
 ShardPlaces ShardPlan::places(const ShardUnit& unit, DType master) const {
   using Master = ShardPlaces::Master;
   using Sent = ShardPlaces::Sent;
-  // State alone is streamed where the update can work on what is sent: same dtype, in memory that the host writes to.
+  // Without separate device memory and with equal dtypes, the update works directly on the copy that gathers send. Then only the
+  // optimizer state is in the file.
   bool in_place = parameter == master && !separate_host && optimizer != Tier::host;
   Master apart = optimizer == Tier::nvme ? Master::file : Master::memory;
   if (unit.resident) {
@@ -55,7 +56,7 @@ ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
   for (const auto& unit : units) {
     auto where = places(unit, master);
     use.master = use.master || where.master == ShardPlaces::Master::file;
-    // Masters in a file, in the dtype that is sent, are sent themselves.
+    // Masters in the file are sent directly if their dtype is the gathered dtype.
     bool one = where.master == ShardPlaces::Master::file && parameter == master;
     use.sent = use.sent || (where.sent == ShardPlaces::Sent::file && !one);
   }
@@ -71,7 +72,7 @@ std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {
 
 namespace {
 
-/// The slots that each block uses, shared ones too.
+/// For each block, the slots that it uses, including shared ones.
 std::vector<std::vector<size_t>> slots_of_blocks(const ModelSpec& model) {
   std::vector<std::vector<size_t>> slots;
   for (const auto& block : model.blocks) {

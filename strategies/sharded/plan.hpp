@@ -1,83 +1,82 @@
-// Sharded data parallelism as a plan: which parameters share a flat buffer, how long each is gathered, what travels in
-// which dtype. One machine (strategy.hpp) carries it out, and fsdp, zero and their kin differ in the plans they make.
-// Torch-free.
+// The plan of sharded data parallelism: which parameters share a flat buffer, how long each buffer is gathered, and the dtypes.
+// strategy.hpp executes plans; fsdp and zero only make different plans. This header is torch-free.
 #pragma once
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
 
 namespace runner {
 
-/// Where bytes wait: in the device's memory, in host memory beside it, in a file on a fast disk.
+/// A kind of storage: device memory, host memory outside the device, or a file on a fast disk.
 enum class Tier { device, host, nvme };
 
-/// Parameters that lie in one flat buffer, are gathered and freed together, and whose gradients are reduced together.
+/// Parameters that share one flat buffer. They are gathered and freed together, and their gradients are reduced together.
 struct ShardUnit {
   std::vector<size_t> slots;
-  /// Whole on every rank in the dtype of use, also between steps: each update is followed by a gather of its shards.
+  /// Unsharded on every rank in the gathered dtype, also between steps. Its shards are gathered after each update.
   bool resident = false;
-  // ---- what follows is of units that are not resident
-  std::vector<size_t> blocks = {};  ///< ascending: those that need it gathered
-  /// The lowest block whose backward reads its parameters (an embedding's does not); blocks.size() of the model if
-  /// none.
+  // ---- only for units that are not resident
+  std::vector<size_t> blocks = {};  ///< blocks that need the unit gathered, ascending
+  /// The lowest block whose backward reads the unit's parameters (an embedding's backward does not). The model's number of blocks
+  /// if there is none.
   size_t first_needed_in_backward = 0;
-  bool keep_after_forward = false;  ///< gathered until its backward
-  Tier shards = Tier::device;       ///< where its shards wait for the gather
+  bool keep_after_forward = false;  ///< stays gathered between forward and backward
+  Tier shards = Tier::device;       ///< where shards are stored between gathers
 };
 
-/// The file on NVMe of one rank, and how it is used.
+/// The file of one rank on NVMe.
 struct SwapPlan {
   std::string folder;
-  int64_t block_size = 1 << 20;  ///< bytes of one I/O
+  int64_t block_size = 1 << 20;  ///< bytes of one I/O request
   int queue_depth = 8, threads = 1;
-  int64_t tile = 1 << 20;     ///< elements that the update works on at a time
-  int update_buffers = 4;     ///< tiles in memory: read ahead, at work, written behind
-  int parameter_buffers = 5;  ///< shards in memory: the one in use and those read ahead
+  int64_t tile = 1 << 20;     ///< elements that the update processes at a time
+  int update_buffers = 4;     ///< tiles in memory: read in advance, in use, or being written
+  int parameter_buffers = 5;  ///< shards in memory: in use, or read in advance
 };
 
-/// Where a unit's two copies of a shard are: the master, which the optimizer updates, and what gathers send.
+/// Where a shard's two copies are stored: the master, which the optimizer updates, and the copy that gathers send.
 struct ShardPlaces {
-  enum class Master { whole, memory, file };        ///< `whole`: part of a resident unit's buffer
-  enum class Sent { master, whole, memory, file };  ///< `master`: cast from it when sent
+  enum class Master { whole, memory, file };        ///< `whole`: in the unsharded buffer of a resident unit
+  enum class Sent { master, whole, memory, file };  ///< `master`: no second copy, the master is cast when it is sent
   Master master = Master::memory;
   Sent sent = Sent::master;
 };
 
 struct ShardPlan {
-  int shards = 1;                     ///< ranks that share one copy
-  int replicas = 1;                   ///< copies
+  int shards = 1;                     ///< number of ranks over which one copy of the model is sharded
+  int replicas = 1;                   ///< number of such copies
   DType parameter = DType::float32;   ///< dtype of gathered parameters
-  DType accumulate = DType::float32;  ///< dtype micro-batches are added up in before they are reduced
-  DType reduce = DType::float32;      ///< dtype gradients are reduced in
-  DType gradient = DType::float32;    ///< dtype reduced gradients wait in for the update
+  DType accumulate = DType::float32;  ///< dtype in which gradients are accumulated before they are reduced
+  DType reduce = DType::float32;      ///< dtype in which gradients are reduced
+  DType gradient = DType::float32;    ///< dtype of reduced gradients until the update
   bool reduce_every_micro_batch = false;
   bool reduce_by_all_reduce = false;  ///< instead of reduce-scatter: every rank gets all sums and keeps its shard
-  bool gather_by_broadcast = false;   ///< resident units: each rank's shard is broadcast, instead of an all-gather
+  bool gather_by_broadcast = false;   ///< resident units: each rank broadcasts its shard, instead of an all-gather
   double predivide = 1.0;             ///< gradients are divided by it before their sum and multiplied after
-  /// The device has memory of its own. Where it has not, Tier::host means nothing and is never found in a plan.
+  /// The device has separate memory (CUDA). If it is false, the plan does not contain Tier::host.
   bool separate_host = false;
-  bool pin_memory = true;         ///< what lies in host memory beside a device is pinned
-  Tier optimizer = Tier::device;  ///< where the optimizer works and keeps its state, and masters of another dtype
-  SwapPlan swap;                  ///< where some tier is nvme
-  bool saves_whole = false;       ///< checkpoints are one file of whole tensors
+  bool pin_memory = true;         ///< host memory that the device copies from or to is pinned
+  Tier optimizer = Tier::device;  ///< where optimizer state and separate masters are; nvme: updated on the host
+  SwapPlan swap;                  ///< used if some tier is nvme
+  bool saves_whole = false;       ///< checkpoints are one file of unsharded tensors
   enum class Prefetch { none, before, after };
-  Prefetch backward_prefetch = Prefetch::none;  ///< of the next unit: before or after this one's gradients are there
+  Prefetch backward_prefetch = Prefetch::none;  ///< of the next unit, before or after this unit's backward
   bool forward_prefetch = false;
-  /// Gathers run beside computation, as on CUDA: prefetches are made. On CPU a gather runs in the thread that asks for
-  /// it.
+  /// Gathers can overlap with computation (CUDA), so prefetches are made. On CPU a gather runs in the calling thread.
   bool prefetches = false;
-  bool overlap = false;           ///< reductions run beside backward: a unit's ends when the next one's begins
-  int64_t prefetch_elements = 0;  ///< units beyond the next one are fetched while all of them stay below
-  int64_t update_elements = 0;    ///< > 0: the update works on so many elements at a time where it needs copies
-  std::vector<ShardUnit> units;   ///< in order of their first block
+  bool overlap = false;           ///< reductions overlap with backward; one ends before the next unit's begins
+  int64_t prefetch_elements = 0;  ///< more units than the next one are prefetched up to this number of elements
+  int64_t update_elements = 0;    ///< > 0: the update copies at most this number of elements at a time
+  std::vector<ShardUnit> units;   ///< in the order of their first block
 
-  /// Blocks see gathered copies, not the shards themselves.
+  /// Whether gathered parameters are separate copies. If false, blocks use the shards directly.
   bool own_copy(DType master) const;
   ShardPlaces places(const ShardUnit& unit, DType master) const;
-  /// The update runs beside the next forward: in host memory beside a device, with no file in play.
+  /// The update overlaps with the next forward: it runs in host memory for a device, and no file is used.
   bool updates_beside() const;
-  /// The update writes a unit's new values to host memory, in the dtype of use, on their way to the device.
+  /// The update writes a unit's new values to an additional buffer in host memory, in the gathered dtype, to copy them to the
+  /// device.
   bool written_apart(const ShardUnit& unit, DType master) const;
-  /// Arrays of this rank's file: state, masters, shards to be sent where those are not the masters.
+  /// Arrays in this rank's file: optimizer state, masters, and the shards that gathers send if they are not the masters.
   struct SwapUse {
     bool state = false, master = false, sent = false;
     bool any() const { return state || master || sent; }
@@ -85,21 +84,21 @@ struct ShardPlan {
   SwapUse swap_use(DType master) const;
 };
 
-/// Why the ranks cannot be cut into groups of `group` that each share one copy, and which sizes `option` may have;
-/// nullopt if they can.
+/// The error message if the ranks cannot be split into groups of `group` ranks, with the sizes that `option` may have; otherwise
+/// nullopt.
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group);
-/// The unit that each block gathers; plan.units.size() where none.
+/// For each block, the unit that it gathers; plan.units.size() if there is none.
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
-/// The resident units whose parameters each block uses, ascending.
+/// For each block, the resident units whose parameters it uses, ascending.
 std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan);
-/// All units, by the first block that uses them.
+/// All units, in the order of the first block that uses them.
 std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& plan);
-/// For each block the units to gather ahead of their use when it is in its forward or backward, nearest first: the next
-/// one, and more while all of them together stay below prefetch_elements.
+/// For each block, the units to prefetch during its forward or backward, the next one first. More units than the next one are
+/// listed as long as all of them together have at most prefetch_elements elements.
 std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward);
 
-/// What the machine calls, and holds, in a step of this plan.
+/// Collectives, host work and memory of one step that executes the plan.
 std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan);
 HostWork sharded_host_work(const Job& job, const ShardPlan& plan);
 MemoryParts sharded_memory(const Job& job, const ShardPlan& plan);

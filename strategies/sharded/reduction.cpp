@@ -24,7 +24,7 @@ void GradientReduction::begin_micro_batch(bool reduces) {
 }
 
 bool GradientReduction::arrived(size_t u, size_t item, const torch::Tensor& gradient) {
-  // What the last micro-batch left in flight still reads the buffer, and its end drops it.
+  // A reduction of the previous micro-batch may be in flight. It reads the buffer, and its end frees the buffer.
   if (in_flight_ == u) finish_reduction();
   Unit& unit = units_[u];
   store(unit, item, gradient);
@@ -55,7 +55,7 @@ void GradientReduction::drop() {
 void GradientReduction::make_buffer(Unit& unit) {
   unit.full = torch::empty({unit.layout.total}, torch::dtype(scalar_type(plan_.accumulate)).device(device_));
   const auto& items = unit.layout.items;
-  for (size_t i = 0; i < items.size(); ++i) {  // what no gradient will fill
+  for (size_t i = 0; i < items.size(); ++i) {  // zeros in the gaps between items
     int64_t end = items[i].offset + items[i].numel;
     int64_t next = i + 1 < items.size() ? items[i + 1].offset : unit.layout.total;
     if (next > end) unit.full.narrow(0, end, next - end).zero_();
@@ -73,7 +73,7 @@ void GradientReduction::store(Unit& unit, size_t item, const torch::Tensor& grad
   unit.arrived[item] = true;
 }
 
-/// Parameters without a gradient have a zero one.
+/// Sets missing gradients to zero.
 void GradientReduction::complete(Unit& unit) {
   if (!unit.full.defined()) make_buffer(unit);
   const auto& items = unit.layout.items;
@@ -107,7 +107,7 @@ void GradientReduction::reduce(size_t u) {
   if (!plan_.overlap) finish_reduction();
 }
 
-/// Waits for the collective that is in flight.
+/// Waits for the unit's collective and sets `reduced` to this rank's sums.
 void GradientReduction::take_sums(Unit& unit) {
   if (unit.work) unit.work->wait();
   unit.work.reset();

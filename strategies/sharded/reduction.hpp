@@ -1,7 +1,7 @@
-// Gradients of a plan's units: added up in flat buffers as autograd delivers them, then summed over ranks into shards.
+// Accumulates the gradients of a plan's units in flat buffers, and reduces them over ranks into shards.
 //
-// Sums that wait in host memory beside a device travel there on a stream of their own, beside backward: the host waits
-// for a copy only where it adds to it, and for all of them in finish().
+// With an offloaded optimizer the sums are copied to host memory on a side stream, overlapped with backward. The host waits for a
+// copy before it adds to the sum, and for all copies in finish().
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
@@ -10,37 +10,38 @@
 
 namespace runner {
 
-/// At most one reduction is in flight, which bounds memory.
+/// At most one reduction is in flight, to bound memory.
 class GradientReduction {
  public:
-  /// `layouts`: one a unit. Gradients arrive on `device`; their sums wait for the update there, or in host memory
-  /// where the plan has the optimizer work beside the device.
+  /// `layouts`: one for each unit. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
+  /// plan offloads the optimizer.
   GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts, torch::Device device);
 
-  /// `reduces`: units are reduced when their last gradient of this micro-batch has come.
+  /// `reduces`: each unit is reduced when its last gradient of this micro-batch has arrived.
   void begin_micro_batch(bool reduces);
-  /// Takes the gradient of a unit's item; whether it is the unit's last of this micro-batch.
+  /// Adds the gradient of an item to the unit's buffer. Returns true for the unit's last gradient of this micro-batch.
   bool arrived(size_t unit, size_t item, const torch::Tensor& gradient);
-  /// After backward: reduces the units of which some parameter got no gradient.
+  /// Call this after backward. It reduces the units in which some parameter got no gradient.
   void end_micro_batch();
-  /// All sums are there when it returns, and whoever works where they wait may read them.
+  /// Waits for all reductions and copies to the host.
   void finish();
-  /// [layout.shard], the plan's gradient dtype.
+  /// The unit's gradients, valid after finish(): [layout.shard] in the plan's gradient dtype.
   const torch::Tensor& sum(size_t unit) const { return units_[unit].sum; }
+  /// Frees all gradients.
   void drop();
 
  private:
   struct Unit {
     FlatLayout layout;
-    torch::Tensor full;         ///< [layout.total], while gradients arrive and until they are reduced
-    std::vector<bool> arrived;  ///< per layout item, since the last reduction
-    size_t missing = 0;         ///< items whose gradient has not come in this micro-batch
+    torch::Tensor full;         ///< [layout.total], from the first gradient until the reduction has ended
+    std::vector<bool> arrived;  ///< for each layout item, since the last reduction
+    size_t missing = 0;         ///< items whose gradient has not arrived in this micro-batch
     torch::Tensor reduced;      ///< [layout.shard], reduce dtype: result of a reduction in flight
     c10::intrusive_ptr<c10d::Work> work;
     torch::Tensor sum;
-    StreamMark sum_there;  ///< when its copy to host memory has ended
+    StreamMark sum_there;  ///< end of the copy of `sum` to host memory
   };
-  /// A micro-batch's sum on its way to host memory, to be added to those before it.
+  /// The sum of one micro-batch that is being copied to host memory. It is then added to Unit::sum.
   struct Addend {
     size_t unit;
     torch::Tensor values;
@@ -59,11 +60,11 @@ class GradientReduction {
   ShardPlan plan_;
   ShardGroups groups_;
   torch::Device device_;
-  std::optional<Transfers> to_host_;  ///< where sums wait in host memory
+  std::optional<Transfers> to_host_;  ///< set if sums are kept in host memory
   std::vector<Unit> units_;
   bool reduces_ = true;
   std::optional<size_t> in_flight_;
-  std::optional<Addend> addend_;  ///< one at a time, which bounds memory
+  std::optional<Addend> addend_;  ///< only one at a time, to bound memory
 };
 
 }  // namespace runner

@@ -1,4 +1,5 @@
-// A unit of a plan on one rank: its shard, its gathered buffer, and how memory comes and goes behind the latter.
+// A unit of a plan on one rank: its shard and its gathered buffer, whose storage is allocated and freed while its views stay
+// valid.
 #pragma once
 #include <memory>
 #include <vector>
@@ -14,25 +15,25 @@ namespace runner {
 struct Shard {
   FlatLayout layout;
   ShardPlaces places;
-  torch::Tensor local;  ///< [layout.shard], master dtype, where the optimizer works; of a resident unit it may be part
-                        ///< of `full`; undefined where it is in the file
-  torch::Tensor sent;   ///< [layout.shard], gathered dtype, if gathers send something of its own from memory
-  torch::Tensor written;  ///< [layout.shard], gathered dtype, host memory: where the update writes its new values too
-  int64_t begin = 0;      ///< of its elements in the file's arrays
-  std::unique_ptr<SwappedRead> reading;  ///< of it from the file, ahead of its use
+  torch::Tensor local;  ///< master: [layout.shard], master dtype, where the update runs; may be a view of `full` in a
+                        ///< resident unit; undefined if it is in the file
+  torch::Tensor sent;   ///< [layout.shard], gathered dtype: what gathers send, if it is a separate tensor in memory
+  torch::Tensor written;  ///< [layout.shard], gathered dtype: the update also writes its new values here
+  int64_t begin = 0;      ///< first element of the shard in the file's arrays
+  std::unique_ptr<SwappedRead> reading;  ///< a read of the shard from the file, started in advance
   torch::Tensor full;                    ///< [layout.total], gathered dtype; storage empty unless gathered
   bool gathered = false;
   torch::Tensor incoming;  ///< buffer of a gather in flight
   c10::intrusive_ptr<c10d::Work> gather;
-  StreamMark copied;                                                 ///< the end of a gather without a collective
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< weakly held by autograd, so kept here
+  StreamMark copied;                                                 ///< end of a gather that needs no collective
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< autograd has only weak references to them
 };
 
-/// A 1-d tensor of so many elements with no memory behind it: views of it may be made, and memory comes by hand_over().
+/// A 1-d tensor with `elements` elements and no memory. Views of it can be made; hand_over() gives it memory.
 torch::Tensor without_memory(int64_t elements, const torch::TensorOptions& options);
-/// Frees the memory behind a tensor and all its views, which stay.
+/// Frees the memory of a tensor and of all its views. The tensor objects stay valid.
 void empty_storage(const torch::Tensor& tensor);
-/// Gives the memory of `from` to the storage behind `to` (and all its views). No version counter moves.
+/// Moves the memory of `from` to the storage of `to` and of all its views. Does not change version counters.
 void hand_over(const torch::Tensor& from, const torch::Tensor& to);
 
 }  // namespace runner

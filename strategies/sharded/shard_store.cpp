@@ -26,14 +26,14 @@ ShardStore::ShardStore(const ShardPlan& plan, const ShardGroups& groups, const M
   for (size_t u = 0; u < shards_.size(); ++u) make_tensors(u, master);
 }
 
-/// Lays the units' shards out in the arrays of this rank's file, if some tier is NVMe.
+/// Creates this rank's file and assigns the units' shards to ranges of its arrays, if some tier is NVMe.
 void ShardStore::make_file(DType master, const std::string& label) {
   auto use = plan_.swap_use(master);
   if (!use.any()) return;
   int64_t elements = 0;
   for (auto& shard : shards_) {
     shard.begin = elements;
-    elements += SwappedArrays::whole_units(shard.layout.shard);  // each begins where a read may begin
+    elements += SwappedArrays::whole_units(shard.layout.shard);  // asynchronous reads begin at multiples of tile_unit
   }
   std::vector<SwappedArrays::Array> arrays;
   auto add = [&](const char* name, int64_t bytes) {
@@ -77,7 +77,7 @@ void ShardStore::make_tensors(size_t u, DType master) {
   if (shard.places.sent == Sent::memory) shard.sent = torch::zeros({shard.layout.shard}, on_device ? used : beside);
   if (shard.places.master == Master::whole || shard.places.sent == Sent::master || shard.places.sent == Sent::file)
     return;
-  // The update casts its new values on the way, into what is sent where it can reach that.
+  // The update also writes the cast values: directly to the copy that gathers send if it can access it, otherwise to a buffer.
   if (!plan_.separate_host || on_device == (plan_.optimizer == Tier::device))
     shard.written = shard.places.sent == Sent::whole ? own_part(shard) : shard.sent;
   else if (plan_.written_apart(unit, master))
@@ -131,7 +131,7 @@ void ShardStore::start_gather_resident(const Shard& shard, Works& gathers) {
   }
 }
 
-/// Makes `target` what the master is.
+/// Copies the master to `target`, in the dtype of `target`.
 void ShardStore::cast_master(const Shard& shard, const torch::Tensor& target, bool updated) {
   if (shard.places.master == Master::whole) return;
   if (updated && shard.written.defined()) {
@@ -145,7 +145,7 @@ void ShardStore::cast_master(const Shard& shard, const torch::Tensor& target, bo
   }
 }
 
-/// The file's array of what is sent becomes what the master is.
+/// Copies the master to the file's array of shards to send.
 void ShardStore::write_sent(const Shard& shard) {
   for_pieces(shard, [&](int64_t begin, const torch::Tensor& values) {
     auto cast = values.to(scalar_type(plan_.parameter));
@@ -153,7 +153,7 @@ void ShardStore::write_sent(const Shard& shard) {
   });
 }
 
-/// The master's elements, in host memory, some at a time.
+/// Calls `body` with consecutive parts of the master, in host memory.
 template <typename Body>
 void ShardStore::for_pieces(const Shard& shard, Body&& body) {
   for (int64_t begin = 0; begin < shard.layout.shard; begin += piece) {
@@ -183,8 +183,8 @@ void ShardStore::start_read(size_t u) {
   shard.reading = std::make_unique<SwappedRead>(file_, *sent_array_, shard.begin, shard.layout.shard);
 }
 
-/// `from` on the device, in the dtype of use. From host memory it is copied by the current stream: through pinned
-/// memory without the host waiting, which writes there again only after the stream has come so far.
+/// Converts `from` to the gathered dtype on the device. The current stream copies host memory, and the host does not wait if that
+/// memory is pinned. Updates wait for the stream before the host overwrites it.
 torch::Tensor ShardStore::as_sent(const Shard& shard, torch::Tensor from) const {
   bool pinned = from.is_cpu() && device_.is_cuda() && plan_.pin_memory;
   auto used = shard.full.options();
@@ -193,7 +193,7 @@ torch::Tensor ShardStore::as_sent(const Shard& shard, torch::Tensor from) const 
   return from.to(used, /*non_blocking=*/pinned);
 }
 
-/// This rank's shard as it is sent.
+/// This rank's shard on the device, in the gathered dtype.
 torch::Tensor ShardStore::shard_to_send(size_t u) {
   Shard& shard = shards_[u];
   if (shard.places.sent == Sent::master) return as_sent(shard, shard.local);
@@ -212,8 +212,8 @@ void ShardStore::start_gather(size_t u) {
   if (!lacks(u)) return;
   Shard& shard = shards_[u];
   torch::NoGradGuard no_grad;
-  start_read(u);  // before `incoming` exists: then the unit counts as on its way
-  // The buffer is computation's memory, which frees it; what is made to be sent is the side stream's.
+  start_read(u);  // must come before `incoming` is set, because lacks(u) is false afterwards
+  // The buffer is allocated on the compute stream, which also frees it. The shard to send is allocated on the side stream.
   if (plan_.shards > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
   auto beside = gathers_.enter();
   auto mine = shard_to_send(u);

@@ -1,5 +1,5 @@
-// All shards of a rank: where they wait, how new values get from the masters to what gathers send, and the gathers.
-// When which of this happens is the strategy's business (strategy.cpp).
+// All shards of a rank: their storage, the update of the copies that gathers send, and the gathers. strategy.cpp decides when to
+// call these functions.
 #pragma once
 #include <optional>
 
@@ -11,39 +11,43 @@ namespace runner {
 
 class ShardStore {
  public:
-  /// Makes every unit's tensors, masters zero, and the file where some tier is NVMe. Of a unit that is not resident no
-  /// whole copy is allocated before its first gather. `plan` and `groups` outlive it.
-  /// `master`: dtype of what the optimizer works on.
+  /// Allocates the tensors of all units, with zeros as masters, and the file if some tier is NVMe. The unsharded buffer of a unit
+  /// that is not resident is allocated at its first gather. `master`: dtype of the masters. `plan` and `groups` must outlive this
+  /// object.
   ShardStore(const ShardPlan& plan, const ShardGroups& groups, const ModelSpec& model, DType master,
              torch::Device device, const std::string& label);
 
   size_t size() const { return shards_.size(); }
   Shard& operator[](size_t u) { return shards_[u]; }
-  /// Blocks see gathered copies, not the shards themselves.
+  /// ShardPlan::own_copy().
   bool has_own_copy() const { return own_copy_; }
-  /// This rank's shard in the unit's whole buffer.
+  /// This rank's shard in the unit's unsharded buffer.
   torch::Tensor own_part(const Shard& shard) const;
-  /// The optimizer's part of the file, if its state is there.
+  /// The optimizer's arrays in the file, if its state is there.
   const std::optional<OptimizerSwap>& optimizer_swap() const { return swap_; }
-  /// Elements of a master that pass through memory at once.
+  /// Masters are cast and written to the file in parts of this many elements.
   static constexpr int64_t piece = 1 << 20;
-  /// Writes `values`, fp32 in host memory, to a master that is in the file, from element `begin` of the unit's shard
-  /// on.
+  /// Writes `values` (fp32, in host memory) to a master in the file. `begin`: first element, relative to the unit's shard.
   void write_master(size_t u, int64_t begin, const torch::Tensor& values);
 
-  /// New values go from the masters to what gathers send, and from resident units to all ranks. `updated`: the
-  /// optimizer made them just now. Collective, as everything below is but read_ahead() and release().
+  // The functions below are collective, except read_ahead(), lacks() and release().
+
+  /// Updates all copies that gathers send from the masters, and gathers resident units. `updated`: the optimizer has just made an
+  /// update, so copies that it wrote itself are up to date.
   void spread(bool updated);
+  /// Gathers the shards of a resident unit.
   void gather_resident(size_t u);
 
-  /// Shards that come from the file are on their way to memory, as many as there are buffers beside the one in use.
+  /// Starts to read the shards of the first parameter_buffers - 1 of `units`, if they are in the file.
   void read_ahead(const std::vector<size_t>& units);
-  /// Whether `u` is a unit that is neither gathered nor on its way.
+  /// Whether unit `u` is not gathered and no gather of it is in flight. False for u == size().
   bool lacks(size_t u) const;
-  /// Does nothing for a unit that is not lacking. The gather runs beside what the calling thread's current stream does
-  /// after this call, and begins when what it has done before has ended: then memory freed there is free.
+  /// Starts a gather if lacks(u). The gather waits for all work queued on the calling thread's current stream, so it can use
+  /// memory that was freed there. It overlaps with later work on that stream.
   void start_gather(size_t u);
+  /// Ensures that the unit is gathered for later work on the current stream.
   void gather(size_t u);
+  /// Frees the gathered copy, if there is one. Does nothing for resident units.
   void release(size_t u);
 
  private:
@@ -64,7 +68,7 @@ class ShardStore {
   const ShardGroups& groups_;
   torch::Device device_;
   bool own_copy_;
-  SideStream gathers_;  ///< what gathers need before their collective, so that it waits for no later computation
+  SideStream gathers_;  ///< prepares the shards to send, so that a gather does not wait for later computation
   std::vector<Shard> shards_;
   std::shared_ptr<SwappedArrays> file_;
   std::optional<OptimizerSwap> swap_;

@@ -1,15 +1,17 @@
-// When flat storages are gathered and released, and when their gradients are reduced.
+// Executes a ShardPlan: decides when units are gathered and released, and when their gradients are reduced.
 //
-// A unit's parameters are views of one flat buffer whose storage is empty except while the unit is used: gathering
-// fills it and hands its memory to the same StorageImpl, so the leaf tensors, and whatever autograd saved of them,
-// become valid again. Each rank keeps 1/shards of the flat buffer, its gradients (reduction.hpp) and its optimizer
-// state. A resident unit's buffer is never emptied: its shards are gathered after each update. With offload the
-// optimizer works in host memory, its state and masters may be in a file on NVMe, and so may the shards that gathers
-// send. In host memory beside a device it works in a thread of its own (background_update.hpp): a step ends when its
-// update has begun, the next forward waits for each unit as it comes to it, and whatever else reads the training state
-// waits for all. With NVMe, and where there is no device, the update is over when the step is: a pass through the file
-// has one order, and cores that compute the forward gain nothing from a second thread. Source: Zhao et al., PyTorch
-// FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren et al., ZeRO-Offload (ATC 2021).
+// A unit's parameters are views of one flat buffer. Its storage is empty except while the unit is in use. A gather moves new
+// memory into the same StorageImpl, so the leaf tensors, and the tensors that autograd saved, become valid again. Each rank
+// stores 1/shards of the flat buffer, of its gradients (reduction.hpp) and of its optimizer state. The buffer of a resident unit
+// is never emptied: its shards are gathered after each update.
+//
+// With offload the update runs in host memory. Optimizer state, masters and the shards that gathers send may be in a file on
+// NVMe. On CUDA without NVMe, the update runs in a separate thread (background_update.hpp): a step ends when its update has
+// started, the next forward waits for each unit before it uses it, and all other readers of the training state wait for all
+// units. Otherwise the update ends within the step: the file is streamed in one fixed order, and on CPU the same cores would
+// compute forward and update.
+// Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren et al.,
+// ZeRO-Offload (ATC 2021).
 #include "strategies/sharded/strategy.hpp"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -55,7 +57,7 @@ class Sharded : public Strategy {
     spread(false);
   }
 
-  /// What the last update threw is thrown after all has been let go.
+  /// Frees everything first, and then throws the exception of the last update, if it failed.
   void teardown() override {
     std::exception_ptr error;
     try {
@@ -88,8 +90,8 @@ class Sharded : public Strategy {
     return y;
   }
 
-  /// Forward has waited for every unit by then; here an update's error comes out at the latest, and its gradients are
-  /// gone before the first new one is reduced.
+  /// Forward has already waited for the units that it used. This call throws the exception of a failed update, and frees the
+  /// update's gradients before the first new reduction.
   void before_backward(const torch::Tensor&) override {
     if (update_) update_->wait_all();
     updated_behind_ = false;
@@ -112,7 +114,7 @@ class Sharded : public Strategy {
 
   void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
     if (!update_) {
-      // The device's copies from host memory have read what the host writes now.
+      // Copies to the device may still read the host memory that the update overwrites.
       if (plan_.optimizer != Tier::device) StreamMark::now(world_.device).wait_on_host();
       optimizer_.step(gradients, lr_factor, gradient_divisor);
       return;
@@ -126,8 +128,7 @@ class Sharded : public Strategy {
     if (update_) update_->wait_all();
   }
 
-  /// A step that was skipped has written nothing that could be spread; what a background update writes is spread when
-  /// it is used.
+  /// A skipped step changes no values. The values of a background update are gathered when a block uses them.
   void after_update(bool updated) override {
     reduction_->drop();
     if (updated && !update_) spread(true);
@@ -135,20 +136,20 @@ class Sharded : public Strategy {
 
   bool saves_whole() const override { return plan_.saves_whole; }
 
-  /// Replicas share the writing of what they hold in common.
+  /// Each replica writes an equal part of the elements that all replicas have.
   std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
     int64_t n = parameter.numel;
     return {n * groups_.replica / plan_.replicas, n * (groups_.replica + 1) / plan_.replicas};
   }
 
  private:
-  /// Where a local parameter lies in its unit's shard.
+  /// The range of a local parameter in its unit's shard.
   struct Place {
     size_t unit;
     int64_t begin, length;
   };
 
-  /// The unit's parts that are this rank's go to the optimizer, and its whole parameters to the model.
+  /// Registers this rank's shard of the unit with the optimizer, and puts the unsharded parameters into the model's slots.
   void make_parameters(size_t u) {
     Shard& shard = (*store_)[u];
     int64_t begin = groups_.position * shard.layout.shard, end = begin + shard.layout.shard;
@@ -160,13 +161,13 @@ class Sharded : public Strategy {
     for (size_t i = 0; i < shard.layout.items.size(); ++i) {
       const auto& item = shard.layout.items[i];
       auto view = shard.full.narrow(0, item.offset, item.numel).view(specs[item.slot]->shape);
-      model_.slots[item.slot] = view.variable_data().requires_grad_(true);  // a version counter of its own
+      model_.slots[item.slot] = view.variable_data().requires_grad_(true);  // with a separate version counter
       watch(u, i, model_.slots[item.slot]);
     }
     if (store_->has_own_copy() && !plan_.units[u].resident) empty_storage(shard.full);
   }
 
-  /// Elements [begin, begin + count) of the shard are some of `item`'s: given their first values, and to the optimizer.
+  /// Initializes elements [begin, begin + count) of the shard, which belong to `item`, and registers them with the optimizer.
   void make_local(size_t u, const FlatLayout::Item& item, int64_t begin, int64_t count) {
     Shard& shard = (*store_)[u];
     int64_t offset = groups_.position * shard.layout.shard + begin - item.offset;
@@ -205,7 +206,7 @@ class Sharded : public Strategy {
                                                  fmt::format("the update of rank {}", world_.rank), events_);
   }
 
-  /// Calls gradient_arrived when autograd has accumulated into `parameter`.
+  /// Makes autograd call gradient_arrived() after it has accumulated into the gradient of `parameter`.
   void watch(size_t u, size_t item, const torch::Tensor& parameter) {
     auto node = torch::autograd::impl::grad_accumulator(parameter);
     node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
@@ -222,8 +223,8 @@ class Sharded : public Strategy {
     store_->spread(updated);
   }
 
-  /// A resident unit that an update has run for since it was last used: this rank's shard is awaited, and all ranks'
-  /// are gathered. Ranks come here in the same order, whichever of their units are there.
+  /// Gathers a resident unit if it was updated since the last gather; waits for the update of this rank's shard first. All ranks
+  /// call this in the same order of units, because the order does not depend on which updates have ended.
   void spread_updated(size_t u) {
     if (!to_spread_[u]) return;
     to_spread_[u] = false;
@@ -231,7 +232,7 @@ class Sharded : public Strategy {
     store_->gather_resident(u);
   }
 
-  /// What is sent of a unit has its last update's values.
+  /// Waits for the unit's update first, so that the gather sends the new values.
   void start_gather(size_t u) {
     if (update_ && store_->lacks(u)) update_->wait(u);
     store_->start_gather(u);
@@ -242,7 +243,7 @@ class Sharded : public Strategy {
     store_->gather(u);
   }
 
-  /// Runs when the gradient of block `index`'s output is known, before the block's own backward.
+  /// Called when the gradient of the output of block `index` is known, before the block's backward.
   void before_block_backward(size_t index) {
     size_t own = unit_of_block_[index];
     for (size_t u = 0; u < store_->size(); ++u)
@@ -281,9 +282,9 @@ class Sharded : public Strategy {
   std::vector<Place> places_;
   // ---- where the update runs in the background
   std::vector<std::vector<size_t>> resident_of_block_;
-  std::vector<bool> to_spread_;               ///< resident units that ranks have new shards of
-  bool updated_behind_ = false;               ///< no backward has begun since the last update did
-  std::unique_ptr<BackgroundUpdate> update_;  ///< last: its thread ends before what it uses
+  std::vector<bool> to_spread_;               ///< resident units that must be gathered because of an update
+  bool updated_behind_ = false;               ///< no backward has started since the start of the last update
+  std::unique_ptr<BackgroundUpdate> update_;  ///< last member, because its thread uses the others until it ends
 };
 
 }  // namespace

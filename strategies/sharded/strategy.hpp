@@ -1,4 +1,4 @@
-// The machine that carries a ShardPlan out.
+// The strategy that executes a ShardPlan.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,11 +8,12 @@
 
 namespace runner {
 
-/// Told what happens to units, by index in the plan; each may be empty. What one throws is thrown where it happens.
+/// Callbacks; each may be empty. An exception that a callback throws is handled like one of the code that called it.
 struct ShardEvents {
-  /// In the thread of a background update (background_update.hpp): before a unit's update, and after it and its copy.
+  /// Called in the thread of a background update (background_update.hpp) before the update of a unit (index in the plan), and
+  /// after its copy to the device has been queued.
   std::function<void(size_t unit)> update_begins, update_ended;
-  /// In the rank's thread: the forward of a block of the model begins, with all of its parameters there.
+  /// Called in the rank's thread before the forward of a block, when all of its parameters are available.
   std::function<void(size_t block)> forward_begins;
 };
 

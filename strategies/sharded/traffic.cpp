@@ -1,4 +1,4 @@
-// Calls and bytes of a step, on the wire and to host memory, unit by unit.
+// Predicts the collectives of a step of a ShardPlan, and its copies to and from host memory.
 #include <map>
 #include <tuple>
 
@@ -8,7 +8,7 @@ namespace runner {
 
 namespace {
 
-/// Sums by kind of collective and group.
+/// Sums calls and bytes for each kind of collective and each shape of group.
 class Sum {
  public:
   void add(Collective kind, int ranks, int stride, int64_t calls, int64_t bytes) {
@@ -30,8 +30,8 @@ class Sum {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums_;  // calls, bytes
 };
 
-/// Of a unit that is not resident, in one step: for each forward, and again for each backward unless it was kept or its
-/// backward reads no parameter.
+/// Number of gathers of a non-resident unit in one step: one for each forward, and one for each backward unless the unit stays
+/// gathered or its backward reads no parameter.
 int64_t gathers(const Job& job, const ShardUnit& unit) {
   bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
   return job.accumulation * (again ? 2 : 1);
@@ -62,8 +62,8 @@ std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan) {
   return sum.list();
 }
 
-/// Sums of gradients go to the host as often as they are reduced. New values come back once, to shards on the device,
-/// or as often as shards on the host are gathered.
+/// Gradients are copied to the host after each reduction. New values are copied back once if the shards are on the device,
+/// otherwise at each gather.
 HostWork sharded_host_work(const Job& job, const ShardPlan& plan) {
   HostWork work;
   if (!plan.separate_host) return work;
