@@ -25,24 +25,24 @@ Entry planned(std::string name, std::string summary, std::vector<std::string> al
 std::vector<Entry> make_catalog() {
   const std::string replicated = "ddp trains a copy of the model on each device and sums the gradients";
   const std::string split =
-      "fsdp shards parameters, gradients and optimizer state, but each rank computes whole layers";
-  const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism take ddp or fsdp";
+      "fsdp shards parameters, gradients and optimizer state, but each rank computes complete layers";
+  const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism use ddp or fsdp";
   std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry(), zero_entry()};
   list.push_back(
       planned("dp", "One process drives several devices.", {"data_parallel", "DataParallelStrategy"}, replicated));
   list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {"DDP2Strategy"}, replicated));
-  list.push_back(planned("tensor_parallel", "Layers split over devices, alone or with data parallelism (2D).",
+  list.push_back(planned("tensor_parallel", "Layers are split over devices, alone or with data parallelism (2D).",
                          {"model_parallel", "ModelParallelStrategy"}, split));
-  list.push_back(planned("pipeline", "Blocks in stages over devices.", {}, split));
+  list.push_back(planned("pipeline", "Each device computes a stage of consecutive blocks.", {}, split));
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
                          {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
                           "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},
                          cpu_and_cuda));
   list.push_back(planned("xla_fsdp", "FSDP on XLA devices.", {"XLAFSDPStrategy"}, cpu_and_cuda));
-  list.push_back(planned("hivemind", "Peers that come and go average their models.", {"HivemindStrategy"},
-                         "lua:gossip averages parameters with neighbours, among ranks that all stay"));
-  list.push_back(planned("colossalai", "ZeRO-3 over chunks that move between CPU and GPU.", {"ColossalAIStrategy"},
-                         "deepspeed_stage_3_offload shards the same state and moves it as a whole"));
+  list.push_back(planned("hivemind", "Peers average their models; they may join or leave.", {"HivemindStrategy"},
+                         "lua:gossip averages parameters with neighbours, with a fixed set of ranks"));
+  list.push_back(planned("colossalai", "ZeRO-3 with chunks that move between CPU and GPU.", {"ColossalAIStrategy"},
+                         "deepspeed_stage_3_offload shards the same state, but offloads all of it"));
   list.push_back(planned("hpu", "Gaudi devices.",
                          {"hpu_single", "hpu_parallel", "SingleHPUStrategy", "HPUParallelStrategy"}, cpu_and_cuda));
   list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy", "IPUStrategy"}, cpu_and_cuda));

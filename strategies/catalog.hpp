@@ -1,4 +1,5 @@
-// The one list of strategies by name, torch-free: what exists, what does not yet, and what each alias stands for.
+// The list of all strategies, by name: those that are implemented, those that are not yet, and aliases. This header is
+// torch-free.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,23 +10,23 @@ namespace runner {
 
 const std::vector<Entry>& catalog();
 
-/// Makes an entry that is not in the list (a strategy of a user's) known by its name to find_strategy(), in place of an
-/// earlier one of that name. It stays valid to the end of the process.
+/// Adds an entry that is not in the list (a user's strategy). find_strategy() then finds it by its name, and it replaces an
+/// earlier entry with that name. The pointer is valid until the end of the process.
 const Entry* learn_strategy(Entry entry);
 
-/// What an entry claims of a job, and what the job's hooks keep: in host memory where the rank's part of the parameters
-/// is there.
+/// The predicted memory of the strategy and of the job's hooks. If the optimizer is offloaded, the hooks' memory is in host
+/// memory.
 MemoryParts claimed_memory(const Entry& entry, const Job& job);
 
-/// What a name means: its entry and the options an alias presets.
+/// The result of a name: its entry, and the options that an alias sets.
 struct Named {
   const Entry* entry = nullptr;
   nlohmann::json preset = nlohmann::json::object();
-  const Alias* alias = nullptr;  ///< null when the name is the entry's own
+  const Alias* alias = nullptr;  ///< null if the name is that of the entry
 };
-/// nullopt for an unknown name. Names of the list are compared in lower case.
+/// nullopt for an unknown name. Names in the list are compared in lower case.
 std::optional<Named> find_strategy(const std::string& name);
-/// Every name and alias of what is built.
+/// All names and aliases of implemented strategies.
 std::vector<std::string> strategy_names();
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// The one list of strategy makers; names are those of catalog.cpp.
+// Makes strategies by name. The names are those in catalog.cpp.
 #include "runner/base/error.hpp"
 #include "strategies/contract/strategy.hpp"
 #include "strategies/ddp/strategy.hpp"

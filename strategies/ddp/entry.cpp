@@ -11,8 +11,8 @@ namespace {
 
 std::vector<Alias> ddp_aliases() {
   const std::string native =
-      "a native runner starts one process a rank whatever the name says; spawn, fork and notebook forms "
-      "differ only in how Python starts its processes";
+      "one process is started for each rank; the spawn, fork and notebook forms differ only in how Python starts its "
+      "processes";
   std::vector<Alias> aliases;
   for (std::string base : {"ddp_spawn", "ddp_fork", "ddp_notebook"})
     aliases.push_back({base, nlohmann::json::object(), native});
@@ -24,18 +24,18 @@ std::vector<Alias> ddp_aliases() {
   aliases.push_back({"DDPStrategy"});
   aliases.push_back({"DDPSpawnStrategy", nlohmann::json::object(), native});
   const std::string horovod =
-      "the same average of gradients, without Horovod's background thread and fusion buffer; the learning rate is not "
-      "multiplied by the number of ranks, as Lightning does for Horovod";
+      "the same average of gradients, without Horovod's background thread and fusion buffer; unlike Lightning with "
+      "Horovod, it does not multiply the learning rate by the number of ranks";
   for (const char* name : {"horovod", "HorovodStrategy"}) aliases.push_back({name, nlohmann::json::object(), horovod});
   const std::string bagua =
-      "Bagua's gradient_allreduce; of its other algorithms, lua:topk compresses gradients, lua:gossip averages "
-      "parameters with neighbours, and lua:local_sgd averages them every few steps";
+      "only Bagua's gradient_allreduce; similar to its other algorithms are lua:topk (compresses gradients), "
+      "lua:gossip (averages parameters with neighbours) and lua:local_sgd (averages parameters every few steps)";
   for (const char* name : {"bagua", "BaguaStrategy"}) aliases.push_back({name, nlohmann::json::object(), bagua});
   return aliases;
 }
 
-/// The Reducer's buckets hold all gradients and stay between steps; gradients are views of them, or tensors of their
-/// own beside. A compressed bucket exists in 16 bits too while it is on its way.
+/// The Reducer's buckets contain all gradients and exist between steps. Gradients are views of the buckets, or additional
+/// tensors. During its reduction, a compressed bucket has an additional 16-bit copy.
 class DdpMemory : public WholeCopyMemory {
  public:
   DdpMemory(const Job& job, const DdpPlan& plan)
@@ -64,7 +64,7 @@ class DdpMemory : public WholeCopyMemory {
   bool takes_gradients() const override { return !views_ && WholeCopyMemory::takes_gradients(); }
 
  private:
-  /// Sends the buckets that are full.
+  /// Simulates the reduction of the buckets that are full.
   void send() {
     now_.communication -= std::exchange(compressed_, 0);
     for (; reduces_ && sent_ < buckets_.size() && filled_ + buckets_[sent_] <= delivered_; ++sent_) {
@@ -75,7 +75,7 @@ class DdpMemory : public WholeCopyMemory {
   }
 
   bool views_, reduces_ = false;
-  int64_t wire_bytes_;            ///< of an element of a compressed bucket; 0: buckets are sent as they are
+  int64_t wire_bytes_;            ///< bytes of an element of a compressed bucket; 0: no compression
   std::vector<int64_t> buckets_;  ///< elements of each
   size_t sent_ = 0;
   int64_t filled_ = 0, delivered_ = 0, compressed_ = 0;
@@ -87,7 +87,7 @@ std::vector<Traffic> ddp_traffic(const Job& job) {
   auto calls = static_cast<int64_t>(plan.buckets.size());
   int64_t bytes = job.model->parameter_count() * bytes_of(plan.wire);
   if (plan.find_unused_parameters && !plan.static_graph) {
-    ++calls;  // the Reducer sums a 32-bit mark a parameter: who used it
+    ++calls;  // the Reducer sums one int32 for each parameter: the number of ranks that used it
     bytes += static_cast<int64_t>(job.model->parameters().size() * sizeof(int32_t));
   }
   return {make_traffic(Collective::all_reduce, job.world_size, calls, bytes)};
@@ -108,7 +108,7 @@ DdpPlan ddp_plan(const Job& job) {
   plan.gradient_as_bucket_view = job.options.value("gradient_as_bucket_view", true);
   plan.static_graph = job.options.value("static_graph", false);
   auto parameters = job.model->parameters();
-  int64_t bytes = 0, limit = 0;  // of an open bucket; none is open yet
+  int64_t bytes = 0, limit = 0;  // of the current bucket; there is none yet
   for (size_t slot = parameters.size(); slot-- > 0;) {
     if (bytes >= limit) {
       limit = plan.buckets.empty() ? plan.first_bucket_bytes : plan.bucket_bytes;
@@ -126,25 +126,26 @@ Entry ddp_entry() {
   Entry entry;
   entry.name = "ddp";
   entry.summary =
-      "A full copy of the model on every rank; gradients are all-reduced in buckets, overlapped with backward.";
+      "Every rank has a full copy of the model; gradients are all-reduced in buckets, overlapped with backward.";
   entry.aliases = ddp_aliases();
   entry.options = {
-      {"find_unused_parameters", Type::boolean, false, {}, {}, "Look for parameters that a step did not use."},
+      {"find_unused_parameters", Type::boolean, false, {}, {}, "Find the parameters that a step did not use."},
       {"gradient_as_bucket_view",
        Type::boolean,
        true,
        {},
        {},
-       "Gradients are views of the buckets: saves one copy of them."},
-      {"static_graph", Type::boolean, false, {}, {}, "The graph never changes between steps."},
+       "Gradients are views of the buckets, which saves the memory of one copy of the gradients."},
+      {"static_graph", Type::boolean, false, {}, {}, "The autograd graph is the same in every step."},
       {"bucket_cap_mb", Type::number, 25, {}, 0.001, "Size of a gradient bucket in MiB (the first is 1 MiB)."},
       {"ddp_comm_hook",
        Type::choice,
        "none",
        {"none", "fp16_compress", "bf16_compress"},
        {},
-       "Send gradients in 16 bits: half the bytes, rounded sums. Or \"lua:FILE.lua\": a function of Lua reduces them."},
-      {"ddp_comm_hook_options", Type::table, nullptr, {}, {}, "Options of the comm hook that is a file of Lua."},
+       "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
+       "\"lua:FILE.lua\": a Lua function reduces them."},
+      {"ddp_comm_hook_options", Type::table, nullptr, {}, {}, "Options for the comm hook if it is a Lua file."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.memory = [](const Job& job) {

@@ -1,4 +1,4 @@
-// `ddp`: a replica on every rank, gradients all-reduced in buckets while backward goes on.
+// `ddp`: every rank has a replica of the model, and gradients are all-reduced in buckets during backward.
 #pragma once
 #include "strategies/contract/entry.hpp"
 
@@ -6,14 +6,14 @@ namespace runner {
 
 Entry ddp_entry();
 
-/// The options as the strategy and its claims both read them.
+/// The options in resolved form. The strategy and the predictions of memory and traffic use the same plan.
 struct DdpPlan {
-  /// Parameter slots of each bucket, in the order in which buckets are reduced: from the last parameter to the first,
-  /// as gradients arrive, each bucket closed by the parameter that reaches its size (c10d's
-  /// compute_bucket_assignment_by_size).
+  /// Parameter slots of each bucket, in the order of reduction: from the last parameter to the first, which is the order in which
+  /// gradients arrive. The parameter that reaches the size limit is the last of its bucket, as in c10d's
+  /// compute_bucket_assignment_by_size.
   std::vector<std::vector<size_t>> buckets;
-  int64_t first_bucket_bytes = 0, bucket_bytes = 0;  ///< sizes at which a bucket is closed
-  DType wire = DType::float32;                       ///< dtype that gradients are summed in
+  int64_t first_bucket_bytes = 0, bucket_bytes = 0;  ///< size limits of the first bucket and of the others
+  DType wire = DType::float32;                       ///< dtype in which gradients are summed
   bool find_unused_parameters = false, gradient_as_bucket_view = true, static_graph = false;
 };
 DdpPlan ddp_plan(const Job& job);

@@ -1,5 +1,5 @@
-// `ddp` on c10d's own Reducer: the class that torch.nn.parallel.DistributedDataParallel drives from Python.
-// Source: Li et al., PyTorch Distributed (VLDB 2020); order of calls as in torch 2.11's DistributedDataParallel.
+// `ddp` on c10d::Reducer, the class that torch.nn.parallel.DistributedDataParallel uses from Python.
+// Source: Li et al., PyTorch Distributed (VLDB 2020). The order of calls is that of DistributedDataParallel in torch 2.11.
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -15,8 +15,8 @@ namespace runner {
 
 namespace {
 
-/// Sums a bucket over ranks, in its own dtype or compressed to 16 bits on the way. No division: the loss is already a
-/// share of the global mean.
+/// Sums a bucket over ranks, in its dtype or, if `wire` is set, in that dtype. It does not divide, because the loss is already
+/// scaled to the mean over the global batch.
 class SumHook : public c10d::CppCommHookInterface<c10d::ProcessGroup*> {
  public:
   SumHook(c10d::ProcessGroup* group, std::optional<torch::ScalarType> wire)
@@ -40,9 +40,9 @@ class SumHook : public c10d::CppCommHookInterface<c10d::ProcessGroup*> {
   std::optional<torch::ScalarType> wire_;
 };
 
-/// A bucket goes through a hook from outside. What that has to end itself it ends when all buckets have begun: then no
-/// gradient is left to compute beside which it could wait. Buckets are counted here: their own index stands still where
-/// a static graph's first backward reduces all of them afterwards.
+/// Reduces buckets by a CommHook. It calls finish() for all buckets after begin() of the last one, when no more gradients are to
+/// be computed. It counts the buckets itself, because GradBucket's index is always the same in the first step with a static
+/// graph, where the Reducer reduces all buckets after backward.
 class ForeignHook : public c10d::CppCommHookInterface<std::shared_ptr<CommHook>> {
  public:
   ForeignHook(std::shared_ptr<CommHook> hook, size_t buckets)
@@ -78,8 +78,8 @@ class ForeignHook : public c10d::CppCommHookInterface<std::shared_ptr<CommHook>>
   std::vector<Pending> pending_;
 };
 
-/// The Reducer with the buckets it is given: they are in order of arrival already, so that the second step need not
-/// measure that order, agree on it by broadcast and build all buckets once more.
+/// A Reducer that keeps the given buckets. They already have the order in which gradients arrive, so the Reducer need not measure
+/// that order, broadcast it and rebuild the buckets in the second step.
 class Reducer : public c10d::Reducer {
  public:
   Reducer(const std::vector<torch::Tensor>& parameters, const DdpPlan& plan, const ProcessGroup& group)
@@ -104,12 +104,12 @@ class Ddp : public Strategy {
   void teardown() override { reducer_.reset(); }
 
  protected:
-  /// Micro-batches before the last only accumulate: the Reducer stays unprepared and its hooks do nothing (no_sync).
+  /// Micro-batches before the last one only accumulate: the Reducer is not prepared, so its hooks do nothing (no_sync).
   void begin_micro_batch(bool last) override {
     last_ = last;
     if (!reducer_ || !last) return;
-    // Not earlier: the Reducer would count the gradients of micro-batches that only accumulate, and wait for them ever
-    // after.
+    // Must not be called earlier: the Reducer would count the gradients of micro-batches that only accumulate, and would then
+    // expect the same count in every step.
     if (learning_graph_) reducer_->set_static_graph();
     reducer_->prepare_for_forward();
   }
@@ -122,7 +122,7 @@ class Ddp : public Strategy {
       reducer_->prepare_for_backward({});
   }
 
-  /// A static graph is learnt in the first backward: the Reducer's hooks only count then, and it reduces when told.
+  /// In the first backward with a static graph the Reducer's hooks only count gradients, and delay_all_reduce() reduces them.
   void end_micro_batch(bool last) override {
     if (!reducer_ || !last || !learning_graph_) return;
     reducer_->delay_all_reduce();
@@ -138,11 +138,11 @@ class Ddp : public Strategy {
     return gradients;
   }
 
-  /// Replicas are equal: rank 0's gradients count.
+  /// All ranks have equal gradients, so only those of rank 0 are counted.
   bool counts_in_norm() const override { return world_.rank == 0; }
 
-  /// Gradients are dropped: the Reducer then copies what autograd hands over into its buckets, which costs less than
-  /// zeroing and adding. Views into buckets that several micro-batches add to must stay, so those are zeroed.
+  /// Frees the gradients. The Reducer then copies new gradients into its buckets, which is faster than adding them to zeros. If
+  /// several micro-batches add to views of the buckets, the views must be kept, so they are set to zero instead.
   void after_update(bool) override {
     torch::NoGradGuard no_grad;
     bool keep = reducer_ && job_.most_micro_batches() > 1 && plan_.gradient_as_bucket_view;

@@ -1,4 +1,4 @@
-// Maker of `ddp`.
+// Makes `ddp`.
 #pragma once
 #include <memory>
 

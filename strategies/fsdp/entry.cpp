@@ -17,13 +17,13 @@ constexpr std::pair<const char*, DType> dtypes[] = {
     {"float32", DType::float32}, {"fp32", DType::float32},    {"32", DType::float32},   {"bfloat16", DType::bfloat16},
     {"bf16", DType::bfloat16},   {"float16", DType::float16}, {"fp16", DType::float16}, {"16", DType::float16}};
 
-/// "torch.float16" as "float16".
+/// Converts "torch.float16" to "float16".
 std::string without_torch(const std::string& dtype) {
   const std::string prefix = "torch.";
   return dtype.starts_with(prefix) ? dtype.substr(prefix.size()) : dtype;
 }
 
-/// The dtype that `part` of mixed_precision names: of a table its value, of one dtype for all that.
+/// The dtype of `part` in mixed_precision, which is a table of parts, or one dtype for all parts.
 std::optional<DType> mixed_dtype(const Job& job, const char* part) {
   auto mixed = job.options.value("mixed_precision", nlohmann::json());
   auto value = mixed.is_object() ? mixed.value(part, nlohmann::json()) : mixed;
@@ -32,13 +32,13 @@ std::optional<DType> mixed_dtype(const Job& job, const char* part) {
   return std::nullopt;
 }
 
-/// What auto_wrap_policy asks for: "block", "size", "none", or "names" with patterns of block names.
+/// The value of auto_wrap_policy: "block", "size", "none", or "names" with patterns of block names.
 struct WrapPolicy {
   std::string word;
   std::vector<std::string> names = {};
 };
 
-/// PyTorch's policies and classes of layers are other words for ours.
+/// Also accepts the names of PyTorch's policies, and classes of layers.
 WrapPolicy wrap_policy(const Job& job) {
   auto policy = job.options.value("auto_wrap_policy", nlohmann::json("block"));
   if (policy.is_string()) {
@@ -57,10 +57,10 @@ int64_t hybrid_group(const Job& job) {
 }
 
 const char* no_wrapping_needed =
-    "nothing to do: parameters keep their own names and groups here, so original parameters are always used";
+    "no effect: the original parameters, with their names and groups, are always used";
 const char* no_sync_needed =
-    "nothing to do: initial values depend on the seed and the parameter's name only, so all ranks start equal without "
-    "a broadcast";
+    "no effect: initial values depend only on the seed and the parameter's name, so all ranks start with equal values "
+    "without a broadcast";
 
 std::vector<OptionSpec> fsdp_options() {
   using Type = OptionSpec::Type;
@@ -70,64 +70,64 @@ std::vector<OptionSpec> fsdp_options() {
        "FULL_SHARD",
        {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"},
        {},
-       "What is sharded: everything; gradients and optimizer state; nothing; everything within groups of ranks."},
+       "What is sharded. FULL_SHARD: parameters, gradients and optimizer state; SHARD_GRAD_OP: gradients and optimizer "
+       "state; NO_SHARD: nothing; HYBRID_SHARD: as FULL_SHARD, within groups of ranks."},
       {"hybrid_group_size",
        Type::integer,
        nullptr,
        {},
        1,
-       "HYBRID_SHARD: ranks that share one copy; default the ranks of a node."},
+       "HYBRID_SHARD: number of ranks in a group; default: the ranks of a node."},
       {"auto_wrap_policy",
        Type::names,
        "block",
        {},
        {},
-       "Units that are gathered together: \"block\", \"size\", \"none\", or a list of block names. Classes of layers "
-       "and "
-       "transformer_auto_wrap_policy mean \"block\"."},
+       "How blocks are combined to units, which are gathered as one: \"block\", \"size\", \"none\", or a list of block "
+       "names. Classes of layers and transformer_auto_wrap_policy mean \"block\"."},
       {"min_num_params",
        Type::integer,
        100'000'000,
        {},
        1,
-       "auto_wrap_policy = \"size\": parameters of a unit, at least."},
+       "auto_wrap_policy = \"size\": minimum number of parameters in a unit."},
       {"backward_prefetch",
        Type::choice,
        "BACKWARD_PRE",
        {"BACKWARD_PRE", "BACKWARD_POST", "NONE"},
        {},
-       "When the next unit's gather is started in backward: before or after this unit's gradients are computed."},
+       "When the gather of the next unit starts in backward: before or after this unit's gradients are computed, or "
+       "not in advance."},
       {"forward_prefetch",
        Type::boolean,
        false,
        {},
        {},
        "Start the next unit's gather before this unit's forward.",
-       "always so on CUDA: the next unit is gathered beside this unit's forward. On CPU a gather runs in the rank's "
-       "own "
-       "thread"},
+       "always on with CUDA: the gather of the next unit overlaps with this unit's forward. Always off on CPU, where "
+       "gathers do not overlap with computation"},
       {"limit_all_gathers",
        Type::boolean,
        true,
        {},
        {},
-       "At most two units gathered at once, so that memory stays bounded.",
-       "no effect: exactly one unit is gathered ahead of the one in use"},
-      {"cpu_offload", Type::boolean, false, {}, {}, "Shards and the optimizer live in host memory."},
+       "At most two units are gathered at the same time, to bound memory.",
+       "no effect: always one unit is gathered in advance"},
+      {"cpu_offload", Type::boolean, false, {}, {}, "Keep shards and optimizer state in host memory."},
       {"mixed_precision",
        Type::table,
        nullptr,
        {},
        {},
-       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param from `precision`, reduce in "
-       "float32."},
+       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype from `precision`, "
+       "reduce_dtype float32."},
       {"state_dict_type",
        Type::choice,
        "sharded",
        {"sharded", "full"},
        {},
-       "Checkpoint files: each rank writes its shards, or rank 0 all of it. Both load under any strategy and number of "
-       "ranks.",
+       "Checkpoint files. sharded: each rank writes its shards; full: rank 0 writes everything. Both can be loaded "
+       "with any strategy and number of ranks.",
        "",
        {},
        {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
@@ -136,15 +136,15 @@ std::vector<OptionSpec> fsdp_options() {
        nullptr,
        {},
        {},
-       "With accumulation: reduce after each micro-batch, so that gradients stay sharded between them (as Lightning's "
-       "Trainer and PyTorch without no_sync do), or once a step, with the whole model's gradients in float32 on every "
-       "rank. Default: each micro-batch, but once where nothing is sharded (NO_SHARD)."},
-      {"use_orig_params", Type::boolean, true, {}, {}, "Accepted.", no_wrapping_needed},
-      {"sync_module_states", Type::boolean, false, {}, {}, "Accepted.", no_sync_needed},
+       "With accumulation. true: reduce after each micro-batch, so that accumulated gradients are sharded (as with "
+       "Lightning's Trainer and PyTorch without no_sync); false: reduce once a step, and keep unsharded gradients in "
+       "float32 on every rank. Default: true, but false for NO_SHARD."},
+      {"use_orig_params", Type::boolean, true, {}, {}, "Accepted for compatibility.", no_wrapping_needed},
+      {"sync_module_states", Type::boolean, false, {}, {}, "Accepted for compatibility.", no_sync_needed},
   };
 }
 
-/// What accumulation costs, and what the other way of reducing would.
+/// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
 std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan& plan) {
   if (job.accumulation == 1 || plan.shards == 1) return std::nullopt;
   auto whole = format_bytes(
@@ -152,11 +152,11 @@ std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan&
   if (plan.reduce_every_micro_batch)
     return fmt::format(
         "gradients are reduced after each of {} micro-batches, so that they stay sharded; reduce_every_micro_batch = "
-        "false reduces once a step and keeps {} of whole gradients on every rank",
+        "false reduces once a step and keeps {} of unsharded gradients on every rank",
         job.accumulation, whole);
   return fmt::format(
-      "gradients of {} micro-batches are reduced once a step, so every rank keeps {} of whole gradients between them; "
-      "reduce_every_micro_batch = true keeps them sharded",
+      "gradients of {} micro-batches are reduced once a step, so every rank keeps {} of unsharded gradients in the "
+      "meantime; reduce_every_micro_batch = true keeps them sharded",
       job.accumulation, whole);
 }
 
@@ -164,13 +164,12 @@ std::vector<std::string> fsdp_notes(const Job& job) {
   ShardPlan plan = fsdp_plan(job);
   std::vector<std::string> notes;
   if (job.options.value("cpu_offload", false) && !job.cuda)
-    notes.push_back("`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway");
+    notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
   if (auto note = note_on_accumulation(job, plan)) notes.push_back(*note);
   auto mixed = job.options.value("mixed_precision", nlohmann::json());
   if (mixed.is_object() && mixed.contains("buffer_dtype"))
     notes.push_back(
-        "`mixed_precision.buffer_dtype`: nothing to do: a model's buffers are tables in the dtype that blocks compute "
-        "in");
+        "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
   if (job.world_size == 1 && plan.optimizer == Tier::device)
     notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
   return notes;
@@ -178,7 +177,7 @@ std::vector<std::string> fsdp_notes(const Job& job) {
 
 std::string in_quotes(const std::string& word) { return "\"" + word + "\""; }
 
-/// " (did you mean `x`?)", or nothing.
+/// " (did you mean "x"?)", or an empty string.
 std::string suggestion(const nlohmann::json& given, const std::vector<std::string>& allowed) {
   auto near = given.is_string() ? nearest(given.get<std::string>(), allowed) : std::nullopt;
   return near ? fmt::format(" (did you mean {}?)", in_quotes(*near)) : "";
@@ -265,7 +264,7 @@ ShardPlan fsdp_plan(const Job& job) {
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
   for (auto& unit :
        make_units(*job.model, policy.word, options.value("min_num_params", int64_t{100'000'000}), policy.names)) {
-    bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // its backward follows its forward
+    bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
     plan.units.push_back(
         {unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once, tier});
   }
@@ -276,10 +275,10 @@ Entry fsdp_entry() {
   Entry entry;
   entry.name = "fsdp";
   entry.summary =
-      "Parameters, gradients and optimizer state sharded over ranks; each unit is gathered while it is used.";
-  const std::string native = "the old name of the native implementation; the same thing here";
+      "Parameters, gradients and optimizer state are sharded over ranks; each unit is gathered while it is used.";
+  const std::string native = "an old name of the native implementation; it means the same";
   const std::string fairscale =
-      "FairScale's FSDP became PyTorch's, and this is the same sharding; its defaults differ: a unit is a transformer "
+      "FairScale's FSDP became PyTorch's, and the sharding is the same; the defaults differ: a unit is a transformer "
       "block (not 1e8 parameters), and gradients are reduced in float32";
   entry.aliases = {{"fsdp_cpu_offload", {{"cpu_offload", true}}},
                    {"fsdp_native", nlohmann::json::object(), native},

@@ -1,7 +1,7 @@
-// `fsdp`: parameters, gradients and optimizer state sharded over ranks, gathered unit by unit.
+// `fsdp`: parameters, gradients and optimizer state are sharded over ranks, and parameters are gathered unit by unit.
 //
-// On the wire per micro-batch: FULL_SHARD 3 x parameters (two all-gathers, one reduce-scatter), SHARD_GRAD_OP 2 x,
-// NO_SHARD an all-reduce, HYBRID_SHARD as FULL_SHARD inside a group plus an all-reduce of the shard between groups.
+// Traffic per micro-batch: FULL_SHARD 3 x parameters (two all-gathers, one reduce-scatter), SHARD_GRAD_OP 2 x, NO_SHARD one
+// all-reduce, HYBRID_SHARD as FULL_SHARD inside a group plus an all-reduce of the shard between groups.
 #pragma once
 #include "strategies/sharded/plan.hpp"
 
@@ -9,7 +9,7 @@ namespace runner {
 
 Entry fsdp_entry();
 
-/// The options as the strategy and its claims both read them.
+/// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
 ShardPlan fsdp_plan(const Job& job);
 
 }  // namespace runner

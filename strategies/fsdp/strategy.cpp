@@ -1,4 +1,4 @@
-// `fsdp`: its plan, carried out.
+// `fsdp`: executes its ShardPlan.
 #include "strategies/fsdp/strategy.hpp"
 
 #include "strategies/fsdp/entry.hpp"

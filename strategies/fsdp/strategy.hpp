@@ -1,4 +1,4 @@
-// Maker of `fsdp`.
+// Makes `fsdp`.
 #pragma once
 #include <memory>
 

@@ -1,4 +1,4 @@
-// `single`: every parameter is a leaf tensor of its own, gradients are taken from it as autograd leaves them.
+// `single`: every parameter is a separate leaf tensor, and its gradient is the tensor that autograd accumulates.
 #include "strategies/contract/strategy.hpp"
 #include "strategies/single/strategy.hpp"
 

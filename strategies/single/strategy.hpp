@@ -1,4 +1,4 @@
-// Maker of `single`.
+// Makes `single`.
 #pragma once
 #include <memory>
 

@@ -12,7 +12,7 @@ namespace {
 using Type = OptionSpec::Type;
 
 constexpr double largest_scale = 0x1p126;
-constexpr int in_flight_most = 256;  ///< blocks that may be on their way to or from NVMe
+constexpr int in_flight_most = 256;  ///< maximum number of I/O requests in flight
 constexpr int most_buffers = 65'536;
 
 std::vector<OptionSpec> stage_options() {
@@ -22,57 +22,54 @@ std::vector<OptionSpec> stage_options() {
        2,
        {},
        1,
-       "What is sharded: 1 = optimizer state and masters; 2 = gradients too; 3 = parameters too."},
+       "What is sharded. 1: optimizer state and fp32 masters; 2: also gradients; 3: also parameters."},
       {"reduce_bucket_size",
        Type::integer,
        nullptr,
        {},
        1,
-       "Elements of gradients reduced together; default the largest block, on CUDA at least a million a rank. In stage "
-       "3 "
-       "a block's gradients are a bucket, and this holds for the parameters that persist."},
+       "Elements of gradients that are reduced together. Default: the largest block, and on CUDA at least a million "
+       "per rank. In stage 3 each block is a bucket, and this option applies only to persistent parameters."},
       {"allgather_bucket_size",
        Type::integer,
        nullptr,
        {},
        1,
-       "Elements of updated parameters gathered together. A bucket is reduced and gathered as one, so the smaller of "
-       "the two sizes holds for both."},
+       "Elements of updated parameters that are gathered together. The same buckets are reduced and gathered, so the "
+       "smaller of the two sizes is used for both."},
       {"overlap_comm",
        Type::boolean,
        true,
        {},
        {},
-       "Reductions run beside backward, and stage 3's gathers ahead of their use. On CPU they run in the rank's own "
-       "thread."},
+       "Overlap reductions with backward, and in stage 3 gathers with computation. Not possible on CPU."},
       {"contiguous_gradients",
        Type::boolean,
        true,
        {},
        {},
-       "Gradients are copied into their bucket as they come.",
+       "Copy each gradient into its bucket when it is computed.",
        "no effect: gradients are always contiguous in runner"},
       {"round_robin_gradients",
        Type::boolean,
        false,
        {},
        {},
-       "Spread copies of gradients over ranks.",
-       "nothing to do: every rank owns an equal part of every bucket, so all ranks copy at the same time"},
+       "Distribute the copying of gradients over ranks.",
+       "no effect: every rank has an equal part of every bucket, so all ranks copy at the same time"},
       {"reduce_scatter",
        Type::boolean,
        true,
        {},
        {},
-       "Each rank gets the sums of its part; false: an all-reduce gives every rank all sums, for networks where that "
-       "is "
-       "faster."},
+       "true: reduce-scatter, each rank gets the sums of its part. false: all-reduce, every rank gets all sums; faster "
+       "on some networks."},
       {"allgather_partitions",
        Type::boolean,
        true,
        {},
        {},
-       "Updated parameters are all-gathered; false: each rank broadcasts its part."},
+       "true: updated parameters are all-gathered; false: each rank broadcasts its part."},
   };
 }
 
@@ -83,45 +80,45 @@ std::vector<OptionSpec> stage3_options() {
        100'000,
        {},
        0,
-       "Stage 3: parameters of fewer elements stay on every rank."},
+       "Stage 3: parameters with fewer elements stay unsharded on every rank (persistent parameters)."},
       {"stage3_model_persistence_threshold",
        Type::integer,
        nullptr,
        {},
        0,
-       "Stage 3: elements that stay on every rank, at most."},
+       "Stage 3: maximum number of elements of persistent parameters."},
       {"stage3_prefetch_bucket_size",
        Type::integer,
        50'000'000,
        {},
        0,
-       "Stage 3: elements gathered ahead of their use (the next block, and more while they fit); 0 = none."},
+       "Stage 3: maximum number of elements that are gathered in advance (at least the next block); 0: none."},
       {"stage3_max_live_parameters",
        Type::integer,
        1'000'000'000,
        {},
        0,
-       "Stage 3: elements kept between forward and backward, at most."},
+       "Stage 3: maximum number of elements that stay gathered between forward and backward."},
       {"stage3_max_reuse_distance",
        Type::integer,
        1'000'000'000,
        {},
        0,
-       "Stage 3: a block stays gathered if no more elements than this are used before its backward; 0 = gathered "
-       "anew."},
+       "Stage 3: a block stays gathered after forward if at most this number of elements is used before its backward; "
+       "0: only the last block stays gathered."},
       {"stage3_gather_16bit_weights_on_model_save",
        Type::boolean,
        false,
        {},
        {},
-       "Accepted.",
-       "nothing to do: checkpoints hold every weight, and `runner export` writes them as one Hugging Face folder"},
+       "Accepted for compatibility.",
+       "no effect: checkpoints contain every weight, and `runner export` writes them as one Hugging Face folder"},
       {"mics_shard_size",
        Type::integer,
        nullptr,
        {},
        1,
-       "Stages shard within groups of so many ranks (MiCS); sums of gradients also travel between groups."},
+       "Shard within groups of this number of ranks (MiCS). Gradients are also all-reduced between groups."},
   };
 }
 
@@ -132,8 +129,8 @@ std::vector<OptionSpec> gradient_options() {
        nullptr,
        {},
        1,
-       "Elements that the update works on at a time, where it streams state from NVMe (default 2^20) or casts "
-       "gradients (default 10^9).",
+       "Elements that the update processes at a time, if it streams state from NVMe (default 2^20) or casts gradients "
+       "(default 10^9).",
        "",
        1e12},
       {"communication_data_type",
@@ -141,21 +138,20 @@ std::vector<OptionSpec> gradient_options() {
        nullptr,
        {"fp32", "bf16", "fp16"},
        {},
-       "Dtype of gradients on the wire; default that of the parameters in use."},
+       "Dtype in which gradients are sent and summed. Default: the dtype of computation."},
       {"prescale_gradients",
        Type::boolean,
        false,
        {},
        {},
        "Divide gradients before their sum instead of after.",
-       "no effect: the loss is divided by the tokens of the global batch, so gradients are summed over ranks as they "
-       "are"},
+       "no effect: the loss is divided by the tokens of the global batch, so gradients are only summed over ranks"},
       {"gradient_predivide_factor",
        Type::number,
        1.0,
        {},
        {},
-       "Gradients are divided by it before their sum and multiplied after (headroom in fp16)."},
+       "Gradients are divided by this before they are summed and multiplied by it after (avoids overflow in fp16)."},
   };
 }
 
@@ -166,35 +162,36 @@ std::vector<OptionSpec> offload_options() {
        false,
        {},
        {},
-       "Optimizer state and masters live outside the device's memory, and the update runs on the CPU."},
-      {"offload_optimizer_device", Type::choice, "cpu", {"cpu", "nvme"}, {}, "Where offload_optimizer puts them."},
+       "Keep optimizer state and masters outside device memory; the CPU runs the update."},
+      {"offload_optimizer_device", Type::choice, "cpu", {"cpu", "nvme"}, {}, "Where offload_optimizer keeps them."},
       {"offload_parameters",
        Type::boolean,
        false,
        {},
        {},
-       "Stage 3: shards of the parameters live outside the device's memory between their gathers."},
-      {"offload_params_device", Type::choice, "cpu", {"cpu", "nvme"}, {}, "Where offload_parameters puts them."},
+       "Stage 3: keep the shards of the parameters outside device memory; gathers copy them to the device."},
+      {"offload_params_device", Type::choice, "cpu", {"cpu", "nvme"}, {}, "Where offload_parameters keeps them."},
       {"remote_device",
        Type::choice,
        nullptr,
        {"cpu", "nvme"},
        {},
-       "Device that the model is made on.",
-       "nothing to do: each rank makes only the shards that it keeps, where they are kept"},
+       "Device on which the model is created.",
+       "no effect: each rank creates only its shards, in the memory where they are kept"},
       {"nvme_path",
        Type::text,
        nullptr,
        {},
        {},
-       "Folder on the NVMe disk. Each rank's file there has no name, so nothing stays after a crash."},
-      {"pin_memory", Type::boolean, true, {}, {}, "Host memory beside a CUDA device is pinned."},
+       "Folder on the NVMe disk. The file of each rank has no name, so nothing remains after a crash."},
+      {"pin_memory", Type::boolean, true, {}, {}, "Pin host memory for offload from a CUDA device."},
       {"optimizer_buffer_count",
        Type::integer,
        4,
        {},
        2,
-       "Tiles of sub_group_size elements through which state on NVMe passes: read ahead, at work, written behind.",
+       "Tiles (sub_group_size elements each) in memory when state on NVMe is updated: read in advance, in use, or "
+       "being written.",
        "",
        most_buffers},
       {"params_buffer_count",
@@ -202,7 +199,7 @@ std::vector<OptionSpec> offload_options() {
        5,
        {},
        1,
-       "Blocks whose shards may be in memory when they are on NVMe: the one in use and those read ahead.",
+       "Parameters on NVMe: number of blocks whose shards are in memory, in use or read in advance.",
        "",
        most_buffers},
       {"params_buffer_size",
@@ -210,20 +207,19 @@ std::vector<OptionSpec> offload_options() {
        100'000'000,
        {},
        1,
-       "Elements that a block's shard may have when parameters are on NVMe."},
+       "Parameters on NVMe: maximum number of elements in a block's shard."},
       {"max_in_cpu",
        Type::integer,
        1'000'000'000,
        {},
        0,
-       "Elements of each rank's shards that stay in host memory when parameters are on NVMe: those of the first "
-       "blocks."},
+       "Parameters on NVMe: elements of each rank's shards that stay in host memory. These are the first blocks."},
       {"block_size",
        Type::integer,
        1 << 20,
        {},
        4096,
-       "Bytes of one read or write on NVMe, a multiple of 4096.",
+       "NVMe: bytes of one read or write, a multiple of 4096.",
        "",
        1 << 30},
       {"queue_depth",
@@ -231,7 +227,7 @@ std::vector<OptionSpec> offload_options() {
        8,
        {},
        1,
-       "Reads or writes in flight for each of thread_count.",
+       "NVMe: reads or writes in flight for each of thread_count threads.",
        "",
        in_flight_most},
       {"thread_count",
@@ -239,7 +235,7 @@ std::vector<OptionSpec> offload_options() {
        1,
        {},
        1,
-       "Submitters: thread_count x queue_depth blocks are in flight.",
+       "NVMe: thread_count x queue_depth reads or writes are in flight.",
        "",
        in_flight_most},
       {"single_submit",
@@ -247,15 +243,15 @@ std::vector<OptionSpec> offload_options() {
        false,
        {},
        {},
-       "Submit blocks one by one.",
-       "nothing to do: every block is a call of its own, on a thread that waits for it"},
+       "Submit reads and writes one by one.",
+       "no effect: every read or write is a separate call, on a thread that waits for it"},
       {"overlap_events",
        Type::boolean,
        true,
        {},
        {},
-       "Submit while others complete.",
-       "no effect: in runner no block depends on the order of others"},
+       "Submit reads and writes while others complete.",
+       "no effect: reads and writes are always submitted while others complete"},
   };
 }
 
@@ -264,35 +260,34 @@ std::vector<OptionSpec> configuration_options() {
       {.name = "config",
        .type = Type::table,
        .help =
-           "DeepSpeed's configuration: a JSON file, relative to the recipe, or a table. Its keys become options and "
-           "keys of other sections, which the recipe's own must not contradict."},
+           "DeepSpeed's configuration: a JSON file, relative to the recipe, or a table. It is converted to options and "
+           "to keys of other sections. Keys of the recipe must not contradict it."},
       {"gradient_accumulation_steps",
        Type::integer,
        nullptr,
        {},
        1,
-       "Micro-batches of a step, beside train.global_batch_size: train_batch_size = micro-batch x this x ranks must "
-       "hold."},
+       "Number of micro-batches in a step. train.global_batch_size must be micro-batch x this number x ranks."},
   };
 }
 
 std::vector<OptionSpec> loss_scale_options() {
   return {
-      {"loss_scale", Type::number, 0.0, {}, 0, "16-mixed: a fixed loss scale; 0 = dynamic."},
-      {"initial_scale_power", Type::number, 16, {}, 0, "16-mixed: the dynamic scale begins at 2 to this."},
+      {"loss_scale", Type::number, 0.0, {}, 0, "16-mixed: a fixed loss scale; 0: dynamic."},
+      {"initial_scale_power", Type::number, 16, {}, 0, "16-mixed: the dynamic scale starts at 2 to this power."},
       {"loss_scale_window", Type::integer, 1000, {}, 1, "16-mixed: steps without overflow before the scale doubles."},
       {"hysteresis",
        Type::integer,
        2,
        {},
        1,
-       "16-mixed: overflows since the last doubling that it takes to halve the scale."},
+       "16-mixed: number of overflows since the last doubling before the scale is halved."},
       {"consecutive_hysteresis",
        Type::boolean,
        false,
        {},
        {},
-       "16-mixed: a step without overflow makes up for those before it."},
+       "16-mixed: a step without overflow resets the count of overflows."},
       {"min_loss_scale", Type::number, 1.0, {}, 0, "16-mixed: an overflow at this scale ends the run."},
   };
 }
@@ -305,7 +300,8 @@ std::vector<OptionSpec> zero_options() {
   return options;
 }
 
-/// A configuration may give all three numbers of DeepSpeed's identity; the number of ranks decides whether it holds.
+/// A configuration may set all three numbers of train_batch_size = micro-batch x accumulation x ranks. Whether the equation is
+/// true depends on the number of ranks.
 std::optional<std::string> refuse_batch(const Job& job) {
   auto steps = job.options.value("gradient_accumulation_steps", nlohmann::json());
   if (!steps.is_number() || steps.get<int64_t>() == job.accumulation) return std::nullopt;
@@ -314,18 +310,16 @@ std::optional<std::string> refuse_batch(const Job& job) {
   std::string works =
       fmt::format("train_batch_size {} or gradient_accumulation_steps {}", micro * factor * ranks, job.accumulation);
   if (global % (micro * factor) == 0) works += fmt::format(" or {} ranks", global / (micro * factor));
-  return fmt::format(
-      "train_batch_size {} = micro-batch {} x accumulation {} x ranks {} does not hold with {} ranks; {} would", global,
-      micro, factor, ranks, ranks, works);
+  return fmt::format("train_batch_size {} is not micro-batch {} x accumulation {} x {} ranks; use {}", global, micro,
+                     factor, ranks, works);
 }
 
 std::optional<std::string> refuse_loss_scale(const Job& job) {
   LossScalePolicy scale = zero_loss_scale(job);
   if (!(scale.initial <= largest_scale) || !(scale.minimum <= largest_scale))
-    return fmt::format("a loss scale above 2^{} is beyond float32", std::log2(largest_scale));
+    return fmt::format("a loss scale must not be above 2^{}", std::log2(largest_scale));
   if (scale.dynamic && scale.minimum > scale.initial)
-    return fmt::format("min_loss_scale = {} is above the scale that the run begins with, {}", scale.minimum,
-                       scale.initial);
+    return fmt::format("min_loss_scale = {} is above the initial scale of {}", scale.minimum, scale.initial);
   return std::nullopt;
 }
 
@@ -344,18 +338,17 @@ std::optional<std::string> refuse_nvme(const Job& job) {
   bool optimizer = optimizer_on_nvme(job), parameters = parameters_on_nvme(job);
   if (!optimizer && !parameters) return std::nullopt;
   if (!job.options.value("nvme_path", nlohmann::json()).is_string())
-    return "offload to NVMe needs nvme_path = \"FOLDER\", on the disk that is to be used";
+    return "offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk";
   if (optimizer && (job.optimizer_states != 2 || job.precision.parameter != DType::float32))
-    return "optimizer state on NVMe is updated by Adam in fp32: optimizer.name = \"adamw\" or \"adam\", and a "
-           "precision "
-           "with fp32 masters (32-true, bf16-mixed, 16-mixed)";
+    return "optimizer state on NVMe needs optimizer.name = \"adamw\" or \"adam\", and a precision with fp32 masters "
+           "(32-true, bf16-mixed, 16-mixed)";
   auto block = job.options.value("block_size", int64_t{4096});
   if (block % 4096 != 0)
-    return fmt::format("block_size = {}: direct I/O takes multiples of 4096, such as {}", block,
+    return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example", block,
                        (block + 4095) / 4096 * 4096);
   auto in_flight = job.options.value("queue_depth", int64_t{8}) * job.options.value("thread_count", int64_t{1});
   if (in_flight > in_flight_most)
-    return fmt::format("thread_count x queue_depth = {}: at most {} blocks can be in flight", in_flight,
+    return fmt::format("thread_count x queue_depth = {}: at most {} reads or writes can be in flight", in_flight,
                        in_flight_most);
   if (!parameters) return std::nullopt;
   ShardPlan plan = zero_plan(job);
@@ -387,24 +380,24 @@ void note_offload(const Job& job, std::vector<std::string>& notes) {
   for (auto [option, nvme] :
        {std::pair{"offload_optimizer", optimizer_on_nvme(job)}, std::pair{"offload_parameters", parameters}})
     if (chosen(job, option) && !job.cuda && !nvme)
-      notes.push_back(fmt::format("`{}`: nothing to do on CPU, where host memory is the device's", option));
+      notes.push_back(fmt::format("`{}`: no effect on CPU, which has no separate device memory", option));
   if (job.options.value("offload_parameters", false) && stage_of(job) < 3)
     notes.push_back(fmt::format(
-        "`offload_parameters`: nothing to do in stage {}, where every rank keeps all parameters; DeepSpeed, "
-        "too, offloads them in stage 3 only",
+        "`offload_parameters`: no effect in stage {}, where every rank keeps all parameters; DeepSpeed also "
+        "offloads parameters only in stage 3",
         stage_of(job)));
   if (!used && job.options.value("nvme_path", nlohmann::json()).is_string())
     notes.push_back(
-        "`nvme_path`: nothing is offloaded to NVMe; offload_optimizer = true with "
-        "offload_optimizer_device = \"nvme\" would be");
+        "`nvme_path`: nothing is offloaded to NVMe; to offload optimizer state, set offload_optimizer = true and "
+        "offload_optimizer_device = \"nvme\"");
   if (!parameters) return;
   ShardPlan plan = zero_plan(job);
   bool any =
       std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
   if (!any)
     notes.push_back(
-        fmt::format("`offload_params_device`: all shards fit in host memory, as max_in_cpu = {} allows; 0 "
-                    "would put them on NVMe",
+        fmt::format("`offload_params_device`: all shards stay in host memory, because max_in_cpu = {}; max_in_cpu = 0 "
+                    "puts them on NVMe",
                     job.options.value("max_in_cpu", int64_t{0})));
 }
 
@@ -424,7 +417,7 @@ std::vector<std::string> notes(const Job& job) {
   return notes;
 }
 
-/// What the options of one stage, of offloading, and of the loss scale need.
+/// Sets the conditions of options that need a stage, offloading, CUDA, or a loss scale.
 void add_needs(std::vector<OptionSpec>& options) {
   need(options,
        {"stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_prefetch_bucket_size",
@@ -450,7 +443,8 @@ void add_needs(std::vector<OptionSpec>& options) {
 Entry zero_entry() {
   Entry entry;
   entry.name = "zero";
-  entry.summary = "DeepSpeed's ZeRO: optimizer state, gradients (stage 2) and parameters (stage 3) sharded over ranks.";
+  entry.summary =
+      "DeepSpeed's ZeRO: optimizer state, gradients (stage 2) and parameters (stage 3) are sharded over ranks.";
   const std::string native = "an implementation of ZeRO in this program; the DeepSpeed library is not used";
   entry.aliases = {
       {"deepspeed", nlohmann::json::object(), native},
@@ -468,9 +462,8 @@ Entry zero_entry() {
         {"offload_parameters", true},
         {"offload_params_device", "nvme"}}}};
   const std::string sharded =
-      "FairScale's OSS with ShardedDataParallel is ZeRO stage 2: the same arithmetic, sharded by equal parts of "
-      "buckets "
-      "where FairScale gives whole tensors to ranks";
+      "FairScale's OSS with ShardedDataParallel is ZeRO stage 2: the arithmetic is the same, but each rank gets an "
+      "equal part of every bucket, while FairScale assigns unsplit tensors to ranks";
   const std::string spawned = sharded + "; Lightning's list calls it \"optimizer sharded\", which is stage = 1";
   for (const char* name :
        {"ddp_sharded", "ddp_sharded_find_unused_parameters_false", "DDPShardedStrategy", "fairscale"})

@@ -1,4 +1,4 @@
-// From DeepSpeed's options to a ShardPlan.
+// Converts DeepSpeed's options to a ShardPlan.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,22 +12,23 @@ namespace {
 
 constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 
-/// What an option without a value stands for.
+/// The value of an option, or `otherwise` if it has none.
 int64_t integer_or(const Job& job, const char* name, int64_t otherwise) {
   auto value = job.options.value(name, nlohmann::json());
   return value.is_number() ? value.get<int64_t>() : otherwise;
 }
 
-/// The largest block, so that a block's gradients travel while the next one's are computed; on CUDA a million elements
-/// a rank at least, or latency shows.
+/// The default is the size of the largest block, so that the reduction of one block overlaps with the backward of the next one.
+/// On CUDA it is at least a million elements per rank, to hide the latency of a collective.
 int64_t default_bucket(const Job& job) {
   int64_t elements = job.cuda ? int64_t{1'000'000} * job.world_size : 1;
   for (const auto& block : job.model->blocks) elements = std::max(elements, block.parameter_count());
   return elements;
 }
 
-/// Consecutive parameters, filled from the last one, as backward delivers them. Of reduce_bucket_size and
-/// allgather_bucket_size the smaller holds for both: a bucket's shards lie where its gather puts them.
+/// Buckets of consecutive parameters, filled from the last parameter to the first, because backward delivers them in this order.
+/// The smaller one of reduce_bucket_size and allgather_bucket_size is used for both, because a bucket is reduced and gathered
+/// with the same shards.
 std::vector<ShardUnit> buckets(const Job& job, const std::vector<size_t>& slots) {
   int64_t otherwise = default_bucket(job);
   int64_t limit =
@@ -55,7 +56,7 @@ std::vector<size_t> all_slots(const Job& job) {
   return slots;
 }
 
-/// Parameters below the threshold, as long as all of them together stay below the model's.
+/// Parameters below the threshold for parameters, as long as their sum is within the threshold for the model.
 std::vector<size_t> persistent_slots(const Job& job) {
   int64_t each = integer_or(job, "stage3_param_persistence_threshold", 100'000);
   int64_t left = integer_or(job, "stage3_model_persistence_threshold", no_limit);
@@ -70,7 +71,8 @@ std::vector<size_t> persistent_slots(const Job& job) {
   return slots;
 }
 
-/// Blocks from the last: between forward and backward of one lie all later ones, twice.
+/// Sets keep_after_forward. Between the forward and the backward of a unit, all later units are used twice; their elements are
+/// the reuse distance.
 void keep_what_is_reused_soon(const Job& job, std::vector<ShardUnit>& units) {
   int64_t distance_max = integer_or(job, "stage3_max_reuse_distance", 1'000'000'000);
   int64_t live_max = integer_or(job, "stage3_max_live_parameters", 1'000'000'000);
@@ -102,14 +104,14 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
   plan.backward_prefetch = ahead ? ShardPlan::Prefetch::before : ShardPlan::Prefetch::none;
 }
 
-/// "device", or where the pair of options sends it.
+/// The tier that a pair of options selects: `option` switches offloading on, `device` is "cpu" or "nvme".
 Tier tier(const Job& job, const char* option, const char* device) {
   if (!job.options.value(option, false)) return Tier::device;
   if (job.options.value(device, "cpu") == "nvme") return Tier::nvme;
   return job.cuda ? Tier::host : Tier::device;
 }
 
-/// The first units' shards stay in host memory, as many as max_in_cpu says.
+/// Offloads the shards of parameters. With NVMe, the first units stay in host memory, up to max_in_cpu elements.
 void offload_parameters(const Job& job, ShardPlan& plan) {
   Tier where = tier(job, "offload_parameters", "offload_params_device");
   int64_t in_memory = integer_or(job, "max_in_cpu", 1'000'000'000);
@@ -158,7 +160,7 @@ ShardPlan zero_plan(const Job& job) {
   plan.reduce = wire_dtype(job, plan.parameter);
   plan.reduce_every_micro_batch = stage >= 2;
   plan.predivide = options.value("gradient_predivide_factor", 1.0);
-  // Sums of several micro-batches, and sums that are multiplied, are kept as wide as the masters.
+  // Sums of several micro-batches, and sums that are multiplied (predivide), have at least the precision of the masters.
   DType wide = wider(plan.reduce, job.precision.parameter);
   bool several = job.most_micro_batches() > 1;
   plan.accumulate = several && !plan.reduce_every_micro_batch ? wide : plan.reduce;

@@ -1,4 +1,4 @@
-// `zero`: its plan, carried out.
+// `zero`: executes its ShardPlan.
 #include "strategies/zero/strategy.hpp"
 
 #include "strategies/sharded/strategy.hpp"

@@ -1,4 +1,4 @@
-// Maker of `zero`.
+// Makes `zero`.
 #pragma once
 #include <memory>
 

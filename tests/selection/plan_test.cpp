@@ -143,10 +143,10 @@ TEST_CASE("zero refuses what cannot work, with absurd sizes too") {
                "MiCS cannot cut 4 ranks into groups of 4294967296; mics_shard_size may be 1, 2, 4"},
            Row{{{"gradient_predivide_factor", 0.0}}, "gradient_predivide_factor must be a number above 0"},
            Row{{{"gradient_predivide_factor", HUGE_VAL}}, "gradient_predivide_factor must be a number above 0"},
-           Row{{{"initial_scale_power", 2000}}, "a loss scale above 2^126 is beyond float32"},
-           Row{{{"loss_scale", 1e300}}, "a loss scale above 2^126 is beyond float32"},
+           Row{{{"initial_scale_power", 2000}}, "a loss scale must not be above 2^126"},
+           Row{{{"loss_scale", 1e300}}, "a loss scale must not be above 2^126"},
            Row{{{"initial_scale_power", 3}, {"min_loss_scale", 16.0}},
-               "min_loss_scale = 16 is above the scale that the run begins with, 8"},
+               "min_loss_scale = 16 is above the initial scale of 8"},
        }) {
     auto r = recipe();
     r.strategy.name = "deepspeed";
@@ -260,10 +260,10 @@ TEST_CASE("a plan says what an option cannot do here, and what costs more than i
   r.train.global_batch_size = 12;
   r.train.micro_batch_size = 2;
   CHECK(make_plan(r, cpus(2), 256).notes ==
-        std::vector<std::string>{"`cpu_offload`: nothing to do on CPU, where shards are in host memory anyway",
+        std::vector<std::string>{"`cpu_offload`: no effect on CPU, where shards are always in host memory",
                                  "gradients are reduced after each of 3 micro-batches, so that they stay sharded; "
-                                 "reduce_every_micro_batch = false reduces once a step and keeps 463.0 KiB of whole "
-                                 "gradients on every rank"});
+                                 "reduce_every_micro_batch = false reduces once a step and keeps 463.0 KiB of "
+                                 "unsharded gradients on every rank"});
 }
 
 TEST_CASE("cpu_checkpointing moves the inputs of recomputed blocks to host memory, on devices that have their own") {
@@ -303,10 +303,9 @@ TEST_CASE("DeepSpeed's three batch numbers decide the micro-batch, or are refuse
 
   r.train.micro_batch_size = 2;
   CHECK(make_plan(r, cpus(4), 256).job.accumulation == 4);
-  CHECK(
-      refusal(r, cpus(2)) ==
-      "train_batch_size 32 = micro-batch 2 x accumulation 4 x ranks 2 does not hold with 2 ranks; train_batch_size 16 "
-      "or gradient_accumulation_steps 8 or 4 ranks would");
+  CHECK(refusal(r, cpus(2)) ==
+        "train_batch_size 32 is not micro-batch 2 x accumulation 4 x 2 ranks; use train_batch_size 16 or "
+        "gradient_accumulation_steps 8 or 4 ranks");
 
   r.train.micro_batch_size.reset();
   for (int64_t steps : {3, 32}) {
@@ -420,8 +419,8 @@ TEST_CASE("stage 2 with offload_parameters runs, and a note says that it offload
   auto plan = make_plan(r, gpu, 256);
   CHECK(std::find(
             plan.notes.begin(), plan.notes.end(),
-            "`offload_parameters`: nothing to do in stage 2, where every rank keeps all parameters; DeepSpeed, too, "
-            "offloads them in stage 3 only") != plan.notes.end());
+            "`offload_parameters`: no effect in stage 2, where every rank keeps all parameters; DeepSpeed also "
+            "offloads parameters only in stage 3") != plan.notes.end());
   r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}};
   CHECK(make_plan(r, gpu, 256).memory_bytes() == plan.memory_bytes());
 }

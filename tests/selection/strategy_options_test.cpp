@@ -109,7 +109,7 @@ TEST_CASE("an alias for another system says what differs") {
     return resolved.notes[0];
   };
   CHECK(notes("horovod").starts_with("`horovod` runs as `ddp`: the same average of gradients, without"));
-  CHECK(notes("Bagua").starts_with("`bagua` runs as `ddp`: Bagua's gradient_allreduce; "));
+  CHECK(notes("Bagua").starts_with("`bagua` runs as `ddp`: only Bagua's gradient_allreduce; "));
   CHECK(notes("ddp_sharded").starts_with("`ddp_sharded` runs as `zero`: FairScale's OSS with ShardedDataParallel is "));
   CHECK(notes("ddp_sharded_spawn").ends_with("calls it \"optimizer sharded\", which is stage = 1"));
   CHECK(notes("ddp_fully_sharded").starts_with("`ddp_fully_sharded` runs as `fsdp`: FairScale's FSDP became"));

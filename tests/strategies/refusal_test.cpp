@@ -47,8 +47,8 @@ TEST_CASE("fsdp says what holds of mixed_precision.buffer_dtype") {
   run.options = {{"mixed_precision", {{"buffer_dtype", "float32"}}}};
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   CHECK(find_strategy("fsdp")->entry->notes(tiny_job(run, spec)) ==
-        std::vector<std::string>{"`mixed_precision.buffer_dtype`: nothing to do: a model's buffers are tables in the "
-                                 "dtype that blocks compute in"});
+        std::vector<std::string>{"`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the "
+                                 "dtype in which blocks compute"});
 }
 
 TEST_CASE("fsdp refuses an auto_wrap_policy that would silently wrap nothing") {
