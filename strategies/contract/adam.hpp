@@ -9,7 +9,7 @@ namespace runner {
 
 struct AdamSettings {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = true;          ///< AdamW: decay applies to the parameter; false = Adam: to the gradient
+  bool decoupled = true;          ///< true: AdamW, decay applies to the parameter; false: Adam, to the gradient
   double gradient_divisor = 1.0;  ///< loss scale and clipping
   int64_t step = 1;               ///< number of this update, from 1, for the bias corrections
 };

@@ -122,7 +122,7 @@ inline void need(std::vector<OptionSpec>& options, const std::vector<std::string
 struct Alias {
   std::string name;
   nlohmann::json preset = nlohmann::json::object();  ///< options that the alias sets
-  std::string difference = "";                       ///< from the strategy of that name in another system; empty: none
+  std::string difference = "";                       ///< to the strategy of that name in another system; empty: none
 };
 
 struct Entry {

@@ -37,8 +37,9 @@ struct Unit {
 };
 
 /// Units in the order of their first block. `policy`: "block": each block is a unit. "size": a unit is a run of consecutive
-/// blocks with at least min_num_params parameters. "none": one unit. "names": `names` are globs over block names; each matching
-/// block is a unit, and all other blocks are one unit. Blocks that share parameters are always in one unit.
+/// blocks with at least min_num_params parameters (the last may have fewer). "none": one unit. "names": `names` are globs over
+/// block names; each matching block is a unit, and all other blocks are one unit. Blocks that share parameters are always in one
+/// unit.
 std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
                              const std::vector<std::string>& names);
 

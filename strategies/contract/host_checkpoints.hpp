@@ -3,8 +3,8 @@
 //
 // So at most two inputs are in device memory: that of the current block, and one whose copy is in flight. The input of the last
 // recomputed block stays on the device, because its backward comes first. The compute stream waits for a copy before the tensor
-// on the device is freed, so later work on that stream can reuse the memory, even if the host runs ahead of the device. Source:
-// DeepSpeed's activation_checkpointing.cpu_checkpointing (Rajbhandari et al., ZeRO, SC 2020, section 6.1, P_a+cpu).
+// on the device is freed, so later work on that stream can reuse the memory, even if the host runs ahead of the device.
+// Source: DeepSpeed's activation_checkpointing.cpu_checkpointing (Rajbhandari et al., ZeRO, SC 2020, section 6.1, P_a+cpu).
 #pragma once
 #include "strategies/collective/libtorch.hpp"
 

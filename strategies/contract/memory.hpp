@@ -24,7 +24,7 @@ class StepMemory {
 
  protected:
   // ---- hooks; they change `now_`, and call note() if memory may peak inside the hook
-  /// `first`, `last`: of the step.
+  /// `first`, `last`: of the step; gradients are reduced after the last one, or after each.
   virtual void micro_batch_begins(bool first, bool last) { (void)first, (void)last; }
   virtual void block_begins(size_t block, bool backward) { (void)block, (void)backward; }
   /// Called once in each micro-batch when autograd delivers the gradient of the parameter in `slot`, and again when the strategy

@@ -149,7 +149,7 @@ class Strategy {
   /// sharded strategies: every rank must call it equally often.
   torch::Tensor logits(const torch::Tensor& inputs, int64_t position);
   /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer uses this
-  /// list to save and to load. After it has loaded the whole state, it calls state_loaded().
+  /// list to save and to load. After it has loaded all of it, it calls state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
   /// The "param/NAME" tensors of state(). After writing to them, between steps, call state_loaded() on all ranks.
