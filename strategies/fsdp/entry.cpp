@@ -56,8 +56,7 @@ int64_t hybrid_group(const Job& job) {
   return group.is_number() ? group.get<int64_t>() : job.local_size;
 }
 
-const char* no_wrapping_needed =
-    "no effect: the original parameters, with their names and groups, are always used";
+const char* no_wrapping_needed = "no effect: the original parameters, with their names and groups, are always used";
 const char* no_sync_needed =
     "no effect: initial values depend only on the seed and the parameter's name, so all ranks start with equal values "
     "without a broadcast";

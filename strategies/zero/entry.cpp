@@ -344,8 +344,8 @@ std::optional<std::string> refuse_nvme(const Job& job) {
            "(32-true, bf16-mixed, 16-mixed)";
   auto block = job.options.value("block_size", int64_t{4096});
   if (block % 4096 != 0)
-    return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example", block,
-                       (block + 4095) / 4096 * 4096);
+    return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example",
+                       block, (block + 4095) / 4096 * 4096);
   auto in_flight = job.options.value("queue_depth", int64_t{8}) * job.options.value("thread_count", int64_t{1});
   if (in_flight > in_flight_most)
     return fmt::format("thread_count x queue_depth = {}: at most {} reads or writes can be in flight", in_flight,

@@ -94,6 +94,5 @@ TEST_CASE("NVMe that cannot be used is found before the first step", "[e2e]") {
                               ContainsSubstring(" in swap: there is no such folder"));
   auto none = place.run({"run", "tiny.toml", "--set", "strategy={name=\"deepspeed_stage_3_offload_nvme\"}"});
   CHECK(none.code == 2);
-  CHECK_THAT(none.err,
-             ContainsSubstring("offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk"));
+  CHECK_THAT(none.err, ContainsSubstring("offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk"));
 }

@@ -417,10 +417,9 @@ TEST_CASE("stage 2 with offload_parameters runs, and a note says that it offload
   auto gpu = cpus(2);
   gpu.cuda = true;
   auto plan = make_plan(r, gpu, 256);
-  CHECK(std::find(
-            plan.notes.begin(), plan.notes.end(),
-            "`offload_parameters`: no effect in stage 2, where every rank keeps all parameters; DeepSpeed also "
-            "offloads parameters only in stage 3") != plan.notes.end());
+  CHECK(std::find(plan.notes.begin(), plan.notes.end(),
+                  "`offload_parameters`: no effect in stage 2, where every rank keeps all parameters; DeepSpeed also "
+                  "offloads parameters only in stage 3") != plan.notes.end());
   r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}};
   CHECK(make_plan(r, gpu, 256).memory_bytes() == plan.memory_bytes());
 }
