@@ -111,15 +111,15 @@ std::vector<OptionSpec> fsdp_options() {
        {},
        {},
        "At most two units are gathered at the same time, to bound memory.",
-       "no effect: always one unit is gathered in advance"},
+       "no effect: at most one unit is gathered in advance"},
       {"cpu_offload", Type::boolean, false, {}, {}, "Keep shards and optimizer state in host memory."},
       {"mixed_precision",
        Type::table,
        nullptr,
        {},
        {},
-       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype from `precision`, "
-       "reduce_dtype float32."},
+       "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype is the dtype of "
+       "computation in `precision`, reduce_dtype the dtype of its masters (float32 in mixed precision)."},
       {"state_dict_type",
        Type::choice,
        "sharded",
@@ -136,8 +136,8 @@ std::vector<OptionSpec> fsdp_options() {
        {},
        {},
        "With accumulation. true: reduce after each micro-batch, so that accumulated gradients are sharded (as with "
-       "Lightning's Trainer and PyTorch without no_sync); false: reduce once a step, and keep unsharded gradients in "
-       "float32 on every rank. Default: true, but false for NO_SHARD."},
+       "Lightning's Trainer and PyTorch without no_sync); false: reduce once a step, and keep unsharded gradients "
+       "on every rank. Default: true, but false for NO_SHARD."},
       {"use_orig_params", Type::boolean, true, {}, {}, "Accepted for compatibility.", no_wrapping_needed},
       {"sync_module_states", Type::boolean, false, {}, {}, "Accepted for compatibility.", no_sync_needed},
   };
