@@ -1,4 +1,4 @@
-// `runner`: the front. Links no torch.
+// `runner`: the command line program. It does not link LibTorch.
 #include "runner/commands/front.hpp"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// `runner-worker`: one rank, started by `runner`. Links LibTorch; decides nothing.
+// `runner-worker`: trains one rank. `runner` starts it. It links LibTorch.
 #include <torch/version.h>
 #include <cstdio>
 #include <cstdlib>

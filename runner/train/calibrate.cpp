@@ -21,8 +21,8 @@ namespace runner {
 
 namespace {
 
-/// A small model and a batch. Together the shapes tell the kinds of work apart: wide and narrow, deep and shallow, long
-/// and short sequences, small and large vocabularies.
+/// A small model and a batch. The shapes differ in width, depth, sequence length and vocabulary size, so that a fit can
+/// separate the cost of each kind of work.
 struct Shape {
   int64_t vocab, dim, layers, heads, seq_len, batch;
   bool recompute = false;
@@ -36,12 +36,12 @@ constexpr Shape shapes[] = {
     {256, 512, 1, 8, 256, 1},     {256, 768, 1, 12, 128, 1},      {256, 1024, 1, 8, 64, 1},
     {256, 64, 8, 2, 32, 2, true}, {256, 128, 4, 4, 128, 2, true}, {256, 384, 2, 6, 128, 2, true},
 };
-/// Products enough to tell whether a precision is worth measuring.
+/// Large enough to show whether a precision is worth measuring.
 constexpr Shape probe_shape = {256, 256, 1, 4, 128, 1};
-/// Those that several ranks train together too.
+/// The shapes that several ranks also train together.
 constexpr Shape shared_shapes[] = {
     {256, 64, 4, 2, 32, 2}, {256, 128, 4, 4, 128, 2}, {4096, 256, 2, 4, 64, 2}, {256, 384, 2, 6, 128, 2}};
-/// How, and its options.
+/// Strategy and options of these trainings.
 const std::pair<const char*, nlohmann::json> shared_strategies[] = {
     {"ddp", nlohmann::json::object()}, {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}}, {"zero", {{"stage", 1}}}};
 
@@ -56,11 +56,11 @@ Recipe::Model model_of(const std::string& family, const Shape& shape) {
   return model;
 }
 
-/// One measurement and its turns so far.
+/// One measurement and the turns measured so far.
 struct Measurement {
-  nlohmann::json point;  ///< its event, but for the figure
+  nlohmann::json point;  ///< fields of its event, without the result
   const char* key = "seconds";
-  double amount = 0;  ///< > 0: the figure is this over the seconds
+  double amount = 0;  ///< > 0: the result is amount / seconds
   std::function<Turn(double budget)> turn;
   std::vector<Turn> turns = {};
 };
@@ -69,7 +69,7 @@ class Calibration {
  public:
   Calibration(World& world, EventSink& events, double seconds)
       : world_(world), events_(events), planned_(begun_ + seconds), latest_(begun_ + patience * seconds) {
-    WorldOptions alone;  // a step of `single`, on every rank at once
+    WorldOptions alone;  // for strategy `single`, which every rank runs at the same time
     alone_ = make_world(alone);
   }
 
@@ -86,8 +86,8 @@ class Calibration {
 
  private:
   static constexpr int turns_least = 3, runs_most = 200;
-  static constexpr double patience = 2;       ///< times the planned seconds, for what does not settle
-  static constexpr double slower_most = 2.5;  ///< than 32-true a precision may be
+  static constexpr double patience = 2;       ///< for the end of repetitions, in multiples of the planned seconds
+  static constexpr double slower_most = 2.5;  ///< slowest precision that is measured, relative to 32-true
 
   /// One shape under one strategy.
   struct Case {
@@ -97,15 +97,15 @@ class Calibration {
     nlohmann::json options = nlohmann::json::object();
   };
 
-  /// Each measurement has `turns_least` turns, so that a short disturbance affects one turn of each at most. Then those
-  /// that did not settle are repeated.
+  /// Each measurement has `turns_least` turns, so that a short disturbance affects at most one turn of each.
+  /// Measurements that did not settle are then repeated.
   void measure_in_turns() {
     for (int turn = 0;; ++turn) {
       std::vector<Measurement*> open;
       for (auto& one : measurements_)
         if (turn < turns_least || !all_agree(figure_of(one.turns).settled())) open.push_back(&one);
       if (open.empty()) return;
-      // The rest of the planned time is shared again each time: large shapes take more than their share.
+      // The remaining time is divided again before each turn, because large shapes use more than an equal part.
       size_t to_come = open.size() * static_cast<size_t>(std::max(1, turns_least - turn));
       for (auto* one : open) {
         if (!all_agree(steady_seconds() < latest_)) return;
@@ -128,8 +128,8 @@ class Calibration {
     emit({{"what", "verdict"}, {"disturbed", disturbance(turns)}});
   }
 
-  /// Whether anybody would train in bf16 here: CPUs without bf16 products are many times slower in it, and measuring
-  /// that would take an hour.
+  /// Whether training in bf16 is practical here. CPUs without bf16 instructions are many times slower in it, and a full
+  /// measurement would take an hour.
   bool bf16_is_worth_it() {
     constexpr int tries = 3;
     double plain = std::numeric_limits<double>::infinity(), halves = plain;
@@ -153,8 +153,8 @@ class Calibration {
   }
   bool all_agree(bool mine) { return agree(mine ? 1 : 0, c10d::ReduceOp::MIN) == 1; }
 
-  /// Runs `work` on all ranks at once: once to warm up, then as often as fits `budget`, at least once. All ranks repeat
-  /// it equally often.
+  /// Runs `work` on all ranks at the same time: once to warm up, once timed, then as often as fits `budget`. All ranks
+  /// run it equally often.
   Turn turn_of(double budget, const std::function<void()>& work) {
     auto timed = [&] {
       const double begun = steady_seconds();

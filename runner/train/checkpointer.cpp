@@ -15,7 +15,7 @@ namespace runner {
 
 namespace {
 
-/// A rank waits so long for the others' files. A rank that dies ends the run before.
+/// How long a rank waits for the files of other ranks. If a rank dies, the run ends earlier.
 constexpr std::chrono::hours longest_write(24);
 
 const char* dtype_name(torch::ScalarType type) {
@@ -40,14 +40,14 @@ torch::ScalarType scalar_type_named(const std::string& name) {
   if (name == "F32") return torch::kFloat32;
   if (name == "F16") return torch::kFloat16;
   if (name == "BF16") return torch::kBFloat16;
-  throw environment_error("the checkpoint holds dtype {}, which is no training state of ours", name);
+  throw environment_error("the checkpoint contains dtype {}, which this program does not write", name);
 }
 
 std::span<std::byte> bytes_of_tensor(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
 
-/// Read from where it is, some elements at a time, while it is written.
+/// A piece that is read from the tensor in parts while the file is written, without a complete copy.
 Piece streamed_piece(const StateTensor& tensor, int64_t count) {
   auto type = tensor.swapped ? torch::kFloat32 : tensor.local.scalar_type();
   auto element = static_cast<int64_t>(torch::elementSize(type));
@@ -94,7 +94,7 @@ void Checkpointer::look() {
 
 void Checkpointer::finish() {
   wait();
-  if (!failure_.empty()) throw environment_error("{}; it was the last one of this run", failure_);
+  if (!failure_.empty()) throw environment_error("{}; it was the last checkpoint of this run", failure_);
 }
 
 void Checkpointer::ended(const std::string& failure) {
@@ -104,7 +104,7 @@ void Checkpointer::ended(const std::string& failure) {
   if (world_.rank != 0 || failed_before != failure.empty()) return;
   calls_.note(failed_before ? "checkpoints can be written again"
                             : failure +
-                                  "; training goes on, and the next checkpoint is tried when it is due "
+                                  "; training continues, and the next checkpoint is tried when it is due "
                                   "(checkpoint.on_error = \"stop\" ends the run instead)");
 }
 
@@ -119,7 +119,7 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
   auto tensors = strategy.state_to_save();
   tensors.insert(tensors.end(), more.tensors.begin(), more.tensors.end());
   snapshot->files = more.files;
-  // What lies in a file is not copied first: training waits until it is written.
+  // Tensors in a swap file are not copied first. Training waits until they are written.
   bool swapped = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.swapped.has_value(); });
   bool copied = options_.async && steps_follow && !swapped;
   for (auto& tensor : tensors) {
@@ -133,7 +133,7 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
     snapshot->tensors.push_back(host);
     snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape,
                                 tensor.offset + tensor.write_begin, bytes_of_tensor(host)});
-    tensor.local.reset();  // a tensor that was collected from all ranks for this goes before the next is copied
+    tensor.local.reset();  // frees a tensor that was gathered for this save before the next one is copied
   }
   if (copied)
     running_ = std::async(std::launch::async, [this, snapshot] { return write(*snapshot); });
@@ -151,7 +151,7 @@ nlohmann::json entry_of_rank(CheckpointWriter& writer, int rank, const std::vect
   }
 }
 
-// Ranks meet in the store, not in a collective: the training thread owns those.
+// Ranks exchange entries through the store. Only the training thread may use collectives.
 std::string entry_key(int64_t save, int rank) { return fmt::format("{}/{}", save, rank); }
 std::string verdict_key(int64_t save) { return fmt::format("{}/verdict", save); }
 
@@ -173,7 +173,7 @@ std::string Checkpointer::write(const Snapshot& snapshot) {
   if (world_.rank != 0) {
     set_text(*store_, entry_key(number, world_.rank),
              entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    // Without its first character: a store cannot keep an empty text.
+    // Removes the leading ":", which is there because a store cannot contain an empty value.
     return get_text(*store_, verdict_key(number)).substr(1);
   }
   fault_point("rank written");
@@ -218,10 +218,10 @@ torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& ten
 
 namespace {
 
-/// Elements that are read from a checkpoint at once.
+/// Elements per read from a checkpoint.
 constexpr int64_t loaded_piece = 1 << 20;
 
-/// Values pass through host memory in pieces.
+/// Loads the values piece by piece, to limit the host memory in use.
 void load(const StateTensor& tensor, const Checkpoint& checkpoint) {
   for (int64_t begin = 0; begin < tensor.numel(); begin += loaded_piece) {
     int64_t count = std::min(loaded_piece, tensor.numel() - begin);
@@ -241,7 +241,7 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
       problems.push_back(
           fmt::format("`{}` has shape [{}] instead of [{}]{}", tensor.name,
                       fmt::join(checkpoint.shape(tensor.name), ", "), fmt::join(tensor.global_shape, ", "),
-                      tensor.optional ? " (each rank's own: as many ranks as wrote it can go on with it)" : ""));
+                      tensor.optional ? " (it has values of each rank: continue with the same number of ranks)" : ""));
     } else {
       load(tensor, checkpoint);
     }

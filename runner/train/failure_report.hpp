@@ -1,4 +1,4 @@
-// How a worker says that it failed: what was thrown becomes a `failed` event and an exit code.
+// Reports a worker's failure: turns an exception into a `failed` event and an exit code.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,12 +11,12 @@ namespace runner {
 
 class FailureReport {
  public:
-  /// `world` may be filled later, by what during() runs.
+  /// `world` may be filled later, by the function given to during().
   FailureReport(EventSink& events, const World& world) : events_(events), world_(world) {}
-  /// What `work` returns. Whatever it throws is emitted before this returns, so before anything outside `work` is torn
-  /// down: that may take long, as a checkpoint on its way does.
+  /// Returns what `work` returns. If `work` throws, emits the `failed` event immediately: destructors of objects
+  /// outside `work` may take long, for example while a checkpoint is written.
   ExitCode during(const std::function<ExitCode()>& work) const;
-  /// Emits and flushes a `failed` event; gives `code` back.
+  /// Emits and flushes a `failed` event. Returns `code`.
   ExitCode failed(const std::string& kind, const std::string& message, ExitCode code) const;
 
  private:

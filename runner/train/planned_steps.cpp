@@ -9,7 +9,7 @@ namespace runner {
 
 namespace {
 
-/// count * each + before, or INT64_MAX where that is too much.
+/// count * each + before, or INT64_MAX on overflow.
 int64_t saturated(int64_t count, int64_t each, int64_t before) {
   int64_t sum = 0;
   bool over = __builtin_mul_overflow(count, each, &sum) || __builtin_add_overflow(sum, before, &sum);
@@ -23,7 +23,7 @@ int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples) {
   const auto& train = resolved.train;
   int64_t most = train.max_steps.value_or(INT64_MAX);
   if (!train.max_epochs) return most;
-  // Only at these epochs may the batch size change.
+  // The batch size can change only at these epochs.
   std::set<int64_t> borders{0, *train.max_epochs};
   if (train.accumulate_grad_batches)
     for (const auto& [epoch, factor] : *train.accumulate_grad_batches)

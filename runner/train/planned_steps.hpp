@@ -1,4 +1,4 @@
-// How many optimizer steps a recipe asks for. Torch-free.
+// Number of optimizer steps of a recipe. Torch-free.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@
 
 namespace runner {
 
-/// By fast_dev_run, or the smaller of max_steps and the steps of max_epochs over `samples` training samples; INT64_MAX
-/// where neither is given.
+/// fast_dev_run if it is set, otherwise the smaller of max_steps and the steps of max_epochs over `samples` training
+/// samples. INT64_MAX if neither is set.
 int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples);
 
 }  // namespace runner

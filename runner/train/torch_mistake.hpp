@@ -5,8 +5,8 @@
 
 namespace runner {
 
-/// For lua::StateOptions::mistake_of: the first line of LibTorch's message. Memory that is out and ranks that are lost
-/// are nobody's mistake: empty for those, and for what is not LibTorch's.
+/// For lua::StateOptions::mistake_of: the first line of LibTorch's message. Empty for out-of-memory errors and lost
+/// ranks, which are not the script's fault, and for exceptions that are not LibTorch's.
 std::string torch_mistake(const std::exception& error);
 
 }  // namespace runner

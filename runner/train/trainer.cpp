@@ -29,7 +29,7 @@ Checkpointer::Options checkpoint_options(const TrainerSetup& setup) {
           .monitor = settings.monitor};
 }
 
-/// A number of the state: JSON writes NaN as null.
+/// A number from a checkpoint's state. JSON stores NaN as null.
 double state_number(const nlohmann::json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
 }  // namespace
@@ -52,8 +52,8 @@ Checkpointer::Calls Trainer::checkpoint_calls() {
     const auto grace = recipe_.train.grace_time;
     if (checkpoint.seconds <= static_cast<double>(grace.count()) || std::exchange(warned, true)) return;
     note(fmt::format(
-        "a checkpoint took {:.0f} s, and train.grace_time = \"{}\" is shorter: a SIGTERM would kill the run "
-        "before its last checkpoint is written; allow more",
+        "a checkpoint took {:.0f} s, which is longer than train.grace_time = \"{}\": after a SIGTERM, the run would be "
+        "killed before its last checkpoint is written; increase train.grace_time",
         checkpoint.seconds, write_duration(grace)));
   };
   return {.settle = [this] { setup_.events.settle(); }, .published = published, .note = note};
@@ -76,12 +76,12 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) const {
   if (!replicas_differ(setup_.strategy)) {
     if (setup_.world.rank == 0)
       setup_.events.emit("note", {{"message", fmt::format("the checkpoint's {} ranks each trained a copy of the model; "
-                                                          "{} goes on with rank 0's",
+                                                          "{} continues with rank 0's copy",
                                                           wrote, recipe_.strategy.name)}});
   } else if (wrote != setup_.world.size) {
     throw environment_error(
-        "the checkpoint holds {} ranks' own copies of the model, and this run has {}: under {} as many ranks as wrote "
-        "it can go on with it",
+        "the checkpoint contains a copy of the model for each of {} ranks, and this run has {}: {} can continue only "
+        "with the same number of ranks",
         wrote, setup_.world.size, recipe_.strategy.name);
   }
 }
@@ -152,7 +152,7 @@ StepInput Trainer::to_device(const StepBatch& batch) const {
 uint32_t Trainer::votes() const {
   uint32_t votes = 0;
   if (setup_.stop && setup_.stop->load()) votes |= vote_stop;
-  if (setup_.world.rank != 0) return votes;  // clocks are rank 0's
+  if (setup_.world.rank != 0) return votes;  // rank 0 decides by its clock
   double now = steady_seconds();
   if (recipe_.checkpoint.every && now - last_save_ >= static_cast<double>(recipe_.checkpoint.every->count()))
     votes |= vote_checkpoint;
@@ -223,7 +223,7 @@ bool Trainer::measure_validation() {
                        {{"step", step_}, {"loss", loss}, {"tokens", tokens}, {"seconds", steady_seconds() - begun}});
   val_loss_ = loss;
   validated_step_ = step_;
-  saved_step_ = -1;  // a checkpoint of this step would lack the value
+  saved_step_ = -1;  // an existing checkpoint of this step lacks the value
   if (setup_.hooks) setup_.hooks->set_metric("val_loss", loss);
   return true;
 }
@@ -264,7 +264,7 @@ StepResult Trainer::train_step(const StepInput& input) {
   if (!result.finite)
     throw NonFiniteError(
         fmt::format("the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite "
-                    "= \"skip\" would leave such steps out",
+                    "= \"skip\" would skip such steps",
                     step_ + 1, result.loss, result.grad_norm));
   return result;
 }
@@ -321,7 +321,7 @@ TrainerResult Trainer::train() {
   bool last = step_ >= max_steps_;
   if (setup_.hooks) setup_.hooks->set_progress(step_, position_.epoch);
   call_hooks(lua::Moment::on_train_start);
-  // A run that was stopped in its last validation has that left to do.
+  // A run that was stopped during its last validation still has to validate.
   last = last || hooks_stop();
   bool stop = last && end_step(/*votes=*/0, /*epoch_end=*/false, last), time_over = false;
   while (!last && !stop) {

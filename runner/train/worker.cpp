@@ -32,8 +32,7 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 
-/// SIGTERM asks for a checkpoint at the next step boundary. Ctrl-C reaches the whole terminal group; the supervisor
-/// passes on what it means, so the worker ignores it.
+/// SIGTERM requests a checkpoint at the next step boundary. The worker ignores SIGINT: the supervisor handles Ctrl-C.
 void install_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { stop_requested.store(true); };
@@ -42,10 +41,10 @@ void install_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-/// The accelerator's own count of tensor bytes at their peak.
+/// Returns the peak of tensor bytes on the training device.
 using PeakMemory = std::function<int64_t()>;
 
-/// Readies this process for its device. On CUDA this must come before anything asks LibTorch about CUDA.
+/// Prepares this process for its device. On CUDA, call it before anything queries LibTorch about CUDA.
 PeakMemory prepare_device(const Recipe& recipe, const WorldOptions& world) {
   if (recipe.devices.accelerator == "cuda")
     return
@@ -90,7 +89,7 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   return config;
 }
 
-/// Initial values: from a Hugging Face folder, or seeded.
+/// Initial values from a Hugging Face folder, or random ones from the seed.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec) {
   if (recipe.model.init_from) {
     auto source = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, spec);
@@ -101,7 +100,7 @@ ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec) {
   };
 }
 
-/// Adds what takes the memory, and the ways out, to an out-of-memory failure.
+/// Adds what uses the memory, and possible remedies, to an out-of-memory failure.
 struct OutOfMemory {
   const Job& job;
   const Entry& entry;
@@ -117,7 +116,7 @@ struct OutOfMemory {
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 };
 
-/// Null where the recipe's strategy is no script.
+/// Null if the recipe's strategy is not a Lua script.
 const Entry* script_entry(const Recipe& recipe) {
   if (!lua::names_script(recipe.strategy.name) && !recipe.strategy.options.contains("registry")) return nullptr;
   std::vector<Diagnostic> diagnostics;
@@ -126,7 +125,7 @@ const Entry* script_entry(const Recipe& recipe) {
   return entry;
 }
 
-/// The supervisor has verified the checkpoint once for all ranks: each reads its own bytes only.
+/// The supervisor has already verified the checkpoint, so each rank reads only its own bytes.
 void resume(Trainer& trainer, const std::string& folder, EventSink& events) {
   Checkpoint checkpoint(folder, /*verify=*/false);
   trainer.resume(checkpoint);

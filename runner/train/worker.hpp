@@ -1,4 +1,5 @@
-// One rank: reads resolved.toml, meets the others, builds model and strategy, trains, and reports how it ended.
+// One rank: reads resolved.toml, connects to the other ranks, builds model and strategy, trains, and reports the
+// result.
 #pragma once
 #include <string>
 
@@ -7,15 +8,15 @@
 namespace runner {
 
 struct WorkerOptions {
-  std::string run_dir;               ///< with resolved.toml
-  int64_t attempt = 1;               ///< of the run: its number
+  std::string run_dir;               ///< contains resolved.toml
+  int64_t attempt = 1;               ///< number of the attempt of the run
   std::string resume_from;           ///< a checkpoint folder; empty = start from the initial weights
-  bool accept_changed_data = false;  ///< what resume_from knows of the data's meaning no longer counts
-  std::string cache_dir;             ///< tokenized data (made by the supervisor before)
+  bool accept_changed_data = false;  ///< ignore the description of the data in resume_from
+  std::string cache_dir;             ///< tokenized data, which the supervisor has made before
 };
 
-/// Exit code: done, preempted (asked to stop and a checkpoint was published), or what the failure means; a failure has
-/// been emitted as a `failed` event.
+/// Returns done, preempted (asked to stop, and a checkpoint was published), or the code of the failure. A failure has
+/// already been emitted as a `failed` event.
 ExitCode run_worker(const WorkerOptions& options);
 
 }  // namespace runner

@@ -220,13 +220,13 @@ TEST_CASE("training goes on without checkpoints that cannot be written, and says
       REQUIRE(notes.size() == 3);
       CHECK_THAT(notes[0],
                  Catch::Matchers::StartsWith(failure(4)) &&
-                     Catch::Matchers::EndsWith("; training goes on, and the next checkpoint is tried when it is "
+                     Catch::Matchers::EndsWith("; training continues, and the next checkpoint is tried when it is "
                                                "due (checkpoint.on_error = \"stop\" ends the run instead)"));
       CHECK(notes[1] == "checkpoints can be written again");
       CHECK_THAT(notes[2], Catch::Matchers::StartsWith(failure(10)));
       for (const auto& end : ends)
         CHECK_THAT(end, Catch::Matchers::StartsWith(failure(10)) &&
-                            Catch::Matchers::EndsWith("; it was the last one of this run"));
+                            Catch::Matchers::EndsWith("; it was the last checkpoint of this run"));
       std::vector<fs::path> left;
       for (const auto& entry : fs::directory_iterator(folder.path)) left.push_back(entry.path().filename());
       std::sort(left.begin(), left.end());

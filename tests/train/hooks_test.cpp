@@ -188,7 +188,8 @@ TEST_CASE("values are logged over ranks, and not under the trainer's own names")
                                "such as \"hook/val_loss\""));
   run.set_hook("return {on_train_batch_end = function(ctx) ctx:log('r' .. ctx.world.rank, 1, {sync = 'sum'}) end}");
   run.go();
-  CHECK_THAT(run.failures[0], ContainsSubstring("log with a sync: ranks log other names"));
+  CHECK_THAT(run.failures[0],
+             ContainsSubstring("log with a sync: every rank must log the same names with the same sync"));
 }
 
 TEST_CASE("a logged value that is not finite is recorded, and remarked on once for each name") {
@@ -325,8 +326,8 @@ TEST_CASE("replicas of other ranks are refused, or left behind with a word") {
   for (int ranks : {1, 2}) {
     run.tiny.world_size = ranks;
     CHECK_THROWS_WITH(run.go(run.checkpoint(2)),
-                      ContainsSubstring(fmt::format("the checkpoint holds 3 ranks' own copies of the model, and this "
-                                                    "run has {}: under lua:local_sgd as many ranks",
+                      ContainsSubstring(fmt::format("the checkpoint contains a copy of the model for each of 3 ranks, "
+                                                    "and this run has {}: lua:local_sgd can continue only with",
                                                     ranks)));
   }
   run.tiny.make = nullptr;
@@ -335,7 +336,7 @@ TEST_CASE("replicas of other ranks are refused, or left behind with a word") {
   run.go(run.checkpoint(2));
   REQUIRE(run.events_of("note").size() == 1);
   CHECK(run.events_of("note")[0].at("message") ==
-        "the checkpoint's 3 ranks each trained a copy of the model; ddp goes on with rank 0's");
+        "the checkpoint's 3 ranks each trained a copy of the model; ddp continues with rank 0's copy");
 }
 
 TEST_CASE("a collective that not every rank calls is an error that says who is where") {
@@ -381,8 +382,8 @@ TEST_CASE("a handle ends with the call that got it; a clone stays") {
   run.go();
   REQUIRE(run.logged("changed").size() == 1);
   CHECK(run.logged("changed")[0] > 0);
-  CHECK_THAT(run.failures[0], ContainsSubstring("this tensor is not valid any more: it ended with the call of the hook "
-                                                "that got it; keep a clone()"));
+  CHECK_THAT(run.failures[0], ContainsSubstring("this tensor is not valid any more: it is valid only in the call that "
+                                                "got it; keep a clone()"));
 }
 
 TEST_CASE("parameters do not change inside a step, and gradients are there before the optimizer's step") {
@@ -392,7 +393,7 @@ TEST_CASE("parameters do not change inside a step, and gradients are there befor
   CHECK_THAT(run.failures[0], ContainsSubstring("embedding.tokens.weight cannot change inside a step"));
   run.set_hook("return {on_train_batch_end = function(ctx) ctx:gradient('embedding.tokens.weight') end}");
   run.go();
-  CHECK_THAT(run.failures[0], ContainsSubstring("gradient: not in on_train_batch_end: gradients are there in "
+  CHECK_THAT(run.failures[0], ContainsSubstring("gradient: not in on_train_batch_end: gradients are available in "
                                                 "on_before_optimizer_step"));
 }
 
@@ -535,6 +536,6 @@ TEST_CASE("on_exception hears what ended the training, alone") {
   run.go();
   REQUIRE(run.events_of("note").size() == 1);
   CHECK_THAT(run.events_of("note")[0].at("message").get<std::string>(),
-             ContainsSubstring("barrier: the other ranks are not there in on_exception"));
+             ContainsSubstring("barrier: other ranks do not take part in on_exception"));
   CHECK_THAT(run.failures[1], ContainsSubstring("broken"));
 }

@@ -182,7 +182,7 @@ TEST_CASE("a loss sees what can be read of ctx, and nothing that needs other ran
   run.recipe.hooks.instruction_limit = 200'000;
   CHECK_THAT(said("ctx.world:barrier() return logits:max()"),
              ContainsSubstring("hook probe failed in loss: ") &&
-                 ContainsSubstring("barrier: not in `loss`, which ranks call as often as they have chunks of tokens"));
+                 ContainsSubstring("barrier: not in `loss`, because the number of its calls differs between ranks"));
   for (const std::string call : {"stop('x')", "log('x', 1)", "checkpoint()", "set_lr(1)", "artifact('x')",
                                  "parameter('embedding.tokens.weight')", "generate{prompt = {1}}", "snapshot()"})
     CHECK_THAT(said("ctx:" + call + " return logits:max()"),

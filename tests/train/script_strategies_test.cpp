@@ -444,7 +444,7 @@ TEST_CASE("a strategy in Lua begins from another strategy's checkpoint, and refu
   more.world_size = 3;
   CHECK_THROWS_WITH(load(more),
                     ContainsSubstring("`lua/residual1` has shape [2, ") && ContainsSubstring("] instead of [3, ") &&
-                        ContainsSubstring("(each rank's own: as many ranks as wrote it can go on with it)"));
+                        ContainsSubstring("(it has values of each rank: continue with the same number of ranks)"));
 }
 
 TEST_CASE("a strategy that fails ends the training, and says where", "[lua]") {
@@ -467,7 +467,7 @@ TEST_CASE("a strategy that fails ends the training, and says where", "[lua]") {
       {"return {reduce = function(bucket) bucket.parameters:zero_() end}",
        "failed in reduce: %:1: parameters cannot change inside a step: change them in setup or after_update"},
       {"return {reduce = function(bucket, ctx) ctx:kept('velocity'):zero_() end}",
-       "failed in reduce: %:1: kept: there is no tensor `velocity`; setup makes them: ctx:kept(name, numel)"},
+       "failed in reduce: %:1: kept: there is no tensor `velocity`; create it in setup: ctx:kept(name, numel)"},
       {"return {reduce = function(bucket, ctx) ctx.world:all_gather(bucket.gradients, bucket.gradients) end}",
        "all_gather: argument 1 must have "},
       {"return {reduce = function(bucket, ctx) ctx.world:all_reduse(bucket.gradients) end}",

@@ -230,8 +230,8 @@ TEST_CASE("a snapshot is gone back to on all ranks or on none, and between steps
       on_train_batch_end = function(ctx) if ctx.world.rank == 1 and ctx.step == 2 then snapshot:restore() end end})");
   run.go();
   for (const auto& failure : run.failures)
-    CHECK_THAT(failure, ContainsSubstring("restore: every rank must go back to the same snapshot: rank 0 stays, rank 1 "
-                                          "goes back to step 0"));
+    CHECK_THAT(failure, ContainsSubstring("restore: every rank must restore the same snapshot: rank 0 restores none, "
+                                          "rank 1 restores that of step 0"));
   run.set_hook("return {on_before_optimizer_step = function(ctx) ctx:snapshot() end}");
   run.go();
   CHECK_THAT(run.failures[0], ContainsSubstring("snapshot: not in on_before_optimizer_step: between steps"));
@@ -244,8 +244,8 @@ TEST_CASE("states whose tensors differ between ranks are no checkpoint") {
     end})");
   run.go();
   for (const auto& failure : run.failures)
-    CHECK_THAT(failure, ContainsSubstring("hook probe failed in its state for a checkpoint: the states of ranks hold "
-                                          "other tensors, or under other names, than rank 0's"));
+    CHECK_THAT(failure, ContainsSubstring("hook probe failed in its state for a checkpoint: the tensors in its state, "
+                                          "or their names, differ between ranks"));
 }
 
 TEST_CASE("logits are those that the loss is made of, under every strategy") {
@@ -327,9 +327,9 @@ TEST_CASE("generate refuses what ranks ask for differently, tokens that are none
   CHECK_THAT(said("on_train_batch_end", "ctx:generate{prompt = {1, 2}, seed = ctx.world.rank}"),
              ContainsSubstring("every rank must call it, in the same order: rank 0 is at generate of"));
   CHECK_THAT(said("on_train_batch_end", "ctx:generate{prompt = {1, 61}}"),
-             ContainsSubstring("generate: the prompt has token 61, and the model has 61"));
+             ContainsSubstring("generate: the prompt has token 61, and the vocabulary has 61"));
   CHECK_THAT(said("on_after_backward", "ctx:generate{prompt = {1}}"),
-             ContainsSubstring("generate: not in on_after_backward: a step goes on"));
+             ContainsSubstring("generate: not in on_after_backward: a step is in progress"));
   CHECK_THAT(said("on_train_batch_end", "ctx:generate{promt = {1}}"),
              ContainsSubstring("generate: a field cannot be \"promt\"; did you mean \"prompt\"?"));
   CHECK_THAT(said("on_train_batch_end", "ctx:generate{prompt = 'a', top_k = 0.5}"),

@@ -306,7 +306,7 @@ TEST_CASE("a run goes on without a checkpoint that could not be written, and fai
         RANK_CHECK(result.steps == 6);
       } catch (const Error& error) {
         RANK_CHECK(error.code() == ExitCode::environment);
-        RANK_CHECK(std::string(error.what()).ends_with("; it was the last one of this run"));
+        RANK_CHECK(std::string(error.what()).ends_with("; it was the last checkpoint of this run"));
         ++failed;
       }
     });

@@ -11,10 +11,10 @@ namespace runner {
 namespace {
 
 constexpr size_t text_bytes = 2000, purpose_bytes = 200;
-constexpr size_t carried = 6;  ///< values that go along with what a rank is there for
+constexpr size_t carried = 6;  ///< values sent together with the hash of the call's purpose
 const char* const the_end = "the end of the call";
 
-/// "ranks 0, 2 are at all_reduce (sum), rank 1 at the end of the call".
+/// Returns text such as "ranks 0, 2 are at all_reduce (sum), rank 1 at the end of the call".
 std::string describe_places(const std::vector<std::string>& places) {
   std::vector<std::string> parts;
   std::vector<bool> told(places.size());
@@ -86,7 +86,7 @@ std::optional<HookExchange::Rows> HookExchange::try_meeting(const std::string& w
 
 HookExchange::Rows HookExchange::meet(const std::string& what, const std::vector<double>& values) {
   if (closed_) throw lua::ScriptMistake(what + ": " + *closed_);
-  if (alone_) throw lua::ScriptMistake(what + ": the other ranks are not there in on_exception");
+  if (alone_) throw lua::ScriptMistake(what + ": other ranks do not take part in on_exception");
   if (auto rows = try_meeting(what, values)) return *rows;
   throw lua::ScriptMistake(fmt::format("{}: every rank must call it, in the same order: {}", what,
                                        describe_places(gather_texts(what, purpose_bytes))));
@@ -96,7 +96,7 @@ HookExchange::Rows HookExchange::end(const std::vector<double>& values) {
   if (alone_) return {values};
   while (true) {
     if (auto rows = try_meeting(the_end, values)) return *rows;
-    gather_texts(the_end, purpose_bytes);  // the others want to know where we are
+    gather_texts(the_end, purpose_bytes);  // ranks at other calls need this text for their error message
   }
 }
 

@@ -1,8 +1,8 @@
-// How the ranks of a training meet while their hooks run: every collective of a hook, and the end of each of its calls.
+// Exchanges between ranks while hooks run: the collectives of a hook, and the end of each of its calls.
 //
-// A script may take other turns on other ranks, or fail on one of them. So each meeting begins with what a rank is
-// there for: where that differs, whoever wanted something is told who did what, as an error of the script, and whoever
-// had come to the end of the call waits for the others to come there too. No rank is left waiting in a collective.
+// A script may run differently on different ranks, or fail on one of them. So each exchange first compares its purpose
+// on all ranks. If the purposes differ, ranks that called a collective get a script error that names the call of each
+// rank. Ranks that are at the end of the call wait there for the others. So no rank waits in a collective forever.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace runner {
 
-/// 52 bits of FNV-1a: what ranks compare of a text in a row of numbers.
+/// 52 bits of FNV-1a, exact in a double. Ranks compare texts by it.
 double hash_of(const std::string& text);
 
 class HookExchange {
@@ -21,18 +21,19 @@ class HookExchange {
 
   explicit HookExchange(World& world) : world_(world) {}
 
-  /// From now on no other rank is there to be met (on_exception): what would need one is refused.
+  /// From now on, no other rank takes part (on_exception). Calls that need another rank throw lua::ScriptMistake.
   void leave_alone() { alone_ = true; }
-  /// While there is a reason, what would need another rank is refused with it.
+  /// While `why` is set, calls that need another rank throw lua::ScriptMistake with it.
   void close(std::optional<std::string> why) { closed_ = std::move(why); }
   bool alone() const { return alone_; }
 
-  /// `values` of every rank. Collective; `what` says what for ("all_reduce (sum)") and must be the same on all ranks,
-  /// and with it the number of values. Throws lua::ScriptMistake on the ranks that called it where it is not.
+  /// Collective. Returns the `values` of every rank. `what` describes the call ("all_reduce (sum)"). `what` and the
+  /// number of values must be equal on all ranks. Otherwise throws lua::ScriptMistake on the ranks that called it.
   Rows meet(const std::string& what, const std::vector<double>& values = {});
-  /// The same at the end of a call, to which every rank comes whatever went wrong in it.
+  /// The same for the end of a call. Every rank calls it, also after an error.
   Rows end(const std::vector<double>& values);
-  /// A text of every rank, cut at 2000 bytes. Every rank calls it, after end() has shown that somebody has one.
+  /// Collective. Returns a text of every rank, cut at 2000 bytes. Ranks call it after end() has shown that one has a
+  /// text.
   std::vector<std::string> texts(const std::string& mine);
 
   int rank() const { return world_.rank; }
@@ -41,7 +42,7 @@ class HookExchange {
  private:
   Rows gather(const std::vector<double>& values);
   std::vector<std::string> gather_texts(const std::string& mine, size_t bytes);
-  /// nullopt where the ranks are there for different things; then all of them know it.
+  /// nullopt, on all ranks, if the ranks are at different calls.
   std::optional<Rows> try_meeting(const std::string& what, const std::vector<double>& values);
 
   World& world_;

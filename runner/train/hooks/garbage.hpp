@@ -1,4 +1,4 @@
-// When Lua's collector must run for the sake of tensors: it sees each as a handle of a few bytes, however large.
+// Runs Lua's garbage collector often enough for tensors. The collector counts each as a handle of a few bytes.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,8 @@ namespace runner {
 
 class TensorGarbage {
  public:
-  /// A tensor of so many bytes was made for a script of `state`. Collects once enough were.
+  /// Call this when a script of `state` makes a tensor of `bytes` bytes. Collects garbage after each `bytes_most` of
+  /// them.
   void made(int64_t bytes, lua::State& state) {
     bytes_ += bytes;
     if (bytes_ < bytes_most) return;
@@ -18,7 +19,7 @@ class TensorGarbage {
 
  private:
   static constexpr int64_t bytes_most = int64_t{64} << 20;
-  int64_t bytes_ = 0;  ///< made since garbage was last collected
+  int64_t bytes_ = 0;  ///< of tensors made since the last collection
 };
 
 }  // namespace runner

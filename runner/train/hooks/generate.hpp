@@ -1,4 +1,4 @@
-// Text from the model in training: one forward a token, without a cache of keys and values.
+// Generates text with the model in training: one forward per token, without a cache of keys and values.
 #pragma once
 #include <functional>
 #include <vector>
@@ -8,21 +8,21 @@
 
 namespace runner {
 
-/// What the model and its tokenizer allow.
+/// Limits of the model and its tokenizer.
 struct GenerationLimits {
-  int64_t window = 1;  ///< tokens that a forward sees, the last ones
+  int64_t window = 1;  ///< the largest number of tokens in a forward; the last ones are used
   int64_t vocab = 1;   ///< tokens that may be drawn: [0, vocab)
   torch::Device device = torch::kCPU;
 };
 
-/// `tokens` and what follows them. A draw depends on (seed, place in the text) and the logits only; `agree` gets what
-/// this rank drew and gives back what counts. Every rank calls it alike.
+/// Returns `tokens` followed by the generated ones. A draw depends only on the seed, the position and the logits.
+/// `agree` takes the token that this rank drew and returns the one to use. Every rank makes the same call.
 std::vector<int64_t> generate(Strategy& strategy, std::vector<int64_t> tokens, const lua::Generation& wanted,
                               uint64_t seed, const GenerationLimits& limits,
                               const std::function<int64_t(int64_t)>& agree);
 
-/// The token that a number in [0, 1) draws from logits [vocab]: the likeliest at temperature 0, else by
-/// softmax(logits / temperature) over the `top_k` likeliest (0: all), in falling order of likelihood.
+/// The token that `uniform`, in [0, 1), draws from logits [vocab]. At temperature 0: the most likely token. Otherwise
+/// by softmax(logits / temperature) over the `top_k` most likely tokens (0: all), in order of decreasing probability.
 int64_t draw_token(const torch::Tensor& logits, double temperature, int64_t top_k, double uniform);
 
 }  // namespace runner

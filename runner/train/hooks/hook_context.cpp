@@ -1,4 +1,4 @@
-// What `ctx` is in the worker: TrainingHooks as the training that hooks see.
+// The functions of `ctx` in the worker: TrainingHooks as implementation of lua::Training.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ bool goes_on(lua::Moment moment) {
   return moment != lua::Moment::on_train_end && moment != lua::Moment::teardown && moment != lua::Moment::on_exception;
 }
 bool outside_steps(lua::Moment moment) { return !inside_step(moment) && moment != lua::Moment::on_exception; }
-/// Moments of a step before its update.
+/// Moments of a step before the optimizer's update.
 bool before_update(lua::Moment moment) { return moment == lua::Moment::on_train_batch_start || inside_step(moment); }
 bool before_optimizer_step_only(lua::Moment moment) { return moment == lua::Moment::on_before_optimizer_step; }
 
@@ -69,7 +69,7 @@ std::string TrainingHooks::artifact(const std::string& name) {
   fs::create_directories(path.parent_path(), error);
   if (error)
     throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.parent_path().string(), error.message()));
-  // An empty file needs no temporary name, which a kill could leave behind.
+  // Creates the empty file directly. After a kill, a temporary file could remain.
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.string(), std::strerror(errno)));
   ::close(fd);
@@ -113,7 +113,7 @@ void TrainingHooks::set_lr(double lr) {
   require_moment("set_lr", before_update,
                  "each step begins with the schedule's rate, so set it from on_train_batch_start to "
                  "on_before_optimizer_step");
-  if (!(setup_.recipe.optimizer.lr > 0)) throw ScriptMistake("set_lr: optimizer.lr is 0, and rates are shares of it");
+  if (!(setup_.recipe.optimizer.lr > 0)) throw ScriptMistake("set_lr: optimizer.lr is 0, and a rate is a factor of it");
   wishes_.lr = lr;
 }
 
@@ -142,19 +142,19 @@ Value TrainingHooks::handle(HookTensor::Kind kind, const std::string& name, cons
 
 Value TrainingHooks::parameter(const std::string& name) {
   require_moment("parameter", at_any, "");
-  if (exchange_.alone()) throw ScriptMistake("parameter: not in on_exception: a step may have ended in the middle");
+  if (exchange_.alone()) throw ScriptMistake("parameter: not in on_exception: a step may be incomplete");
   if (!parameter_pieces_) parameter_pieces_ = setup_.strategy.parameters();
   return handle(HookTensor::Kind::parameter, name, *parameter_pieces_, 1);
 }
 
 Value TrainingHooks::gradient(const std::string& name) {
   require_moment("gradient", before_optimizer_step_only,
-                 "gradients are there in on_before_optimizer_step, once they are summed over ranks");
+                 "gradients are available in on_before_optimizer_step, after their sum over ranks");
   if (!gradient_pieces_) gradient_pieces_ = (*gradients_)();
   return handle(HookTensor::Kind::gradient, name, *gradient_pieces_, gradient_scale_);
 }
 
-// ---- what takes longer
+// ---- slower functions
 
 std::shared_ptr<lua::Snapshot> TrainingHooks::snapshot() { return take_snapshot(snapshots_); }
 
@@ -174,12 +174,13 @@ std::vector<int64_t> TrainingHooks::prompt_of(const lua::Generation& wanted, int
   if (tokens.empty()) throw ScriptMistake("generate: the prompt has no tokens");
   for (int64_t token : tokens)
     if (token < 0 || token >= vocab)
-      throw ScriptMistake(fmt::format("generate: the prompt has token {}, and the model has {}", token, vocab));
+      throw ScriptMistake(fmt::format("generate: the prompt has token {}, and the vocabulary has {}", token, vocab));
   return tokens;
 }
 
 json TrainingHooks::generate(const lua::Generation& wanted) {
-  require_moment("generate", outside_steps, "a step goes on; generate between steps, such as in on_validation_end");
+  require_moment("generate", outside_steps,
+                 "a step is in progress; generate between steps, such as in on_validation_end");
   json request = {{"prompt", wanted.text ? json(*wanted.text) : json(wanted.tokens)},
                   {"max_new_tokens", wanted.max_new_tokens},
                   {"temperature", wanted.temperature},

@@ -1,8 +1,8 @@
-// The states of hooks in checkpoints: plain data in the manifest, tensors in pieces like the strategy's.
+// States of hooks in checkpoints: plain data in the manifest, and tensors in pieces like those of the strategy.
 //
-// A tensor of a hook's own lies as some parameter does (arithmetic keeps the place), so a checkpoint says which one,
-// and a reader with another strategy or number of ranks takes the piece that it holds of that parameter. Under a
-// strategy whose replicas differ, each rank has its own: those above rank 0 keep theirs beside, as their replicas are.
+// A hook's tensor has the layout of some parameter, because arithmetic preserves the layout. The checkpoint stores the
+// name of that parameter. A reader with another strategy or number of ranks takes the piece that it has of that
+// parameter. If replicas differ, each rank has its own values. Ranks above 0 then store theirs as replica pieces.
 #include <algorithm>
 
 #include "runner/base/error.hpp"
@@ -28,12 +28,12 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
   moment_ = Moment::on_save_checkpoint;
   tensors_.parameters_writable = false;
   const bool own_replica = rank() > 0 && replicas_differ(setup_.strategy);
-  std::map<std::string, StateTensor> kept;  // by name: ranks walk their tables in other orders
+  std::map<std::string, StateTensor> kept;  // sorted by name, because the order of tables differs between ranks
   auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
     const HookTensor* tensor = object->valid() ? hook_tensor(*object) : nullptr;
     if (!object->valid() || (tensor && tensor->kind != HookTensor::Kind::own))
       throw ScriptMistake(
-          fmt::format("a {} that ends with the call that got it; keep a clone()", object->kind().name()));
+          fmt::format("a {} is valid only in the call that got it; keep a clone()", object->kind().name()));
     if (!tensor) throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
     auto values = tensor->values.contiguous();
     kept[name] =
@@ -62,7 +62,7 @@ void TrainingHooks::restore_history(const json& saved) {
 
 void TrainingHooks::restore_artifacts(const json& saved) {
   std::error_code ignored;
-  if (saved.is_null())  // of a run whose checkpoints did not keep them: all that is there stays as it is
+  if (saved.is_null())  // an older checkpoint without them: keeps all existing artifacts
     for (fs::recursive_directory_iterator entry(artifact_path(""), ignored), end; entry != end;
          entry.increment(ignored))
       if (entry->is_regular_file(ignored))
@@ -95,8 +95,8 @@ void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
     auto names = parameter_names();
     if (std::find(names.begin(), names.end(), like) == names.end() || !checkpoint.has(stored) ||
         checkpoint.shape(stored) != shape_of(like))
-      throw environment_error("the checkpoint's `{}`, of a hook's state, is missing or does not fit the model's {}",
-                              stored, like);
+      throw environment_error(
+          "the checkpoint's `{}`, part of a hook's state, is missing or does not fit the model's {}", stored, like);
     const auto mine = replica_piece_name(stored);
     return make_own_tensor(tensors_, like, shape_of(like), pieces, [&](int64_t offset, int64_t count) {
       if (!own_replica || !checkpoint.has(mine)) return read_elements(checkpoint, stored, offset, count);

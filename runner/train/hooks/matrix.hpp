@@ -1,4 +1,4 @@
-// A Matrix over tensors: what a hook's `loss` sees of logits and targets, with autograd behind it.
+// A lua::Matrix over tensors, with autograd: the logits and targets of a hook's `loss`.
 #pragma once
 
 #include "runner/lua/matrix.hpp"

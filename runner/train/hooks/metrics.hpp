@@ -1,4 +1,4 @@
-// The last values of a training's metrics by name: the trainer's own, and what hooks log.
+// The last value of each metric of a training, by name: metrics of the trainer and of hooks.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,25 +8,27 @@
 
 namespace runner {
 
-/// Hooks log the same names step after step: finding a known one allocates nothing, and a metric stays where it is.
+/// Hooks log the same names in every step. A lookup of a known name allocates nothing, and the address of a metric is
+/// stable.
 class Metrics {
  public:
   struct Metric {
     std::optional<double> value = {};
-    bool own = false;     ///< the trainer's: hooks may not log under its name
-    bool odd = false;     ///< a value that is not finite has been remarked on
-    bool rank_0 = false;  ///< last logged without a sync: rank 0 alone has the value
+    bool own = false;     ///< belongs to the trainer: hooks may not log under its name
+    bool odd = false;     ///< a note about a value that is not finite was emitted
+    bool rank_0 = false;  ///< last logged without a sync: only rank 0 has the value
   };
   using Named = std::pair<const std::string, Metric>;
 
   Metrics();
 
-  /// The metric of that name, made without a value where there is none yet.
+  /// The metric of that name. Creates one without a value if there is none.
   Named& at(std::string_view name);
-  /// {name: value} of those that have one.
+  /// {name: value} of the metrics that have a value.
   nlohmann::json to_json() const;
 
-  /// Rank 0's, for a checkpoint, as each rank takes them back: what rank 0 alone had only where `is_rank_0`.
+  /// Saves rank 0's metrics for a checkpoint. Every rank loads them; values that only rank 0 had are loaded if
+  /// `is_rank_0`.
   nlohmann::json save() const;
   void load(const nlohmann::json& saved, bool is_rank_0);
 

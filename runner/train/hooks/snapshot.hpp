@@ -1,4 +1,4 @@
-// A copy of a strategy's training state in host memory, of this rank's part, that a hook takes and goes back to.
+// A copy of this rank's training state in host memory, which a hook takes and restores.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,13 +12,13 @@ namespace runner {
 struct SnapshotHost {
   Strategy& strategy;
   std::function<int64_t()> step;
-  std::function<void(const char* what)> require_allowed;  ///< throws lua::ScriptMistake where a step goes on
-  /// The snapshot of step `taken` is to be gone back to: the host calls `apply`, and then state_loaded(), once it knows
-  /// that every rank wants that.
+  std::function<void(const char* what)> require_allowed;  ///< throws lua::ScriptMistake inside a step
+  /// Requests that the snapshot of step `taken` is restored. When all ranks have requested it, the host calls `apply`
+  /// and then state_loaded().
   std::function<void(int64_t taken, std::function<void()> apply)> restore;
 };
 
-/// One of the state as it is now. `host` outlives it.
+/// Takes a snapshot of the current state. `host` must outlive it.
 std::shared_ptr<lua::Snapshot> take_snapshot(const SnapshotHost& host);
 
 }  // namespace runner

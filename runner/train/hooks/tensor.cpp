@@ -26,9 +26,9 @@ const Class& tensor_class();
 
 HookTensor& self(const Arguments& arguments) { return arguments.as<HookTensor>(0, tensor_class()); }
 
-// ---- what all ranks say together
+// ---- statistics over all ranks
 
-/// The elements that this rank counts.
+/// The elements that this rank counts in statistics.
 torch::Tensor counted_part(const HookTensor& tensor) {
   return tensor.read().narrow(0, tensor.begin, tensor.end - tensor.begin);
 }
@@ -70,7 +70,7 @@ struct Range {
   double low, high;
 };
 
-/// NaN where there is one.
+/// Minimum and maximum over all ranks; both are NaN if one rank has a NaN.
 Range range(const HookTensor& tensor, const char* method) {
   auto part = counted_part(tensor);
   Range mine{infinity, -infinity};
@@ -102,9 +102,9 @@ json histogram(const HookTensor& tensor, int64_t bins) {
   return {{"min", low}, {"max", high}, {"counts", counts}};
 }
 
-// ---- what each rank does to what it holds
+// ---- operations on this rank's elements
 
-/// `values` as a tensor of its own, placed as `like` is.
+/// A new tensor of the hook with these values and the layout of `like`.
 Value own(const HookTensor& like, torch::Tensor values) {
   if (at::isReducedFloatingType(values.scalar_type())) values = values.to(torch::kFloat32);
   if (like.host->made) like.host->made(static_cast<int64_t>(values.nbytes()));
@@ -118,14 +118,14 @@ Value own(const HookTensor& like, torch::Tensor values) {
 
 void require_alike(const Arguments& arguments, const HookTensor& a, const HookTensor& b) {
   if (a.shape != b.shape || a.offset != b.offset || a.begin != b.begin || a.end != b.end)
-    throw ScriptMistake(fmt::format("{}: {} [{}] and {} [{}] have different shapes, or lie differently on the ranks",
+    throw ScriptMistake(fmt::format("{}: {} [{}] and {} [{}] have different shapes, or are sharded differently",
                                     arguments.function_name(), a.name, fmt::join(a.shape, ", "), b.name,
                                     fmt::join(b.shape, ", ")));
 }
 
 using Combine = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&);
 
-/// An operator between two tensors, or a tensor and a number.
+/// An operator between two tensors, or between a tensor and a number.
 lua::Function between(Combine combine) {
   return [combine](const Arguments& arguments) {
     torch::NoGradGuard no_grad;
@@ -141,7 +141,7 @@ lua::Function between(Combine combine) {
   };
 }
 
-/// The argument as what can be combined with `tensor`: a number, or a tensor that lies alike.
+/// The argument as an operand for `tensor`: a number, or a tensor of the same layout.
 torch::Tensor operand(const Arguments& arguments, int index, const HookTensor& tensor) {
   if (!arguments.value(index).object) return torch::scalar_tensor(arguments.number(index), torch::kFloat64);
   const auto& other = arguments.as<HookTensor>(index, tensor_class());

@@ -1,9 +1,9 @@
-// Parameters and gradients as hooks see them: handles of whole tensors, of which each rank holds a part or a copy.
+// Parameters and gradients in hooks: handles of global tensors, of which each rank stores a shard or a replica.
 //
-// What a handle says of its tensor (norm, mean, sum, min, max, histogram) is exact over all ranks, each element counted
-// once: collective calls. What it does (arithmetic, clone, scale_, add_, copy_) every rank does to what it holds, so
-// every rank must do it; no ranks meet for that. shape and numel are the whole tensor's. Tensors of a hook's own
-// (clones, results) are in fp32 at least, so that averages of 16-bit parameters move.
+// Statistics of a handle (norm, mean, sum, min, max, histogram) are exact over all ranks and count each element once.
+// They are collective calls. Operations (arithmetic, clone, scale_, add_, copy_) work on the elements of each rank
+// without communication, so every rank must make them. `shape` and `numel` describe the global tensor. Tensors that a
+// hook makes (clones, results) have at least fp32, because averages of 16-bit parameters would lose small changes.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,43 +16,43 @@
 
 namespace runner {
 
-/// What a handle needs of the training that it is of.
+/// Services of the training for its handles.
 struct HookTensorHost {
   HookExchange& exchange;
-  bool parameters_writable = false;                           ///< now
-  bool parameters_written = false;                            ///< on this rank, since somebody looked
-  bool gradients_written = false;                             ///< the same of gradients
-  std::function<void(const StateTensor&)> before_write = {};  ///< of a parameter
-  std::function<void(int64_t bytes)> made = {};               ///< a tensor of a hook's own, which Lua sees as a handle
+  bool parameters_writable = false;                           ///< at the current moment
+  bool parameters_written = false;                            ///< on this rank, since ranks last exchanged it
+  bool gradients_written = false;                             ///< the same for gradients
+  std::function<void(const StateTensor&)> before_write = {};  ///< called before a parameter is written
+  std::function<void(int64_t bytes)> made = {};               ///< called with the bytes of each new tensor of a hook
 };
 
-/// A part of a tensor of the training, or (without `place`) values of its own.
+/// This rank's part of a tensor of the training, or a tensor that a hook made (without `place`).
 struct HookTensor {
   enum class Kind { parameter, gradient, own };
   HookTensorHost* host;
   Kind kind;
-  std::string name;            ///< in messages
-  std::vector<int64_t> shape;  ///< the whole tensor's
-  int64_t offset = 0;          ///< of what this rank holds, in the flattened whole
-  int64_t begin = 0, end = 0;  ///< the elements of that which this rank counts: each is counted by one rank
-  StateTensor place = {};      ///< where it lies, unless it is an own one
-  double divisor = 1;          ///< values are those of `place` through this (loss scale)
-  torch::Tensor values = {};   ///< of an own one
+  std::string name;            ///< for messages
+  std::vector<int64_t> shape;  ///< of the global tensor
+  int64_t offset = 0;          ///< of this rank's elements, in the flattened global tensor
+  int64_t begin = 0, end = 0;  ///< which of this rank's elements it counts: each element is counted on one rank
+  StateTensor place = {};      ///< storage of a parameter or gradient
+  double divisor = 1;          ///< value = stored value / divisor (the loss scale, for gradients)
+  torch::Tensor values = {};   ///< of a tensor that a hook made
 
-  /// What this rank holds, 1-d.
+  /// This rank's elements, 1-d.
   torch::Tensor read() const;
-  /// Overwrites that. Throws lua::ScriptMistake where the tensor must not change now.
+  /// Overwrites them. Throws lua::ScriptMistake if the tensor must not change at this moment.
   void write(const torch::Tensor& to);
 };
 
-/// A handle for `name`, of which this rank holds the piece among `pieces` that is called `piece_name`, or nothing.
+/// A handle for `name`. `pieces` are this rank's; the handle has no elements on this rank if none of them is of `name`.
 std::shared_ptr<lua::Object> make_tensor_handle(HookTensorHost& host, HookTensor::Kind kind, const std::string& name,
                                                 const std::vector<int64_t>& shape,
                                                 const std::vector<StateTensor>& pieces, double divisor = 1);
 
-/// What a handle is of; null for other objects. Throws lua::ScriptMistake where the handle has ended.
+/// The tensor of a handle; null for other objects. Throws lua::ScriptMistake if the handle is not valid any more.
 const HookTensor* hook_tensor(const lua::Object& object);
-/// A tensor of a hook's own with the place of `parameter`'s piece among `pieces`, holding `read(offset, count)`.
+/// A hook's tensor with the layout of `parameter`'s piece among `pieces`, filled by `read(offset, count)`.
 std::shared_ptr<lua::Object> make_own_tensor(HookTensorHost& host, const std::string& parameter,
                                              const std::vector<int64_t>& shape, const std::vector<StateTensor>& pieces,
                                              const std::function<torch::Tensor(int64_t offset, int64_t count)>& read);

@@ -33,7 +33,7 @@ std::vector<double> column_of(const HookExchange::Rows& rows, size_t index) {
   return values;
 }
 
-/// "rank 1: TEXT" of the first rank that has one; without the rank where all have it.
+/// "rank 1: TEXT" for the first rank that has a text. Only the text if it is the same on all ranks.
 std::string first_text(const std::vector<std::string>& texts) {
   bool all = std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts[0]; });
   if (all) return texts[0];
@@ -42,8 +42,8 @@ std::string first_text(const std::vector<std::string>& texts) {
   return "";
 }
 
-// ---- the words that a call's end exchanges: bits, the rate, what was logged with a sync, which snapshot was gone back
-// to, which tensors states hold
+// ---- numbers exchanged at the end of a call: bits, learning rate, number and names of synced logs, snapshot to
+// restore, names of tensors in states
 constexpr uint32_t bit_failed = 1, bit_stop = 2, bit_checkpoint = 4, bit_skip = 8, bit_lr = 16, bit_parameters = 32,
                    bit_gradients = 64;
 enum Word : size_t { word_bits, word_lr, word_logged, word_names, word_restored, word_tensors };
@@ -161,7 +161,7 @@ lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const 
     lent_ |= in_validation(moment_);
     setup_.strategy.state_loaded();
   }
-  // What was done to parameters in a validation is undone after it.
+  // Changes of parameters during a validation are undone after it.
   bool changed = any(rows, bit_gradients) || (any(rows, bit_parameters) && !in_validation(moment_));
   if (any(rows, bit_failed)) return {first_text(exchange_.texts(failure)), changed};
   if (auto wrong = contradiction(rows); !wrong.empty()) return {wrong, changed};
@@ -187,20 +187,21 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
   if (differs(word_logged))
     return "log with a sync: every rank must log the same names, in the same order: " +
            said([](const auto& row) { return fmt::format("logs {}", row[word_logged]); });
-  if (differs(word_names)) return "log with a sync: ranks log other names, or with another sync, than rank 0";
+  if (differs(word_names))
+    return "log with a sync: every rank must log the same names with the same sync, in one order";
   if (differs(word_restored))
-    return "restore: every rank must go back to the same snapshot: " + said([](const auto& row) {
-             return row[word_restored] == 0 ? std::string("stays")
-                                            : fmt::format("goes back to step {}", row[word_restored] - 1);
+    return "restore: every rank must restore the same snapshot: " + said([](const auto& row) {
+             return row[word_restored] == 0 ? std::string("restores none")
+                                            : fmt::format("restores that of step {}", row[word_restored] - 1);
            });
-  if (differs(word_tensors)) return "the states of ranks hold other tensors, or under other names, than rank 0's";
+  if (differs(word_tensors)) return "the tensors in its state, or their names, differ between ranks";
   return "";
 }
 
 void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows) {
   if (any(rows, bit_stop)) {
-    auto texts = exchange_.texts(wishes.stop ? *wishes.stop + " " : "");  // never empty where somebody asks
-    if (stop_reason_.empty())                                             // hooks often let rank 0 alone decide
+    auto texts = exchange_.texts(wishes.stop ? *wishes.stop + " " : "");  // not empty, although the reason may be
+    if (stop_reason_.empty())                                             // scripts often decide on rank 0 only
       stop_reason_ = fmt::format("hook {}: {}", hook, trim(texts[0].empty() ? first_text(texts) : texts[0]));
   }
   if (wishes.restore) {
@@ -229,7 +230,7 @@ void TrainingHooks::publish(const std::string& hook, std::vector<Wishes::Logged>
   for (const auto& logged : all)
     if (!std::isfinite(logged.value) && !std::exchange(logged.metric->second.odd, true))
       setup_.events.emit("note", {{"message", lua::nonfinite_note(hook, logged.metric->first, logged.value, step_)}});
-  // The names are in `metrics`, which the event keeps.
+  // The event shares ownership of `metrics`, because it uses the names in it.
   setup_.events.emit_soon("metrics", [metrics = metrics_, step = step_, all = std::move(all)] {
     json values = json::object();
     for (const auto& logged : all) values[logged.metric->first] = logged.value;
@@ -257,7 +258,7 @@ torch::Tensor TrainingHooks::token_loss(const torch::Tensor& logits, const torch
     TrainingHooks& hooks;
     explicit Inside(TrainingHooks& hooks) : hooks(hooks) {
       hooks.in_loss_ = true;
-      hooks.exchange_.close("not in `loss`, which ranks call as often as they have chunks of tokens");
+      hooks.exchange_.close("not in `loss`, because the number of its calls differs between ranks");
     }
     ~Inside() {
       hooks.in_loss_ = false;
@@ -273,7 +274,7 @@ torch::Tensor TrainingHooks::token_loss(const torch::Tensor& logits, const torch
 
 void TrainingHooks::end_handles() {
   for (auto& weak : handles_)
-    if (auto object = weak.lock()) object->invalidate("it ended with the call of the hook that got it; keep a clone()");
+    if (auto object = weak.lock()) object->invalidate("it is valid only in the call that got it; keep a clone()");
   handles_.clear();
   parameter_pieces_.reset();
   gradient_pieces_.reset();

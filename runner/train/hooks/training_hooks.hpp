@@ -1,10 +1,10 @@
-// The hooks of a recipe in a real training: what `ctx` is in the worker, and how ranks agree on what hooks ask for.
+// The hooks of a recipe in a training: the worker's `ctx`, and how ranks agree on what hooks request.
 //
-// Every call of a hook ends with one exchange over the control group (exchange.hpp), which carries what it asked for
-// (stop, checkpoint, skip_step, set_lr, restore), whether it failed, and what it logged with a sync: so whatever a hook
-// of one rank decides holds on all ranks from that moment on, and so does the end of a hook under on_error = "disable".
-// One rank alone exchanges nothing. A hook's `loss` is the exception: ranks call it as often as they have chunks of
-// tokens, so it meets nobody and asks for nothing.
+// Every call of a hook ends with one exchange over the control group (exchange.hpp). It carries the requests (stop,
+// checkpoint, skip_step, set_lr, restore), whether the call failed, and values that were logged with a sync. So a
+// request of one rank takes effect on all ranks at the same point, and on_error = "disable" disables a hook on all
+// ranks. With one rank, nothing is exchanged. A hook's `loss` is an exception: the number of its calls differs between
+// ranks, because it is called for each chunk of tokens. So it cannot exchange or request anything.
 #pragma once
 #include <functional>
 #include <map>
@@ -38,19 +38,19 @@ struct TrainingHooksSetup {
   const ModelSpec& model;
   EventSink& events;
   fs::path run_dir;
-  std::string cache_dir = {};  ///< where the tokenizer is, for ctx:generate
+  std::string cache_dir = {};  ///< folder of the tokenizer, for ctx:generate
 };
 
 class TrainingHooks : private lua::Training, private lua::HookWorld, private StepObserver {
  public:
   using Moment = lua::Moment;
 
-  /// Loads the hook files. Throws RecipeError with what is wrong with them. Every rank makes one, and calls alike.
+  /// Loads the hook files. Throws RecipeError with their mistakes. Every rank makes one and makes the same calls.
   explicit TrainingHooks(TrainingHooksSetup setup);
   ~TrainingHooks() override;
   TrainingHooks(const TrainingHooks&) = delete;
 
-  // ---- what hooks see, told by the trainer
+  // ---- values for hooks, set by the trainer
   void set_progress(int64_t step, int64_t epoch) {
     step_ = step;
     epoch_ = epoch;
@@ -58,41 +58,41 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   }
   void set_max_steps(int64_t steps) { max_steps_ = steps; }
   void set_last_step(bool last) { last_step_ = last; }
-  /// The schedule's factor on optimizer.lr for the step that comes.
+  /// The schedule's factor on optimizer.lr for the next step.
   void set_lr_factor(double factor) { lr_factor_ = factor; }
   void set_metric(const std::string& name, double value) { metrics_->at(name).second.value = value; }
 
-  /// Collective. Throws lua::HookError on all ranks where a hook failed on one and on_error is "stop".
+  /// Collective. Throws lua::HookError on all ranks if a hook failed on one of them and on_error is "stop".
   /// The three moments inside a step are called through the strategy.
   void call(Moment moment);
-  /// on_exception, on this rank alone. What goes wrong in it is only reported.
+  /// Calls on_exception on this rank only. Only reports errors in it.
   void call_exception(const std::string& what) noexcept;
 
-  /// After a validation, also one that a stop has ended: puts back what hooks have done to parameters since
-  /// on_validation_start. Collective.
+  /// Call it after each validation, also after one that was stopped. Collective. Restores parameters that hooks have
+  /// changed since on_validation_start.
   void end_validation();
 
-  /// {hook: its state} of rank 0 for a checkpoint, after on_save_checkpoint; appends this rank's pieces of the tensors
-  /// in states, "hook/HOOK/PLACE". Collective.
+  /// Calls on_save_checkpoint and returns rank 0's {hook: its state} for a checkpoint. Appends this rank's pieces of
+  /// the tensors in states, "hook/HOOK/PLACE". Collective.
   nlohmann::json save(std::vector<StateTensor>& tensors);
-  /// What a checkpoint keeps of hooks beside their states: the metrics' last values, which hooks have failed and are
-  /// left out, and the sizes of artifacts: what was added since is cut off, because it will be made again. Given back
-  /// before anything else that hooks see.
+  /// What a checkpoint contains of hooks in addition to their states: last values of metrics, names of disabled hooks,
+  /// and sizes of artifacts. restore_history() truncates artifacts to these sizes, because the resumed run writes the
+  /// rest again. Call it before anything else that hooks can see.
   nlohmann::json history() const;
   void restore_history(const nlohmann::json& saved);
-  /// Files that hooks have written to since the last call: a checkpoint that knows their sizes needs their bytes.
+  /// Files that hooks have written to since the last call. They must be durable before a checkpoint with their sizes.
   std::vector<fs::path> take_written_files();
-  /// Collective. Every rank gets the same states; tensors from `checkpoint`, what it holds of them. Throws
-  /// Error(environment) where one is missing or has another shape.
+  /// Collective. Gives every rank the same states, with the rank's elements of their tensors from `checkpoint`. Throws
+  /// Error(environment) if a tensor is missing or has another shape.
   void load(const nlohmann::json& saved, const Checkpoint& checkpoint);
 
-  // ---- what hooks asked for; equal on all ranks
+  // ---- requests of hooks; equal on all ranks
   double lr_factor() const { return lr_factor_; }
-  /// The reason, once a hook has asked for the end; else empty.
+  /// The reason, if a hook has requested to stop; otherwise empty.
   const std::string& stop_reason() const { return stop_reason_; }
-  /// Whether a checkpoint was asked for since the last call.
+  /// Whether a hook has requested a checkpoint since the last call.
   bool take_checkpoint() { return std::exchange(checkpoint_, false); }
-  /// Wall time that calls of hooks have taken on this rank, with what ranks agree on after them; without `loss`.
+  /// Wall time of this rank in calls of hooks, with the exchanges after them, without calls of `loss`.
   double seconds() const { return seconds_; }
 
  private:
@@ -133,12 +133,12 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   void after_backward() override;
   Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) override;
 
-  /// What one call of a hook asks for on this rank.
+  /// Requests of one call of a hook on this rank.
   struct Wishes {
     bool checkpoint = false, skip = false;
     std::optional<std::string> stop;
     std::optional<double> lr;
-    std::optional<int64_t> restored;  ///< the step of the snapshot
+    std::optional<int64_t> restored;  ///< step of the snapshot to restore
     std::function<void()> restore;
     struct Logged {
       Metrics::Named* metric;
@@ -148,25 +148,25 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
       std::string sync;
     };
     std::vector<Logged> logged;
-    std::vector<Synced> synced;  ///< ranks exchange these first
+    std::vector<Synced> synced;  ///< exchanged between ranks before they are logged
   };
 
   lua::HookSet make_hooks();
   lua::HookSet::Talk::Failure agree(const std::string& hook, const std::string& failure);
-  /// What the ranks' wishes have wrong together; empty: nothing.
+  /// Describes how the requests of ranks contradict each other; empty if they do not.
   std::string contradiction(const HookExchange::Rows& rows) const;
   void grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows);
   void publish(const std::string& hook, std::vector<Wishes::Logged> all);
-  /// Throws lua::ScriptMistake unless `allowed` holds for the moment that hooks are called for; never in `loss`.
+  /// Throws lua::ScriptMistake inside `loss`, and if `allowed` is false for the current moment.
   void require_moment(const char* what, bool (*allowed)(Moment), const char* when) const;
   torch::Tensor token_loss(const torch::Tensor& logits, const torch::Tensor& targets);
   const Tokenizer& tokenizer();
   std::vector<int64_t> prompt_of(const lua::Generation& wanted, int64_t vocab);
   fs::path artifact_path(const std::string& name) const { return setup_.run_dir / "artifacts" / name; }
   void restore_artifacts(const nlohmann::json& saved);
-  /// Remembers what a parameter was before a hook of a validation wrote to it.
+  /// Saves a parameter's values before a hook writes to it during a validation.
   void keep_for_training(const StateTensor& place);
-  /// Handles of parameters and gradients end with the call that got them.
+  /// Invalidates the handles of parameters and gradients at the end of a hook's call.
   void end_handles();
   const std::vector<int64_t>& shape_of(const std::string& parameter) const;
   lua::Value handle(HookTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
@@ -182,8 +182,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   double lr_factor_ = 1;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::string exception_;
-  std::optional<Moment> moment_;          ///< the one that hooks are called for now
-  const Gradients* gradients_ = nullptr;  ///< in on_before_optimizer_step
+  std::optional<Moment> moment_;          ///< the moment of the current call of hooks
+  const Gradients* gradients_ = nullptr;  ///< set during on_before_optimizer_step
   double gradient_scale_ = 1;
   Wishes wishes_;
   std::string stop_reason_;
@@ -192,26 +192,26 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   bool last_step_ = false, in_loss_ = false;
   double seconds_ = 0;
   SnapshotHost snapshots_;
-  std::map<std::string, int64_t> artifacts_;  ///< rank 0's, by name: their bytes
-  std::set<std::string> written_;             ///< artifacts, since take_written_files()
+  std::map<std::string, int64_t> artifacts_;  ///< rank 0 only: bytes of each artifact, by name
+  std::set<std::string> written_;             ///< artifacts written since take_written_files()
   std::unique_ptr<Tokenizer> tokenizer_;
   struct Kept {
     StateTensor place;
     torch::Tensor values;
   };
-  std::map<std::string, Kept> kept_;  ///< parameters as training left them, in a validation
-  bool lent_ = false;                 ///< some rank has written to one; equal on all ranks
-  std::string tensors_of_states_;     ///< their names, since ranks last agreed
+  std::map<std::string, Kept> kept_;  ///< original values of parameters that hooks changed in this validation
+  bool lent_ = false;                 ///< a rank has changed one; equal on all ranks
+  std::string tensors_of_states_;     ///< names of the tensors in states, since the last exchange
   TensorGarbage garbage_;
-  // ---- of one call of a hook
+  // ---- during one call of a hook
   std::vector<std::weak_ptr<lua::Object>> handles_;
   std::optional<std::vector<StateTensor>> parameter_pieces_, gradient_pieces_;
 };
 
-/// A moment inside a step: parameters hold still.
+/// Whether the moment is inside a step, where parameters must not change.
 bool inside_step(lua::Moment moment);
 
-/// Null where the recipe asks for no hooks.
+/// Null if the recipe has no hooks.
 std::unique_ptr<TrainingHooks> make_training_hooks(const TrainingHooksSetup& setup);
 
 }  // namespace runner

@@ -42,7 +42,7 @@ void require_sizes(const Arguments& arguments, const torch::Tensor& out, int64_t
     throw ScriptMistake(
         fmt::format("{}: argument 1 must have {} elements, not {}", arguments.function_name(), out_numel, out.numel()));
   if (out.scalar_type() != in.scalar_type())
-    throw ScriptMistake(fmt::format("{}: the tensors are of {} and of {}", arguments.function_name(),
+    throw ScriptMistake(fmt::format("{}: the tensors have dtypes {} and {}", arguments.function_name(),
                                     c10::toString(out.scalar_type()), c10::toString(in.scalar_type())));
 }
 
@@ -72,7 +72,7 @@ ScriptWork reduce_scatter(const Arguments& arguments, World& world) {
   arguments.at_most(3);
   auto out = tensor_at(arguments, 1, true), in = tensor_at(arguments, 2, false);
   if (in.numel() % world.size != 0)
-    throw ScriptMistake(fmt::format("{}: argument 2 has {} elements, which {} ranks do not divide",
+    throw ScriptMistake(fmt::format("{}: argument 2 has {} elements, not a multiple of {} ranks",
                                     arguments.function_name(), in.numel(), world.size));
   require_sizes(arguments, out, in.numel() / world.size, in);
   c10d::ReduceScatterOptions options;
@@ -90,7 +90,7 @@ ScriptWork broadcast(const Arguments& arguments, World& world) {
   auto tensor = tensor_at(arguments, 1, true);
   int64_t root = arguments.integer(2, 0);
   if (root < 0 || root >= world.size)
-    throw ScriptMistake(fmt::format("{}: rank {} of {}", arguments.function_name(), root, world.size));
+    throw ScriptMistake(fmt::format("{}: the root is rank {} of {}", arguments.function_name(), root, world.size));
   ScriptWork started{{}, {tensor}};
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
@@ -99,7 +99,7 @@ ScriptWork broadcast(const Arguments& arguments, World& world) {
   return started;
 }
 
-/// An all_to_all in which each rank has something for one other only: backends without a send and receive have it.
+/// An all_to_all in which each rank sends to one other rank only, because not all backends have send and receive.
 ScriptWork shift(const Arguments& arguments, World& world) {
   arguments.at_most(3);
   auto out = tensor_at(arguments, 1, true), in = tensor_at(arguments, 2, false);
@@ -121,7 +121,7 @@ ScriptWork shift(const Arguments& arguments, World& world) {
 
 using Start = ScriptWork (*)(const Arguments&, World&);
 
-/// Both forms of a collective.
+/// Adds the blocking and the asynchronous method of a collective.
 void add(Class& made, const std::string& name, Start start) {
   made.method(name, [start](const Arguments& arguments) {
     torch::NoGradGuard no_grad;

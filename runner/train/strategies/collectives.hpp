@@ -1,24 +1,24 @@
-// Collectives for strategies in Lua: `world`, and the works that its asynchronous functions give.
+// Collectives for strategies in Lua: `world`, and the works that its asynchronous functions return.
 //
 //   world.rank, world.size
 //   world:all_reduce(tensor, "sum" | "min" | "max")             in place
-//   world:all_gather(out, tensor)                               out: size times as many elements, by rank
-//   world:reduce_scatter(out, tensor, "sum" | "min" | "max")    out: this rank's size-th part of what is reduced
+//   world:all_gather(out, tensor)                               out: world.size times as many elements, by rank
+//   world:reduce_scatter(out, tensor, "sum" | "min" | "max")    out: this rank's 1 / world.size of the result
 //   world:broadcast(tensor, root)                               in place
-//   world:shift(out, tensor, by)                                to the rank `by` further round the ring, from the one
-//                                                               as far behind; one message a rank
+//   world:shift(out, tensor, by)                                sends to rank (rank + by) % size and receives from rank
+//                                                               (rank - by) % size; one message per rank
 //   world:barrier()
 //
-// Each but the last also as NAME_async, which gives a work at once: work:wait() before the tensors are used. Every rank
-// makes the same calls in the same order. What nobody has waited for is waited for before the step goes on.
+// Each except barrier also exists as NAME_async, which returns a work immediately. Call work:wait() before the tensors
+// are used. Every rank makes the same calls in the same order. The step waits for all remaining works.
 #pragma once
 #include "runner/train/strategies/tensor.hpp"
 
 namespace runner {
 
 struct ScriptWork {
-  c10::intrusive_ptr<c10d::Work> work;  ///< null: one rank alone, there was nothing to do
-  std::vector<torch::Tensor> tensors;   ///< that it uses
+  c10::intrusive_ptr<c10d::Work> work;  ///< null if there is nothing to wait for (one rank)
+  std::vector<torch::Tensor> tensors;   ///< tensors that the work uses
   bool reduces_in_place = false;
   bool ended = false;
 
@@ -26,7 +26,7 @@ struct ScriptWork {
 };
 
 const lua::Class& script_work_class();
-/// The host outlives it.
+/// `host` must outlive it.
 lua::Value script_world(ScriptHost& host);
 
 }  // namespace runner

@@ -81,7 +81,7 @@ const Class& context_class() {
       arguments.at_most(2);
       auto& script = script_of(arguments);
       int64_t numel = arguments.integer(1);
-      if (numel < 0) throw ScriptMistake(fmt::format("zeros: {} elements", numel));
+      if (numel < 0) throw ScriptMistake(fmt::format("zeros: cannot make {} elements", numel));
       auto options = script.options();
       if (arguments.has(2)) options = options.dtype(script_dtype(arguments, 2));
       return made_tensor(script.shared(), torch::zeros({numel}, options));
@@ -206,8 +206,9 @@ Value StrategyScript::kept(const std::string& name, std::optional<int64_t> numel
   auto found = kept_.find(name);
   if (found == kept_.end()) {
     if (!in_setup_ || !numel)
-      throw ScriptMistake(fmt::format("kept: there is no tensor `{}`; setup makes them: ctx:kept(name, numel)", name));
-    if (*numel < 0) throw ScriptMistake(fmt::format("kept: {} elements", *numel));
+      throw ScriptMistake(
+          fmt::format("kept: there is no tensor `{}`; create it in setup: ctx:kept(name, numel)", name));
+    if (*numel < 0) throw ScriptMistake(fmt::format("kept: cannot make {} elements", *numel));
     found = kept_.emplace(name, torch::zeros({*numel}, kept_options_)).first;
   }
   if (numel && *numel != found->second.numel())
@@ -231,7 +232,7 @@ json StrategyScript::scalars() const {
     return lua::keep_nonfinite(state_.to_json(own_state_, "state"));
   } catch (const ScriptMistake& mistake) {
     throw Error(ExitCode::run_failed,
-                fmt::format("{} {}: a checkpoint cannot keep its state: {}", noun_, name_, mistake.what()));
+                fmt::format("{} {}: a checkpoint cannot contain its state: {}", noun_, name_, mistake.what()));
   }
 }
 

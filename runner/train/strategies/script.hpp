@@ -1,16 +1,16 @@
-// One rank's running Lua strategy or comm hook: its state, its functions, the buckets and tensors that it works on.
+// One rank's running Lua strategy or comm hook: its Lua state, functions, buckets and tensors.
 //
-// A script has one Lua state a rank, so ranks may be threads of one process. Its functions are called in the thread
-// that called Strategy::step(), and `reduce` by whichever thread of autograd's has delivered a bucket's last gradient,
-// while the former waits for backward: never two at once. A script that fails ends the run: without it there is no
-// training.
+// Each rank has its own Lua state, so ranks may be threads of one process. The thread that called Strategy::step()
+// calls the functions, except `reduce`: the autograd thread that delivers the last gradient of a bucket calls it, while
+// the first thread waits for backward. Two threads never run the script at the same time. An error in a script ends the
+// run, because there is no training without it.
 //
 //   setup(ctx, state, options)                 once, before the first step and before a checkpoint is loaded
-//   reduce(bucket, ctx, state, options)        a bucket of gradients is full. Returns nothing when it is reduced, a
-//                                              work that ends it, or a function that does so once backward is over;
-//                                              those are called bucket by bucket
+//   reduce(bucket, ctx, state, options)        when a bucket of gradients is full. Returns nothing if the bucket is
+//                                              reduced, or a work to wait for, or a function that completes it after
+//                                              backward. These functions are called in the order of buckets
 //   after_update(ctx, state, options)          after each update of the optimizer; not after a skipped step
-//   shard(parameter, options)                  whether ranks share the optimizer state of {name, shape, numel}
+//   shard(parameter, options)                  returns whether to shard the optimizer state of {name, shape, numel}
 #pragma once
 #include <map>
 #include <memory>
@@ -27,12 +27,12 @@
 
 namespace runner {
 
-/// The tensors of a bucket, all 1-d.
+/// The tensors of a bucket. All are 1-d.
 struct BucketTensors {
   int64_t numel = 0;
-  torch::Tensor gradients;   ///< this rank's, then their sums
+  torch::Tensor gradients;   ///< of this rank; after the reduction their sums
   torch::Tensor parameters;  ///< undefined for comm hooks
-  torch::Tensor shard;       ///< of sharded ones: this rank's part of the sums, which the optimizer reads
+  torch::Tensor shard;       ///< if sharded: this rank's part of the sums, input of the optimizer
 };
 
 class StrategyScript {
@@ -40,7 +40,7 @@ class StrategyScript {
   using Work = CommHook::Work;
   enum class Kind { strategy, comm_hook };
 
-  /// Loads the file that the recipe names. Throws RecipeError with what is wrong with it.
+  /// Loads the file that the recipe names. Throws RecipeError with its mistakes.
   StrategyScript(Kind kind, const Recipe& recipe, World& world, nlohmann::json options);
   StrategyScript(const StrategyScript&) = delete;
 
@@ -48,29 +48,29 @@ class StrategyScript {
   bool replicas_differ() const { return file_.replicas_differ; }
   bool shards(const ParameterSpec& parameter);
 
-  /// Hands it what it works on, and calls `setup`.
+  /// Passes the buckets to the script and calls `setup`. `kept`: options of tensors that checkpoints contain.
   void begin(std::vector<BucketTensors> buckets, const torch::TensorOptions& kept, CommHook::Host host);
   std::vector<BucketTensors>& buckets() { return buckets_; }
 
-  /// Calls `reduce`. What it returns is waited for, or called, in finish().
+  /// Calls `reduce`. finish() waits for the work that it returns, or calls the function.
   Work reduce(size_t bucket);
   void finish(size_t bucket);
   void after_update();
-  /// Until all collectives that it has started have ended.
+  /// Waits for all collectives that the script has started.
   void wait_for_works();
 
-  /// Tensors that it keeps, each rank's its own; and rank 0's table `state`.
+  /// Tensors for checkpoints, with different values on each rank, and rank 0's table `state`.
   std::vector<StateTensor> state() const;
   nlohmann::json scalars() const;
   void load_scalars(const nlohmann::json& scalars);
 
-  // ---- for its handles
+  // ---- for the handles in Lua
   int64_t steps() const { return host_.steps(); }
   double loss_scale() const { return host_.loss_scale(); }
   ScriptHost& shared() { return shared_; }
   lua::Value world() const { return world_; }
   lua::Value bucket_list() const { return lua::Value(bucket_list_); }
-  /// The tensor of that name that checkpoints keep; made, and zero, when `setup` first asks for it.
+  /// The tensor of that name that checkpoints contain. The first call in `setup` creates it, filled with zeros.
   lua::Value kept(const std::string& name, std::optional<int64_t> numel);
   torch::TensorOptions options() const { return kept_options_; }
 
@@ -90,7 +90,7 @@ class StrategyScript {
   std::vector<BucketTensors> buckets_;
   std::vector<lua::Value> bucket_handles_;
   lua::Reference bucket_list_;
-  std::vector<lua::Value> pending_;  ///< by bucket: what `reduce` returned
+  std::vector<lua::Value> pending_;  ///< by bucket: result of `reduce`
   torch::TensorOptions kept_options_;
   CommHook::Host host_;
   bool in_setup_ = false;

@@ -1,7 +1,7 @@
-// Whole copies of the parameters in flat buckets, and gradients beside them, which autograd fills bucket by bucket:
-// each full one is handed to the script while backward goes on, in the same order on every rank (Li et al., PyTorch
-// Distributed, VLDB 2020). Of a sharded bucket the optimizer sees this rank's part of the flat buffer only, and parts
-// are gathered after each update (Rajbhandari et al., ZeRO, SC 2020, stage 1).
+// Replicas of the parameters and gradients in flat buckets. Autograd fills them bucket by bucket. Each full bucket is
+// passed to the script while backward continues, in the same order on every rank (Li et al., PyTorch Distributed, VLDB
+// 2020). In a sharded bucket, the optimizer updates only this rank's part of the flat buffer. Parts are gathered after
+// each update (Rajbhandari et al., ZeRO, SC 2020, stage 1).
 #include "runner/train/strategies/strategy.hpp"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -17,8 +17,9 @@ namespace runner {
 
 namespace {
 
-/// Of replicas that differ the norm is the root of the mean of their squares. The base class sums squares over ranks,
-/// so that NaN on any of them is seen: its norm, and with it what that is clipped to, are so many times too large.
+/// Factor of the base class's norm if replicas differ. The norm is then defined as the root mean square of the
+/// replicas' norms. The base class sums squares over ranks, so that it detects NaN on any rank. Its norm and its
+/// clipping threshold are therefore larger by this factor.
 double norm_excess(const StrategyScript& script, const World& world) {
   return script.replicas_differ() ? std::sqrt(world.size) : 1;
 }
@@ -64,7 +65,7 @@ class ScriptStrategy : public Strategy {
     for (auto& bucket : buckets_) bucket.missing = bucket.plan.layout.items.size();
   }
 
-  /// Parameters that this step did not use have a zero gradient.
+  /// Fills the gradients of parameters that this step did not use with zeros.
   void end_micro_batch(bool last) override {
     if (!last) return;
     torch::NoGradGuard no_grad;
@@ -100,8 +101,8 @@ class ScriptStrategy : public Strategy {
     script_->after_update();
   }
 
-  /// Ranks write equal parts of what they hold alike. Of replicas that differ rank 0's is the model; the others' are
-  /// own state.
+  /// Ranks write equal parts of replicated elements. If replicas differ, rank 0's replica is the model, and the others
+  /// are in own_state().
   std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const override {
     int64_t n = parameter.numel;
     if (sharded_[parameter.slot]) return {0, n};
@@ -132,15 +133,15 @@ class ScriptStrategy : public Strategy {
   struct Bucket {
     ScriptBucket plan;
     std::vector<bool> arrived;  ///< per layout item, since the last update
-    size_t missing = 0;         ///< items whose gradient has not come in this micro-batch
+    size_t missing = 0;         ///< items without a gradient in this micro-batch so far
   };
-  /// Where a local parameter's gradient lies: in the bucket's shard, or in its gradients.
+  /// Position of a local parameter's gradient in the bucket's shard, or in its gradients if it is not sharded.
   struct Place {
     size_t bucket;
     int64_t begin, length;
   };
 
-  /// Storage of a bucket, with its parameters in it.
+  /// Allocates a bucket and moves its parameters into it.
   BucketTensors place(const ScriptBucket& bucket) {
     auto options = torch::dtype(scalar_type(job_.precision.parameter)).device(world_.device);
     BucketTensors tensors{bucket.layout.total,
@@ -158,7 +159,8 @@ class ScriptStrategy : public Strategy {
     return tensors;
   }
 
-  /// In the order of the model's parameters, which is that of every other strategy's sums of squares.
+  /// Adds them in the order of the model's parameters, so that sums of squares are in the same order as in other
+  /// strategies.
   void add_locals() {
     struct Local {
       size_t slot;
@@ -249,7 +251,7 @@ class ScriptStrategy : public Strategy {
   size_t next_ = 0;  ///< the bucket that is reduced next
 };
 
-/// A script behind the Reducer of ddp.
+/// A Lua comm hook for the Reducer of ddp.
 class ScriptCommHook : public CommHook {
  public:
   ScriptCommHook(const Recipe& recipe, World& world, nlohmann::json options)
@@ -293,7 +295,7 @@ std::string replica_piece_name(const std::string& name) { return "replica/" + na
 StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values) {
   int64_t n = values.numel();
   StateTensor state{replica_piece_name(name), {world.size - 1, n}, (world.rank - 1) * n, values, 0, n};
-  state.optional = true;  // a checkpoint of another strategy: every replica begins as the same model
+  state.optional = true;  // missing in checkpoints of other strategies: replicas then start equal
   return state;
 }
 

@@ -24,10 +24,10 @@ ScriptTensor& tensor_at(const Arguments& arguments, int index) {
 void require_same_size(const Arguments& arguments, const torch::Tensor& a, const torch::Tensor& b) {
   if (a.numel() != b.numel())
     throw ScriptMistake(
-        fmt::format("{}: tensors of {} and of {} elements", arguments.function_name(), a.numel(), b.numel()));
+        fmt::format("{}: the tensors have {} and {} elements", arguments.function_name(), a.numel(), b.numel()));
 }
 
-/// The argument as what can be combined with `values`: a number, or a tensor of as many elements.
+/// The argument as an operand for `values`: a number, or a tensor with the same number of elements.
 torch::Tensor operand(const Arguments& arguments, int index, const torch::Tensor& values) {
   if (!arguments.value(index).object) return torch::scalar_tensor(arguments.number(index), torch::kFloat64);
   const auto& other = tensor_at(arguments, index).values;
@@ -39,7 +39,7 @@ torch::Tensor indices_at(const Arguments& arguments, int index) {
   const auto& indices = tensor_at(arguments, index).values;
   if (indices.scalar_type() != torch::kInt64)
     throw ScriptMistake(
-        fmt::format("{}: argument {} must be indices, as largest() gives them", arguments.function_name(), index));
+        fmt::format("{}: argument {} must be indices, as largest() returns them", arguments.function_name(), index));
   return indices;
 }
 
@@ -64,7 +64,7 @@ void add_script_statements(Class& made) {
   });
 }
 
-/// Methods that give other tensors.
+/// Methods that return other tensors.
 void add_views(Class& made) {
   made.method("clone", [](const Arguments& arguments) {
     arguments.at_most(0);
@@ -82,8 +82,8 @@ void add_views(Class& made) {
     const auto& tensor = script_tensor(arguments);
     int64_t offset = arguments.integer(1), count = arguments.integer(2);
     if (offset < 0 || count < 0 || offset > tensor.values.numel() - count)
-      throw ScriptMistake(
-          fmt::format("narrow: {} elements after the first {} of {}", count, offset, tensor.values.numel()));
+      throw ScriptMistake(fmt::format("narrow: {} elements from offset {} are not in a tensor of {}", count, offset,
+                                      tensor.values.numel()));
     return script_tensor(*tensor.host, tensor.values.narrow(0, offset, count), tensor.parameters);
   });
   made.method("largest", [](const Arguments& arguments) {
@@ -91,7 +91,7 @@ void add_views(Class& made) {
     const auto& tensor = script_tensor(arguments);
     int64_t count = arguments.integer(1);
     if (count < 1 || count > tensor.values.numel())
-      throw ScriptMistake(fmt::format("largest: {} of {} elements", count, tensor.values.numel()));
+      throw ScriptMistake(fmt::format("largest: cannot return {} of {} elements", count, tensor.values.numel()));
     return made_tensor(*tensor.host, std::get<1>(tensor.values.abs().topk(count, 0, true, /*sorted=*/false)));
   });
   made.method("take", [](const Arguments& arguments) {
@@ -101,7 +101,7 @@ void add_views(Class& made) {
   });
 }
 
-/// Methods that change the tensor, which they give back.
+/// Methods that change the tensor and return it.
 void add_script_changes(Class& made) {
   using Change = void (*)(const Arguments&, torch::Tensor&);
   auto add = [&](const char* name, int most, Change change) {

@@ -1,4 +1,4 @@
-// Tensors as strategies in Lua see them: what this rank holds, 1-d, and nothing of other ranks'.
+// Tensors for strategies in Lua: 1-d tensors of this rank only.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,30 +10,30 @@
 
 namespace runner {
 
-/// What tensors, collectives and buckets of one script share.
+/// Shared by the tensors, collectives and buckets of one script.
 struct ScriptHost {
   World& world;
-  bool parameters_writable = false;                 ///< now: not while forward or backward uses them
-  std::vector<std::shared_ptr<lua::Object>> works;  ///< that may not have ended
-  std::function<void(int64_t bytes)> made = {};     ///< a tensor of the script's own, which Lua sees as a handle
+  bool parameters_writable = false;                 ///< at this moment; false while forward or backward uses them
+  std::vector<std::shared_ptr<lua::Object>> works;  ///< works that may not have ended
+  std::function<void(int64_t bytes)> made = {};     ///< called with the bytes of each tensor that the script makes
 };
 
 struct ScriptTensor {
   ScriptHost* host;
   torch::Tensor values;
-  bool parameters = false;  ///< of the model
+  bool parameters = false;  ///< whether these are the model's parameters
 
-  /// Throws lua::ScriptMistake where they must not change now.
+  /// Throws lua::ScriptMistake if the values must not change at this moment.
   void require_writable() const;
 };
 
-/// "float32", "float16", "bfloat16", "float64", "int64" as an argument.
+/// The dtype of an argument "float32", "float16", "bfloat16", "float64" or "int64".
 torch::ScalarType script_dtype(const lua::Arguments& arguments, int index);
 
 const lua::Class& script_tensor_class();
-/// A handle of storage that is there already.
+/// A handle of existing storage.
 lua::Value script_tensor(ScriptHost& host, torch::Tensor values, bool parameters = false);
-/// A handle of storage that nobody else has; the host is told of its bytes.
+/// A handle of new storage. Reports its bytes to `host.made`.
 lua::Value made_tensor(ScriptHost& host, torch::Tensor values);
 
 }  // namespace runner
