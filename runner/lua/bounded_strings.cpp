@@ -1,4 +1,4 @@
-// string and utf8 functions of Lua's own that charge for the bytes they go over, and `rep`, whose loop needs none.
+// Replaces string and utf8 functions by versions whose work counts as instructions; `rep` is reimplemented.
 #include <cstring>
 
 #include "runner/lua/machine.hpp"

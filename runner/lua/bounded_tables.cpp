@@ -1,4 +1,5 @@
-// The table library with every loop counted: lengths may lie (__len), and no hook runs in C.
+// Replaces the table library by functions that count every iteration as an instruction: __len can return any length,
+// and Lua's debug hook does not run inside C functions.
 #include <climits>
 
 #include "runner/lua/machine.hpp"
@@ -108,7 +109,7 @@ int table_unpack(lua_State* lua) {
   return static_cast<int>(count) + 1;
 }
 
-// ---- sort: heapsort, so that no order function makes it quadratic
+// ---- sort: heapsort, because no comparison function makes it quadratic
 
 bool less(lua_State* lua, int a, int b) {
   if (lua_isnil(lua, 2)) return lua_compare(lua, a, b, LUA_OPLT) != 0;
@@ -121,7 +122,7 @@ bool less(lua_State* lua, int a, int b) {
   return result;
 }
 
-/// Puts the value on top of the stack where it belongs below `root`.
+/// Inserts the value on top of the stack into the heap below `root`.
 void sift(lua_State* lua, Machine& machine, lua_Integer root, lua_Integer end) {
   for (lua_Integer child; (child = 2 * root) <= end; root = child) {
     machine.charge(lua, 3);

@@ -1,4 +1,4 @@
-// Values across the border: pushing, reading, registered functions, handles and read-only views.
+// Conversion of values between C++ and Lua: pushing, reading, registered functions, handles and read-only views.
 #include <new>
 
 #include "runner/base/text.hpp"
@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-const char view_key = 0;  ///< in a view's metatable: the table behind it
+const char view_key = 0;  ///< key in a view's metatable: the table behind it
 
 // ---- registered functions
 
@@ -21,7 +21,7 @@ int push_result(lua_State* lua) {
   return 1;
 }
 
-/// Runs the body: one result on the stack, or -1 and its text in Machine::failure. No error of Lua's passes through.
+/// Runs the body. Returns 1 with the result on the stack, or -1 with the message in Machine::failure. Does not raise.
 int run_registered(lua_State* lua, Machine& machine, const Registered& function) noexcept {
   int top = lua_gettop(lua);
   machine.pause_clock();
@@ -31,7 +31,7 @@ int run_registered(lua_State* lua, Machine& machine, const Registered& function)
     machine.resume_clock();
     lua_settop(lua, top);
     if (!lua_checkstack(lua, 4)) {
-      machine.failure = "too much on the stack";
+      machine.failure = "Lua's stack is full";
       return -1;
     }
     if (value.is_nil()) {
@@ -53,7 +53,7 @@ int run_registered(lua_State* lua, Machine& machine, const Registered& function)
   return -1;
 }
 
-/// Raises what run_registered() left.
+/// Raises the error of run_registered().
 int fail(lua_State* lua, Machine& machine) {
   machine.raise_if_spent(lua);
   luaL_where(lua, 1);
@@ -62,7 +62,7 @@ int fail(lua_State* lua, Machine& machine) {
   return lua_error(lua);
 }
 
-/// Whether the function can wait here; the text of why not is left in Machine::failure.
+/// Whether the function can wait here. If not, stores the reason in Machine::failure.
 bool can_wait(lua_State* lua, Machine& machine, const Registered& function) noexcept {
   if (lua == machine.driven && lua_isyieldable(lua)) return true;
   try {
@@ -93,7 +93,7 @@ int call_registered(lua_State* lua) {
 
 // ---- handles
 
-const char class_key = 0;  ///< in a class's metatable: the Class
+const char class_key = 0;  ///< key in a class's metatable: marks it as ours
 
 int drop_object(lua_State* lua) {
   static_cast<std::shared_ptr<Object>*>(lua_touserdata(lua, 1))->~shared_ptr();
@@ -149,7 +149,7 @@ int name_object(lua_State* lua) {
   return 1;
 }
 
-/// A registered function whose Registered is found or made by name; raises, so the caller's frame is plain.
+/// Sets a registered function as a field of the table on top. May raise, so callers must not have destructors.
 void set_registered(lua_State* lua, const std::string& name, const Function& body, bool method, bool waits = false) {
   const auto* function = Machine::of(lua).add(name, body, method, waits);
   push_registered(lua, function);
@@ -172,7 +172,7 @@ void set_properties(lua_State* lua, const Class& kind) {
   }
 }
 
-/// Pushes the metatable of a class, made when it is first needed.
+/// Pushes the metatable of a class. Makes it at the first call.
 void push_class(lua_State* lua, const Class& kind) {
   if (lua_rawgetp(lua, LUA_REGISTRYINDEX, &kind) == LUA_TTABLE) return;
   lua_pop(lua, 1);
@@ -310,7 +310,7 @@ std::shared_ptr<Object>* object_at(lua_State* lua, int index) {
   return ours ? static_cast<std::shared_ptr<Object>*>(lua_touserdata(lua, index)) : nullptr;
 }
 
-/// The object that `value` stands for, or null. Allocates nothing: the caller's frame is plain.
+/// The object that `value` refers to, or null. Does not allocate, because its caller may be left by a longjmp.
 static const std::shared_ptr<Object>* kept_object(const json& value, const KeptObjects* objects) {
   if (!objects || value.empty()) return nullptr;
   auto first = value.begin();

@@ -1,4 +1,4 @@
-// Lua's tables as plain data. Reads raw entries only, so nothing of the script's runs and nothing is raised.
+// Converts Lua tables to plain data. Reads raw entries only, so it runs no script code and raises no errors.
 #include "runner/lua/machine.hpp"
 
 namespace runner::lua {
@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t depth_max = 32, bytes_max = 64u << 20;
 
-/// One conversion. Tables that are reached twice are copied twice, within bytes_max.
+/// One conversion. A table that is reachable twice is copied twice, up to bytes_max in total.
 class Converter {
  public:
   Converter(lua_State* lua, const std::string& what, const KeepObject* keep) : lua_(lua), what_(what), keep_(keep) {}
@@ -87,7 +87,7 @@ class Converter {
     return array;
   }
 
-  /// A list has no other keys than 1..length.
+  /// Throws if a list has keys other than 1..length.
   void check_only_list(size_t length) const {
     lua_pushnil(lua_);
     while (lua_next(lua_, -2)) {
@@ -108,7 +108,7 @@ class Converter {
     while (lua_next(lua_, -2)) {
       if (lua_type(lua_, -2) != LUA_TSTRING) {
         lua_pop(lua_, 1);
-        refuse(fmt::format("{} is no key: keys are strings, or 1 to n for a list", key_text()));
+        refuse(fmt::format("{} cannot be a key: keys are strings, or 1 to n for a list", key_text()));
       }
       size_t size;
       const char* text = lua_tolstring(lua_, -2, &size);
@@ -138,7 +138,7 @@ class Converter {
 
 }  // namespace
 
-/// Leaves the stack as it was, also when it throws.
+/// Restores the stack, also when it throws.
 json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep) {
   int top = lua_gettop(lua);
   try {

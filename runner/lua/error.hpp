@@ -1,4 +1,4 @@
-// What goes wrong in Lua: where, what, the calls that led there, and whether a budget was spent.
+// Errors in Lua: their place, message, call stack, and whether they come from a spent budget.
 #pragma once
 #include <string>
 
@@ -11,15 +11,15 @@ enum class ErrorKind { script, instructions, time, memory };
 /// "script", "instructions", "time", "memory".
 const char* name(ErrorKind kind);
 
-/// what(): "hooks/a.lua:3: message" and, on lines of their own, the calls that led there.
+/// what() is "hooks/a.lua:3: message", followed by one line for each caller.
 class LuaError : public Error {
  public:
   LuaError(ErrorKind kind, std::string file, int line, std::string message, std::string trace);
 
   ErrorKind kind() const { return kind_; }
-  const std::string& file() const { return file_; }        ///< as it was loaded; empty where none is known
-  int line() const { return line_; }                       ///< 1-based; 0 where none is known
-  const std::string& message() const { return message_; }  ///< without the place
+  const std::string& file() const { return file_; }        ///< the name under which it was loaded; empty if unknown
+  int line() const { return line_; }                       ///< 1-based; 0 if unknown
+  const std::string& message() const { return message_; }  ///< without file and line
   const std::string& trace() const { return trace_; }      ///< "  called from a.lua:10, function `f`\n" ...
 
  private:
@@ -29,8 +29,8 @@ class LuaError : public Error {
   std::string message_, trace_;
 };
 
-/// What a registered function throws when the script asks for something wrong: becomes a Lua error at the place of the
-/// call, which the script may catch. Any other exception stops the script for good and leaves State::call() unchanged.
+/// Registered functions throw it for a mistake of the script. It becomes a Lua error at the line of the call, which the
+/// script may catch. Any other exception stops the script, and State::call() throws it unchanged.
 class ScriptMistake : public Error {
  public:
   explicit ScriptMistake(const std::string& message) : Error(ExitCode::usage, message) {}

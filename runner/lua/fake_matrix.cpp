@@ -72,7 +72,7 @@ class FakeMatrix : public Matrix {
   int64_t columns() const override { return columns_; }
   bool whole_numbers() const override { return whole_; }
   const Numbers& numbers() const { return numbers_; }
-  /// A size of 1 stands for any.
+  /// A dimension of size 1 is broadcast.
   double at(int64_t row, int64_t column) const {
     return numbers_[static_cast<size_t>((rows_ == 1 ? 0 : row) * columns_ + (columns_ == 1 ? 0 : column))];
   }

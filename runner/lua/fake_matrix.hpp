@@ -4,9 +4,9 @@
 
 namespace runner::lua {
 
-/// `numbers` row by row.
+/// `numbers` are in row-major order.
 Matrix::Pointer make_fake_matrix(int64_t rows, int64_t columns, std::vector<double> numbers, bool whole = false);
-/// Its numbers; `matrix` was made here.
+/// The numbers of a matrix that make_fake_matrix() made.
 const std::vector<double>& fake_numbers(const Matrix& matrix);
 
 }  // namespace runner::lua

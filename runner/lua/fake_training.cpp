@@ -22,7 +22,7 @@ const Class& fake_tensor_class();
 Numbers& self(const Arguments& arguments) { return arguments.as<Numbers>(0, fake_tensor_class()); }
 Value handle(Numbers numbers) { return Value(Object::make(fake_tensor_class(), std::move(numbers))); }
 
-/// An operator between tensors of one shape, or a tensor and a number.
+/// An operator between two tensors of equal shape, or between a tensor and a number.
 Function between(double (*combine)(double, double)) {
   return [combine](const Arguments& arguments) {
     auto left = arguments.value(1), right = arguments.value(2);
@@ -181,7 +181,7 @@ void FakeTraining::checkpoint(HookSet& hooks) {
       throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
     for (const auto* handles : {&parameters_, &gradients_})
       for (const auto& [parameter, handle] : *handles)
-        if (handle == object) throw ScriptMistake("a handle ends with the call that got it; keep a clone()");
+        if (handle == object) throw ScriptMistake("a handle is valid only in the call that got it; keep a clone()");
     kept[name] = object->as<Numbers>();
     return json{{"numel", kept[name].size()}};
   };
@@ -195,7 +195,7 @@ void FakeTraining::checkpoint(HookSet& hooks) {
 
 void FakeTraining::validation(HookSet& hooks) {
   moment(hooks, Moment::on_validation_start);
-  // Falls twice and then rises, as where a model overfits.
+  // Falls twice and then rises, as if the model overfits.
   constexpr double falling[] = {2.0, 1.5};
   metrics_["val_loss"] = validations_ < 2 ? falling[validations_] : 1.4 + 0.1 * validations_;
   ++validations_;

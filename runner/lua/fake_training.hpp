@@ -1,6 +1,6 @@
-// A training without torch, for `runner lua check` and for tests: two epochs of five steps, three small parameters that
-// each step moves, a loss of three tokens, a val_loss that falls and then rises, and a record of everything that hooks
-// ask for.
+// A training without LibTorch, for `runner lua check` and for tests. It has two epochs of five steps, three small
+// parameters that each step changes, a loss of three tokens, and a val_loss that falls and then rises. It records all
+// requests of hooks.
 #pragma once
 #include <functional>
 #include <map>
@@ -12,12 +12,12 @@ namespace runner::lua {
 
 class FakeTraining : public Training, private HookWorld {
  public:
-  /// `said` gets one line for each thing that a hook does to the training ("log grad_norm 1.5 (mean)").
+  /// `said` gets one line for each request of a hook ("log grad_norm 1.5 (mean)").
   FakeTraining(State& state, const Recipe& recipe, std::function<void(const std::string&)> said);
   ~FakeTraining() override;
 
-  /// Calls every moment that a hook has a function for, in the order of a training, `said` naming each; a hook that
-  /// stops the training ends it early. Throws what HookSet throws.
+  /// Calls all moments for which a hook has a function, in the order of a training, and reports each to `said`. Ends
+  /// early if a hook stops the training. Throws what HookSet throws.
   void run(HookSet& hooks);
 
   int64_t step() override { return step_; }

@@ -1,4 +1,4 @@
-// pcall, xpcall and coroutines that a spent budget goes through.
+// pcall, xpcall and coroutines that do not catch errors of a spent budget.
 #include "runner/lua/machine.hpp"
 
 namespace runner::lua {
@@ -8,7 +8,7 @@ namespace {
 int finish_pcall(lua_State* lua, int status, lua_KContext hidden) {
   Machine::of(lua).raise_if_spent(lua);
   if (status != LUA_OK && status != LUA_YIELD) {
-    Machine::of(lua).charge(lua, 100);  // what an error costs
+    Machine::of(lua).charge(lua, 100);  // the cost of an error
     lua_pushboolean(lua, 0);
     lua_pushvalue(lua, -2);
     return 2;
@@ -23,7 +23,8 @@ int guarded_pcall(lua_State* lua) {
   return finish_pcall(lua, lua_pcallk(lua, lua_gettop(lua) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
-/// Lua calls message handlers with hooks off when the error came from the hook: then the script's must not run.
+/// For an error raised by the debug hook, Lua calls message handlers with hooks disabled. The script's handler must not
+/// run then, because nothing would limit it.
 int guarded_handler(lua_State* lua) {
   if (Machine::of(lua).spent != Spent::nothing) return 1;
   lua_pushvalue(lua, lua_upvalueindex(1));
@@ -50,7 +51,7 @@ lua_State* coroutine_at(lua_State* lua, int index) {
   return thread;
 }
 
-/// The results' number on `lua`'s stack, or -1 and the error's value.
+/// Returns the number of results on `lua`'s stack, or -1 with the error value on it.
 int resume(lua_State* lua, lua_State* thread, int arguments) {
   auto& machine = Machine::of(lua);
   if (!lua_checkstack(thread, arguments)) {
@@ -88,7 +89,7 @@ int guarded_resume(lua_State* lua) {
   return results >= 0 ? results + 1 : 2;
 }
 
-/// Ends a thread, running what it still has to close.
+/// Ends a thread and runs its pending __close functions.
 int reset(lua_State* lua, lua_State* thread) {
   auto& machine = Machine::of(lua);
   machine.running = thread;

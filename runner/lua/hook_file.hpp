@@ -1,4 +1,4 @@
-// One file of hooks: the table that it returns, checked; its options against the recipe's [hooks.NAME].
+// One hook file: checks the table that it returns, and its options against the recipe's [hooks.NAME].
 #pragma once
 #include <array>
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace runner::lua {
 
-/// When hooks are called: Lightning's names and order.
+/// When hooks are called. Names and order are those of PyTorch Lightning.
 enum class Moment {
   setup,
   on_train_start,
@@ -30,19 +30,19 @@ enum class Moment {
   teardown
 };
 constexpr size_t moments_count = 16;
-/// By Moment.
+/// Names in the order of Moment.
 const std::array<const char*, moments_count>& moment_names();
 
-/// Its name is what [hooks.NAME] says.
+/// A hook. Its options are in [hooks.NAME], where NAME is its name.
 struct HookFile : ScriptFile {
   std::array<Reference, moments_count> moments;  ///< its functions by Moment
-  Reference loss;                                ///< empty: the hook makes none
+  Reference loss;                                ///< empty if the hook does not make the loss
 };
 
-/// Loads the file into `state`. What is wrong with it goes to `diagnostics`, and then there is no result.
+/// Loads the file into `state`. Mistakes go to `diagnostics`; then there is no result.
 std::optional<HookFile> load_hook_file(State& state, const ScriptSource& source, std::vector<Diagnostic>& diagnostics);
 
-/// Hooks that come with the program: name -> text.
+/// The hooks that are part of the program: name -> text.
 const std::map<std::string, std::string>& shipped_hooks();
 
 }  // namespace runner::lua

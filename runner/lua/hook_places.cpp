@@ -9,7 +9,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The keys of a recipe that name a script.
+/// Recipe keys that name a script.
 std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   std::vector<std::string> keys;
   if (!hook_sources(recipe).empty()) keys = {"hooks.files", "train.early_stopping"};
@@ -21,7 +21,7 @@ std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   return keys;
 }
 
-/// {path: text} of those that did not come with the program.
+/// {path: text} of the scripts that are not shipped with the program.
 json own_texts(const Recipe& recipe) {
   const auto& options = recipe.strategy.options;
   std::vector<std::string> files;

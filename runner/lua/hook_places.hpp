@@ -1,5 +1,5 @@
-// Where a recipe names its scripts (hooks, strategies), and what they said, kept beside resolved.toml: what one does
-// wrong in a worker is told with the line of the recipe that a person wrote, and what ran can be read later.
+// Origins and texts of a recipe's scripts (hooks, strategies), stored next to resolved.toml. With them, errors of a
+// script in a worker show the line of the original recipe, and users can later read what ran.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace runner::lua {
 
-/// Writes RUN_DIR/hooks.json, {KEY: {file, line, column}, "texts": {PATH: text of a file of one's own}}; nothing where
-/// the recipe names none. What they `require` is not kept.
+/// Writes RUN_DIR/hooks.json: {KEY: {file, line, column}, "texts": {PATH: text of a user's file}}. Writes nothing if
+/// the recipe names no script. Files that they `require` are not stored.
 void write_hook_places(const Recipe& recipe, const fs::path& run_dir);
-/// Gives the keys of a recipe read from RUN_DIR/resolved.toml their places again; nothing where there is no such file.
+/// Restores the origins of keys in a recipe that was read from RUN_DIR/resolved.toml. Does nothing without that file.
 void restore_hook_places(Recipe& recipe, const fs::path& run_dir);
 
-/// Paths of the recipe's scripts that RUN_DIR/hooks.json has with another text; none where there is no such file.
+/// Paths of the recipe's scripts whose text differs from RUN_DIR/hooks.json. None without that file.
 std::vector<std::string> changed_scripts(const Recipe& recipe, const fs::path& run_dir);
 
 }  // namespace runner::lua

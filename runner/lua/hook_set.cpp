@@ -21,7 +21,7 @@ StateOptions state_options(const Recipe& recipe, const HookSet::Talk& talk) {
   return options;
 }
 
-/// What [hooks.NAME] or, for it, train.early_stopping says.
+/// The options in [hooks.NAME], or those in train.early_stopping for that hook.
 json given_options(const Recipe& recipe, const HookFile& hook) {
   if (hook.name == early_stopping && recipe.train.early_stopping) {
     const auto& rule = *recipe.train.early_stopping;
@@ -51,7 +51,7 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
     if (with_loss)
       diagnostics.push_back({hook.file.asked_at,
                              "two-losses",
-                             fmt::format("the hooks {} and {} both have a `loss`, and a training has one",
+                             fmt::format("the hooks {} and {} both have a `loss`, and a training can have only one",
                                          with_loss->file.name, hook.file.name),
                              {},
                              {},
@@ -65,7 +65,7 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
     auto key = "hooks." + name + "." + (options.empty() ? "" : options.begin().key());
     diagnostics.push_back({recipe.origin(key),
                            "unknown-key",
-                           fmt::format("[hooks.{}] is for no hook of this recipe", name),
+                           fmt::format("[hooks.{}] does not belong to a hook of this recipe", name),
                            names,
                            nearest(name, names),
                            {},
@@ -74,22 +74,22 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
   }
 }
 
-/// train.early_stopping has its own options: [hooks.early_stopping] beside it would go unread.
+/// [hooks.early_stopping] would be ignored, because train.early_stopping contains the options.
 void check_early_stopping(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   auto beside = recipe.hooks.options.find(early_stopping);
   if (!recipe.train.early_stopping || beside == recipe.hooks.options.end()) return;
   auto key = std::string("hooks.") + early_stopping + "." + (beside->empty() ? "" : beside->begin().key());
   diagnostics.push_back({recipe.origin(key),
                          "contradiction",
-                         "[hooks.early_stopping] beside train.early_stopping, which has the same options",
+                         "[hooks.early_stopping] and train.early_stopping set the same options",
                          {},
                          {},
                          recipe.origin("train.early_stopping"),
-                         "train.early_stopping is the hook already; give its options here",
+                         "train.early_stopping already adds this hook; set its options here",
                          "hooks"});
 }
 
-/// Loads all files and completes their options; what is wrong goes to `diagnostics`.
+/// Loads all files and completes their options. Mistakes go to `diagnostics`.
 std::vector<HookSet::Hook> load_hooks(State& state, const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   std::vector<HookSet::Hook> hooks;
   bool all_loaded = true;
@@ -124,7 +124,7 @@ json keep_nonfinite(json value) {
   return {{"$number", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
 }
 
-/// Calls body({"$object": NAME, ...}) for each of them.
+/// Calls body({"$object": NAME, ...}) for each object in a saved state.
 void for_each_object(const json& value, const std::function<void(const json&)>& body) {
   if (!value.is_structured()) return;
   if (value.is_object() && value.contains("$object")) return body(value);
@@ -208,10 +208,10 @@ void HookSet::fail(Hook& hook, const std::string& doing, const Talk::Failure& fa
   if (failure.left_changes)
     throw HookError(
         text +
-        "\n  it had changed parameters or gradients by then, maybe not all, nor on every rank: training does "
-        "not go on from there, although hooks.on_error = \"disable\"");
+        "\n  it had already changed parameters or gradients, maybe not all of them or not on every rank: training "
+        "stops, although hooks.on_error = \"disable\"");
   hook.disabled = true;
-  if (talk_.report) talk_.report(text + "\n  it is left out from now on (hooks.on_error = \"disable\")");
+  if (talk_.report) talk_.report(text + "\n  it is disabled from now on (hooks.on_error = \"disable\")");
 }
 
 std::vector<std::string> HookSet::disabled() const {
@@ -228,7 +228,7 @@ void HookSet::disable(const std::vector<std::string>& names) {
     hook.disabled = true;
     if (talk_.report)
       talk_.report(
-          fmt::format("hook {} had failed before this checkpoint and stays left out (hooks.on_error = "
+          fmt::format("hook {} had failed before this checkpoint and stays disabled (hooks.on_error = "
                       "\"disable\"; with \"stop\" it would be called again)",
                       hook.file.name));
   }
@@ -236,7 +236,7 @@ void HookSet::disable(const std::vector<std::string>& names) {
 
 namespace {
 
-/// A number: all beside the parameters. nullopt for anything that `memory` must not return.
+/// A number means bytes on the parameters' device. nullopt if `memory` must not return the value.
 std::optional<HookSet::Kept> claimed_bytes(const json& claim) {
   if (auto number = claimed_count(claim)) return HookSet::Kept{*number, 0};
   if (!claim.is_object()) return {};
@@ -325,7 +325,7 @@ json HookSet::save(const Value& context, const Keep& keep) {
     } catch (const ScriptMistake& mistake) {
       failure = mistake.what();
     }
-    end_call(hook, "its state for a checkpoint", failure);
+    end_call(hook, "saving its state", failure);
     if (hook.disabled) saved.erase(hook.file.name);
   }
   return saved;

@@ -19,7 +19,7 @@ bool is_keyword(const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// How much deeper a token goes into blocks: `for` and `while` count by their `do`.
+/// Change of the block depth at a token. `for` and `while` count at their `do`.
 int block_change(const std::string& word) {
   if (word == "function" || word == "do" || word == "if" || word == "repeat") return 1;
   return word == "end" || word == "until" ? -1 : 0;
@@ -37,7 +37,7 @@ KeyPlaces::KeyPlaces(const std::string& text, const std::string& name) : name_(n
   read_statements();
 }
 
-/// The end of a long bracket ([[ ]], [=[ ]=]) that begins at `at`; `at` itself where none does.
+/// The end of a long bracket ([[ ]], [=[ ]=]) that begins at `at`; `at` if there is none.
 size_t KeyPlaces::long_bracket(const std::string& text, size_t at) const {
   size_t open = at + 1;
   while (open < text.size() && text[open] == '=') ++open;
@@ -102,7 +102,7 @@ bool KeyPlaces::is_name(size_t at) const {
   return at < tokens_.size() && tokens_[at].kind == Token::Kind::name && !is_keyword(tokens_[at].value);
 }
 
-/// Past the rest of a value in a table: to the ',', ';' or '}' that ends it.
+/// Skips the rest of a value in a table constructor, up to the ',', ';' or '}' after it.
 size_t KeyPlaces::skip_value(size_t at) const {
   int brackets = 0, blocks = 0;
   for (; at < tokens_.size(); ++at) {
@@ -115,8 +115,8 @@ size_t KeyPlaces::skip_value(size_t at) const {
   return at;
 }
 
-/// The table that a value is, where that can be told: a constructor, or a variable or a field of one. Leaves `at` on
-/// what follows, or inside of it.
+/// Reads a value. Returns its table if it is known: a constructor, a variable, or a field of a variable. Moves `at` to
+/// the next token, or to a token inside of the value.
 KeyPlaces::TablePointer KeyPlaces::read_value(size_t& at) {
   if (is(at, "{")) return read_table(at);
   if (!is_name(at)) return nullptr;

@@ -1,10 +1,10 @@
-// Where in a Lua file the keys of the table that it returns are written.
+// Finds where a Lua file defines the keys of the table that it returns.
 //
-// Read off the source text, since a table does not know who filled it. Exact: keys with constant names in table
-// constructors (`dim = 8`, `["dim"] = 8`) and assignments (`model.dim = 8`), in the returned table or in variables that
-// it is made of by name; where one is written twice, the last in the file. A best guess: keys that functions, loops or
-// computed names write. Then it is the last place in the file where any key of that name is written, else the innermost
-// table around it whose place is known, else the line of the last `return`.
+// It reads the source text, because a table does not record where its fields were set. Exact results: keys with
+// constant names in table constructors (`dim = 8`, `["dim"] = 8`) and assignments (`model.dim = 8`), in the returned
+// table or in variables that are part of it by name. If a key is set twice, the last one in the file counts. Keys that
+// functions, loops or computed names set get an approximate place: the last place in the file that sets a key of that
+// name, otherwise that of the innermost enclosing table that is known, otherwise the line of the last `return`.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,11 +18,11 @@ namespace runner::lua {
 
 class KeyPlaces {
  public:
-  /// `name` is the file's in the places.
+  /// `name` is the file name in the results.
   KeyPlaces(const std::string& text, const std::string& name);
-  /// Of a dotted key. "extends": the last call of `extend`.
+  /// The place of a dotted key. "extends": the last call of `extend`.
   Origin find(const std::string& dotted) const;
-  /// The same where names may hold dots themselves: {"space", "optimizer.lr"}. Empty: the last `return`.
+  /// The same for names that contain dots: {"space", "optimizer.lr"}. Empty: the last `return`.
   Origin find_path(const std::vector<std::string>& path) const;
   Origin line(int number) const;
 
@@ -32,7 +32,7 @@ class KeyPlaces {
     std::string value;
     int line, column;
   };
-  /// What is known of a table: where its fields are written and what tables they hold.
+  /// Known facts about a table: where its fields are set, and the tables in them.
   struct Table {
     std::map<std::string, const Token*> fields;
     std::map<std::string, std::shared_ptr<Table>> inner;
@@ -54,7 +54,7 @@ class KeyPlaces {
   std::vector<std::string> lines_;
   std::vector<Token> tokens_;
   std::map<std::string, TablePointer> variables_;
-  std::map<std::string, const Token*> anywhere_;  ///< the last place where a key of this name is written
+  std::map<std::string, const Token*> anywhere_;  ///< the last place that sets a key of this name
   TablePointer root_;
   const Token* return_ = nullptr;
   const Token* extend_ = nullptr;

@@ -25,8 +25,8 @@ void check_metric_name(std::string_view name) {
 }
 
 std::string nonfinite_note(const std::string& hook, const std::string& name, double value, int64_t step) {
-  return fmt::format("hook {} logs {} = {} at step {}, after a division by zero perhaps; it is recorded as it is", hook,
-                     name, value, step);
+  return fmt::format("hook {} logs {} = {} at step {}, maybe after a division by zero; the value is recorded unchanged",
+                     hook, name, value, step);
 }
 
 namespace {
@@ -35,7 +35,7 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Whether two names begin alike up to a separator: "norm/head" and "norm/blocks.0".
+/// Whether the common prefix of two names contains a separator: "norm/head" and "norm/blocks.0".
 bool begin_alike(const std::string& a, const std::string& b) {
   auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
   return std::string(a.begin(), differs).find_first_of("/._-") != std::string::npos;
@@ -50,7 +50,7 @@ bool trainer_records(const Recipe& recipe, std::string_view name) {
 
 bool KnownMetrics::may_have(const std::string& name) const {
   if (contains(names, name)) return true;
-  if (contains(trainer_metrics(), name)) return false;  // never a hook's
+  if (contains(trainer_metrics(), name)) return false;  // hooks cannot log these
   if (!complete) return true;
   for (const auto& known : names)
     if (!contains(trainer_metrics(), known) && begin_alike(name, known)) return true;
@@ -63,7 +63,7 @@ KnownMetrics known_metrics(const Recipe& recipe) {
   for (const auto& name : trainer_metrics())
     if (trainer_records(recipe, name)) known.names.push_back(name);
   if (recipe.hooks.files.empty()) return known;
-  if (recipe.hooks.trusted) {  // they may write files
+  if (recipe.hooks.trusted) {  // they could write files in the fake training
     known.complete = false;
     return known;
   }

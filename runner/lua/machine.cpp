@@ -14,7 +14,7 @@ namespace {
 const char spent_messages[4][80] = {"", "the budget of instructions is spent", "the budget of time is spent",
                                     "stopped by the program"};
 
-/// Appends to a fixed buffer; what does not fit is cut.
+/// Appends to a fixed buffer, which truncates the text.
 template <size_t N>
 void append(std::array<char, N>& buffer, const char* text) {
   size_t used = std::strlen(buffer.data());
@@ -41,7 +41,7 @@ State::Machine::~Machine() {
 
 void* State::Machine::allocate(void* self, void* block, size_t old_size, size_t new_size) {
   auto& machine = *static_cast<Machine*>(self);
-  size_t held = block ? old_size : 0;  // for new blocks old_size is the kind of object
+  size_t held = block ? old_size : 0;  // for new blocks, old_size is the type of the object
   if (new_size == 0) {
     std::free(block);
     machine.used -= held;
@@ -54,7 +54,8 @@ void* State::Machine::allocate(void* self, void* block, size_t old_size, size_t 
       return nullptr;
     }
     machine.allocated += new_size - held;
-    // Instructions on huge strings cost no instructions: have the hook look soon. (lua_sethook may be called anywhere.)
+    // Long-running operations on large strings execute few instructions. Lets the hook check soon. lua_sethook may be
+    // called anywhere.
     if (machine.allocated > bytes_between_checks && machine.running)
       lua_sethook(machine.running, hook, LUA_MASKCOUNT, 1);
   }
@@ -85,8 +86,8 @@ void State::Machine::check(lua_State* lua) {
 }
 
 void State::Machine::raise_spent(lua_State* lua) {
-  lua_sethook(lua, hook, LUA_MASKCOUNT, 1);  // whoever catches this gets no further than one instruction
-  lua_rawgetp(lua, LUA_REGISTRYINDEX, spent_messages[static_cast<int>(spent)]);  // there already: allocates nothing
+  lua_sethook(lua, hook, LUA_MASKCOUNT, 1);  // code that catches this error can execute one instruction only
+  lua_rawgetp(lua, LUA_REGISTRYINDEX, spent_messages[static_cast<int>(spent)]);  // allocates nothing
   lua_error(lua);
   std::abort();  // lua_error does not return, but is not declared so
 }
@@ -96,7 +97,7 @@ void State::Machine::note_failure() noexcept {
     throw;
   } catch (const ScriptMistake& mistake) {
     failure = mistake.what();
-  } catch (const LuaError& error) {  // of a nested call: its text has a place already
+  } catch (const LuaError& error) {  // from a nested call: its text already contains the place
     failure = error.what();
   } catch (const std::exception& error) {
     failure = options.mistake_of ? options.mistake_of(error) : "";
@@ -133,14 +134,14 @@ void State::Machine::end_call() {
   }
   instructions += c_steps + static_cast<int64_t>(allocated / bytes_per_instruction);
   seconds = steady_seconds() - started - excluded;
-  if (failed && used > options.limits.memory_bytes / 2) lua_gc(main, LUA_GCCOLLECT);  // what a runaway left
+  if (failed && used > options.limits.memory_bytes / 2) lua_gc(main, LUA_GCCOLLECT);  // frees what the failed call left
   failed = false;
 }
 
 void State::Machine::pause_clock() { paused_at = steady_seconds(); }
 void State::Machine::resume_clock() { excluded += steady_seconds() - paused_at; }
 
-/// Neither allocates nor raises: also called when memory has run out.
+/// Neither allocates nor raises: it is also called when there is no memory left.
 void State::Machine::note_place(lua_State* lua) {
   constexpr int shown = 10;
   place_file[0] = '\0';
@@ -178,14 +179,14 @@ LuaError State::Machine::error_of(int status, const char* message, size_t size) 
   if (spent == Spent::time)
     return {ErrorKind::time, place_file.data(), place_line, fmt::format("took more than {} s", limits.seconds),
             trace.data()};
-  if (status == LUA_ERRMEM || text == "not enough memory")  // the latter from buffers of the standard library
+  if (status == LUA_ERRMEM || text == "not enough memory")  // the text comes from buffers of the standard library
 
     return {ErrorKind::memory, place_file.data(), place_line,
             fmt::format("needs more memory than {}, or a string longer than {}",
                         format_bytes(static_cast<double>(limits.memory_bytes)),
                         format_bytes(static_cast<double>(string_limit))),
             trace.data()};
-  // "short name:line: message": the place that Lua or error() put before the message is the better one.
+  // If the message has the form "short name:line: message", uses this place, which Lua or error() added.
   for (const auto& [shortened, name] : chunks) {
     if (!text.starts_with(shortened + ":")) continue;
     auto digits = text.find_first_not_of("0123456789", shortened.size() + 1);

@@ -17,7 +17,7 @@ Held& held(const Arguments& arguments, int index) { return arguments.as<Held>(in
 
 std::string shape_text(const Matrix& matrix) { return fmt::format("[{}, {}]", matrix.rows(), matrix.columns()); }
 
-/// 0 or 1. Lua counts dims from 1; the default is the last one, each row's columns.
+/// Returns 0 or 1. Scripts count dimensions from 1; the default is 2, over the columns of each row.
 int dim_of(const Arguments& arguments) {
   auto dim = arguments.integer(1, 2);
   if (dim != 1 && dim != 2)
@@ -35,7 +35,7 @@ Value paired(const Arguments& arguments, Matrix::Pair pair, int left, int right)
   };
   auto a = side(left), b = side(right);
   if (!fit(a->rows(), b->rows()) || !fit(a->columns(), b->columns()))
-    throw ScriptMistake(fmt::format("{}: {} and {} do not fit: sizes are equal, or one of them is 1",
+    throw ScriptMistake(fmt::format("{}: {} and {} do not fit: sizes must be equal, or one of them 1",
                                     arguments.function_name(), shape_text(*a), shape_text(*b)));
   return with.scope->handle(a->pair(pair, *b));
 }
@@ -118,7 +118,7 @@ const Class& matrix_class() {
 
 MatrixScope::~MatrixScope() {
   for (auto& weak : handles_)
-    if (auto object = weak.lock()) object->invalidate("it ended with the call of `loss` that it was made in");
+    if (auto object = weak.lock()) object->invalidate("it is valid only in the call of `loss` that made it");
 }
 
 Value MatrixScope::handle(Matrix::Pointer matrix) {

@@ -1,4 +1,4 @@
-// Logits, targets and what a hook's `loss` makes of them: numbers in rows and columns, differentiable in the worker.
+// The matrices of a hook's `loss`: logits, targets and results. They are differentiable in the worker.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,9 +8,8 @@
 
 namespace runner::lua {
 
-/// [rows, columns]: logits are [tokens, vocab], targets and losses [tokens, 1]. The worker implements it over tensors,
-/// fake_matrix.hpp over plain numbers. Functions give new matrices; what an implementation finds wrong it throws as
-/// ScriptMistake.
+/// Shape [rows, columns]: logits are [tokens, vocab], targets and losses [tokens, 1]. The worker implements it with
+/// tensors, fake_matrix.hpp with plain numbers. Functions return new matrices. Implementations throw ScriptMistake.
 class Matrix {
  public:
   using Pointer = std::shared_ptr<Matrix>;
@@ -21,20 +20,20 @@ class Matrix {
   virtual ~Matrix() = default;
   virtual int64_t rows() const = 0;
   virtual int64_t columns() const = 0;
-  virtual bool whole_numbers() const = 0;  ///< targets are: an index, not a value
-  /// Of each element; softmax and log_softmax of each row.
+  virtual bool whole_numbers() const = 0;  ///< true for targets, which are indices
+  /// Element-wise; softmax and log_softmax over each row.
   virtual Pointer map(Map map) const = 0;
-  /// Over rows (dim 0: [1, columns]) or over columns (dim 1: [rows, 1]).
+  /// Reduces over rows (dim 0, to [1, columns]) or over columns (dim 1, to [rows, 1]).
   virtual Pointer fold(Fold fold, int dim) const = 0;
-  /// Element by element. A size of 1 stands for any.
+  /// Element-wise with broadcasting of sizes of 1.
   virtual Pointer pair(Pair pair, const Matrix& other) const = 0;
-  /// The number as a 1 x 1 matrix that pairs with this one.
+  /// The number as a 1 x 1 matrix that can be combined with this one.
   virtual Pointer number(double value) const = 0;
-  /// [rows, 1]: of each row the column that `index` [rows, 1] names, from 0.
+  /// [rows, 1]: the element of each row in the column that `index` [rows, 1] gives, counted from 0.
   virtual Pointer gather(const Matrix& index) const = 0;
 };
 
-/// One call of `loss`: handles of matrices end with it, whatever the script keeps of them.
+/// One call of `loss`. Its destructor invalidates the handles of all matrices of the call.
 class MatrixScope {
  public:
   MatrixScope() = default;
@@ -42,14 +41,14 @@ class MatrixScope {
   MatrixScope(const MatrixScope&) = delete;
 
   Value handle(Matrix::Pointer matrix);
-  /// What a script returned as losses [rows, 1]; throws ScriptMistake where it is something else.
+  /// The losses [rows, 1] that a script returned. Throws ScriptMistake if it returned something else.
   Matrix::Pointer losses(const Value& returned, int64_t rows) const;
 
  private:
   std::vector<std::weak_ptr<Object>> handles_;
 };
 
-/// What scripts can do with a matrix.
+/// The methods and operators of matrices in scripts.
 const Class& matrix_class();
 
 }  // namespace runner::lua

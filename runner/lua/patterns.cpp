@@ -1,5 +1,5 @@
-// Lua's patterns (reference manual, section 6.4.1) with every step counted: backtracking is exponential, and no hook
-// runs in C.
+// Lua's patterns (reference manual, section 6.4.1), reimplemented so that every step counts as an instruction:
+// backtracking can take exponential time, and Lua's debug hook does not run inside C functions.
 #include <cctype>
 #include <cstring>
 
@@ -52,7 +52,7 @@ bool in_class(int c, int name) {
   return std::isupper(name) ? !found : found;
 }
 
-/// `set` at its '[', `last` at its ']'.
+/// `set` points to its '[', `last` to its ']'.
 bool in_set(int c, const char* set, const char* last) {
   bool wanted = true;
   if (set[1] == '^') {
@@ -73,7 +73,7 @@ bool in_set(int c, const char* set, const char* last) {
   return !wanted;
 }
 
-/// One pattern against one text. Plain data: errors jump out of any of its functions.
+/// Matches one pattern against one text. It has no destructors, because errors leave its functions by longjmp.
 struct Matcher {
   lua_State* lua;
   Machine* machine;
@@ -224,7 +224,8 @@ struct Matcher {
     }
   }
 
-  /// %b, %f and back references: moves both on, `s` null where they do not match. False: something else.
+  /// Matches %b, %f and back references. Advances `s` and `p`; sets `s` to null if there is no match. Returns false for
+  /// other items.
   bool special(const char*& s, const char*& p) {
     if (p[1] == 'b') {
       s = balance(s, p + 2);
@@ -247,7 +248,7 @@ struct Matcher {
     return true;
   }
 
-  /// Pushes capture `which`, or the whole match where there are none.
+  /// Pushes capture `which`, or the complete match if the pattern has no captures.
   void push_capture(int which, const char* start, const char* end) {
     if (which >= level) {
       if (which != 0) luaL_error(lua, "invalid capture index %%%d", which + 1);
@@ -260,7 +261,7 @@ struct Matcher {
     }
   }
 
-  /// `start` null: no whole match in place of none.
+  /// If `start` is null, does not push the complete match for a pattern without captures.
   int push_captures(const char* start, const char* end) {
     int count = level == 0 && start ? 1 : level;
     luaL_checkstack(lua, count, "too many captures");
@@ -280,7 +281,7 @@ Matcher matcher(lua_State* lua, const char* text, size_t size, const char* patte
   return state;
 }
 
-/// A position as scripts give it, from 0; beyond the end: size + 1.
+/// Converts a script's position to an offset from 0; size + 1 if it is after the end.
 size_t start_position(lua_Integer position, size_t size) {
   if (position > 0)
     return static_cast<lua_Unsigned>(position) - 1 > size ? size + 1 : static_cast<size_t>(position - 1);
@@ -335,7 +336,7 @@ int find_or_match(lua_State* lua, bool find) {
 int string_find(lua_State* lua) { return find_or_match(lua, true); }
 int string_match(lua_State* lua) { return find_or_match(lua, false); }
 
-/// Upvalues: text, pattern, where to go on, where the last match ended (from 0; -1: nowhere).
+/// Upvalues: text, pattern, start of the next search, end of the last match (from 0; -1: none).
 int next_match(lua_State* lua) {
   size_t size, pattern_size;
   const char* text = lua_tolstring(lua, lua_upvalueindex(1), &size);
@@ -366,7 +367,7 @@ int string_gmatch(lua_State* lua) {
   return 1;
 }
 
-/// Adds the replacement string with its %1 ... to the buffer.
+/// Adds the replacement string, with %1 ... replaced, to the buffer.
 void add_template(Matcher& state, luaL_Buffer* buffer, const char* start, const char* end) {
   size_t size;
   const char* text = lua_tolstring(state.lua, 3, &size);

@@ -47,9 +47,9 @@ ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_b
   if (recipe.is_array() && !recipe.empty()) refuse(places.find(""), "a recipe is a table of sections, not a list");
   if (recipe.is_array()) recipe = json::object();
   for (auto& section : recipe)
-    if (section.is_array() && section.empty()) section = json::object();  // {} is both in Lua
+    if (section.is_array() && section.empty()) section = json::object();  // {} is an empty list and an empty table
   if (!bases.empty() && recipe.contains("extends"))
-    refuse(places.find("extends"), "`extend` and `extends` are both used; one says it");
+    refuse(places.find("extends"), "`extend` and `extends` are both used; use only one of them");
   if (!bases.empty()) recipe["extends"] = bases;
   return write_computed(recipe, [&](const std::string& dotted) { return places.find(dotted); });
 }

@@ -1,4 +1,4 @@
-// Recipes written in Lua: a file that returns the table which a TOML file would be.
+// Recipes in Lua: files that return a table with the structure of a TOML recipe.
 #pragma once
 #include <string>
 
@@ -6,10 +6,10 @@
 
 namespace runner::lua {
 
-/// Runs the file in a sandbox of 256 MiB, a hundred million instructions and ten seconds. Besides the libraries it sees
-/// `extend "base.toml"` (also a .lua file; relative to this one): the recipe then builds on that file, as with
-/// `extends` in TOML, and the call returns what the base says, as a table of its own to compute from. print() goes to
-/// the log. Throws RecipeError. Places: key_places.hpp says which are exact.
+/// Runs the file in a sandbox with limits of 256 MiB, a hundred million instructions and ten seconds. In addition to
+/// the libraries, it has `extend "base.toml"` (or a .lua file; relative to this file). The recipe then extends that
+/// file, as with `extends` in TOML, and the call returns the base's values in a new table for computations. print()
+/// goes to the log. Throws RecipeError. key_places.hpp describes which places are exact.
 ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_base);
 
 }  // namespace runner::lua

@@ -1,4 +1,4 @@
-// What scripts see: libraries without what reaches outside or runs unbounded, read-only, and an environment a file.
+// The environment of scripts: read-only libraries without functions that access the system or run without limits.
 #include <cstring>
 
 #include "runner/base/text.hpp"
@@ -14,11 +14,11 @@ const char base_key = 0;       ///< registry: {name = base function}
 int refuse_outside(lua_State* lua) {
   const char* library = lua_tostring(lua, lua_upvalueindex(1));
   const char* name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
-  return luaL_error(lua, "%s.%s is not available in the sandbox; `trusted = true` in [hooks] opens it", library, name);
+  return luaL_error(lua, "%s.%s is not available in the sandbox; `trusted = true` in [hooks] allows it", library, name);
 }
 
 int refuse_function(lua_State* lua) {
-  return luaL_error(lua, "%s is not available in the sandbox; `trusted = true` in [hooks] opens it",
+  return luaL_error(lua, "%s is not available in the sandbox; `trusted = true` in [hooks] allows it",
                     lua_tostring(lua, lua_upvalueindex(1)));
 }
 
@@ -56,12 +56,12 @@ int sandboxed_rawset(lua_State* lua) {
 int sandboxed_collectgarbage(lua_State* lua) {
   const char* option = luaL_optstring(lua, 1, "collect");
   if (std::strcmp(option, "count") != 0)
-    return luaL_error(lua, "collectgarbage(\"%s\") is not available; \"count\" is", option);
+    return luaL_error(lua, "collectgarbage(\"%s\") is not available; only \"count\" is", option);
   lua_pushnumber(lua, lua_gc(lua, LUA_GCCOUNT) + lua_gc(lua, LUA_GCCOUNTB) / 1024.0);
   return 1;
 }
 
-/// All of what a reader function returns as one string, on top of the stack.
+/// Reads all pieces of a reader function into one string on top of the stack.
 void read_pieces(lua_State* lua) {
   auto& machine = Machine::of(lua);
   size_t total = 0;
@@ -82,7 +82,7 @@ void read_pieces(lua_State* lua) {
   luaL_pushresult(&buffer);
 }
 
-/// Upvalue: the environment of the file it is in.
+/// Upvalue: the environment of the file that contains the call.
 int sandboxed_load(lua_State* lua) {
   bool own_environment = lua_gettop(lua) >= 4;
   if (lua_type(lua, 1) != LUA_TSTRING) luaL_checktype(lua, 1, LUA_TFUNCTION);
@@ -107,7 +107,7 @@ int sandboxed_load(lua_State* lua) {
   return 1;
 }
 
-/// Integers only: without an argument Lua would take the clock.
+/// Accepts integers only. Without an argument, Lua would seed from the clock.
 int seeded_randomseed(lua_State* lua) {
   luaL_checkinteger(lua, 1);
   lua_settop(lua, 2);
@@ -149,7 +149,7 @@ int sandboxed_print(lua_State* lua) {
 
 // ---- libraries
 
-/// Pushes a new table with the named fields of the one on top, which it replaces.
+/// Replaces the table on top of the stack by a new one that has only the named fields.
 void keep_only(lua_State* lua, const char* const* names) {
   lua_newtable(lua);
   for (; *names; ++names) {
@@ -159,7 +159,7 @@ void keep_only(lua_State* lua, const char* const* names) {
   lua_remove(lua, -2);
 }
 
-/// Names that are not there are refused with a reason instead of being nil.
+/// Access to a missing name raises an error with the reason, instead of returning nil.
 void explain_missing(lua_State* lua, const char* library) {
   lua_newtable(lua);
   lua_pushstring(lua, library);
@@ -168,7 +168,7 @@ void explain_missing(lua_State* lua, const char* library) {
   lua_setmetatable(lua, -2);
 }
 
-/// Moves the library on top into the table of libraries below it.
+/// Moves the library on top of the stack into the table of libraries below it.
 void keep_library(lua_State* lua, const char* name, bool trusted) {
   if (!trusted) make_read_only(lua);
   lua_setfield(lua, -2, name);
@@ -178,7 +178,7 @@ void open_string(lua_State* lua, bool trusted) {
   luaL_requiref(lua, LUA_STRLIBNAME, luaopen_string, 0);
   add_bounded_strings(lua);
   add_patterns(lua);
-  if (!trusted) {  // ("x"):upper() goes through the metatable of strings
+  if (!trusted) {  // ("x"):upper() uses the metatable of strings
     lua_pushliteral(lua, "");
     lua_getmetatable(lua, -1);
     lua_pushboolean(lua, 0);
@@ -267,12 +267,12 @@ void open_base(lua_State* lua, bool trusted) {
 
 // ---- require
 
-/// What `require "name"` brings a file in `folder`. Each file is run once a state.
+/// The result of `require "name"` in a file in `folder`. Each file runs once per state.
 Value require_module(Machine& machine, const std::string& folder, const std::string& asking, const std::string& name) {
   static const char* const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
   if (name.empty() || name.find_first_not_of(allowed) != std::string::npos)
     throw ScriptMistake(
-        fmt::format("require: \"{}\" is no name of a file beside this one (letters, digits, _ and -)", name));
+        fmt::format("require: \"{}\" is not the name of a file in this folder (letters, digits, _ and -)", name));
   fs::path path = fs::path(folder) / (name + ".lua");
   if (folder.empty() || !fs::exists(path)) {
     std::vector<std::string> beside;
@@ -281,7 +281,7 @@ Value require_module(Machine& machine, const std::string& folder, const std::str
       for (const auto& entry : fs::directory_iterator(folder, ignored))
         if (entry.path().extension() == ".lua") beside.push_back(entry.path().stem().string());
     auto near = nearest(name, beside);
-    throw ScriptMistake(fmt::format("require: there is no {}.lua beside this file{}", name,
+    throw ScriptMistake(fmt::format("require: there is no {}.lua in the folder of this file{}", name,
                                     near ? "; did you mean \"" + *near + "\"?" : ""));
   }
   auto [found, is_new] = machine.modules.try_emplace(path.string());

@@ -1,4 +1,4 @@
-// An error of a script as a diagnostic: its line, the calls that led there.
+// An error of a script as a diagnostic with its line and call stack.
 #pragma once
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace runner::lua {
 
-/// `places` are those of `file`; an error in another one (that it requires) has its own place, without the line.
+/// `places` belongs to `file`. An error in another file (from `require`) gets its file and line, without an excerpt.
 RecipeError located(const LuaError& error, const KeyPlaces& places, const std::string& file, const std::string& code);
 
 }  // namespace runner::lua

@@ -55,7 +55,7 @@ std::optional<int64_t> claimed_count(const json& claim) {
 
 namespace {
 
-/// Reads one file's table.
+/// Reads the table of one file.
 class Loader {
  public:
   Loader(State& state, const ScriptKind& kind, const ScriptSource& source, std::vector<Diagnostic>& diagnostics)
@@ -102,7 +102,7 @@ class Loader {
     }
   }
 
-  /// Hands the mistakes out; whether there are none.
+  /// Passes the mistakes on. Returns whether there are none.
   bool finish() {
     diagnostics_.insert(diagnostics_.end(), diagnostics_here_.begin(), diagnostics_here_.end());
     return diagnostics_here_.empty();
@@ -199,7 +199,7 @@ class Loader {
       int line = value.reference.is_function() ? state_.line_of(value.reference) : 0;
       auto& diagnostic =
           report(line, kind_.noun == "hook" ? "unknown-hook" : "unknown-part",
-                 fmt::format("`{}` is no {}{}", key, kind_.noun == "hook" ? "hook" : "part of a " + kind_.noun,
+                 fmt::format("`{}` is not {}{}", key, kind_.noun == "hook" ? "a hook" : "part of a " + kind_.noun,
                              line > 0 ? ", so it would never be called" : ""));
       diagnostic.allowed = {"name", "about", "options"};
       diagnostic.allowed.insert(diagnostic.allowed.end(), kind_.fields.begin(), kind_.fields.end());

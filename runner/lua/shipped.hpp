@@ -1,5 +1,5 @@
-// The hooks of recipes/hooks, the strategies of recipes/strategies_lua and the editor's stubs as text, so that an
-// installed binary does not need the source tree.
+// Texts of recipes/hooks, recipes/strategies_lua and the editor's type definitions, so that an installed program does
+// not need the source tree.
 #pragma once
 #include <cstddef>
 #include <string_view>

@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Counts a call from outside while it lasts.
+/// Counts as a call from C++ while it exists.
 class Call {
  public:
   explicit Call(Machine& machine)
@@ -27,7 +27,7 @@ class Call {
   Call(const Call&) = delete;
   lua_State* lua() const { return lua_; }
 
-  /// Runs `body` protected with one argument; its result is on top of the stack.
+  /// Calls `body` in protected mode with one argument. Its result is then on top of the stack. Throws on errors.
   void run(lua_CFunction body, const void* argument) {
     lua_pushcfunction(lua_, on_error);
     int handler = lua_gettop(lua_);
@@ -44,7 +44,7 @@ class Call {
   }
 
  private:
-  /// Makes a text of the error and notes where it was.
+  /// Message handler: converts the error to text and notes its place.
   static int on_error(lua_State* lua) {
     auto& machine = Machine::of(lua);
     if (!std::exchange(machine.place_known, false)) machine.note_place(lua);
@@ -78,7 +78,7 @@ int invoke(lua_State* lua) {
   return 1;
 }
 
-/// A file on its way in. `globals` are registered already where they are functions.
+/// A file that is being loaded. Functions in `globals` are already registered.
 struct Chunk {
   std::string_view text;
   std::string chunk_name;
@@ -103,7 +103,7 @@ int run_chunk(lua_State* lua) {
   return 1;
 }
 
-/// Names as Lua shortens them in messages.
+/// The name as Lua shortens it in messages.
 std::string shortened(const std::string& name) {
   constexpr size_t room = LUA_IDSIZE - 1, dots = 3;
   return name.size() <= room ? name : "..." + name.substr(name.size() - (room - dots));
@@ -125,7 +125,7 @@ int get_field(lua_State* lua) {
 
 int make_coroutine(lua_State* lua) {
   const auto* function = static_cast<const Value*>(lua_touserdata(lua, 1));
-  lua_State* thread = lua_newthread(lua);  // inherits the hook of budgets
+  lua_State* thread = lua_newthread(lua);  // inherits the debug hook
   push_value(lua, *function);
   lua_xmove(lua, thread, 1);
   return 1;
@@ -137,7 +137,7 @@ struct Resumption {
   bool ended = false;
 };
 
-/// Its result is the coroutine's; an error in it is raised here, at the place where it was.
+/// Returns the coroutine's result. Raises its error here and notes the place in the coroutine.
 int resume_coroutine(lua_State* lua) {
   auto& resumption = *static_cast<Resumption*>(lua_touserdata(lua, 1));
   auto& machine = Machine::of(lua);
@@ -154,7 +154,7 @@ int resume_coroutine(lua_State* lua) {
   machine.driven = nullptr;
   if (status == LUA_OK || (status == LUA_YIELD && machine.waited && machine.spent == Spent::nothing)) {
     resumption.ended = status == LUA_OK;
-    lua_settop(thread, lua_gettop(thread) - results + (results > 0 ? 1 : 0));  // the first
+    lua_settop(thread, lua_gettop(thread) - results + (results > 0 ? 1 : 0));  // keeps only the first result
     if (results == 0)
       lua_pushnil(lua);
     else
@@ -164,7 +164,7 @@ int resume_coroutine(lua_State* lua) {
   machine.note_place(thread);
   machine.place_known = true;
   if (status == LUA_YIELD) {
-    lua_pushliteral(lua, "coroutine.yield() works inside of coroutines that the script made itself");
+    lua_pushliteral(lua, "coroutine.yield() works only inside of coroutines that the script made itself");
     return lua_error(lua);
   }
   lua_xmove(thread, lua, 1);
@@ -294,7 +294,7 @@ int State::line_of(const Reference& function) {
   call.run(push_it, &named);
   lua_Debug info;
   lua_getinfo(call.lua(), ">S", &info);
-  lua_pushnil(call.lua());  // for what lua_getinfo took
+  lua_pushnil(call.lua());  // replaces the function, which lua_getinfo popped
   return std::max(0, info.linedefined);
 }
 

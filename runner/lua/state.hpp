@@ -1,4 +1,4 @@
-// A Lua 5.4 state with budgets of memory, instructions and time, and a sandbox: accident-proof, not a security wall.
+// A sandboxed Lua 5.4 state with limits of memory, instructions and time. It protects from accidents, not from attacks.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,29 +14,29 @@
 namespace runner::lua {
 
 struct Limits {
-  size_t memory_bytes = 64u << 20;    ///< of the whole state; one string may take a 64th of it, but at least 64 KiB
-  int64_t instructions = 50'000'000;  ///< of one call; memory counts, too: 16 bytes are one
-  double seconds = 1.0;               ///< of one call, wall time, without that of registered functions
+  size_t memory_bytes = 64u << 20;    ///< of the state; a string may use a 64th of it, but at least 64 KiB
+  int64_t instructions = 50'000'000;  ///< of one call; 16 allocated bytes count as one
+  double seconds = 1.0;               ///< of one call, wall time, without time in registered functions
 };
 
 struct StateOptions {
   Limits limits = {};
-  bool trusted = false;                                   ///< opens all standard libraries; the budgets stay
+  bool trusted = false;                                   ///< opens all standard libraries; limits still apply
   uint64_t seed = 0;                                      ///< of math.random
   std::function<void(std::string_view line)> print = {};  ///< default: nothing is printed
-  /// What an exception of a registered function says where the script is to blame: it becomes a ScriptMistake. Empty:
-  /// it is not. Must not throw.
+  /// Returns the message for an exception of a registered function that is the script's mistake: it becomes a
+  /// ScriptMistake. Returns "" for other exceptions. Must not throw.
   std::function<std::string(const std::exception&)> mistake_of = {};
 };
 
-/// One state, one thread. Files run in environments of their own; what they see besides Lua's harmless libraries is
-/// what is handed to them. A budget that is spent stays spent until the outermost call() returns: no pcall, coroutine,
-/// message handler or __close goes on. The next call starts with full budgets.
+/// Use each state from one thread. Each file runs in its own environment, with Lua's safe libraries and the given
+/// globals. A spent budget stays spent until the outermost call() returns: no pcall, coroutine, message handler or
+/// __close continues. The next call starts with full budgets.
 ///
 /// The sandbox has no io, package, dofile, loadfile; of os only clock, date, difftime and time; of debug only
-/// traceback. `load` takes text only, `require "name"` finds name.lua beside the file, metatables take no __gc,
-/// libraries and the metatable of strings are read-only, collectgarbage knows "count" alone. Order of pairs() and
-/// addresses in tostring() differ from process to process: do not let a result depend on them.
+/// traceback. `load` accepts text only. `require "name"` loads name.lua from the folder of the file. Metatables must
+/// not have __gc. Libraries and the metatable of strings are read-only. collectgarbage accepts only "count". The order
+/// of pairs() and the addresses in tostring() differ between processes: results must not depend on them.
 class State {
  public:
   explicit State(StateOptions options = {});
@@ -44,44 +44,43 @@ class State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// Runs a file in an environment of its own and returns what it returns (the first value). `name` is the file's in
-  /// messages. Throws LuaError, Error(environment) where it cannot be read.
+  /// Runs a file in a new environment and returns its first result. `name` is its name in messages. Throws LuaError,
+  /// and Error(environment) if the file cannot be read.
   Value load_file(const fs::path& path, const std::string& name = "", const std::vector<Global>& globals = {});
-  /// The same from text; `folder` is where `require` looks (empty: nowhere).
+  /// The same for a text. `require` looks in `folder` (empty: nowhere).
   Value load_text(const std::string& text, const std::string& name, const fs::path& folder = {},
                   const std::vector<Global>& globals = {});
 
-  /// Calls a function that a script gave. Throws LuaError, or what a registered function threw.
+  /// Calls a function of a script. Throws LuaError, or the exception of a registered function.
   Value call(const Reference& function, const std::vector<Value>& arguments = {});
 
-  /// A function of a script that can wait (Class::waiting_method) and go on later. Each resume() has full budgets.
+  /// Makes a coroutine of a script's function, which may wait (Class::waiting_method). Each resume() has full budgets.
   Reference coroutine(const Reference& function);
   struct Resumed {
     bool ended = false;  ///< the function returned
-    Value value = {};    ///< what it returned, or what the body of the method returned that it waits in
+    Value value = {};    ///< its result, or the result of the method in which it waits
   };
-  /// Runs a coroutine until it waits or ends. `answer` is the function's argument at first, then the result of the
-  /// method that it waits in. Throws LuaError, also where the function yields by itself; then it cannot go on.
+  /// Runs a coroutine until it waits or ends. `answer` is first the function's argument, then the result of the method
+  /// in which it waits. Throws LuaError, also if the function yields by itself; then it cannot be resumed.
   Resumed resume(const Reference& coroutine, const Value& answer);
 
-  /// A field of a table that a script gave, raw; nil when it is not there.
+  /// A field of a script's table, without metamethods; nil if it does not exist.
   Value field(const Reference& table, const std::string& name);
   /// The names of a table's string keys, sorted.
   std::vector<std::string> keys(const Reference& table);
-  /// The line where a function begins in its file; 0 for functions that are not the script's.
+  /// The line where a function begins in its file; 0 for C functions.
   int line_of(const Reference& function);
-  /// A table as plain data; cycles, holes, other keys than names or 1..n, and what is no
-  /// data are refused with their path. Throws ScriptMistake. `what` begins the message. Objects are what `keep` makes
-  /// of them; without it they are no data.
+  /// A table as plain data. Throws ScriptMistake with the path of cycles, holes, keys other than names or 1..n, and
+  /// values that are not data. `what` starts the message. `keep` converts objects; without it they are not allowed.
   nlohmann::json to_json(const Reference& table, const std::string& what, const KeepObject& keep = {});
-  /// Plain data as a table that scripts can change, or not.
+  /// Plain data as a table that scripts can change (table) or cannot change (read_only).
   Reference table(const nlohmann::json& data, const KeptObjects& objects = {});
   Reference read_only(const nlohmann::json& data);
 
-  /// Frees what scripts hold no more: for objects that are larger than the handles Lua sees of them.
+  /// Frees unreachable objects. For objects that are larger than their handles in Lua.
   void collect_garbage();
   size_t memory_bytes() const;
-  /// Instructions and seconds that the last outermost call took.
+  /// Instructions and seconds of the last outermost call.
   int64_t instructions_used() const;
   double seconds_used() const;
 

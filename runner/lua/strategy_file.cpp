@@ -25,7 +25,7 @@ void wrong(const ScriptFile& file, const std::string& message, std::vector<Diagn
   diagnostics.push_back(diagnostic);
 }
 
-/// Its fields, checked.
+/// Checks and reads the fields of a strategy.
 std::optional<StrategyFile> complete(std::optional<ScriptFile> script, std::vector<Diagnostic>& diagnostics) {
   if (!script) return {};
   StrategyFile file;
@@ -38,15 +38,13 @@ std::optional<StrategyFile> complete(std::optional<ScriptFile> script, std::vect
     file.replicas_differ = found->second.plain;
   }
   if (!file.replicas_differ && !file.functions.contains("reduce")) {
-    wrong(file, "without a function `reduce` each rank follows its own gradients: say `replicas_differ = true`",
+    wrong(file, "without a function `reduce`, ranks train on different gradients: set `replicas_differ = true`",
           diagnostics);
     return {};
   }
   if (file.replicas_differ && file.functions.contains("shard")) {
-    wrong(
-        file,
-        "`shard` needs equal replicas: a rank gets the others' shards, but with `replicas_differ` they are not its own",
-        diagnostics);
+    wrong(file, "`shard` needs equal replicas: ranks gather the shards of others, which differ with `replicas_differ`",
+          diagnostics);
     return {};
   }
   return file;

@@ -1,4 +1,4 @@
-// A Lua file as a strategy, or as the comm hook of another one: what it may contain, and how a recipe names it.
+// A Lua file as a strategy or as a comm hook: its contents, and its name in a recipe.
 #pragma once
 #include <map>
 #include <optional>
@@ -9,36 +9,35 @@
 
 namespace runner::lua {
 
-/// "lua:FILE.lua", or "lua:NAME" for a shipped one (recipes/strategies_lua).
+/// "lua:FILE.lua", or "lua:NAME" for a shipped file (recipes/strategies_lua).
 inline bool names_script(const std::string& name) { return name.starts_with("lua:"); }
 
-/// A strategy as [strategy] names it.
+/// A strategy as [strategy] specifies it.
 struct StrategyRequest {
-  std::string name;  ///< names a script, or what `registry` registers
+  std::string name;  ///< "lua:..." or a name that `registry` registers
   Origin asked_at;
-  std::string registry = "";  ///< a file that registers names (strategy_registry.hpp); empty: none
+  std::string registry = "";  ///< a file that registers strategies (strategy_registry.hpp), or empty
   Origin registry_at = {};
-  std::vector<std::string> built_in = {};  ///< names that are taken
+  std::vector<std::string> built_in = {};  ///< names of built-in strategies, which cannot be registered
 };
-/// As the recipe says.
+/// The request of a recipe.
 StrategyRequest strategy_request(const Recipe& recipe, std::vector<std::string> built_in);
 
-/// Functions of a strategy: setup, shard, reduce, after_update, memory, traffic; of a comm hook setup and reduce
-/// (memory and traffic are there for the same file as a strategy). recipes/strategies_lua/README.md says what they are
-/// given.
+/// Functions of a strategy: setup, shard, reduce, after_update, memory, traffic. Functions of a comm hook: setup and
+/// reduce (memory and traffic are allowed, because the same file can be a strategy). recipes/strategies_lua/README.md
+/// describes their arguments.
 struct StrategyFile : ScriptFile {
-  bool replicas_differ = false;  ///< between steps, ranks' parameters are not the same
+  bool replicas_differ = false;  ///< parameters differ between ranks after a step
 };
 
-/// nullopt, with no diagnostic, where `name` is one that the registry does not have. `registered`, if given, gets the
-/// names that it has.
+/// nullopt without a diagnostic if the registry has no strategy `name`. `registered` gets all names in the registry.
 std::optional<StrategyFile> load_strategy_file(State& state, const StrategyRequest& request,
                                                std::vector<Diagnostic>& diagnostics,
                                                std::vector<std::string>* registered = nullptr);
 std::optional<ScriptFile> load_comm_hook_file(State& state, const std::string& name, const Origin& asked_at,
                                               std::vector<Diagnostic>& diagnostics);
 
-/// Strategies and comm hooks that come with the program: name -> text.
+/// Strategies and comm hooks that are part of the program: name -> text.
 const std::map<std::string, std::string>& shipped_strategies();
 const ScriptKind& strategy_kind();
 

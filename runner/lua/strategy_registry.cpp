@@ -54,7 +54,7 @@ Value StrategyRegistry::add(const Arguments& arguments) {
   auto name = arguments.text(1);
   static const char* const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
   if (name.empty() || name.find_first_not_of(allowed) != std::string::npos)
-    throw ScriptMistake(fmt::format("register: \"{}\" is no name: letters, digits, _ and - only", name));
+    throw ScriptMistake(fmt::format("register: \"{}\" is not a name: letters, digits, _ and - only", name));
   if (is_built_in(name) || name == "auto") throw ScriptMistake(fmt::format("register: `{}` is built in", name));
   if (entries_.contains(name))
     throw ScriptMistake(fmt::format("register: `{}` is registered already; remove it first", name));
@@ -73,7 +73,7 @@ Value StrategyRegistry::get(const Arguments& arguments) {
     auto found = shipped_strategies().find(bare);
     if (found == shipped_strategies().end())
       throw ScriptMistake(
-          fmt::format("get: there is no shipped strategy \"{}\"; `require` brings a file of your own", bare));
+          fmt::format("get: there is no shipped strategy \"{}\"; use `require` for a file of your own", bare));
     return state_.load_text(found->second, strategy_kind().folder + "/" + bare + ".lua");
   }
   if (is_built_in(name)) return Value(state_.read_only({{"name", lower(name)}}));
@@ -85,7 +85,7 @@ Value StrategyRegistry::list() const { return Value(nlohmann::json(all())); }
 Value StrategyRegistry::remove(const Arguments& arguments) {
   arguments.at_most(1);
   auto name = arguments.text(1);
-  if (is_built_in(name)) throw ScriptMistake(fmt::format("remove: `{}` is built in, and stays", name));
+  if (is_built_in(name)) throw ScriptMistake(fmt::format("remove: `{}` is built in and cannot be removed", name));
   if (entries_.erase(name) == 0) throw ScriptMistake(unknown("remove", name));
   return {};
 }

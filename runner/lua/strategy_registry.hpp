@@ -1,9 +1,9 @@
-// Names of strategies that a Lua file registers, with the verbs of the field's StrategyRegistry.
+// Strategies that a Lua file registers by name, with the functions of Lightning's StrategyRegistry.
 //
 //   strategies.register("averaged", require "local_sgd", "Averages every 8 steps")
-//   strategies.get(name)                  the table that was registered, or of a file "lua:..."; of a built-in its name
-//   strategies.available_strategies()     every name, sorted
-//   strategies.remove(name)               of what was registered
+//   strategies.get(name)                  the registered table, or that of a file "lua:..."; {name} of a built-in one
+//   strategies.available_strategies()     all names, sorted
+//   strategies.remove(name)               removes a registered strategy
 #pragma once
 #include <map>
 #include <memory>
@@ -14,19 +14,19 @@
 
 namespace runner::lua {
 
-/// Outlives the files that it has run: they keep it.
+/// Files that it has run share ownership of it.
 class StrategyRegistry : public std::enable_shared_from_this<StrategyRegistry> {
  public:
   struct Entry {
     Reference table;
     std::string about;
   };
-  /// For std::make_shared.
+  /// Use std::make_shared.
   StrategyRegistry(State& state, std::vector<std::string> built_in);
 
-  /// Runs a file that sees the verbs as `strategies`. What goes wrong in it goes to `diagnostics`.
+  /// Runs a file in which `strategies` has the functions above. Mistakes go to `diagnostics`.
   bool run(const ScriptSource& source, std::vector<Diagnostic>& diagnostics);
-  /// Null where there is none of that name.
+  /// Null if there is none of that name.
   const Entry* find(const std::string& name) const;
   std::vector<std::string> registered() const;
 

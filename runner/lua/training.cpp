@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-/// One of a few words, or the nearest of them.
+/// Returns `value` if it is one of `words`. Throws with the most similar word otherwise.
 std::string word(const std::string& value, const std::vector<std::string>& words, const std::string& what) {
   if (std::find(words.begin(), words.end(), value) != words.end()) return value;
   auto near = nearest(value, words);
@@ -120,12 +120,12 @@ std::string sync_of(const Arguments& arguments) {
   return options.empty() ? "none" : word(options["sync"], {"none", "sum", "mean", "min", "max"}, "log: sync");
 }
 
-/// A name of a file without folders.
+/// The first argument as a file name without folders.
 std::string file_name(const Arguments& arguments) {
   auto name = arguments.text(1);
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos ||
       name.find('\0') != std::string::npos)
-    throw ScriptMistake(fmt::format("artifact: \"{}\" is no plain file name", name));
+    throw ScriptMistake(fmt::format("artifact: \"{}\" is not a plain file name", name));
   return name;
 }
 
@@ -190,7 +190,7 @@ void add_control(Class& made) {
   made.method("set_lr", [](const Arguments& arguments) {
     arguments.at_most(1);
     double lr = arguments.number(1);
-    if (!(lr >= 0) || lr > 1e30) throw ScriptMistake(fmt::format("set_lr: {} is no learning rate", lr));
+    if (!(lr >= 0) || lr > 1e30) throw ScriptMistake(fmt::format("set_lr: {} is not a learning rate", lr));
     training_of(arguments).set_lr(lr);
     return Value();
   });
@@ -216,7 +216,7 @@ void add_parameters(Class& made) {
   });
 }
 
-/// The argument of ctx:generate{...}.
+/// Checks the argument of ctx:generate{...}.
 Generation generation_of(const json& wanted) {
   static const std::vector<std::string> fields = {"prompt", "max_new_tokens", "temperature", "top_k", "seed"};
   Generation generation;

@@ -1,5 +1,5 @@
-// What a hook's `ctx` is: the training as hooks see it. The worker implements Training over tensors and process groups,
-// fake_training.hpp without either.
+// The interface behind a hook's `ctx`. The worker implements Training with tensors and process groups,
+// fake_training.hpp without them.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace runner::lua {
 
-/// Numbers that ranks share. Collectives: every rank calls them, in the same order.
+/// Exchange of numbers between ranks. All functions except rank() and size() are collective: every rank calls them, in
+/// the same order.
 class HookWorld {
  public:
   virtual ~HookWorld() = default;
@@ -22,59 +23,59 @@ class HookWorld {
   virtual void barrier() = 0;
 };
 
-/// A copy of everything that steps change: parameters, the optimizer's state and count, the loss scale. Not the place
-/// in the data, nor the number of steps.
+/// A copy of everything that a step changes: parameters, optimizer state and its step count, loss scale. It does not
+/// include the position in the data and the number of steps.
 class Snapshot {
  public:
   virtual ~Snapshot() = default;
-  virtual int64_t step() = 0;  ///< when it was taken
-  virtual void take() = 0;     ///< anew, in the same memory
-  virtual void restore() = 0;  ///< on all ranks, between steps, once the call of the hook ends
+  virtual int64_t step() = 0;  ///< the step at which it was taken
+  virtual void take() = 0;     ///< takes it again, in the same memory
+  virtual void restore() = 0;  ///< on all ranks, between steps, when the call of the hook ends
 };
 
-/// What ctx:generate{...} asks for, equal on all ranks.
+/// The arguments of ctx:generate{...}. Equal on all ranks.
 struct Generation {
-  std::optional<std::string> text;  ///< the prompt; or
-  std::vector<int64_t> tokens;      ///< its tokens
+  std::optional<std::string> text;  ///< the prompt, or
+  std::vector<int64_t> tokens;      ///< the tokens of the prompt
   int64_t max_new_tokens = 64;
-  double temperature = 1;       ///< 0: always the likeliest
-  int64_t top_k = 0;            ///< among so many likeliest; 0: among all
+  double temperature = 1;       ///< 0: always the most likely token
+  int64_t top_k = 0;            ///< draws from this many most likely tokens; 0: from all
   std::optional<int64_t> seed;  ///< of the draws; default run.seed
 };
 
-/// One training. Handles of tensors are objects of a class of the implementer's, which invalidates them when they end.
+/// One training. The implementer defines the class of tensor handles and invalidates them when they end.
 class Training {
  public:
   virtual ~Training() = default;
   virtual int64_t step() = 0;                      ///< optimizer steps done
   virtual int64_t epoch() = 0;                     ///< from 0
-  virtual std::optional<int64_t> max_steps() = 0;  ///< where only time ends the training: none
-  virtual bool is_last_step() = 0;                 ///< after it: no step follows, unless a hook has its way
+  virtual std::optional<int64_t> max_steps() = 0;  ///< none if only time ends the training
+  virtual bool is_last_step() = 0;                 ///< no step follows, unless a hook changes that
   virtual double loss() = 0;  ///< of the last global batch; NaN before the first. May wait for the device
   virtual double lr() = 0;
   virtual nlohmann::json metrics() = 0;  ///< {name: the last value}, validation's too
   virtual Reference recipe() = 0;        ///< the recipe as a read-only table of its State
-  virtual std::string exception() = 0;   ///< in on_exception: what happened; else empty
+  virtual std::string exception() = 0;   ///< the error text in on_exception; empty otherwise
   virtual HookWorld& world() = 0;
 
   virtual void log(const std::string& name, double value,
                    const std::string& sync) = 0;              ///< sync: none | sum | mean | min | max
-  virtual std::string artifact(const std::string& name) = 0;  ///< the path of a file in the run folder, made on rank 0
-  virtual void append_artifact(const std::string& name, const std::string& text) = 0;  ///< on rank 0
+  virtual std::string artifact(const std::string& name) = 0;  ///< path of a file in the run folder, created on rank 0
+  virtual void append_artifact(const std::string& name, const std::string& text) = 0;  ///< writes on rank 0 only
   virtual void stop(const std::string& reason) = 0;  ///< after this step, on all ranks
   virtual void checkpoint() = 0;                     ///< at the end of this step
-  virtual void set_lr(double lr) = 0;                ///< until the schedule says otherwise at the next step
-  virtual void skip_step() = 0;                      ///< before the optimizer's step: leave it out
+  virtual void set_lr(double lr) = 0;                ///< for the current step; the schedule sets it at the next step
+  virtual void skip_step() = 0;                      ///< before the optimizer's step: skips the update
 
   virtual std::vector<std::string> parameter_names() = 0;
   virtual Value parameter(const std::string& name) = 0;
   virtual Value gradient(const std::string& name) = 0;  ///< in on_before_optimizer_step only
   virtual std::shared_ptr<Snapshot> snapshot() = 0;
-  /// The prompt and what follows it, as text or as tokens, as the prompt is. Collective.
+  /// The prompt followed by the generated text or tokens, in the form of the prompt. Collective.
   virtual nlohmann::json generate(const Generation& wanted) = 0;
 };
 
-/// The `ctx` of a training, for HookSet::call(). The training outlives it; invalidate it when the training ends.
+/// The `ctx` for HookSet::call(). The training must outlive it. Invalidate it when the training ends.
 std::shared_ptr<Object> make_context(Training& training);
 
 }  // namespace runner::lua

@@ -37,8 +37,8 @@ void Object::require_valid() const {
 
 void Arguments::wrong(int index, const std::string& must_be) const {
   if (index == 0)
-    throw ScriptMistake(fmt::format("{0}: call it with a colon, object:{0}(...); before it stands {1}, not {2}",
-                                    *function_, kind_at(lua_, at(index)), must_be));
+    throw ScriptMistake(fmt::format("{0}: call it with a colon, object:{0}(...), on {2}, not on {1}", *function_,
+                                    kind_at(lua_, at(index)), must_be));
   throw ScriptMistake(
       fmt::format("{}: argument {} must be {}, not {}", *function_, index, must_be, kind_at(lua_, at(index))));
 }

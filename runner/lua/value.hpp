@@ -1,4 +1,4 @@
-// What passes between C++ and Lua: plain data, objects of C++ that scripts hold by handle, tables and functions of Lua.
+// Values between C++ and Lua: plain data, handles of C++ objects, and tables and functions of Lua.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,8 +18,7 @@ namespace runner::lua {
 class Object;
 class Arguments;
 
-/// A table, function or coroutine that lives in a State; keeps it alive. Empty after the State is gone: then calls are
-/// our bug.
+/// A table, function or coroutine in a State; keeps it alive. It must not be used after the State is destroyed.
 class Reference {
  public:
   struct Slot;
@@ -35,7 +34,7 @@ class Reference {
   std::shared_ptr<Slot> slot_;
 };
 
-/// nil, plain data, an object, or a table or function of Lua. Tables come from Lua as references: see State::to_json().
+/// nil, plain data, an object, or a table or function of Lua. Tables from Lua are references: see State::to_json().
 struct Value {
   nlohmann::json plain = nullptr;
   std::shared_ptr<Object> object = nullptr;
@@ -54,22 +53,22 @@ std::string kind_of(const Value& value);
 
 using Function = std::function<Value(const Arguments&)>;
 
-/// What stands for an object in plain data; `path` is its place in there, a JSON pointer (RFC 6901). Throws
-/// ScriptMistake, without the place, where it cannot be kept.
+/// Returns the JSON value that replaces an object in plain data. `path` is its position there, a JSON pointer (RFC
+/// 6901). Throws ScriptMistake, without the path, if it cannot be stored.
 using KeepObject = std::function<nlohmann::json(const std::shared_ptr<Object>& object, const std::string& path)>;
-/// Objects that plain data stands for: {"$object": NAME} is the one of that name.
+/// Objects for plain data: {"$object": NAME} is replaced by the object of that name.
 using KeptObjects = std::map<std::string, std::shared_ptr<Object>>;
 
-/// What scripts can do with objects of one kind: `object:method(...)`, `object.property`, operators by Lua's names
-/// ("__add", "__unm", "__tostring" ...). Made once, outlives its objects and every State they are in.
+/// The methods (`object:method(...)`), properties (`object.property`) and operators (by Lua's names: "__add", "__unm",
+/// "__tostring" ...) of a kind of objects. It outlives its objects and all States that contain them.
 class Class {
  public:
   explicit Class(std::string name) : name_(std::move(name)) {}
   const std::string& name() const { return name_; }
-  /// Argument 0 of a method is the object; of an operator arguments 1 and 2 are what it stands between.
+  /// Argument 0 of a method is the object. Arguments 1 and 2 of an operator are its operands.
   void method(const std::string& name, Function body) { methods_[name] = std::move(body); }
-  /// A method after whose body the script waits: State::resume() returns with what the body returned, and what the next
-  /// one hands in is the method's result. An error anywhere else than in a function that State::resume() runs.
+  /// A method that makes the script wait: State::resume() returns the result of `body`, and the value passed to the
+  /// next resume() is the method's result. It is an error outside functions that State::resume() runs.
   void waiting_method(const std::string& name, Function body) {
     method(name, std::move(body));
     waiting_.insert(name);
@@ -89,8 +88,8 @@ class Class {
   std::set<std::string> waiting_;
 };
 
-/// An object of C++ behind a handle. Its owner may invalidate it at any time; every use after that is an error in the
-/// script that says `why`.
+/// A C++ object behind a handle. Its owner may invalidate it at any time. Every later use is an error in the script
+/// with the text `why`.
 class Object {
  public:
   Object(const Class& kind, std::shared_ptr<void> payload) : kind_(&kind), payload_(std::move(payload)) {}
@@ -105,7 +104,7 @@ class Object {
     why_ = why;
   }
   const std::string& why() const { return why_; }
-  /// T must be what the class is for. Throws ScriptMistake after invalidate().
+  /// T must be the class's type. Throws ScriptMistake after invalidate().
   template <typename T>
   T& as() const {
     require_valid();
@@ -119,15 +118,15 @@ class Object {
   std::string why_;
 };
 
-/// The arguments of a registered function, read from Lua's stack when asked for. Each reader throws ScriptMistake:
-/// "log: argument 2 must be a number, not nil". Valid during the call only.
+/// The arguments of a registered function, read from Lua's stack on demand. Each reader throws ScriptMistake, such as
+/// "log: argument 2 must be a number, not nil". Valid only during the call.
 class Arguments {
  public:
   Arguments(lua_State* lua, const std::string& function, int first, int count)
       : lua_(lua), function_(&function), first_(first), count_(count) {}
 
   int count() const { return count_; }
-  bool has(int index) const;  ///< given, and not nil
+  bool has(int index) const;  ///< given and not nil
   double number(int index) const;
   double number(int index, double otherwise) const { return has(index) ? number(index) : otherwise; }
   int64_t integer(int index) const;
@@ -136,11 +135,11 @@ class Arguments {
   bool boolean(int index, bool otherwise) const { return has(index) ? boolean(index) : otherwise; }
   std::string text(int index) const;
   std::string text(int index, const std::string& otherwise) const { return has(index) ? text(index) : otherwise; }
-  /// A table as plain data; anything else that is plain with `data`.
+  /// table(): a table as plain data. data(): any plain value.
   nlohmann::json table(int index) const;
   nlohmann::json data(int index) const;
   Reference function(int index) const;
-  /// An object of a class, still valid.
+  /// A valid object of class `kind`.
   std::shared_ptr<Object> object(int index, const Class& kind) const;
   template <typename T>
   T& as(int index, const Class& kind) const {
@@ -150,7 +149,7 @@ class Arguments {
   /// The object that a method was called on.
   std::shared_ptr<Object> self(const Class& kind) const { return object(0, kind); }
 
-  void at_most(int count) const;  ///< throws when there are more
+  void at_most(int count) const;  ///< throws ScriptMistake if there are more
   [[noreturn]] void wrong(int index, const std::string& must_be) const;
   const std::string& function_name() const { return *function_; }
 
@@ -161,11 +160,11 @@ class Arguments {
   int first_, count_;
 };
 
-/// A global that a file sees besides the libraries.
+/// A global of a file, in addition to the libraries.
 struct Global {
   std::string name;
   Value value = {};
-  Function function = {};  ///< used when set
+  Function function = {};  ///< used instead of `value` if set
 };
 
 }  // namespace runner::lua

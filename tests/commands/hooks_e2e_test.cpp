@@ -93,7 +93,7 @@ TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it l
       place.run({"run", "tiny.toml", "--json", "--set", "strategy=" + strategy, "--set", "hooks.on_error=disable"});
   INFO(disabled.err);
   REQUIRE(disabled.code == 0);
-  CHECK_THAT(disabled.err, ContainsSubstring("it is left out from now on"));
+  CHECK_THAT(disabled.err, ContainsSubstring("it is disabled from now on"));
   auto losses = points(place, "loss");
   write_tiny_recipe(place);
   REQUIRE(run(place, strategy, 2).code == 0);

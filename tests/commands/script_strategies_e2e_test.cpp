@@ -216,7 +216,7 @@ TEST_CASE("`runner lua check` trains two ranks under a strategy, and tells where
   result = place.run({"lua", "check", "wrong.lua"});
   CHECK(result.code == 2);
   CHECK_THAT(result.err,
-             ContainsSubstring("`reduse` is no part of a strategy") && ContainsSubstring("did you mean `reduce`?"));
+             ContainsSubstring("`reduse` is not part of a strategy") && ContainsSubstring("did you mean `reduce`?"));
 }
 
 TEST_CASE("`runner strategies lua:FILE` shows a file's options, and shipped recipes train", "[e2e][lua]") {

@@ -84,9 +84,9 @@ TEST_CASE("read-only tables are read like others and cannot be changed") {
 TEST_CASE("what is no plain data is refused with its path") {
   CHECK(refused("local t = {a = {}}; t.a.b = t; return t") == "recipe at a.b: the table contains itself");
   CHECK(refused("return {model = {[3.5] = 1}}") ==
-        "recipe at model: 3.5 is no key: keys are strings, or 1 to n for a list");
+        "recipe at model: 3.5 cannot be a key: keys are strings, or 1 to n for a list");
   CHECK(refused("return {model = {[true] = 1}}") ==
-        "recipe at model: true is no key: keys are strings, or 1 to n for a list");
+        "recipe at model: true cannot be a key: keys are strings, or 1 to n for a list");
   CHECK(refused("return {list = {1, 2, x = 3}}") == "recipe at list: both a list and a table with names (`x`)");
   CHECK(refused("return {list = {1, nil, 3}}") == "recipe at list[2]: a list with a hole");
   CHECK(refused("return {a = {1, {f = print}}}") == "recipe at a[2].f: a function is not plain data");
@@ -138,7 +138,7 @@ TEST_CASE("handles have methods, properties and operators") {
   CHECK(state.load_text("return tostring(t)", "a.lua", {}, globals).plain == "a tensor");
   CHECK(said(state, "t:scal(2)", globals) == "a.lua:1: a tensor has no `scal`; did you mean `scale`?");
   CHECK(said(state, "t.scale(2)", globals) ==
-        "a.lua:1: scale: call it with a colon, object:scale(...); before it stands a number, not a tensor");
+        "a.lua:1: scale: call it with a colon, object:scale(...), on a tensor, not on a number");
   CHECK(said(state, "t.value = 1", globals) == "a.lua:1: the fields of a tensor cannot be set");
   CHECK(said(state, "return t + 1", globals) == "a.lua:1: __add: argument 2 must be a tensor, not a number");
   CHECK(said(state, "getmetatable(t).__index = 1", globals) == "a.lua:1: attempt to index a boolean value");

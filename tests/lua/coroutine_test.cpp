@@ -80,7 +80,7 @@ TEST_CASE("errors in a coroutine say where in it they were") {
 
 TEST_CASE("waiting is for the coroutine itself") {
   CHECK(Script("coroutine.yield(1)").said() ==
-        "a.lua:2: coroutine.yield() works inside of coroutines that the script made itself");
+        "a.lua:2: coroutine.yield() works only inside of coroutines that the script made itself");
   CHECK(Script("coroutine.wrap(function() ask:number(1) end)()").said().starts_with("a.lua:2: "));
   CHECK(Script("error(select(2, coroutine.resume(coroutine.create(function() ask:number(1) end))), 0)").said() ==
         "a.lua:2: number: cannot wait inside of a coroutine that the script made itself");

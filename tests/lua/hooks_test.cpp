@@ -133,11 +133,11 @@ TEST_CASE("on_error = disable leaves a failing hook out, once, and the others go
   CHECK(lines.back() == "  log step = 10");
   int reports = 0;
   for (const auto& line : lines)
-    if (line.find("left out") != std::string::npos) {
+    if (line.find("disabled") != std::string::npos) {
       ++reports;
       CHECK(line ==
             "hook bad failed in on_train_batch_end: hook0.lua:1: took more than 100000 Lua instructions\n"
-            "  it is left out from now on (hooks.on_error = \"disable\")");
+            "  it is disabled from now on (hooks.on_error = \"disable\")");
     }
   CHECK(reports == 1);
 }
@@ -145,11 +145,11 @@ TEST_CASE("on_error = disable leaves a failing hook out, once, and the others go
 TEST_CASE("a state that is neither plain data nor a tensor of its own is a clear error") {
   Hooks hooks({"return {name = 'keeper', setup = function(ctx, state) state.deep = {{ctx}} end}"});
   CHECK(hooks.run().back() ==
-        "hook keeper failed in its state for a checkpoint: state at deep[1][1]: a context is not plain data");
+        "hook keeper failed in saving its state: state at deep[1][1]: a context is not plain data");
   Hooks handle(
       {"return {name = 'keeper', setup = function(ctx, state) state.grad = {ctx:gradient('head.weight')} end}"});
   CHECK(handle.run().back() ==
-        "hook keeper failed in its state for a checkpoint: state at grad[1]: a handle ends with the call that got it; "
+        "hook keeper failed in saving its state: state at grad[1]: a handle is valid only in the call that got it; "
         "keep a clone()");
 }
 
@@ -202,7 +202,8 @@ TEST_CASE("a loss that returns something else, or puts sizes together that do no
         "hook l failed in loss: hook0.lua:1: sum: dim is 1 (over the tokens) or 2 (over each token's columns), not 3");
   Hooks two({"return {name = 'a', loss = function(ctx, logits) return logits:max() end}",
              "return {name = 'b', loss = function(ctx, logits) return logits:max() end}"});
-  CHECK(two.run().back().find("the hooks a and b both have a `loss`, and a training has one") != std::string::npos);
+  CHECK(two.run().back().find("the hooks a and b both have a `loss`, and a training can have only one") !=
+        std::string::npos);
 }
 
 TEST_CASE("the fake training refuses the names that a run refuses") {
@@ -337,7 +338,7 @@ TEST_CASE("train.early_stopping comes after the files, and has no second options
   check_hooks(recipe, diagnostics);
   REQUIRE(diagnostics.size() == 1);
   CHECK(diagnostics[0].code == "contradiction");
-  CHECK(diagnostics[0].message == "[hooks.early_stopping] beside train.early_stopping, which has the same options");
+  CHECK(diagnostics[0].message == "[hooks.early_stopping] and train.early_stopping set the same options");
   CHECK(diagnostics[0].place.line == 3);
   CHECK(diagnostics[0].other->line == 8);
 }

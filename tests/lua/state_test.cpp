@@ -134,9 +134,9 @@ TEST_CASE("require finds files beside the one that asks") {
     return std::string("nothing");
   };
   CHECK(said("require 'helpr'") ==
-        "hooks/a.lua:1: require: there is no helpr.lua beside this file; did you mean \"helper\"?");
+        "hooks/a.lua:1: require: there is no helpr.lua in the folder of this file; did you mean \"helper\"?");
   CHECK(said("require '/etc/passwd'") ==
-        "hooks/a.lua:1: require: \"/etc/passwd\" is no name of a file beside this one (letters, digits, _ and -)");
+        "hooks/a.lua:1: require: \"/etc/passwd\" is not the name of a file in this folder (letters, digits, _ and -)");
   CHECK(said("\nrequire 'wrong'") == "hooks/a.lua:2: hooks/wrong.lua:1: unexpected symbol near <eof>");
 }
 

@@ -80,10 +80,11 @@ TEST_CASE("a strategy's file is a table of functions, typed options and words of
 
 TEST_CASE("what is wrong with a strategy's file is said with its place, and the recipe's") {
   Place place;
-  CHECK_THAT(place.wrong("return {\n  reduse = function() end}"),
-             ContainsSubstring("mine.lua:2:1: error: `reduse` is no part of a strategy, so it would never be called") &&
-                 ContainsSubstring("did you mean `reduce`?") && ContainsSubstring("recipe.toml:3:8") &&
-                 ContainsSubstring("the file is named here"));
+  CHECK_THAT(
+      place.wrong("return {\n  reduse = function() end}"),
+      ContainsSubstring("mine.lua:2:1: error: `reduse` is not part of a strategy, so it would never be called") &&
+          ContainsSubstring("did you mean `reduce`?") && ContainsSubstring("recipe.toml:3:8") &&
+          ContainsSubstring("the file is named here"));
   CHECK_THAT(place.wrong("return 7"),
              ContainsSubstring("a strategy file returns a table of its functions, not a number"));
   CHECK_THAT(place.wrong("return {\n reduce = }"),
@@ -91,7 +92,7 @@ TEST_CASE("what is wrong with a strategy's file is said with its place, and the 
   CHECK_THAT(place.wrong("return {reduce = 3}"), ContainsSubstring("`reduce` must be a function, not a number"));
   CHECK_THAT(
       place.wrong("return {setup = function() end}"),
-      ContainsSubstring("without a function `reduce` each rank follows its own gradients: say `replicas_differ = "
+      ContainsSubstring("without a function `reduce`, ranks train on different gradients: set `replicas_differ = "
                         "true`"));
   CHECK_THAT(place.wrong("return {reduce = function() end, replicas_differ = 'no'}"),
              ContainsSubstring("`replicas_differ` must be true or false, not a string"));
@@ -118,7 +119,7 @@ TEST_CASE("a comm hook reduces, and has nothing else of a strategy") {
   CHECK_FALSE(load_comm_hook_file(place.state, "lua:" + path, {}, diagnostics));
   CHECK(diagnostics.at(0).message == "a comm hook needs a function `reduce`");
   CHECK_FALSE(load_comm_hook_file(place.state, "lua:gossip", {}, diagnostics));
-  CHECK_THAT(diagnostics.at(1).message, ContainsSubstring("`after_update` is no part of a comm hook"));
+  CHECK_THAT(diagnostics.at(1).message, ContainsSubstring("`after_update` is not part of a comm hook"));
 }
 
 TEST_CASE("register, get, available_strategies and remove are the registry's") {
@@ -156,13 +157,13 @@ TEST_CASE("what is wrong in a registry's file is said with its line") {
     CHECK_THAT(place.registry("\n" + line), ContainsSubstring("strategies.lua:2:1: error: " + what));
   };
   says("strategies.register('ddp', {})", "register: `ddp` is built in");
-  says("strategies.register('a b', {})", "register: \"a b\" is no name: letters, digits, _ and - only");
+  says("strategies.register('a b', {})", "register: \"a b\" is not a name: letters, digits, _ and - only");
   says("strategies.register('a', {}) strategies.register('a', {})",
        "register: `a` is registered already; remove it first");
   says("strategies.register('a', 'topk.lua')", "register: argument 2 must be the table of a strategy, not a string");
   says("strategies.get('fdsp')", "get: there is no strategy `fdsp`; did you mean `fsdp`?");
   says("strategies.get('lua:nothing')", "get: there is no shipped strategy \"nothing\"");
-  says("strategies.remove('ddp')", "remove: `ddp` is built in, and stays");
+  says("strategies.remove('ddp')", "remove: `ddp` is built in and cannot be removed");
   says("strategies.remove('x')", "remove: there is no strategy `x`");
   auto broken = place.write("strategies.lua", "strategies.register('mine', {reduse = function() end})");
   CHECK_FALSE(place.load("mine", broken));

@@ -57,7 +57,7 @@ TEST_CASE("runner lua check refuses a misspelt hook, and says where one fails") 
   auto result = place.run({"lua", "check", "wrong.lua"});
   CHECK(result.code == 2);
   CHECK(result.err ==
-        "wrong.lua:1:1: error: `on_trian_end` is no hook, so it would never be called\n"
+        "wrong.lua:1:1: error: `on_trian_end` is not a hook, so it would never be called\n"
         "    1 | return {on_trian_end = function() end}\n"
         "      | ^\n"
         "  did you mean `on_train_end`?\n");

@@ -40,7 +40,7 @@ TEST_CASE("mistakes in the options of a strategy in Lua are told like any other'
                                 ContainsSubstring("recipe.toml:4:1: error: `how` cannot be \"meen\"") &&
                                 ContainsSubstring("did you mean `mean`?"));
   place.write("mine.lua", "return {\n  after = function() end}");
-  CHECK_THAT(place.wrong(), ContainsSubstring("mine.lua:2:1: error: `after` is no part of a strategy"));
+  CHECK_THAT(place.wrong(), ContainsSubstring("mine.lua:2:1: error: `after` is not part of a strategy"));
 }
 
 TEST_CASE("costs that a file does not say are not known, and nobody guesses them", "[lua]") {

@@ -204,7 +204,7 @@ TEST_CASE("a logged value that is not finite is recorded, and remarked on once f
   REQUIRE(run.failures == std::vector<std::string>{"", ""});
   REQUIRE(run.events_of("note").size() == 2);
   CHECK(run.events_of("note")[0].at("message") ==
-        "hook probe logs ratio = inf at step 1, after a division by zero perhaps; it is recorded as it is");
+        "hook probe logs ratio = inf at step 1, maybe after a division by zero; the value is recorded unchanged");
   CHECK(run.events_of("metrics").size() == 3);
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("a hook that fails on one rank fails on all; disabled, training goes o
   CHECK(run.of_steps("loss") == plain.of_steps("loss"));
   REQUIRE(run.events_of("note").size() == 1);
   CHECK_THAT(run.events_of("note")[0].at("message").get<std::string>(),
-             ContainsSubstring("it is left out from now on"));
+             ContainsSubstring("it is disabled from now on"));
 }
 
 TEST_CASE("a hook that fails after it changed parameters or gradients ends the training, disabled or not") {
@@ -242,8 +242,8 @@ TEST_CASE("a hook that fails after it changed parameters or gradients ends the t
   run.go();
   for (const auto& failure : run.failures)
     CHECK_THAT(failure, ContainsSubstring("broken") &&
-                            ContainsSubstring("it had changed parameters or gradients by then, maybe not all, nor on "
-                                              "every rank: training does not go on from there"));
+                            ContainsSubstring("it had already changed parameters or gradients, maybe not all of "
+                                              "them or not on every rank: training stops"));
   CHECK(run.events_of("note").empty());
 }
 
@@ -277,7 +277,7 @@ TEST_CASE("metrics and disabled hooks survive a resume") {
   CHECK(run.logged("called").empty());
   REQUIRE(run.events_of("note").size() == 1);
   CHECK_THAT(run.events_of("note")[0].at("message").get<std::string>(),
-             ContainsSubstring("hook broken had failed before this checkpoint and stays left out"));
+             ContainsSubstring("hook broken had failed before this checkpoint and stays disabled"));
   run.recipe.hooks.on_error = "stop";
   run.go(run.checkpoint(3));
   CHECK_THAT(run.failures[0], ContainsSubstring("hook broken failed in on_train_batch_end"));

@@ -187,8 +187,9 @@ TEST_CASE("a loss sees what can be read of ctx, and nothing that needs other ran
                                  "parameter('embedding.tokens.weight')", "generate{prompt = {1}}", "snapshot()"})
     CHECK_THAT(said("ctx:" + call + " return logits:max()"),
                ContainsSubstring("not in `loss`, which is called for each chunk of tokens"));
-  CHECK_THAT(said("if kept then kept:exp() end kept = logits return logits:max()"),
-             ContainsSubstring("this matrix is not valid any more: it ended with the call of `loss`"));
+  CHECK_THAT(
+      said("if kept then kept:exp() end kept = logits return logits:max()"),
+      ContainsSubstring("this matrix is not valid any more: it is valid only in the call of `loss` that made it"));
   CHECK_THAT(said("return logits:max():detach()"), ContainsSubstring("does not depend on its logits"));
   CHECK_THAT(said("return logits:gather(targets + 1000)"), ContainsSubstring("gather"));
   CHECK_THAT(said("while true do end"), ContainsSubstring("Lua instructions"));

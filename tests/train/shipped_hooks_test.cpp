@@ -244,7 +244,7 @@ TEST_CASE("states whose tensors differ between ranks are no checkpoint") {
     end})");
   run.go();
   for (const auto& failure : run.failures)
-    CHECK_THAT(failure, ContainsSubstring("hook probe failed in its state for a checkpoint: the tensors in its state, "
+    CHECK_THAT(failure, ContainsSubstring("hook probe failed in saving its state: the tensors in its state, "
                                           "or their names, differ between ranks"));
 }
 
@@ -355,7 +355,8 @@ TEST_CASE("an artifact is appended to by rank 0 alone, and lies in the run's fol
   for (const std::string name : {"../outside", "/etc/passwd", ".hidden", "a/b", "link"}) {
     run.set_hook("return {on_train_batch_end = function(ctx) ctx:artifact('" + name + "'):write('x') end}");
     run.go();
-    CHECK_THAT(run.failures[1], ContainsSubstring(name == "link" ? "artifact: cannot make" : "is no plain file name"));
+    CHECK_THAT(run.failures[1],
+               ContainsSubstring(name == "link" ? "artifact: cannot make" : "is not a plain file name"));
   }
   CHECK(read_file(run.folder.path / "outside") == "untouched");
 }

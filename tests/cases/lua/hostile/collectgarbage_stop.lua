@@ -1,2 +1,2 @@
--- ends by: script collectgarbage("stop") is not available; "count" is
+-- ends by: script collectgarbage("stop") is not available; only "count" is
 collectgarbage("stop")

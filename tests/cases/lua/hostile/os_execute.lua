@@ -1,2 +1,2 @@
--- ends by: script os.execute is not available in the sandbox; `trusted = true` in [hooks] opens it
+-- ends by: script os.execute is not available in the sandbox; `trusted = true` in [hooks] allows it
 os.execute("true")

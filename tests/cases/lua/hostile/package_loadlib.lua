@@ -1,2 +1,2 @@
--- ends by: script package.loadlib is not available in the sandbox; `trusted = true` in [hooks] opens it
+-- ends by: script package.loadlib is not available in the sandbox; `trusted = true` in [hooks] allows it
 package.loadlib("x", "y")

@@ -1,2 +1,2 @@
--- ends by: script require: "../../x" is no name of a file beside this one (letters, digits, _ and -)
+-- ends by: script require: "../../x" is not the name of a file in this folder (letters, digits, _ and -)
 require "../../x"
