@@ -1,4 +1,4 @@
-// Opening the CUDA module.
+// Opens the CUDA module.
 #include <dlfcn.h>
 #include <filesystem>
 
@@ -15,14 +15,15 @@ const CudaModule& open_module() {
   const std::filesystem::path path =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "librunner_cuda.so";
   if (!std::filesystem::exists(path))
-    throw environment_error("this build has no CUDA module ({} is not there); run scripts/setup --cuda and build again",
-                            path.string());
-  // RTLD_GLOBAL: libtorch_cuda's registrations must be visible to libtorch_cpu, which is open already.
+    throw environment_error(
+        "this build has no CUDA module ({} does not exist); run scripts/setup --cuda and build again", path.string());
+  // RTLD_GLOBAL: libtorch_cpu, which is already loaded, must see the registrations of libtorch_cuda.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (!library) throw environment_error("the CUDA module does not load: {}; run scripts/setup --cuda", dlerror());
+  if (!library) throw environment_error("cannot load the CUDA module: {}; run scripts/setup --cuda", dlerror());
   auto* entry = reinterpret_cast<decltype(&runner_cuda_module)>(dlsym(library, "runner_cuda_module"));
   if (!entry || entry()->version != CudaModule::current_version)
-    throw environment_error("{} is of another build than this program; build and install both again", path.string());
+    throw environment_error("{} belongs to another build than this program; build and install both again",
+                            path.string());
   return *entry();
 }
 

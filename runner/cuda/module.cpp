@@ -1,4 +1,4 @@
-// The inside of librunner_cuda.so: NCCL process groups, the caching allocator's figures, the current device.
+// Implementation of librunner_cuda.so: NCCL process groups, statistics of the caching allocator, the current device.
 #include "runner/cuda/module.hpp"
 
 #include <ATen/Context.h>
@@ -13,7 +13,7 @@ namespace {
 
 using c10::CachingAllocator::StatType;
 
-/// The allocator answers questions about a device only once CUDA is initialized, and nothing else here does that.
+/// Initializes CUDA, because the allocator has statistics of a device only after that.
 void set_device(int device) {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));

@@ -21,7 +21,7 @@ Tensor causal_probabilities(const Tensor& q, const Tensor& k) {
   return at::softmax(scores.masked_fill_(future, -std::numeric_limits<double>::infinity()), -1);
 }
 
-/// All of [B, H, T, head_dim]. Keeps q, k and v; probabilities and mask are made again in backward.
+/// All tensors are [B, H, T, head_dim]. Saves q, k and v; backward recomputes probabilities and mask.
 class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, double p,
@@ -58,7 +58,7 @@ Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   int64_t heads = q.size(2), group = heads / k.size(2);
   at::DimVector out_sizes{q.size(0) * q.size(1), heads * q.size(3)};
   auto queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
-  // The memory-efficient kernel, the one fused kernel for fp32 on CUDA, takes no grouped keys.
+  // On CUDA, only the memory-efficient kernel is fused for fp32, and it does not support grouped keys.
   if (group > 1 && (dropout.active(context) || (q.is_cuda() && q.scalar_type() == torch::kFloat32))) {
     keys = keys.repeat_interleave(group, 1);
     values = values.repeat_interleave(group, 1);

@@ -9,10 +9,11 @@ namespace runner {
 /// softmax(Q K^T / sqrt(head_dim)) V with a causal mask. q [B, T, H, head_dim], k and v [B, T, KV, head_dim] may be
 /// strided views (each key head serves H / KV query heads); the result is [B * T, H * head_dim].
 ///
-/// Without active dropout no T x T tensor exists and one log-sum-exp a row is kept: host_attention for fp32 in host
-/// memory, else ATen's fused kernel. ATen's fused kernels draw dropout from the default generator, so with dropout it
-/// is written out: [B, H, T, T] probabilities exist once in forward and about three times in backward, which computes
-/// them again (one product more) instead of keeping them.
+/// Without active dropout, no T x T tensor exists, and one log-sum-exp per row is saved for backward. fp32 in host
+/// memory uses host_attention, everything else ATen's fused kernel. ATen's fused kernels draw dropout from the default
+/// generator, so attention with dropout is written in single operations. It then has one [B, H, T, T] tensor of
+/// probabilities in forward and about three in backward, which recomputes them (one product more) instead of saving
+/// them.
 torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                const Dropout& dropout, const ForwardContext& context);
 

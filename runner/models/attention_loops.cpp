@@ -12,7 +12,7 @@ namespace runner {
 namespace {
 
 constexpr int64_t lanes = 8;
-/// Rows that are taken side by side; with two vectors of each, four independent chains.
+/// Rows that are processed together. With two vectors each, they are four independent dependency chains.
 constexpr int64_t pair = 2;
 static_assert(tile_rows % pair == 0 && tile_columns == 2 * lanes);
 
@@ -43,7 +43,7 @@ RUNNER_VECTOR_INLINE float largest_of(const Float8& row) {
   return x[0] > x[1] ? x[0] : x[1];
 }
 
-/// to[c * tile_columns + r] = from[r * stride + c], eight by eight.
+/// to[c * tile_columns + r] = from[r * stride + c] for an 8 x 8 square.
 RUNNER_VECTOR_INLINE void transpose_square(const float* from, int64_t stride, float* to) {
   constexpr Int8 low1{0, 8, 1, 9, 4, 12, 5, 13}, high1{2, 10, 3, 11, 6, 14, 7, 15};
   constexpr Int8 low2{0, 1, 8, 9, 4, 5, 12, 13}, high2{2, 3, 10, 11, 6, 7, 14, 15};
@@ -70,7 +70,7 @@ RUNNER_VECTOR_INLINE void transpose_square(const float* from, int64_t stride, fl
   }
 }
 
-/// Puts `value` over the columns from `visible` on, which are among the last two groups.
+/// Writes `value` to the columns from `visible` on, which are in the last two groups.
 RUNNER_VECTOR_INLINE void mask_row(float* row, int64_t columns, int64_t visible, float value) {
   constexpr Int8 places{0, 1, 2, 3, 4, 5, 6, 7};
   const Float8 masked = Float8{} + value;
@@ -81,7 +81,7 @@ RUNNER_VECTOR_INLINE void mask_row(float* row, int64_t columns, int64_t visible,
   }
 }
 
-/// Of two rows: the largest scores, and those seen before.
+/// For two rows: the maxima of the scores and of the earlier maxima.
 RUNNER_VECTOR_INLINE void row_maxima(const float* row, int64_t stride, int64_t columns, const RunningSoftmax* before,
                                      float (&largest)[pair]) {
   Float8 maxima[2 * pair], x[2 * pair];

@@ -39,8 +39,8 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
       auto target = targets.narrow(0, start, count);
       auto probabilities = log_probabilities(rows, cast_weight);
       loss.add_(summed_loss(probabilities, target));
-      // d loss / d logits = softmax - onehot, and nothing for ignored targets: those rows are masked where they are
-      // narrow, on the hidden side. index_put_ accumulates deterministically on CUDA, unlike scatter_add_.
+      // d loss / d logits = softmax - onehot, and 0 for ignored targets. Rows of ignored targets are zeroed on the
+      // hidden side, which is narrower. index_put_ accumulates deterministically on CUDA, unlike scatter_add_.
       auto counted = target.ne(ignored_target).unsqueeze(1).to(rows.scalar_type());
       auto row = at::arange(count, target.options());
       probabilities.exp_().index_put_({row, target.clamp_min(0)}, minus_one, /*accumulate=*/true);
@@ -61,7 +61,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    // In place: autograd's version check refuses a second backward through the same graph.
+    // Scales in place: autograd's version check then rejects a second backward through the same graph.
     auto saved = context->get_saved_variables();
     for (auto& gradient : saved)
       if (gradient.defined()) gradient.mul_(gradients[0]);

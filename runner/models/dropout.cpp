@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// Elements [first, first + count) of the key's: two a draw, 32 bits each.
+/// Elements [first, first + count) of the mask of this key: two per SplitMix64 value, 32 bits each.
 void draw(bool* out, int64_t first, int64_t count, double p, uint64_t key) {
   auto threshold = static_cast<uint64_t>(std::llround((1 - p) * 0x1p32));
   at::parallel_for(first / 2, (first + count + 1) / 2, 16384, [&](int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
-// Dropout whose masks are a function of a key and a place in the global batch, not of a generator's history:
-// recomputation draws the same mask, so do other numbers of ranks and micro-batches, ranks that share a process do not
-// disturb each other, and backward draws the mask again instead of keeping it.
+// Dropout whose masks depend on a key and the position in the global batch, not on the history of a generator.
+// Recomputation, other numbers of ranks and other micro-batches draw the same mask. Ranks in one process do not affect
+// each other. Backward draws the mask again instead of saving it.
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
@@ -8,21 +8,22 @@
 
 namespace runner {
 
-/// Where in a block a mask applies; part of its key.
+/// Position in a block where a mask applies; part of its key.
 enum class DropoutSite : uint64_t { embedding, attention, attention_out, mlp_out };
 
-/// Which mask: its key, and the sequences of the global batch that it is for.
+/// Identifies a mask: its key, and its sequences in the global batch.
 struct MaskPlace {
   uint64_t key = 0;
   int64_t first_sequence = 0, sequences = 1;
 };
 
-/// Boolean, true with probability 1 - p. `sizes` holds place.sequences sequences side by side; an element depends on
-/// (key, its sequence's place in the global batch, its own inside the sequence) only. On CPU a threshold on SplitMix64
-/// of the index, on other devices their own generator (Philox on CUDA) freshly seeded for each sequence.
+/// Boolean mask, true with probability 1 - p. `sizes` has place.sequences consecutive sequences. An element depends
+/// only on the key, the position of its sequence in the global batch, and its position in the sequence. On CPU,
+/// compares SplitMix64 of the index with a threshold. On other devices, seeds their generator (Philox on CUDA) for each
+/// sequence.
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
-/// For autograd functions that draw a mask again in backward.
+/// For autograd functions that draw the same mask again in backward.
 void save_place(torch::autograd::AutogradContext* context, const MaskPlace& place);
 MaskPlace saved_place(torch::autograd::AutogradContext* context);
 
@@ -33,7 +34,7 @@ class Dropout {
   bool active(const ForwardContext& context) const { return p_ > 0 && context.training; }
   double p() const { return p_; }
   MaskPlace place(const ForwardContext& context, DropoutSite site) const;
-  /// Drops in place and returns x, which must not be a tensor that autograd keeps or a leaf.
+  /// Applies dropout in place and returns x. x must not be a leaf or a tensor that autograd has saved.
   torch::Tensor operator()(torch::Tensor x, const ForwardContext& context, DropoutSite site) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a model family provides to the registry in models.cpp, and the pieces of a spec that families share.
+// The interface of a model family for the registry in models.cpp, and parts of specs that families share.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,8 +12,7 @@ struct Family {
   std::string hf_model_type;  ///< "model_type" in config.json
   ModelSpec (*make_spec)(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
   HfTensor (*hf_tensor)(const std::string& parameter);
-  /// A tensor that old files carry and nobody needs. `name` comes without the checkpoint's "transformer." or "model."
-  /// prefix.
+  /// Whether a tensor of old checkpoint files is not needed. `name` has no prefix "transformer." or "model.".
   bool (*hf_ignorable)(const std::string& name);
   Recipe::Model (*model_from_hf_config)(const nlohmann::json& config);
   nlohmann::json (*hf_config)(const Recipe::Model& model, const ModelSpec& spec);
@@ -22,7 +21,7 @@ struct Family {
 extern const Family gpt_family;
 extern const Family llama_family;
 
-/// Throws Error(usage) for what no family can be built from.
+/// Throws Error(usage) for values that no family supports.
 void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
 
 /// A matrix [out, in] drawn from normal(0, std).
@@ -42,17 +41,17 @@ inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
   return 4.0 * static_cast<double>(dim * seq_len);
 }
 
-/// The first block's parameters, and moments; the first of `parameters` is the token table.
+/// The first block: its parameters and memory moments. The first of `parameters` is the token table.
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters);
 
-/// Sum of the elements of those of `parameters` whose names end with one of `endings`.
+/// Number of elements in those `parameters` whose names end with one of `endings`.
 int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializer_list<std::string_view> endings);
 
-/// Attention's backward where dropout takes its fused kernel away: three matrices of scores and a mask exist at once.
+/// Backward of attention with dropout, which has no fused kernel: three matrices of scores and a mask exist at once.
 MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_len);
 
-/// The last block: `norm` parameters, then the head's own matrix unless it is tied. `norm_float32` = statistics of the
-/// norm.
+/// The last block: `norm` parameters, then the head's matrix unless it is tied. `norm_float32`: statistics per token
+/// that the norm saves.
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
                      double norm_float32);
 

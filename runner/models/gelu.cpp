@@ -14,9 +14,10 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// e^a for a <= 0, within an ulp; 0 below the smallest normal number. Cody and Waite's reduction by ln 2 in two parts.
+/// e^a for a <= 0, with an error of at most one ulp; 0 below the smallest normal number. Cody and Waite's reduction by
+/// ln 2 in two parts.
 inline float exp_of_negative(float a) {
-  constexpr float round_to_integer = 0x1.8p23f;  // added, the integer stands in the last places
+  constexpr float round_to_integer = 0x1.8p23f;  // after adding it, the integer is in the low bits
   float shifted = a * 1.44269504f + round_to_integer;
   float n = shifted - round_to_integer;
   float r = (a - n * 0.693145752f) - n * 1.42860677e-6f;
@@ -31,8 +32,8 @@ inline float exp_of_negative(float a) {
   return a < -87.0f ? 0.0f : scaled;
 }
 
-/// Phi(-|x|) = e^{-x^2/2} t P(t) / 2 with t = 1 / (1 + 0.33 |x| / sqrt 2): P is the minimax polynomial of relative
-/// error 9e-8 for |x| up to 14. One exponential serves value and derivative.
+/// Phi(-|x|) = e^{-x^2/2} t P(t) / 2 with t = 1 / (1 + 0.33 |x| / sqrt 2). P is the minimax polynomial with relative
+/// error 9e-8 for |x| up to 14. Value and derivative share one exponential.
 RUNNER_VECTOR_CLONES void exact_loop(float* __restrict x, float* __restrict y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     float v = x[i], magnitude = v < 0 ? -v : v;
@@ -57,7 +58,7 @@ RUNNER_VECTOR_CLONES void exact_loop(float* __restrict x, float* __restrict y, i
 RUNNER_VECTOR_CLONES void tanh_loop(float* __restrict x, float* __restrict y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     float v = x[i];
-    float square = v * v < 1e4f ? v * v : 1e4f;  // beyond, s is 0 or 1
+    float square = v * v < 1e4f ? v * v : 1e4f;  // above, s is 0 or 1
     float twice_u = v * (1.595769122f + 0.0713548163f * square);
     float e = exp_of_negative(twice_u < 0 ? twice_u : -twice_u);
     float larger = 1.0f / (1.0f + e), smaller = e * larger;

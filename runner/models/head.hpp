@@ -1,4 +1,5 @@
-// The last block of every family: final norm, vocabulary projection and loss in one, so that logits never leave it.
+// The last block of every family: final norm, vocabulary projection and loss. Logits do not leave this block in
+// training.
 #pragma once
 #include "runner/config/recipe.hpp"
 #include "runner/models/cross_entropy.hpp"
@@ -7,7 +8,7 @@
 
 namespace runner {
 
-/// Norm is LayerNorm or RmsNorm. A tied head reads the embedding's slot.
+/// Norm is LayerNorm or RmsNorm. A tied head uses the embedding's slot.
 template <typename Norm>
 class Head : public Block {
  public:

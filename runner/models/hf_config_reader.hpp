@@ -1,5 +1,5 @@
-// Reads a Hugging Face config.json strictly: typed, with transformers' defaults, and refusing what has no counterpart
-// here.
+// Reads a Hugging Face config.json strictly: checks types, uses transformers' defaults, and throws Error(usage) for
+// unsupported values.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,7 +12,7 @@ class HfConfigReader {
  public:
   explicit HfConfigReader(const nlohmann::json& config) : config_(config) {}
 
-  /// The value, or `fallback` where the key is absent or null.
+  /// The value, or `fallback` if the key is absent or null.
   template <typename T>
   T get(const char* key, T fallback) const {
     return has(key) ? convert<T>(key) : fallback;
@@ -29,7 +29,7 @@ class HfConfigReader {
   /// Throws Error(usage) unless the key is absent, null or `allowed`.
   void expect(const char* key, const nlohmann::json& allowed) const {
     if (has(key) && config_.at(key) != allowed)
-      throw usage_error("config.json: {} = {} has no counterpart here; only {} has", key, config_.at(key).dump(),
+      throw usage_error("config.json: {} = {} is not supported; only {} is", key, config_.at(key).dump(),
                         allowed.dump());
   }
 

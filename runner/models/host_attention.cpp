@@ -21,7 +21,7 @@ namespace {
 
 using TileRow = std::array<float, tile_rows>;
 constexpr TileRow ones{1, 1, 1, 1, 1, 1};
-/// Blocks begin at multiples of both sides of a tile.
+/// Blocks begin at multiples of both dimensions of a tile.
 constexpr int64_t block_unit = 48;
 
 
@@ -30,12 +30,12 @@ struct Shape {
   int64_t group() const { return heads / key_heads; }
   int64_t padded_dim() const { return round_up(head_dim, tile_columns); }
   float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
-  /// Room for a block of about so many keys: a multiple of block_unit, or for all keys in whole tiles.
+  /// Size of a block of about `keys` keys: a multiple of block_unit, or all keys rounded up to tiles.
   int64_t key_block(int64_t keys, int64_t most) const {
     int64_t block = std::clamp(keys / block_unit * block_unit, block_unit, most);
     return std::min(block, round_up(round_up(seq_len, tile_rows), tile_columns));
   }
-  /// Queries times this give scores to base 2.
+  /// Factor for queries that makes scores to base 2.
   float query_scale() const { return scale() * std::numbers::log2e_v<float>; }
 };
 
@@ -48,7 +48,7 @@ struct HeadRows {
   float* operator[](int64_t row) const { return data + row * stride; }
 };
 
-/// All of them. Not a Tensor, whose accessors check on every call.
+/// All heads of a tensor. A Tensor's accessors would check on every call.
 struct Heads {
   explicit Heads(const Tensor& x)
       : data(x.data_ptr<float>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
@@ -57,7 +57,7 @@ struct Heads {
   int64_t batch, row, head;
 };
 
-/// Hands out parts of one buffer; without a buffer it counts.
+/// Allocates parts of one buffer. Without a buffer, only counts.
 class Scratch {
  public:
   explicit Scratch(float* data) : data_(data) {}
@@ -73,7 +73,7 @@ class Scratch {
   int64_t taken_ = 0;
 };
 
-/// Runs Work(arguments..., scratch)(batch, key head) for each, a share of them with each thread.
+/// Runs Work(arguments..., scratch)(batch, key head) for each key head. Each thread gets an equal share of them.
 template <class Work, class... Arguments>
 void for_each_key_head(const Shape& shape, const Arguments&... arguments) {
   Scratch count(nullptr);
@@ -200,7 +200,7 @@ class Backward {
         dots_(scratch.take(shape_.group() * shape_.seq_len)) {}
 
   void operator()(int64_t batch, int64_t key_head) {
-    for (int64_t member = 0; member < shape_.group(); ++member) {  // sum P dP over a row is dO . O
+    for (int64_t member = 0; member < shape_.group(); ++member) {  // sum P dP over a row equals dO . O
       int64_t head = key_head * shape_.group() + member;
       auto gradient = gradients_.rows.at(batch, head), out = out_.rows.at(batch, head);
       row_dots(gradient.data, gradient.stride, out.data, out.stride, shape_.seq_len, shape_.head_dim,
@@ -230,7 +230,7 @@ class Backward {
     std::fill_n(value_gradients_, block_ * padded_, 0.0f);
   }
 
-  /// A block of queries against the block of keys.
+  /// Processes a block of queries with the current block of keys.
   void query_rows(int64_t batch, int64_t head, int64_t row, const float* dots) {
     int64_t rows = std::min(query_block_, shape_.seq_len - row), filled = round_up(rows, tile_rows);
     auto q = in_.q.at(batch, head), gradient = gradients_.rows.at(batch, head);
@@ -247,8 +247,8 @@ class Backward {
     add_to_keys(score_gradients_, queries_, row, filled, key_gradients_);
   }
 
-  /// keys += weights^T queries, from the first row on that sees a tile of keys. Weights of the last tile beyond the
-  /// keys may be anything: they meet rows that nobody reads.
+  /// keys += weights^T queries, starting at the first row that attends to a key of the tile. Weights after the last key
+  /// are undefined, and affect only padding rows of `keys`, which are not read.
   void add_to_keys(const float* weights, const float* queries, int64_t row, int64_t rows, float* keys) {
     for (int64_t column = 0; column < key_count_; column += tile_rows) {
       int64_t first = std::max<int64_t>(0, key_ + column - row);
@@ -259,7 +259,7 @@ class Backward {
     }
   }
 
-  /// Rows row + r on: probabilities, score gradients, and with them the query gradients.
+  /// For the tile at row + r: computes probabilities and score gradients, and from them the query gradients.
   void query_tile(int64_t batch, int64_t head, int64_t row, int64_t r, const float* dots) {
     int64_t dim = shape_.head_dim, group_stride = dim * tile_columns;
     int64_t rows = std::min(tile_rows, shape_.seq_len - row - r);

@@ -5,16 +5,16 @@
 
 namespace runner {
 
-/// Whether host_attention takes these: fp32 in host memory, head_dim up to 256, as many keys as queries, sizes that
-/// fit.
+/// Whether host_attention supports these: fp32 in host memory, head_dim up to 256, equal numbers of keys and queries,
+/// matching sizes.
 bool host_attention_takes(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
 
 /// softmax(Q K^T / sqrt(head_dim)) V with a causal mask, as rows [B * T, H * head_dim]. q [B, T, H, head_dim], k and v
 /// [B, T, KV, head_dim] may be strided views; each key head serves H / KV query heads.
 ///
-/// Keeps q, k, v, the result and one log-sum-exp a row (to base 2) for backward, which makes the probabilities again.
-/// One thread computes a whole key head: the bits do not depend on the number of threads. Scratch is a few blocks a
-/// thread.
+/// Saves q, k, v, the result and one log-sum-exp per row (to base 2) for backward, which recomputes the probabilities.
+/// One thread computes all of a key head, so the results do not depend on the number of threads. Scratch memory is a
+/// few blocks per thread.
 torch::Tensor host_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
 
 }  // namespace runner

@@ -48,7 +48,7 @@ Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight_.a
 
 namespace {
 
-/// Half precisions are reduced and rescaled in fp32.
+/// Values of half precision are reduced and scaled in fp32.
 torch::ScalarType statistics_dtype(const Tensor& x) {
   return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
@@ -73,7 +73,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     auto weight_gradient = product.sum(at::IntArrayRef{0}).to(weight.scalar_type());
     auto wide_weight = weight.to(dtype);
     auto mean = at::mv(product, wide_weight).div_(x.size(-1)).unsqueeze(1);
-    at::mul_out(product, gradient, wide_weight);  // its place is free again
+    at::mul_out(product, gradient, wide_weight);  // reuses the memory of `product`
     return {product.addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type()), weight_gradient, Tensor()};
   }
 };
@@ -88,7 +88,7 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1];
-    // In two statements: the product is gone before the second gradient is made.
+    // Two statements, so that the temporary product is freed before the second gradient is computed.
     auto gate_gradient = at::silu_backward(at::mul(gradients[0], up), gate);
     return {gate_gradient, at::silu(gate).mul_(gradients[0])};
   }
@@ -97,7 +97,8 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  // ATen's fused kernel exists on CUDA only; elsewhere it decomposes into ops that each keep a tensor of x's size.
+  // ATen's fused kernel exists on CUDA only. On other devices it is decomposed into operations that each save a tensor
+  // of x's size.
   if (x.is_cuda()) return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, weight, eps));
   return RmsNormFunction::apply(x, weight, eps);
 }

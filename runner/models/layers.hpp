@@ -1,9 +1,9 @@
-// The layers that blocks are made of, each as few ATen calls as autograd allows.
+// The layers of blocks, each with as few ATen calls as autograd allows.
 //
-// Precision is explicit here: a block opens a ComputeScope, casts its parameters to the scope's dtype and switches
-// autocast's own rewriting off, so that it computes the same way under autocast, with parameters already cast by a
-// strategy, and in full precision. The residual stream is in the compute dtype; statistics of norms and the loss are
-// fp32 (fp64 for fp64 models).
+// Precision is explicit: a block opens a ComputeScope, casts its parameters to the scope's dtype and disables
+// autocast's dispatch. So it computes the same values under autocast, with parameters that a strategy has cast, and in
+// full precision. The residual stream has the compute dtype. Statistics of norms and the loss are fp32 (fp64 for fp64
+// models).
 #pragma once
 #include <string>
 
@@ -12,7 +12,7 @@
 
 namespace runner {
 
-/// What a block computes in: autocast's dtype where it is enabled for the device of `reference`, else reference's own.
+/// The compute dtype: autocast's if autocast is enabled for the device of `reference`, otherwise reference's dtype.
 class ComputeScope {
  public:
   explicit ComputeScope(const torch::Tensor& reference);
@@ -22,12 +22,12 @@ class ComputeScope {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-/// A block's hold on one parameter. The slot is read at every use, because strategies exchange what is in it.
+/// A block's access to one parameter. It reads the slot at every use, because strategies replace the tensor in it.
 class Parameter {
  public:
-  /// Throws std::logic_error when the spec does not list `name`.
+  /// Throws std::logic_error if the spec has no parameter `name`.
   Parameter(const Model& model, const std::string& name);
-  /// A parameter that the spec may leave out (a bias): reads as an undefined tensor then.
+  /// For a parameter that may be missing in the spec (a bias): get() is then an undefined tensor.
   static Parameter optional(const Model& model, const std::string& name);
 
   torch::Tensor get() const { return slots_ ? (*slots_)[index_] : torch::Tensor(); }
@@ -39,7 +39,7 @@ class Parameter {
   size_t index_ = 0;
 };
 
-/// x W^T + b over rows [N, in]; the bias is there when the spec lists one.
+/// x W^T + b over rows [N, in]; without b if the spec has no bias.
 class Linear {
  public:
   Linear(const Model& model, const std::string& name);
@@ -59,7 +59,7 @@ class LayerNorm {
   double eps_;
 };
 
-/// x / sqrt(mean(x^2) + eps) * weight over the last dim (Zhang and Sennrich 2019). Keeps x and one statistic a row.
+/// x / sqrt(mean(x^2) + eps) * weight over the last dim (Zhang and Sennrich 2019). Saves x and one statistic per row.
 class RmsNorm {
  public:
   RmsNorm(const Model& model, const std::string& name, double eps);
@@ -71,7 +71,7 @@ class RmsNorm {
 };
 torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
 
-/// silu(gate) * up (Shazeer 2020). Keeps gate and up only; silu(gate) is computed again in backward.
+/// silu(gate) * up (Shazeer 2020). Saves only gate and up; backward recomputes silu(gate).
 torch::Tensor swiglu(const torch::Tensor& gate, const torch::Tensor& up);
 
 }  // namespace runner

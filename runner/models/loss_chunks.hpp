@@ -1,4 +1,4 @@
-// What losses that are made from a few tokens' logits at a time have in common.
+// Shared parts of losses that compute logits for a few tokens at a time.
 #pragma once
 #include <algorithm>
 
@@ -8,7 +8,7 @@ namespace runner {
 
 constexpr int64_t ignored_target = -100;
 
-/// Of losses and of sums over chunks: fp32, or fp64 for fp64 inputs.
+/// The dtype of losses and of sums over chunks: fp32, or fp64 for fp64 inputs.
 inline torch::ScalarType loss_dtype(const torch::Tensor& hidden) {
   return hidden.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
@@ -20,7 +20,7 @@ void for_each_chunk(int64_t tokens, int64_t chunk_tokens, Body&& body) {
   for (int64_t start = 0; start < tokens; start += step) body(start, std::min(step, tokens - start));
 }
 
-/// Adds a^T b to `sum`, which may be wider than the factors.
+/// Adds a^T b to `sum`, whose dtype may be wider than that of a and b.
 inline void add_product(torch::Tensor& sum, const torch::Tensor& a, const torch::Tensor& b) {
   if (sum.scalar_type() == a.scalar_type())
     sum.addmm_(a.t(), b);

@@ -61,7 +61,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     if (family->hf_model_type == type) return family->model_from_hf_config(config);
     known.push_back(family->hf_model_type);
   }
-  throw usage_error("config.json: model_type = \"{}\" has no counterpart here; allowed: {}", type, join_or(known));
+  throw usage_error("config.json: model_type = \"{}\" is not supported; allowed: {}", type, join_or(known));
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
@@ -152,11 +152,11 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   auto dim = static_cast<double>(model.dim), vocab = static_cast<double>(vocab_size);
   int64_t weight = model.dim * vocab_size;
   head.forward_flops_per_token = 2 * dim * vocab;
-  // The norm's input, and the gradients of its output and of the vocabulary projection, which the cross entropy
+  // The norm's input, and the gradients of the norm's output and of the vocabulary projection, which the cross entropy
   // computes in forward.
   head.saved = {2 * dim, norm_float32, weight};
-  // Logits beside their log-softmax; then the logits' gradient, which is multiplied with the hidden states into the
-  // weight's.
+  // First the logits and their log-softmax. Then the logits' gradient, whose product with the hidden states is the
+  // weight's gradient.
   head.forward_moments = {{.compute_elements_per_token = 3 * dim,
                            .compute_elements_per_chunk_token = vocab,
                            .float32_per_chunk_token = vocab,

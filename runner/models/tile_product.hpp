@@ -1,4 +1,4 @@
-// Products of small fp32 matrices in host memory, in tiles of 6 rows and 16 columns that stay in registers.
+// Products of small fp32 matrices in host memory, in tiles of 6 rows and 16 columns that fit in registers.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@ namespace runner {
 
 constexpr int64_t tile_rows = 6, tile_columns = 16;
 
-/// A right-hand matrix with its columns in groups of tile_columns: element (k, c) stands at
-/// data[(c / tile_columns) * group_stride + k * row_stride + c % tile_columns].
+/// A right-hand matrix in groups of tile_columns columns: element (k, c) is at data[(c / tile_columns) * group_stride +
+/// k * row_stride + c % tile_columns].
 struct ColumnGroups {
   const float* data;
   int64_t group_stride, row_stride;

@@ -11,7 +11,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// The tokens of a chunk that count.
+/// The tokens of a chunk that have valid targets.
 struct Counted {
   Tensor index, rows, logits, targets;
   bool any() const { return index.numel() > 0; }

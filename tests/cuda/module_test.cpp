@@ -39,11 +39,11 @@ TEST_CASE("the CUDA module loads where it is complete, or the message names what
   if (built == "none") {
     REQUIRE(why);
     CHECK(*why == "this build has no CUDA module (" + module.string() +
-                      " is not there); run scripts/setup --cuda and build again");
+                      " does not exist); run scripts/setup --cuda and build again");
     return;
   }
   if (built == "built" && why) {
-    CHECK(why->starts_with("the CUDA module does not load: lib"));
+    CHECK(why->starts_with("cannot load the CUDA module: lib"));
     CHECK(why->ends_with("; run scripts/setup --cuda"));
     return;
   }

@@ -168,21 +168,20 @@ TEST_CASE("an architecture or option without a counterpart is refused by name") 
     CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));
   };
   refuses(gpt2_config(), "model_type", "mistral",
-          "config.json: model_type = \"mistral\" has no counterpart here; allowed: gpt2 or llama");
+          "config.json: model_type = \"mistral\" is not supported; allowed: gpt2 or llama");
   refuses(gpt2_config(), "scale_attn_by_inverse_layer_idx", true,
-          "config.json: scale_attn_by_inverse_layer_idx = true has no counterpart here; only false has");
+          "config.json: scale_attn_by_inverse_layer_idx = true is not supported; only false is");
   refuses(gpt2_config(), "activation_function", "relu",
-          "config.json: activation_function = \"relu\" has no counterpart here; allowed: gelu, gelu_new or "
+          "config.json: activation_function = \"relu\" is not supported; allowed: gelu, gelu_new or "
           "gelu_pytorch_tanh");
   refuses(gpt2_config(), "attn_pdrop", 0.0,
           "config.json: attn_pdrop = 0 differs from resid_pdrop = 0.1; model.dropout is one rate for all three");
   refuses(gpt2_config(), "n_embd", nullptr, "config.json: `n_embd` is missing");
   refuses(gpt2_config(), "n_embd", "768", "config.json: n_embd = \"768\" has the wrong type");
-  refuses(llama_config(), "attention_bias", true,
-          "config.json: attention_bias = true has no counterpart here; only false has");
-  refuses(llama_config(), "head_dim", 64, "config.json: head_dim = 64 has no counterpart here; only 128 has");
+  refuses(llama_config(), "attention_bias", true, "config.json: attention_bias = true is not supported; only false is");
+  refuses(llama_config(), "head_dim", 64, "config.json: head_dim = 64 is not supported; only 128 is");
   refuses(llama_config(), "rope_scaling", {{"type", "yarn"}},
-          "config.json: rope_type = \"yarn\" has no counterpart here; allowed: default or llama3");
+          "config.json: rope_type = \"yarn\" is not supported; allowed: default or llama3");
   refuses(llama_config(), "rope_scaling", {{"type", "llama3"}}, "config.json: `factor` is missing");
   refuses(llama_config(), "rope_scaling", 8, "config.json: rope_scaling = 8 is not a table");
 

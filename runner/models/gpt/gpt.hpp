@@ -1,4 +1,4 @@
-// The torch-free half of the gpt family: its spec and its Hugging Face form (GPT2LMHeadModel).
+// The torch-free part of the gpt family: its spec and its Hugging Face format (GPT2LMHeadModel).
 #pragma once
 #include "runner/models/models.hpp"
 

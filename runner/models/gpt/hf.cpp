@@ -1,4 +1,4 @@
-// gpt as Hugging Face's GPT2LMHeadModel: tensor names, and config.json in both directions.
+// gpt as Hugging Face's GPT2LMHeadModel: tensor names, and conversion of config.json in both directions.
 #include <regex>
 
 #include "runner/base/text.hpp"
@@ -9,7 +9,7 @@ namespace runner::gpt {
 
 namespace {
 
-/// The part of a parameter's name after "blocks.N." -> the module in "h.N.". GPT-2's four linears are Conv1D layers.
+/// Our name of a module after "blocks.N." -> GPT-2's name after "h.N.". GPT-2's four linear layers are Conv1D layers.
 struct GptBlockName {
   const char* ours;
   const char* theirs;
@@ -70,7 +70,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     model.activation = "gelu_tanh";
   else
     throw usage_error(
-        "config.json: activation_function = \"{}\" has no counterpart here; allowed: gelu, gelu_new or "
+        "config.json: activation_function = \"{}\" is not supported; allowed: gelu, gelu_new or "
         "gelu_pytorch_tanh",
         activation);
 
@@ -86,7 +86,7 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
   if (!model.bias)
     throw usage_error(
         "model.bias = false: Hugging Face's GPT-2 always has biases, so this model cannot be exported to it");
-  // Token ids are the tokenizer's business; GPT2Config's default of 50256 would lie outside a small vocabulary.
+  // Token ids depend on the tokenizer. GPT2Config's default of 50256 would be outside of a small vocabulary.
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", spec.vocab_size},

@@ -48,7 +48,7 @@ class GptTransformer : public Block {
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
     int64_t dim = input.size(-1);
-    // Rows throughout: a product's output is then no view, and the residual may be added to it in place.
+    // x has rows [N, dim], so the output of a product is not a view, and the residual can be added to it in place.
     auto x = input.reshape({-1, dim}).to(compute.dtype);
     x = attention(attention_norm_(x), input.sizes(), context).add_(x);
     auto mlp = down_(gelu(up_(mlp_norm_(x)), gelu_));
@@ -58,7 +58,7 @@ class GptTransformer : public Block {
  private:
   Tensor attention(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) {
     int64_t dim = sizes[2];
-    // Split along the last dim: its backward writes the three gradients side by side in one pass.
+    // Splits along the last dim, so that backward writes the three gradients into one tensor in one pass.
     auto parts = qkv_(x).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
     for (auto& part : parts) part = part.unflatten(-1, {heads_, dim / heads_});
     return dropout_(out_(causal_attention(parts[0], parts[1], parts[2], dropout_, context)), context,

@@ -5,7 +5,7 @@
 
 namespace runner::gpt {
 
-/// Fills model.blocks, one per block of model.spec.
+/// Adds a block to model.blocks for each block of model.spec.
 void add_blocks(Model& model, const Recipe::Model& recipe);
 
 }  // namespace runner::gpt

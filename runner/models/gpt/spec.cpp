@@ -24,8 +24,8 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
   return parameters;
 }
 
-/// Backward's high points, in its order: the feed-forward's second projection, GELU, first projection, attention, its
-/// input projection, the first norm.
+/// Moments of high memory use in backward, in order: second projection of the feed-forward, GELU, first projection,
+/// attention, its input projection, first norm.
 void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
        saved = block.saved.compute_elements_per_token;
@@ -38,7 +38,7 @@ void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_l
   auto attention =
       model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
   attention.arrived = down + up + middle;
-  double masked = model.dropout > 0 ? d : 0;  // the output's gradient behind its mask, beside that of the residual
+  double masked = model.dropout > 0 ? d : 0;  // gradient of the output before dropout, in addition to the residual's
   block.backward_moments = {
       {.compute_elements_per_token = saved + d + masked + h,
        .arriving = down,
@@ -69,7 +69,8 @@ BlockSpec gpt_block(const Recipe::Model& model, int64_t index, int64_t seq_len) 
   auto norm = [&](const char* name) {
     for (auto& parameter : norm_parameters(model, block.name + name)) block.parameters.push_back(std::move(parameter));
   };
-  // Column-parallel layers split their outputs (and biases); row-parallel ones their inputs, and keep the bias whole.
+  // Column-parallel layers shard their outputs and biases. Row-parallel layers shard their inputs and replicate the
+  // bias.
   auto linear = [&](const char* name, int64_t out, int64_t in, double std, bool column_parallel) {
     std::string full = block.name + name;
     block.parameters.push_back(matrix_parameter(full + ".weight", out, in, std, column_parallel ? 0 : 1));
@@ -85,9 +86,10 @@ BlockSpec gpt_block(const Recipe::Model& model, int64_t index, int64_t seq_len) 
   linear(".mlp.down", dim, hidden, residual_std(model), false);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
-  // Block input, normed input, q k v, attention output, residual sum, its norm; GELU's input and output.
+  // Block input, normed input, q k v, attention output, residual sum, its norm, and GELU's input and output.
   block.saved.compute_elements_per_token = static_cast<double>(8 * dim + 2 * hidden);
-  // Mean and reciprocal deviation of two norms; attention's log-sum-exp, which its form with dropout does not keep.
+  // Mean and reciprocal deviation of two norms, and attention's log-sum-exp, which attention with dropout does not
+  // save.
   block.saved.float32_per_token = 4 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
   add_gpt_moments(block, model, seq_len);

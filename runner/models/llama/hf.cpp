@@ -1,5 +1,5 @@
-// llama as Hugging Face's LlamaForCausalLM: tensor names, and config.json in both directions. The rotary pairs are (i,
-// i + half) on both sides, so q and k need no permutation.
+// llama as Hugging Face's LlamaForCausalLM: tensor names, and conversion of config.json in both directions. Both use
+// rotary pairs (i, i + half), so q and k need no permutation.
 #include <regex>
 
 #include "runner/base/text.hpp"
@@ -22,7 +22,7 @@ constexpr LlamaBlockName llama_block_names[] = {
     {"mlp.w2", "mlp.down_proj"},
 };
 
-/// Rotary settings stand at the top (rope_theta, rope_scaling) up to transformers 4, in `rope_parameters` from 5 on.
+/// Up to transformers 4, rope_theta and rope_scaling are at the top level; from 5 on they are in `rope_parameters`.
 void read_rope(const HfConfigReader& config, Recipe::Model& model) {
   bool nested = config.has("rope_parameters");
   model.rope_theta = (nested ? config.table("rope_parameters") : config).get("rope_theta", 10000.0);
@@ -31,7 +31,7 @@ void read_rope(const HfConfigReader& config, Recipe::Model& model) {
   auto type = scaling.get<std::string>("rope_type", scaling.get<std::string>("type", "default"));
   if (type == "default") return;
   if (type != "llama3")
-    throw usage_error("config.json: rope_type = \"{}\" has no counterpart here; allowed: default or llama3", type);
+    throw usage_error("config.json: rope_type = \"{}\" is not supported; allowed: default or llama3", type);
   model.rope_scaling = Recipe::Model::RopeScaling{
       scaling.require<double>("factor"), scaling.require<double>("low_freq_factor"),
       scaling.require<double>("high_freq_factor"), scaling.require<int64_t>("original_max_position_embeddings")};
@@ -89,8 +89,8 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
                {"low_freq_factor", model.rope_scaling->low_freq_factor},
                {"high_freq_factor", model.rope_scaling->high_freq_factor},
                {"original_max_position_embeddings", model.rope_scaling->original_max_position_embeddings}};
-  // model.dropout has no counterpart (LlamaConfig knows attention_dropout only) and no effect on a trained model's
-  // answers.
+  // model.dropout is not exported: LlamaConfig has only attention_dropout, and dropout does not affect the outputs of a
+  // trained model.
   return {{"architectures", {"LlamaForCausalLM"}},
           {"model_type", "llama"},
           {"vocab_size", spec.vocab_size},

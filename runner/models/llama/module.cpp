@@ -64,8 +64,8 @@ class LlamaTransformer : public Block {
   }
 
   Tensor mlp(const Tensor& x, const ForwardContext& context) {
-    // One after the other, not as arguments: backward delivers gradients in the reverse order of the parameters, as
-    // buckets of them expect, whatever the compiler.
+    // Separate variables fix the order of evaluation. Backward then delivers gradients in the reverse order of
+    // parameters, as gradient buckets require.
     auto gate = w1_(x), up = w3_(x);
     return dropout_(w2_(swiglu(gate, up)), context, DropoutSite::mlp_out);
   }

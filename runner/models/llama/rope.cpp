@@ -24,7 +24,7 @@ RotaryTable::Slice RotaryTable::first(int64_t seq_len, torch::Device device, tor
 
 namespace {
 
-/// (a, b) -> (a cos - b sin, b cos + a sin); `direction` -1 turns back.
+/// (a, b) -> (a cos - b sin, b cos + a sin). `direction` -1 is the inverse rotation.
 Tensor turn(const Tensor& x, const Tensor& cos, const Tensor& sin, double direction) {
   int64_t half = x.size(-1) / 2;
   auto out = at::empty(x.sizes(), x.options());

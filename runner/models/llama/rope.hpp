@@ -1,4 +1,4 @@
-// Rotary position embedding in the rotate-half convention of Hugging Face: element i is paired with i + head_dim / 2.
+// Rotary position embedding with Hugging Face's rotate-half convention: element i is paired with i + head_dim / 2.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,8 @@
 
 namespace runner::llama {
 
-/// cos and sin of position x frequency, computed in fp64, kept per device and dtype. One per model, shared by its
-/// blocks.
+/// cos and sin of position x frequency, computed in fp64 and cached for the last device and dtype. A model has one
+/// table, which its blocks share.
 class RotaryTable {
  public:
   RotaryTable(std::vector<double> frequencies, int64_t max_seq_len);
@@ -22,8 +22,7 @@ class RotaryTable {
   Slice table_;
 };
 
-/// x [B, T, heads, head_dim], strided or not -> contiguous. A rotation, so backward turns the other way and keeps
-/// nothing.
+/// x [B, T, heads, head_dim], strided or not -> contiguous. Backward is the inverse rotation, so it does not save x.
 torch::Tensor rotate(const torch::Tensor& x, const RotaryTable::Slice& table);
 
 }  // namespace runner::llama

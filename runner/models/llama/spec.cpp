@@ -30,8 +30,8 @@ void check_llama(const Recipe::Model& model) {
   }
 }
 
-/// Backward's high points, in its order: the feed-forward's three projections, attention, its query projection, the
-/// first norm.
+/// Moments of high memory use in backward, in order: the three projections of the feed-forward, attention, its query
+/// projection, first norm.
 void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
   auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
        saved = block.saved.compute_elements_per_token;
@@ -46,7 +46,7 @@ void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq
   auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len)
                                      : MemoryMoment{.compute_elements_per_token = 7 * d + 4 * kv};
   attention.arrived = middle;
-  double masked = model.dropout > 0 ? d : 0;  // the output's gradient behind its mask, beside that of the residual
+  double masked = model.dropout > 0 ? d : 0;  // gradient of the output before dropout, in addition to the residual's
   block.backward_moments = {
       {.compute_elements_per_token = saved + d + masked + h,
        .arriving = w2,
@@ -86,8 +86,8 @@ BlockSpec llama_block(const Recipe::Model& model, int64_t index, int64_t seq_len
       matrix_parameter(name(".mlp.w2.weight"), dim, hidden, residual_std(model), 1),
   };
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
-  // Block input, normed input, rotated q and k, v, attention output, residual sum, its norm; gate, up and their
-  // product. Attention with dropout keeps k and v repeated for every query head, and no log-sum-exp.
+  // Block input, normed input, rotated q and k, v, attention output, residual sum, its norm, gate, up and their
+  // product. Attention with dropout saves k and v repeated for every query head, and no log-sum-exp.
   bool dropout = model.dropout > 0;
   block.saved.compute_elements_per_token = static_cast<double>(6 * dim + 2 * (dropout ? dim : kv_dim) + 3 * hidden);
   block.saved.float32_per_token = 2 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
@@ -112,7 +112,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   ModelSpec spec;
   spec.blocks.push_back(
       embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
-  spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cosines and sines
+  spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cos and sin tables
   for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(llama_block(model, i, seq_len));
   spec.blocks.push_back(
       head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)}, vocab_size, 1));
