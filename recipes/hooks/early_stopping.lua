@@ -1,12 +1,12 @@
--- Stops when a metric of validation has not improved for a while; `train.early_stopping` in a recipe is this hook, behind
--- the recipe's other ones. Rank 0 decides, which knows all that hooks log.
+-- Stops training when a validation metric has not improved for some validations. `train.early_stopping` in a recipe
+-- adds this hook after the other hooks. Rank 0 decides, because it has all logged metrics.
 return {
   name = "early_stopping",
   about = "Stops when a metric of validation has not improved for `patience` validations.",
   options = {
     monitor = {type = "string", default = "val_loss", help = "the metric"},
     patience = {type = "integer", default = 3, min = 1, help = "validations without an improvement"},
-    min_delta = {type = "number", default = 0, min = 0, help = "less than this is no improvement"},
+    min_delta = {type = "number", default = 0, min = 0, help = "smaller changes are not an improvement"},
     mode = {type = "string", default = "min", choices = {"min", "max"}, help = "min: lower is better"},
   },
 

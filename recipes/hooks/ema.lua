@@ -1,6 +1,6 @@
--- Exponential moving average of the weights (Polyak and Juditsky, SIAM J. Control Optim. 1992): validation sees the
--- average, training goes on with the weights. One more copy of the parameters, in checkpoints too, and a second one
--- while a validation lasts.
+-- Exponential moving average of the weights (Polyak and Juditsky, SIAM J. Control Optim. 1992). Validation uses the
+-- average, training continues with the weights. It needs one more copy of the parameters, also in checkpoints, and a
+-- second one during a validation.
 return {
   name = "ema",
   about = "Averages the weights exponentially, and validates with the average.",
@@ -36,7 +36,7 @@ return {
     end
   end,
 
-  -- What a hook does to parameters here is undone after the validation.
+  -- Changes of parameters in this function are undone after the validation.
   on_validation_start = function(ctx, state)
     for name, average in pairs(state.average or {}) do ctx:parameter(name):copy_(average) end
   end,

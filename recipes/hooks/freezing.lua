@@ -1,12 +1,12 @@
--- Keeps parameters as they are, for good or until they thaw one group after another (gradual unfreezing: Howard and
--- Ruder, ULMFiT, ACL 2018). Their gradients are zeroed, so clipping does not see them; what weight decay and momentum
--- would still change is put back after the step, from a copy of the frozen parameters.
+-- Freezes parameters for the complete training, or unfreezes (thaws) them one group after another (gradual unfreezing:
+-- Howard and Ruder, ULMFiT, ACL 2018). Their gradients are set to zero, so they do not count in clipping. Weight decay
+-- and momentum can still change them, so the hook restores them from a copy after each step.
 --
--- Adam counts the steps of all parameters together, so that a group that thaws late begins with empty moments and no
--- bias correction left: its steps would be several times those of a beginning. So a thawed group's steps are scaled to
--- what they are under a count of its own, from the thaw on (weight decay, too), for as long as that changes anything:
--- some thousand steps, with a copy of the group. Adam and sgd add weight decay to the gradient, where momentum would
--- gather it while a group is frozen: a recipe that thaws under them is refused.
+-- Adam has one step count for all parameters. A group that thaws late starts with zero moments and no bias correction,
+-- so its first steps would be several times larger than those at the beginning of a training. The hook therefore scales
+-- its steps (with weight decay) as if Adam counted from the thaw on. It stops when this makes no difference, after a
+-- few thousand steps, and needs a copy of the group until then. Adam and sgd add weight decay to the gradient, so
+-- moments would accumulate it while a group is frozen: the hook rejects recipes that thaw groups with them.
 local kept = {}
 
 --- Calls body(name, step at which it thaws or nil) for each parameter that the options name.
@@ -22,7 +22,7 @@ local function each_frozen(ctx, options, body)
   end
 end
 
---- What makes of Adam's step number `step` of a group, whose moments began `own` steps ago, its step number `own`.
+--- Factor that makes Adam's step number `step` equal to step number `own`, counted from the thaw of the group.
 local function correction(ctx, own, step)
   local optimizer = ctx.recipe.optimizer
   if optimizer.name == "sgd" then return 1 end
@@ -30,7 +30,7 @@ local function correction(ctx, own, step)
   return (1 - first ^ step) / (1 - first ^ own) * math.sqrt((1 - second ^ own) / (1 - second ^ step))
 end
 
---- How a step counts that ends as number `step`: 0 frozen, 1 as it is.
+--- Factor for the step that ends as number `step`: 0 frozen, 1 unchanged.
 local function share(ctx, thaws, step)
   if not thaws or step <= thaws then return 0 end
   local scaled = correction(ctx, step - thaws, step)
@@ -57,20 +57,20 @@ local function check(ctx, options)
   local optimizer = ctx.recipe.optimizer
   local gathers = optimizer.name == "adam" or (optimizer.name == "sgd" and (optimizer.momentum or 0) > 0)
   if options.thaw_every > 0 and gathers and optimizer.weight_decay > 0 then
-    error(("%s would gather weight decay in frozen parameters' moments until they thaw: take adamw, or "
+    error(("%s would accumulate weight decay in the moments of frozen parameters until they thaw: use adamw, or "
       .. "optimizer.weight_decay = 0"):format(optimizer.name), 0)
   end
 end
 
 return {
   name = "freezing",
-  about = "Freezes parameters whose names begin with given words, and thaws them one group after another.",
+  about = "Freezes parameters by prefixes of their names, and thaws them one group after another.",
   options = {
-    parameters = {type = "list", default = {}, help = "beginnings of names, such as \"blocks.0.\"; the last thaws first"},
+    parameters = {type = "list", default = {}, help = "prefixes of names, such as \"blocks.0.\"; the last thaws first"},
     thaw_every = {type = "integer", default = 0, min = 0, help = "steps after which one more group thaws; 0: none does"},
   },
 
-  -- At most: which part of a rank's parameters is frozen is not known to the planner.
+  -- An upper bound: the planner does not know which part of a rank's parameters is frozen.
   memory = function(job) return job.element_bytes * job.held end,
 
   on_train_start = function(ctx, state, options) check(ctx, options) end,

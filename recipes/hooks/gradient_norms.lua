@@ -1,4 +1,5 @@
--- Records the norm of each block's gradient, before clipping: which part of a model learns, and which one explodes.
+-- Logs the norm of each block's gradient before clipping. It shows which part of a model learns, and which one
+-- diverges.
 return {
   name = "gradient_norms",
   about = "Logs gradient_norm/BLOCK every few steps.",

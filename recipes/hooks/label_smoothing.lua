@@ -1,11 +1,11 @@
--- Cross entropy with label smoothing (Szegedy et al., CVPR 2016) and, if asked for, z-loss, which keeps the logits'
--- normalizer near 1 (Chowdhery et al., PaLM, 2022, section 5). Validation keeps plain cross entropy.
+-- Cross entropy with label smoothing (Szegedy et al., CVPR 2016) and optional z-loss, which keeps the logits'
+-- normalizer near 1 (Chowdhery et al., PaLM, 2022, section 5). Validation uses plain cross entropy.
 return {
   name = "label_smoothing",
   about = "Trains on smoothed targets, and on the square of the logits' log-sum-exp.",
   options = {
-    smoothing = {type = "number", default = 0.1, min = 0, max = 1, help = "share that all tokens get, in equal parts"},
-    z_loss = {type = "number", default = 0, min = 0, help = "weight of log(Z)^2; PaLM takes 1e-4"},
+    smoothing = {type = "number", default = 0.1, min = 0, max = 1, help = "probability that all tokens share equally"},
+    z_loss = {type = "number", default = 0, min = 0, help = "weight of log(Z)^2; PaLM uses 1e-4"},
   },
 
   loss = function(ctx, logits, targets, options)

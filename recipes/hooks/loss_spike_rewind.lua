@@ -1,22 +1,22 @@
--- Goes back when the loss jumps: parameters and the optimizer's state become those of a snapshot in memory, and training
--- goes on with the data that comes next, so what led to the spike is skipped (as by hand in Chowdhery et al., PaLM, 2022,
--- section 5.1). The count of steps, and with it the schedule, goes on. A loss is from before its step's update, so what
--- the newest snapshot holds may be what the spike comes from: two are kept, and the older one is gone back to. Two more
--- copies of parameters and optimizer state in host memory; they are not in checkpoints: a resumed run takes its first
--- snapshot where it begins.
-local older, newer -- newer: nil until it is due
-local newer_counts = false -- not after a rewind: it may hold what led there
+-- Rewinds when the loss jumps: restores parameters and optimizer state from a snapshot, and continues with the next
+-- data. So training skips the data that led to the spike (as done by hand in Chowdhery et al., PaLM, 2022, section
+-- 5.1). The step count and the schedule are not rewound. A loss is computed before the update of its step, so the
+-- newest snapshot may already contain the update that caused the spike. The hook keeps two snapshots and restores the
+-- older one. They need two more copies of parameters and optimizer state in host memory. They are not in checkpoints: a
+-- resumed run takes its first snapshot when it starts.
+local older, newer -- newer: nil before the first regular snapshot
+local newer_counts = false -- false after a rewind: `newer` may contain the update that caused the spike
 
 return {
   name = "loss_spike_rewind",
   about = "Returns to a snapshot when the loss exceeds a multiple of its running mean.",
   options = {
-    factor = {type = "number", default = 2, min = 1, help = "a loss above so many times the running mean is a spike"},
-    window = {type = "integer", default = 50, min = 1, help = "steps that the running mean looks back"},
+    factor = {type = "number", default = 2, min = 1, help = "a loss above this multiple of the running mean is a spike"},
+    window = {type = "integer", default = 50, min = 1, help = "number of steps in the running mean"},
     warm_up = {type = "integer", default = 10, min = 1, help = "steps before the first loss that can be a spike"},
     every = {type = "integer", default = 100, min = 1, help = "steps between snapshots"},
-    max_nan = {type = "integer", default = 3, min = 1, help = "so many NaN losses in a row are a spike, too"},
-    max_rewinds = {type = "integer", default = 10, min = 1, help = "the next one after so many stops training"},
+    max_nan = {type = "integer", default = 3, min = 1, help = "this many NaN losses in a row are also a spike"},
+    max_rewinds = {type = "integer", default = 10, min = 1, help = "the next spike after this many rewinds stops training"},
   },
 
   memory = function(job) return {host = 2 * job.element_bytes * job.held * (1 + job.optimizer_states)} end,
@@ -36,7 +36,7 @@ return {
       newer_counts = false
       return
     end
-    if loss ~= loss then return end -- left out by train.on_nonfinite = "skip"
+    if loss ~= loss then return end -- train.on_nonfinite = "skip" has skipped this step
     state.seen = seen + 1
     state.mean = mean + (loss - mean) / math.min(state.seen, options.window)
     if ctx.step % options.every ~= 0 then return end

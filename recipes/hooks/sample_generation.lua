@@ -1,14 +1,14 @@
--- What the model says so far: after each validation a text from it, in the ledger as an event, on the screen, and in
--- artifacts/samples.txt of the run's folder. Each token is a forward, so keep max_new_tokens small for large models.
+-- Generates a text after each validation. It appears on the screen, as an event in the ledger, and in
+-- artifacts/samples.txt of the run's folder. Each token is a forward, so use a small max_new_tokens for large models.
 return {
   name = "sample_generation",
   about = "Generates a text after each validation.",
   options = {
-    prompt = {type = "string", default = "The", help = "what the text begins with"},
+    prompt = {type = "string", default = "The", help = "start of the text"},
     max_new_tokens = {type = "integer", default = 64, min = 1},
-    temperature = {type = "number", default = 0.8, min = 0, help = "0: always the likeliest token"},
-    top_k = {type = "integer", default = 0, min = 0, help = "among so many likeliest tokens; 0: among all"},
-    seed = {type = "integer", help = "of the draws; unset: run.seed"},
+    temperature = {type = "number", default = 0.8, min = 0, help = "0: always the most likely token"},
+    top_k = {type = "integer", default = 0, min = 0, help = "draws from this many most likely tokens; 0: from all"},
+    seed = {type = "integer", help = "seed of the draws; unset: run.seed"},
   },
 
   on_validation_end = function(ctx, state, options)

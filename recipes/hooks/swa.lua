@@ -1,9 +1,9 @@
--- Stochastic weight averaging (Izmailov et al., UAI 2018): from a step on, at a rate of its own, the mean of the weights
--- that training passes through. Validation sees the mean; after the last planned step it takes the place of the weights,
--- so the last checkpoint holds it. A hook that stops training earlier leaves the weights.
+-- Stochastic weight averaging (Izmailov et al., UAI 2018): from a given step on, trains at a constant rate and averages
+-- the weights of the steps. Validation uses the mean. After the last planned step, the mean replaces the weights, so
+-- the last checkpoint contains it. If a hook stops training earlier, the weights are not replaced.
 local function start_step(ctx, options)
   if options.start >= 1 then return math.floor(options.start) end
-  if not ctx.max_steps then error("`start` is a share of train.max_steps, which this recipe leaves open", 0) end
+  if not ctx.max_steps then error("`start` is a fraction of train.max_steps, which this recipe does not set", 0) end
   return math.floor(options.start * ctx.max_steps)
 end
 
@@ -15,9 +15,9 @@ return {
   name = "swa",
   about = "Trains the last part at a constant rate and takes the mean of its weights.",
   options = {
-    start = {type = "number", default = 0.75, min = 0, help = "below 1 a share of train.max_steps, else a step"},
-    lr = {type = "number", min = 0, help = "the rate from there on; unset: the schedule's"},
-    every = {type = "integer", default = 1, min = 1, help = "steps between weights that count"},
+    start = {type = "number", default = 0.75, min = 0, help = "below 1: a fraction of train.max_steps; otherwise a step"},
+    lr = {type = "number", min = 0, help = "learning rate from there on; unset: the schedule's"},
+    every = {type = "integer", default = 1, min = 1, help = "steps between averaged weights"},
   },
 
   memory = function(job) return job.element_bytes * job.held end,

@@ -1,7 +1,7 @@
--- Data parallelism: gradients are summed over ranks, bucket by bucket, while backward goes on. Bit for bit what the
--- built-in `ddp` computes.
+-- Data parallelism: all-reduces gradients bucket by bucket while backward continues. The results are bit-identical to
+-- those of the built-in `ddp`.
 return {
-  about = "Data parallelism in Lua: each bucket of gradients is all-reduced while backward goes on.",
+  about = "Data parallelism in Lua: each bucket of gradients is all-reduced while backward continues.",
 
   reduce = function(bucket, ctx) return ctx.world:all_reduce_async(bucket.gradients) end,
 

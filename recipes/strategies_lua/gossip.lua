@@ -1,11 +1,11 @@
--- Gossip averaging (Lian et al., D-PSGD, NeurIPS 2017) on the exponential graph of Assran et al. (SGP, ICML 2019): after
--- each update a rank averages its parameters with those of one other, 1, 2, 4 ... ranks behind it round the ring. A step
--- waits for one message, however many ranks there are.
+-- Gossip averaging (Lian et al., D-PSGD, NeurIPS 2017) on the exponential graph of Assran et al. (SGP, ICML 2019):
+-- after each update, a rank averages its parameters with those of one other rank, which is 1, 2, 4 ... ranks behind it
+-- in the ring. A step waits for one message, for any number of ranks.
 return {
   about = "Each rank averages its parameters with one other's after each step.",
   replicas_differ = true,
 
-  -- Gradients come as shares of the mean over the global batch; this one is of the rank's own part of it.
+  -- Gradients are scaled for the mean over the global batch. This scales them for the mean over this rank's part.
   reduce = function(bucket, ctx) bucket.gradients:scale_(ctx.world.size) end,
 
   after_update = function(ctx, state)

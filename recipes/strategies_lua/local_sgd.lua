@@ -1,12 +1,12 @@
--- Local SGD (Stich, ICLR 2019): each rank trains its own copy, and every few steps the copies become their mean. Sends
--- that much less. A checkpoint keeps every rank's copy, rank 0's as the model; validation in between is of each rank's
--- own. So let train.max_steps be a multiple of `every`: after another last step the model is rank 0's own copy.
+-- Local SGD (Stich, ICLR 2019): each rank trains a replica, and every few steps all replicas are set to their mean. So
+-- communication is less frequent. Checkpoints contain all replicas, rank 0's as the model. Between averages, each rank
+-- validates its own replica. Make train.max_steps a multiple of `every`, otherwise the final model is rank 0's replica.
 return {
-  about = "Ranks train copies of their own, and average them every few steps.",
+  about = "Each rank trains a replica, and replicas are averaged every few steps.",
   options = {every = {type = "integer", default = 8, min = 1, help = "steps between two averages"}},
   replicas_differ = true,
 
-  -- Gradients come as shares of the mean over the global batch; this one is of the rank's own part of it.
+  -- Gradients are scaled for the mean over the global batch. This scales them for the mean over this rank's part.
   reduce = function(bucket, ctx) bucket.gradients:scale_(ctx.world.size) end,
 
   after_update = function(ctx, state, options)

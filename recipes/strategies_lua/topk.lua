@@ -1,10 +1,10 @@
--- Top-k compression with error feedback (Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Lin et al., Deep Gradient
--- Compression, ICLR 2018): of each bucket only the largest elements are sent, and what is not sent is remembered and added
--- to the next step's. A strategy, or a comm hook of ddp: strategy.ddp_comm_hook = "lua:topk". Whether a step is applied is
--- known only after `reduce`, so what it began from is kept too, for the next one to go back to: with the residual two
--- fp32 copies of the gradients, in memory and in checkpoints.
+-- Top-k compression with error feedback (Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Lin et al., Deep
+-- Gradient Compression, ICLR 2018). Each rank sends only the largest elements of a bucket, and adds the others (the
+-- residual) to the gradients of the next step. It works as a strategy, and as a comm hook of ddp:
+-- strategy.ddp_comm_hook = "lua:topk". A step may be skipped after `reduce`, so the previous residual is saved too, and
+-- the next step restores it. Both are fp32 copies of the gradients, in memory and in checkpoints.
 return {
-  about = "Sends the largest gradients only, and remembers the others for the next step.",
+  about = "Sends the largest gradients only, and adds the others in the next step.",
   options = {density = {type = "number", default = 0.01, min = 1e-6, max = 1, help = "part of a bucket that is sent"}},
 
   setup = function(ctx)
@@ -35,7 +35,7 @@ return {
       first:wait()
       second:wait()
       gradients:zero_()
-      -- Rank by rank: each has an index once, so that sums have one order everywhere.
+      -- One rank after another: the indices of one rank are unique, so all ranks sum in the same order.
       for rank = 0, world.size - 1 do
         gradients:index_add_(all_indices:narrow(rank * count, count), all_values:narrow(rank * count, count))
       end

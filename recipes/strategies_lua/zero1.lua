@@ -1,7 +1,8 @@
--- ZeRO stage 1 (Rajbhandari et al., SC 2020): ranks share the optimizer state of the parameters that `shard` names. Each
--- gets its part of the summed gradients and updates its part of the parameters; the program gathers the parts.
+-- ZeRO stage 1 (Rajbhandari et al., SC 2020): the optimizer state of parameters that `shard` selects is sharded. Each
+-- rank gets its part of the summed gradients and updates its part of the parameters. The program then gathers the
+-- parts.
 return {
-  about = "ZeRO stage 1 in Lua: ranks share the optimizer state.",
+  about = "ZeRO stage 1 in Lua: shards the optimizer state over ranks.",
   options = {
     min_numel = {type = "integer", default = 0, min = 0, help = "elements below which a parameter is not sharded"},
   },

@@ -50,7 +50,7 @@ class Training {
   virtual int64_t step() = 0;                      ///< optimizer steps done
   virtual int64_t epoch() = 0;                     ///< from 0
   virtual std::optional<int64_t> max_steps() = 0;  ///< none if only time ends the training
-  virtual bool is_last_step() = 0;                 ///< no step follows, unless a hook changes that
+  virtual bool is_last_step() = 0;  ///< true after the last planned step; a stop by a hook does not count
   virtual double loss() = 0;  ///< of the last global batch; NaN before the first. May wait for the device
   virtual double lr() = 0;
   virtual nlohmann::json metrics() = 0;  ///< {name: the last value}, validation's too

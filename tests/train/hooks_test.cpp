@@ -464,8 +464,9 @@ TEST_CASE("freezing refuses to freeze nothing, and to gather weight decay") {
   run.recipe.optimizer.name = "adam";
   run.recipe.optimizer.weight_decay = 0.1;
   CHECK(said({{"parameters", {"embedding."}}}).empty());
-  CHECK_THAT(said({{"parameters", {"embedding."}}, {"thaw_every", 2}}),
-             ContainsSubstring("adam would gather weight decay in frozen parameters' moments until they thaw"));
+  CHECK_THAT(
+      said({{"parameters", {"embedding."}}, {"thaw_every", 2}}),
+      ContainsSubstring("adam would accumulate weight decay in the moments of frozen parameters until they thaw"));
 }
 
 TEST_CASE("a group that thaws under Adam begins as Adam begins") {

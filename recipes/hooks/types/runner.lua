@@ -1,21 +1,21 @@
 ---@meta
--- What runner's Lua files see, for editors with the Lua language server: completion, hover and checks.
--- `runner init --lua` writes this file and a .luarc.json that names it.
+-- Type definitions of runner's Lua interface, for completion, hover and checks in editors with the Lua language server.
+-- `runner init --lua` writes this file and a .luarc.json that refers to it.
 
----A number for each option, a list or a word: what [hooks.NAME] in the recipe says over the defaults. Read-only.
+---The hook's options by name: values of [hooks.NAME] in the recipe, and defaults. Read-only.
 ---@alias runner.Options table<string, any>
 
----A hook's own table: plain data (numbers, strings, booleans, lists, tables) and tensors (clones, and what arithmetic
----made), kept in checkpoints.
+---A hook's table of plain data (numbers, strings, booleans, lists, tables) and tensors (clones and results of
+---arithmetic). Checkpoints contain it.
 ---@alias runner.State table<string, any>
 
----A parameter or a gradient, whole: each rank holds a part or a copy. What it says (norm, mean, sum, min, max,
----histogram) is exact over all ranks, so every rank must ask, in the same order; what changes it (scale_, add_, copy_)
----and arithmetic work on what a rank holds, so every rank must do the same. Parameters do not change inside a step.
----A handle ends with the call of the hook that got it; keep a clone(), which stays until the training ends and, in
----`state`, beyond. What a hook does to parameters from on_validation_start to on_validation_end lasts until then.
----Under a strategy with `replicas_differ` (local_sgd, gossip) each rank has a copy of its own: there what a tensor says is
----of rank 0's.
+---A parameter or a gradient. Each rank stores a shard or a replica of it. Statistics (norm, mean, sum, min, max,
+---histogram) are exact over all ranks and are collective calls: every rank calls them in the same order. Changes
+---(scale_, add_, copy_) and arithmetic work on the elements of each rank, so every rank must make them. Parameters must
+---not change inside a step. A handle is valid only in the call of the hook that got it; keep a clone(), which is valid
+---until the training ends and which checkpoints contain if it is in `state`. Changes of parameters from
+---on_validation_start to on_validation_end are undone after the validation. Under a strategy with `replicas_differ`
+---(local_sgd, gossip), statistics are those of rank 0's replica.
 ---@class runner.Tensor
 ---@field numel integer
 ---@field shape integer[]
@@ -51,11 +51,11 @@ function tensor:copy_(other) end
 
 ---@param other runner.Tensor
 ---@param weight number
----@return runner.Tensor # itself, moved by that share of the way towards the other
+---@return runner.Tensor # itself, changed in place to itself + weight * (other - itself)
 function tensor:lerp_(other, weight) end
 
----Logits [tokens, vocab], targets and losses [tokens, 1], and what comes between. Sizes are equal where two meet, or one
----of them is 1. Differentiable; ends with the call of `loss` that it was made in.
+---Logits [tokens, vocab], targets and losses [tokens, 1], and results computed from them. Sizes of operands must be equal
+---or 1. Differentiable; valid only in the call of `loss` that made it.
 ---@class runner.Matrix
 ---@field rows integer
 ---@field columns integer
@@ -66,12 +66,12 @@ function tensor:lerp_(other, weight) end
 ---@operator pow(runner.Matrix|number): runner.Matrix
 ---@operator unm: runner.Matrix
 local matrix = {}
----@return runner.Matrix # of each row
+---@return runner.Matrix # over each row
 function matrix:softmax() end
----@return runner.Matrix # of each row
+---@return runner.Matrix # over each row
 function matrix:log_softmax() end
 ---@param targets runner.Matrix
----@return runner.Matrix # [rows, 1]: of each row the column that its target names
+---@return runner.Matrix # [rows, 1]: for each row the element in the column of its target
 function matrix:gather(targets) end
 ---@param dim? integer # 2: over each row's columns; 1: over the rows
 ---@return runner.Matrix
@@ -100,21 +100,21 @@ function matrix:sqrt() end
 function matrix:tanh() end
 ---@return runner.Matrix
 function matrix:sigmoid() end
----@return runner.Matrix # the same numbers, through which no gradient flows
+---@return runner.Matrix # the same numbers, without gradient
 function matrix:detach() end
 
----A copy of all that steps change: parameters, the optimizer's state and count, the loss scale; not the place in the
----data. In host memory, of each rank's part; not kept in checkpoints.
+---A copy of everything that a step changes: parameters, optimizer state and its step count, loss scale. It does not
+---include the position in the data. It is in host memory, with each rank's part, and not in checkpoints.
 ---@class runner.Snapshot
----@field step integer # when it was taken
+---@field step integer # the step at which it was taken
 local snapshot = {}
----@return runner.Snapshot # itself, taken anew in the same memory
+---@return runner.Snapshot # itself, taken again in the same memory
 function snapshot:take() end
----Between steps, on every rank; holds once this call of the hook has ended.
+---Between steps, on every rank; takes effect when this call of the hook ends.
 ---@return runner.Snapshot # itself
 function snapshot:restore() end
 
----A file in the run's folder, written by rank 0; the other ranks' write() does nothing.
+---A file in the run's folder. Rank 0 writes it; on other ranks write() does nothing.
 ---@class runner.Artifact
 ---@field path string
 local artifact = {}
@@ -122,7 +122,7 @@ local artifact = {}
 ---@return runner.Artifact # itself
 function artifact:write(...) end
 
----The ranks of the run. Collectives: every rank calls them, in the same order.
+---The ranks of the run. The methods are collective: every rank calls them in the same order.
 ---@class runner.World
 ---@field rank integer # from 0
 ---@field size integer
@@ -140,84 +140,84 @@ function world:all_gather(value) end
 function world:broadcast(value, root) end
 function world:barrier() end
 
----The training, as a hook sees it.
+---The training.
 ---@class runner.Context
 ---@field step integer # optimizer steps done
 ---@field epoch integer # from 0
----@field max_steps integer? # nil where only time ends the training
----@field is_last_step boolean # after it no step follows, unless a hook stops the training earlier
+---@field max_steps integer? # nil if only time ends the training
+---@field is_last_step boolean # true after the last planned step; a stop by a hook does not count
 ---@field loss number # of the last global batch; NaN before the first
 ---@field lr number
----@field metrics table<string, number> # the last value of each, validation's too
+---@field metrics table<string, number> # the last value of each metric, including validation
 ---@field recipe table<string, any> # read-only
 ---@field is_global_zero boolean # rank 0
 ---@field world runner.World
----@field exception string? # in on_exception: what happened
+---@field exception string? # the error text in on_exception
 local context = {}
 ---@param name string
 ---@param value number
----Into the ledger, as a metric; not under a name of the trainer's own (loss, lr, grad_norm, val_loss ...).
----@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # over the ranks, alike on all; "none": rank 0's, kept there
+---Records a metric in the ledger. The trainer's metric names (loss, lr, grad_norm, val_loss ...) are not allowed.
+---@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # the same on all ranks; "none": rank 0's value, on rank 0 only
 function context:log(name, value, options) end
 ---@param name string # a plain file name
 ---@return runner.Artifact
 function context:artifact(name) end
----@param reason string # ends training after this step, on all ranks, whichever of them asks
+---@param reason string # ends training after this step, on all ranks, even if only one rank calls it
 function context:stop(reason) end
 function context:checkpoint() end
----From on_train_batch_start to on_before_optimizer_step, the same on every rank.
+---From on_train_batch_start to on_before_optimizer_step, with the same value on every rank.
 ---@param lr number # until the schedule sets it at the next step
 function context:set_lr(lr) end
----Leaves the coming update out, on all ranks; from on_train_batch_start to on_before_optimizer_step.
+---Skips the next update on all ranks. Call it from on_train_batch_start to on_before_optimizer_step.
 function context:skip_step() end
 ---@return string[]
 function context:parameter_names() end
 ---@param name string
 ---@return runner.Tensor
 function context:parameter(name) end
----In on_before_optimizer_step only: summed over ranks, before clipping.
+---In on_before_optimizer_step only. Gradients are summed over ranks and not yet clipped.
 ---@param name string
 ---@return runner.Tensor
 function context:gradient(name) end
 
 ---@return runner.Snapshot
 function context:snapshot() end
----Continues a prompt by the parameters as they are, the same on every rank; between steps. All ranks call it alike. A
----`sample` event tells the ledger.
+---Continues a prompt with the current parameters. The result is the same on every rank. Collective; between steps.
+---Records a `sample` event in the ledger.
 ---@param wanted {prompt: string|integer[], max_new_tokens?: integer, temperature?: number, top_k?: integer, seed?: integer}
----@return string|integer[] # the prompt and what follows it, as text or as tokens, as the prompt is
+---@return string|integer[] # the prompt followed by the generated text or tokens, in the form of the prompt
 function context:generate(wanted) end
 
 ---@class runner.Option
 ---@field type "number"|"integer"|"boolean"|"string"|"list"
----@field default? any # without one it is nil unless given
+---@field default? any # without a default, an option that is not given is nil
 ---@field min? number
 ---@field max? number
 ---@field choices? string[]
 ---@field help? string
 
----Losses [tokens, 1] of a few tokens, of which none is ignored; ranks call it as often as they have such chunks, so it
----meets no other rank and keeps nothing. Of ctx it sees what can be read. Validation keeps cross entropy.
+---Returns losses [tokens, 1] for a chunk of tokens with valid targets. The number of calls differs between ranks, so it
+---must not use collectives, and it has no `state`. It may only read from ctx. Validation uses cross entropy.
 ---@alias runner.Loss fun(ctx: runner.Context, logits: runner.Matrix, targets: runner.Matrix, options: runner.Options): runner.Matrix
 
 ---@alias runner.Hook fun(ctx: runner.Context, state: runner.State, options: runner.Options)
 
----What of a job a hook's `memory` goes by.
+---Facts about a job for a hook's `memory`.
 ---@class runner.HookJob
----@field held integer # elements of parameters that a rank holds, and has the optimizer's state of
+---@field held integer # elements of parameters that a rank stores and has optimizer state for
 ---@field parameters integer # of the model
 ---@field world_size integer
 ---@field micro_batch_size integer
----@field optimizer_states integer # tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, SGD 0
----@field element_bytes integer # of an element that a hook keeps: 8 in 64-true, else 4
+---@field optimizer_states integer # tensors of parameter size in the optimizer state: Adam 2, momentum 1, SGD 0
+---@field element_bytes integer # of an element of a hook's tensors: 8 in 64-true, else 4
 
----What a hook file returns.
+---The table that a hook file returns.
 ---@class runner.HookFile
----@field name? string # what [hooks.NAME] says; default the file's name
+---@field name? string # NAME in [hooks.NAME]; default: the file's name
 ---@field about? string
 ---@field options? table<string, runner.Option>
----@field loss? runner.Loss # at most one hook of a recipe has it
----@field memory? fun(job: runner.HookJob, options: runner.Options): number|{device: number?, host: number?} # bytes that it keeps on a rank, for the planner: where its parameters are, or in host memory
+---@field loss? runner.Loss # at most one hook of a recipe may have it
+---@field memory? fun(job: runner.HookJob, options: runner.Options): number|{device: number?, host: number?} # bytes of the hook's tensors on a rank, for the planner: on the parameters' device, or in host memory
 ---@field setup? runner.Hook
 ---@field on_train_start? runner.Hook
 ---@field on_train_epoch_start? runner.Hook
@@ -235,25 +235,25 @@ function context:generate(wanted) end
 ---@field on_train_end? runner.Hook
 ---@field teardown? runner.Hook
 
----In a recipe.lua: builds the recipe on another, and returns what that one says.
+---In a recipe.lua: extends another recipe, and returns its values.
 ---@param base string # a .toml or .lua file, relative to this one
 ---@return table<string, any>
 function extend(base) end
 
----How a trial of a sweep ended.
+---The result of a trial of a sweep.
 ---@class runner.Result
 ---@field trial integer # its number, from 0
 ---@field status "finished"|"pruned"|"failed"
----@field value number? # the metric, as measured; nil where there is none
----@field step integer # that the value was measured at
----@field reason string? # of failed: out_of_memory, nan, user_error, device, timeout, preempted or other
+---@field value number? # the measured metric; nil if there is none
+---@field step integer # step of that value
+---@field reason string? # of a failed trial: out_of_memory, nan, user_error, device, timeout, preempted or other
 ---@field parameters table<string, any>
 
----What happens to trials; an end has the fields of a result, too.
+---An event of a trial. An "end" also has the fields of a result.
 ---@class runner.SweepEvent: runner.Result
 ---@field kind "report"|"end"
 
----A trial of a sweep, as far as `run` was told of it.
+---A trial of a sweep, in the state known to `run`.
 ---@class runner.Trial
 ---@field number integer
 ---@field parameters table<string, any>
@@ -263,15 +263,15 @@ function extend(base) end
 local trial = {}
 ---@return {step: integer, value: number?}[]
 function trial:reports() end
----Ends it as pruned at its next report; with `reports = true` in the file.
+---Ends the trial as pruned at its next report. Needs `reports = true` in the file.
 function trial:stop() end
 
----What `run` of a sweep gets. Trials begin in the order in which they are started.
+---The argument of `run` in a sweep. Trials begin in the order in which they are started.
 ---@class runner.Sweep
 ---@field seed integer
 ---@field metric string
 ---@field goal "min"|"max"
----@field running integer # trials that were started and whose end was not told yet
+---@field running integer # started trials whose end `run` has not received yet
 local sweep = {}
 ---Starts a trial and waits for its end.
 ---@param parameters table<string, any> # {["optimizer.lr"] = 1e-3}
@@ -281,7 +281,7 @@ function sweep:try(parameters) end
 ---@param parameters table<string, any>
 ---@return runner.Trial
 function sweep:start(parameters) end
----@param trial? runner.Trial # without one: whichever ends next
+---@param trial? runner.Trial # default: the trial that ends next
 ---@return runner.Result? # nil: none is running
 function sweep:wait(trial) end
 ---@return runner.SweepEvent? # nil: none is running
@@ -291,14 +291,14 @@ function sweep:next_event() end
 function sweep:trial(number) end
 ---@return table<string, any> # a random point of the file's `space`
 function sweep:sample() end
----@return runner.Result? # of those that finished
+---@return runner.Result? # of the finished trials
 function sweep:best() end
 
----What a sweep in Lua returns: the keys of [sweep], and `run`.
+---The table that a sweep in Lua returns: the keys of [sweep], and `run`.
 ---@class runner.SweepFile
 ---@field recipe string # relative to this file
 ---@field run fun(sweep: runner.Sweep)
----@field reports? boolean # `run` is told every point of the metric
+---@field reports? boolean # `run` receives every value of the metric
 ---@field metric? string
 ---@field goal? "min"|"max"
 ---@field value? "last"|"best"
@@ -313,7 +313,7 @@ function sweep:best() end
 
 -- ---- strategies (recipes/strategies_lua)
 
----What this rank holds, 1-d. Methods that end in _ change it and give it back.
+---A 1-d tensor of this rank. Methods with a name ending in _ change the tensor and return it.
 ---@class runner.strategy.Tensor
 ---@field numel integer
 ---@operator add(runner.strategy.Tensor|number): runner.strategy.Tensor
@@ -338,7 +338,7 @@ function own:clone() end
 ---@param dtype "float32"|"float16"|"bfloat16"|"float64"|"int64"
 ---@return runner.strategy.Tensor # a copy
 function own:to(dtype) end
----@param offset integer # elements left out before it
+---@param offset integer # index of the first element, from 0
 ---@param count integer
 ---@return runner.strategy.Tensor # of the same storage
 function own:narrow(offset, count) end
@@ -369,12 +369,12 @@ function own:put_(indices, values) end
 ---@return runner.strategy.Tensor
 function own:index_add_(indices, values) end
 
----A collective that goes on.
+---A collective in progress.
 ---@class runner.strategy.Work
 local work = {}
 function work:wait() end
 
----Collectives over all ranks: every rank calls them, in the same order. Each but barrier also as NAME_async, which gives a Work.
+---Collectives over all ranks: every rank calls them in the same order. Each except barrier also exists as NAME_async, which returns a Work.
 ---@class runner.strategy.World
 ---@field rank integer # from 0
 ---@field size integer
@@ -391,7 +391,7 @@ function ranks:all_reduce_async(tensor, operation) end
 ---@param tensor runner.strategy.Tensor
 ---@return runner.strategy.Tensor # out
 function ranks:all_gather(out, tensor) end
----@param out runner.strategy.Tensor # this rank's part of what is reduced
+---@param out runner.strategy.Tensor # this rank's part of the result
 ---@param tensor runner.strategy.Tensor
 ---@param operation? "sum"|"min"|"max" # "sum"
 ---@return runner.strategy.Tensor # out
@@ -400,8 +400,8 @@ function ranks:reduce_scatter(out, tensor, operation) end
 ---@param root? integer # 0
 ---@return runner.strategy.Tensor # itself
 function ranks:broadcast(tensor, root) end
----@param out runner.strategy.Tensor # from the rank `by` behind
----@param tensor runner.strategy.Tensor # to the rank `by` further round the ring
+---@param out runner.strategy.Tensor # received from rank (rank - by) % size
+---@param tensor runner.strategy.Tensor # sent to rank (rank + by) % size
 ---@param by integer
 ---@return runner.strategy.Tensor # out
 function ranks:shift(out, tensor, by) end
@@ -411,10 +411,10 @@ function ranks:barrier() end
 ---@class runner.strategy.Bucket
 ---@field index integer # from 1, in the order in which they are reduced
 ---@field numel integer
----@field gradients runner.strategy.Tensor # shares of the mean over the global batch, times ctx.loss_scale
+---@field gradients runner.strategy.Tensor # scaled for the mean over the global batch, times ctx.loss_scale
 ---@field parameters? runner.strategy.Tensor # change them in setup and after_update only; not in a comm hook
 ---@field sharded boolean
----@field shard? runner.strategy.Tensor # of sharded ones: where this rank's part of the sum goes
+---@field shard? runner.strategy.Tensor # if sharded: output for this rank's part of the sum
 
 ---@class runner.strategy.Context
 ---@field step integer # updates done
@@ -422,7 +422,7 @@ function ranks:barrier() end
 ---@field world runner.strategy.World
 ---@field buckets runner.strategy.Bucket[]
 local strategy_context = {}
----A tensor of zeros at first that checkpoints keep, each rank's its own. `setup` makes it.
+---A tensor that checkpoints contain, with different values on each rank, initially zero. `setup` creates it.
 ---@param name string
 ---@param numel? integer
 ---@return runner.strategy.Tensor
@@ -436,10 +436,10 @@ function strategy_context:zeros(numel, dtype) end
 ---@field name? string
 ---@field about? string
 ---@field options? table<string, table>
----@field replicas_differ? boolean # between steps, ranks' parameters are not the same
+---@field replicas_differ? boolean # parameters differ between ranks after a step
 ---@field setup? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
 ---@field shard? fun(parameter: {name: string, shape: integer[], numel: integer}, options: runner.Options): boolean
 ---@field reduce? fun(bucket: runner.strategy.Bucket, ctx: runner.strategy.Context, state: runner.State, options: runner.Options): runner.strategy.Work|function|nil
 ---@field after_update? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
----@field memory? fun(job: table): number # bytes that a rank keeps beyond parameters, gradients and optimizer state
+---@field memory? fun(job: table): number # bytes on a rank in addition to parameters, gradients and optimizer state
 ---@field traffic? fun(job: table): {collective: string, calls: integer, bytes: integer}[] # of one step
