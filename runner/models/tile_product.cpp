@@ -9,7 +9,7 @@ namespace {
 
 constexpr int lanes = 8, parts = tile_columns / lanes;
 
-/// C = scale A B, or C += A B where `accumulate`, of one tile; A(r, k) stands at a[r * row + k * step].
+/// C = scale A B, or C += A B where `accumulate`, of one tile; A(r, k) is at a[r * row + k * step].
 template <bool accumulate>
 RUNNER_VECTOR_INLINE void one_tile(const float* a, int64_t row, int64_t step, const float* b, int64_t ldb,
                                    int64_t depth, float scale, float* c, int64_t ldc) {

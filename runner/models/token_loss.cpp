@@ -29,7 +29,7 @@ Counted counted(const Tensor& hidden, const Tensor& cast_weight, const Tensor& t
 
 Tensor summed(const Counted& chunk, const TokenLoss& loss) {
   auto losses = loss(chunk.logits, chunk.targets);
-  RUNNER_CHECK(losses.dim() == 1 && losses.size(0) == chunk.targets.size(0), "a loss is one number a token");
+  RUNNER_CHECK(losses.dim() == 1 && losses.size(0) == chunk.targets.size(0), "a loss must be one number per token");
   return losses.sum();
 }
 

@@ -34,7 +34,7 @@ struct TrainerSetup {
 struct TrainerResult {
   int64_t steps = 0;
   double final_loss = 0;
-  /// The run was asked to stop before its end (before the last validation is complete). A checkpoint was published,
+  /// A stop request arrived before the end of the run, which includes the last validation. A checkpoint was published,
   /// except under fast_dev_run.
   bool stopped = false;
 };

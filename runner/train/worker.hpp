@@ -15,7 +15,7 @@ struct WorkerOptions {
   std::string cache_dir;             ///< tokenized data, which the supervisor has made before
 };
 
-/// Returns done, preempted (asked to stop, and a checkpoint was published), or the code of the failure. A failure has
+/// Returns done, preempted (stopped on request, after a checkpoint), or the code of the failure. A failure has
 /// already been emitted as a `failed` event.
 ExitCode run_worker(const WorkerOptions& options);
 

@@ -36,7 +36,7 @@ HfTensor hf_tensor(const std::string& name) {
     return inside(fmt::format("h.{}.{}.{}", parts[1], entry.theirs, parts.back()),
                   entry.conv1d && parts.back() == "weight");
   }
-  RUNNER_CHECK(false, "`{}` is no parameter of gpt", name);
+  RUNNER_CHECK(false, "`{}` is not a parameter of gpt", name);
   return {};
 }
 

@@ -48,7 +48,7 @@ HfTensor hf_tensor(const std::string& name) {
   for (const auto& entry : llama_block_names)
     if (name == fmt::format("blocks.{}.{}.weight", parts[1], entry.ours))
       return inside(fmt::format("layers.{}.{}.weight", parts[1], entry.theirs));
-  RUNNER_CHECK(false, "`{}` is no parameter of llama", name);
+  RUNNER_CHECK(false, "`{}` is not a parameter of llama", name);
   return {};
 }
 

@@ -37,7 +37,7 @@ class StateSnapshot : public lua::Snapshot, public std::enable_shared_from_this<
   void apply() {
     torch::NoGradGuard no_grad;
     auto pieces = host_.strategy.state();
-    RUNNER_CHECK(pieces.size() == values_.size(), "the training state has other tensors than its snapshot");
+    RUNNER_CHECK(pieces.size() == values_.size(), "the training state and its snapshot have different tensors");
     for (size_t i = 0; i < pieces.size(); ++i)
       if (values_[i].numel() > 0) pieces[i].write(0, values_[i]);
     host_.strategy.load_scalars(scalars_);

@@ -252,7 +252,7 @@ std::shared_ptr<Object> make_tensor_handle(HookTensorHost& host, HookTensor::Kin
   tensor.place.local = torch::empty({0}, torch::kFloat32);
   for (const auto& piece : pieces) {
     if (piece.name != piece_name) continue;
-    RUNNER_CHECK(tensor.place.numel() == 0, "a rank holds two pieces of {}", name);
+    RUNNER_CHECK(tensor.place.numel() == 0, "a rank has two pieces of {}", name);
     tensor.place = piece;
     tensor.offset = piece.offset;
     tensor.begin = piece.write_begin;

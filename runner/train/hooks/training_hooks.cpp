@@ -188,7 +188,7 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
     return "log with a sync: every rank must log the same names, in the same order: " +
            said([](const auto& row) { return fmt::format("logs {}", row[word_logged]); });
   if (differs(word_names))
-    return "log with a sync: every rank must log the same names with the same sync, in one order";
+    return "log with a sync: every rank must log the same names with the same sync, in the same order";
   if (differs(word_restored))
     return "restore: every rank must restore the same snapshot: " + said([](const auto& row) {
              return row[word_restored] == 0 ? std::string("restores none")
