@@ -1,4 +1,4 @@
-// The CUDA module: that it loads (or says why not) on any machine, and does its work where there is a GPU.
+// Tests of the CUDA module: it loads (or the error has the reason) on any machine, and its functions work on a GPU.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -16,7 +16,7 @@ using namespace runner;
 
 namespace {
 
-/// What loading says; nullopt if it works.
+/// The error of loading the module; nullopt if it loads.
 std::optional<std::string> problem() {
   try {
     load_cuda_module();
@@ -29,9 +29,9 @@ std::optional<std::string> problem() {
 
 }  // namespace
 
-// What has to happen is known from how the tests were built, not from what loading finds: RUNNER_CUDA_MODULE is "none",
-// "built" (with a toolkit, but without all that libtorch_cuda needs to load) or "complete" (scripts/setup --cuda).
-TEST_CASE("the CUDA module loads where it is complete, or the message names what is missing and how to bring it") {
+// The build determines the expected result: RUNNER_CUDA_MODULE is "none", "built" (with a toolkit, but without all
+// libraries of libtorch_cuda) or "complete" (scripts/setup --cuda).
+TEST_CASE("the CUDA module loads if it is complete, otherwise the message names the missing part and the remedy") {
   const std::filesystem::path module = std::filesystem::path(RUNNER_BINARY_DIR) / "bin" / "librunner_cuda.so";
   const std::string built = RUNNER_CUDA_MODULE;
   REQUIRE(std::filesystem::exists(module) == (built != "none"));
@@ -47,8 +47,8 @@ TEST_CASE("the CUDA module loads where it is complete, or the message names what
     CHECK(why->ends_with("; run scripts/setup --cuda"));
     return;
   }
-  REQUIRE(why.value_or("") == "");                // without a driver, too
-  CHECK(at::detail::getCUDAHooks().hasCUDART());  // the real hooks, not the ones that say "no CUDA library"
+  REQUIRE(why.value_or("") == "");                // also without a driver
+  CHECK(at::detail::getCUDAHooks().hasCUDART());  // the real hooks, not those that report "no CUDA library"
   CHECK(load_cuda_module().version == CudaModule::current_version);
 }
 

@@ -1,4 +1,4 @@
-// The border between C++ and Lua: plain data, registered functions, handles.
+// Conversions between C++ and Lua: plain data, registered functions, handles.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <cmath>
@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What converting the table that `text` returns says.
+/// The error of converting the table that `text` returns.
 std::string refused(const std::string& text) {
   State state;
   auto table = state.load_text(text, "a.lua").reference;
@@ -56,7 +56,7 @@ const Class& tensor_class() {
 
 }  // namespace
 
-TEST_CASE("plain data come back as they went") {
+TEST_CASE("plain data are unchanged after a round trip") {
   State state;
   json data = {{"list", {1, 2.5, "three", true, {{"deep", {1, 2}}}}},
                {"text", std::string("a\0b", 3)},
@@ -81,7 +81,7 @@ TEST_CASE("read-only tables are read like others and cannot be changed") {
   CHECK(said(state, "rawset(recipe, 'x', 1)", globals) == "a.lua:1: this table is read-only");
 }
 
-TEST_CASE("what is no plain data is refused with its path") {
+TEST_CASE("values that are not plain data are rejected with their path") {
   CHECK(refused("local t = {a = {}}; t.a.b = t; return t") == "recipe at a.b: the table contains itself");
   CHECK(refused("return {model = {[3.5] = 1}}") ==
         "recipe at model: 3.5 cannot be a key: keys are strings, or 1 to n for a list");
@@ -96,7 +96,7 @@ TEST_CASE("what is no plain data is refused with its path") {
   CHECK(refused("local shared = {1}; return {a = shared, b = shared}") == R"({"a":[1],"b":[1]})");
 }
 
-TEST_CASE("registered functions check their arguments in clear words") {
+TEST_CASE("registered functions check their arguments with clear messages") {
   State state;
   std::vector<std::pair<std::string, double>> logged;
   std::vector<Global> globals = {{"log", {}, [&](const Arguments& arguments) {
@@ -116,7 +116,7 @@ TEST_CASE("registered functions check their arguments in clear words") {
         "log: argument 1 must be a string, not a table");
 }
 
-TEST_CASE("what the program throws goes through the script, whatever it catches") {
+TEST_CASE("exceptions of the program pass through the script, even if it catches errors") {
   State state;
   std::vector<Global> globals = {
       {"all_reduce", {}, [](const Arguments&) -> Value { throw std::runtime_error("rank 3 is gone"); }}};
@@ -147,7 +147,7 @@ TEST_CASE("handles have methods, properties and operators") {
         "a.lua:1: this tensor is not valid any more: it is a gradient of step 3; keep a clone()");
 }
 
-TEST_CASE("handles let go of their objects when Lua does, or the state ends") {
+TEST_CASE("handles release their objects when Lua collects them, or the state ends") {
   auto object = Object::make(tensor_class(), Tensor{1});
   {
     State state;

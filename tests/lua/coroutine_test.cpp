@@ -1,4 +1,4 @@
-// Functions of scripts that wait for the program and go on later.
+// Script functions that wait for the program and are resumed later.
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/lua/state.hpp"
@@ -9,7 +9,7 @@ using nlohmann::json;
 
 namespace {
 
-/// `ask:number(x)` waits and hands out x; `ask:fail()` waits, if its body did not refuse.
+/// `ask:number(x)` waits and passes x out. `ask:fail()` waits, if its body does not throw.
 const Class& asking() {
   static const Class kind = [] {
     Class made("asker");
@@ -32,7 +32,7 @@ struct Script {
   }
   State::Resumed begin() { return state.resume(coroutine, Value(Object::make(asking(), 0))); }
   State::Resumed answer(const json& value) { return state.resume(coroutine, Value(value)); }
-  /// What the first stretch says.
+  /// The error of the first resume.
   std::string said() {
     try {
       begin();
@@ -48,7 +48,7 @@ struct Script {
 
 }  // namespace
 
-TEST_CASE("a method that waits hands its value out and returns what it is answered") {
+TEST_CASE("a method that waits passes its value out and returns the answer") {
   Script script("local sum = 0\nfor i = 1, 3 do sum = sum + ask:number(i) end\nreturn sum");
   auto asked = script.begin();
   for (int i = 1; i <= 3; ++i) {
@@ -66,10 +66,10 @@ TEST_CASE("a method that waits hands its value out and returns what it is answer
   CHECK(caught.answer("; answered").value.plain == "fail: not today; answered");
 
   Script own("local co = coroutine.wrap(function() coroutine.yield(4) coroutine.yield(5) end)\nreturn co() + co()");
-  CHECK(own.begin().value.plain == 9);  // coroutines of its own work as ever
+  CHECK(own.begin().value.plain == 9);  // the script's coroutines work as usual
 }
 
-TEST_CASE("errors in a coroutine say where in it they were") {
+TEST_CASE("errors in a coroutine contain their place in it") {
   CHECK(Script("local function inner() return nil + 1 end\ninner()").said() ==
         "a.lua:2: attempt to perform arithmetic on a nil value\n  in function `inner`\n  called from a.lua:3");
   Script later("ask:number(1)\nerror('late')");
@@ -78,7 +78,7 @@ TEST_CASE("errors in a coroutine say where in it they were") {
   CHECK(Script("ask:nmber(1)").said() == "a.lua:2: a asker has no `nmber`; did you mean `number`?");
 }
 
-TEST_CASE("waiting is for the coroutine itself") {
+TEST_CASE("only the driven coroutine itself may wait") {
   CHECK(Script("coroutine.yield(1)").said() ==
         "a.lua:2: coroutine.yield() works only inside of coroutines that the script made itself");
   CHECK(Script("coroutine.wrap(function() ask:number(1) end)()").said().starts_with("a.lua:2: "));
@@ -96,7 +96,7 @@ TEST_CASE("waiting is for the coroutine itself") {
   }
 }
 
-TEST_CASE("each stretch of a coroutine has budgets of its own, which no pcall escapes") {
+TEST_CASE("each resume of a coroutine has full budgets, and pcall cannot catch their errors") {
   Limits limits{8u << 20, 200'000, 60};
   Script patient("for i = 1, 20 do for _ = 1, 20000 do end ask:number(i) end", limits);
   auto asked = patient.begin();
@@ -115,7 +115,7 @@ TEST_CASE("each stretch of a coroutine has budgets of its own, which no pcall es
       CHECK(error.line() >= 2);
     }
     CHECK(endless.state.load_text("return 7", "b.lua").plain == 7);
-    CHECK_THROWS_AS(endless.answer(1), LuaError);  // it is dead
+    CHECK_THROWS_AS(endless.answer(1), LuaError);  // it has ended with an error
   }
   Script greedy("local t = {} for i = 1, 1e9 do t[i] = {i} end", limits);
   try {

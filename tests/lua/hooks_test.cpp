@@ -1,5 +1,5 @@
-// Hook files and sets. Wrong ones as data: tests/cases/lua/hooks/NAME.toml and what is said about it, NAME.expected.
-// RUNNER_UPDATE_CASES=1 rewrites the expected texts; read the diff before committing it.
+// Hook files and sets. Wrong ones are data: tests/cases/lua/hooks/NAME.toml and the diagnostics in NAME.expected.
+// RUNNER_UPDATE_CASES=1 rewrites the expected texts; read the diff before you commit it.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -27,7 +27,7 @@ std::string said_about(const std::string& file) {
   return "nothing\n";
 }
 
-/// A recipe with hook files of these texts.
+/// A recipe with hook files that have these texts.
 struct Hooks {
   TemporaryFolder folder;
   Recipe recipe;
@@ -38,7 +38,7 @@ struct Hooks {
       recipe.hooks.files.push_back(path.string());
     }
   }
-  /// What the hooks do in a fake training, a line each; errors last.
+  /// The actions of the hooks in a fake training, one per line; errors are last.
   std::vector<std::string> run() {
     std::vector<std::string> lines;
     auto say = [&](const std::string& line) { lines.push_back(line); };
@@ -63,7 +63,7 @@ struct Hooks {
 
 }  // namespace
 
-TEST_CASE("every wrong hook file or option is told exactly what is wrong") {
+TEST_CASE("every wrong hook file or option gives the expected diagnostics") {
   auto folder = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/lua/hooks";
   auto before = fs::current_path();
   fs::current_path(folder);
@@ -109,7 +109,7 @@ TEST_CASE("hooks are called in order, with their state and options") {
                                  "teardown", "  log norm = 1.5471007724127088"});
 }
 
-TEST_CASE("a hook that fails stops the run, and says which hook, when, and where the recipe names it") {
+TEST_CASE("a hook that fails stops the run with its name, moment and place in the recipe") {
   Hooks hooks({"return {\n  on_train_batch_end = function(ctx)\n    ctx:log(ctx.step, 1)\n  end,\n}"});
   Origin place;
   place.kind = Origin::Kind::file;
@@ -122,7 +122,7 @@ TEST_CASE("a hook that fails stops the run, and says which hook, when, and where
         "  the recipe names it at recipe.toml:12:9");
 }
 
-TEST_CASE("on_error = disable leaves a failing hook out, once, and the others go on") {
+TEST_CASE("on_error = disable disables a failing hook with one note, and other hooks continue") {
   Hooks hooks(
       {"return {name = 'bad', on_train_batch_end = function(ctx, state) if ctx.step == 2 then while true do "
        "pcall(error) end end end}",
@@ -142,7 +142,7 @@ TEST_CASE("on_error = disable leaves a failing hook out, once, and the others go
   CHECK(reports == 1);
 }
 
-TEST_CASE("a state that is neither plain data nor a tensor of its own is a clear error") {
+TEST_CASE("a state with other values than plain data and its tensors is a clear error") {
   Hooks hooks({"return {name = 'keeper', setup = function(ctx, state) state.deep = {{ctx}} end}"});
   CHECK(hooks.run().back() ==
         "hook keeper failed in saving its state: state at deep[1][1]: a context is not plain data");
@@ -153,7 +153,7 @@ TEST_CASE("a state that is neither plain data nor a tensor of its own is a clear
         "keep a clone()");
 }
 
-TEST_CASE("a state keeps tensors over a checkpoint, at any depth and under any name") {
+TEST_CASE("a checkpoint restores tensors in a state, at any depth and under any name") {
   Hooks hooks({R"(return {name = 'keeper',
     on_train_start = function(ctx, state) state.kept = {["a/b~.c"] = {ctx:parameter('head.weight'):clone()}} end,
     on_load_checkpoint = function(ctx, state) ctx:log('norm', state.kept["a/b~.c"][1]:norm()) end})"});
@@ -164,7 +164,7 @@ TEST_CASE("a state keeps tensors over a checkpoint, at any depth and under any n
   CHECK(lines[3] == "  log norm = 1.549193338482967");
 }
 
-TEST_CASE("a loss in Lua computes what its closed form says, without a training") {
+TEST_CASE("a loss in Lua equals its closed form, without a training") {
   Hooks hooks({R"(return {name = 'smooth', loss = function(ctx, logits, targets)
     local log_probabilities = logits:log_softmax()
     return 0.9 * -log_probabilities:gather(targets) - 0.1 * log_probabilities:mean() + logits:logsumexp() ^ 2 * 0.01
@@ -184,7 +184,7 @@ TEST_CASE("a loss in Lua computes what its closed form says, without a training"
   }
 }
 
-TEST_CASE("a loss that returns something else, or puts sizes together that do not fit, is told so") {
+TEST_CASE("a loss that returns a wrong value, or combines wrong sizes, gives a clear error") {
   auto said = [](const std::string& body) {
     return Hooks({"return {name = 'l', loss = function(ctx, logits, targets) " + body + " end}"}).run().back();
   };
@@ -206,7 +206,7 @@ TEST_CASE("a loss that returns something else, or puts sizes together that do no
         std::string::npos);
 }
 
-TEST_CASE("the fake training refuses the names that a run refuses") {
+TEST_CASE("the fake training rejects the same metric names as a run") {
   for (const auto& name : trainer_metrics()) {
     Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('" + name + "', 1) end}"});
     INFO(name);
@@ -219,7 +219,7 @@ TEST_CASE("the fake training refuses the names that a run refuses") {
             .find("log: the name is empty") != std::string::npos);
 }
 
-TEST_CASE("in the fake training parameters move, gradients differ from step to step, and val_loss also rises") {
+TEST_CASE("in the fake training parameters change, gradients differ between steps, and val_loss also rises") {
   Hooks hooks({R"lua(
 return {
   on_train_start = function(ctx, state) state.before = ctx:parameter("head.weight"):clone() end,
@@ -252,14 +252,14 @@ return {
   CHECK(training.stopped() == "val_loss has not improved on 1.5 for 3 validations");
 }
 
-TEST_CASE("a logged value that is not finite is remarked on once for each name") {
+TEST_CASE("a logged value that is not finite gives one note for each name") {
   Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('a', 1 / 0) ctx:log('b', ctx.step) end}"});
   auto lines = hooks.run();
   CHECK(std::count(lines.begin(), lines.end(), "  note: a is not finite: a division by zero?") == 1);
   CHECK(std::count(lines.begin(), lines.end(), "  log a = inf") == 10);
 }
 
-TEST_CASE("which metrics a recipe's training may record is known without training") {
+TEST_CASE("the metrics that a recipe can record are known without training") {
   Recipe recipe;
   recipe.data.validation_fraction = 0.1;
   CHECK(known_metrics(recipe).may_have("val_loss"));
@@ -279,7 +279,7 @@ TEST_CASE("which metrics a recipe's training may record is known without trainin
   CHECK(known_metrics(failing.recipe).may_have("anything"));
 }
 
-TEST_CASE("states survive a checkpoint, and what belongs to no hook is said") {
+TEST_CASE("checkpoints restore states, and states without a hook are reported") {
   Hooks hooks(
       {"return {name = 'counter', on_train_start = function(ctx, state) state.n = (state.n or 0) + 1 end,"
        " on_load_checkpoint = function(ctx, state) state.loaded = state.n end}"});
@@ -315,13 +315,13 @@ TEST_CASE("train.early_stopping is the shipped hook") {
   };
   CHECK(validate(3).empty());
   CHECK(validate(2).empty());
-  CHECK(validate(1.95).empty());  // an improvement, but of less than min_delta
-  CHECK(validate(1.5).empty());   // enough: waits anew
+  CHECK(validate(1.95).empty());  // an improvement of less than min_delta
+  CHECK(validate(1.5).empty());   // a sufficient improvement: counts from 0 again
   CHECK(validate(std::nan("")).empty());
   CHECK(validate(1.45) == "val_loss has not improved on 1.5 for 2 validations");
 }
 
-TEST_CASE("train.early_stopping comes after the files, and has no second options") {
+TEST_CASE("train.early_stopping runs after the hook files, and its options are not also in [hooks]") {
   Recipe recipe;
   recipe.hooks.files = {"ema"};
   recipe.train.early_stopping = Recipe::Train::EarlyStopping();
@@ -376,7 +376,7 @@ TEST_CASE("every shipped hook loads and runs") {
   }
 }
 
-TEST_CASE("the editor's definitions name everything that a hook sees") {
+TEST_CASE("the editor's type definitions contain everything that a hook can use") {
   Recipe recipe;
   State state;
   FakeTraining training(state, recipe, [](const std::string&) {});

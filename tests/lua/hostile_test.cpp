@@ -1,5 +1,5 @@
-// Hostile scripts as data: tests/cases/lua/hostile/NAME.lua. Their first line says how each must end: "-- ends by:" and
-// the kind of error, for `script` also the message.
+// Hostile scripts as data: tests/cases/lua/hostile/NAME.lua. Their first line has the expected end: "-- ends by:" and
+// the kind of error; for `script` also the message.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
@@ -18,7 +18,7 @@ constexpr double slower = 10;
 constexpr double slower = 1;
 #endif
 
-/// For the sum of numbers up to 1000, by some of what hostile files try to break.
+/// Sums the numbers up to 1000 with some of the features that hostile files try to break.
 const char* const good = R"(
 local M = {}
 function M.sum()
@@ -44,7 +44,7 @@ Ending expected_of(const std::string& text) {
   return {line.substr(0, space), space == std::string::npos ? "" : line.substr(space + 1)};
 }
 
-/// How loading the file in a state of these limits ends; the state must run a good function after it.
+/// The result of loading the file in a state with these limits. The state must run a good function after it.
 Ending ending_of(const fs::path& path, const Limits& limits, double& seconds) {
   StateOptions options;
   options.limits = limits;
@@ -74,7 +74,7 @@ std::vector<fs::path> hostile_files() {
 
 }  // namespace
 
-TEST_CASE("every hostile script ends as it must, and the state works on") {
+TEST_CASE("every hostile script ends as expected, and the state still works") {
   auto files = hostile_files();
   CHECK(files.size() >= 70);
   for (const auto& path : files) {
@@ -82,7 +82,7 @@ TEST_CASE("every hostile script ends as it must, and the state works on") {
     auto expected = expected_of(read_file(path));
     Limits limits;
     limits.instructions = 10'000'000;
-    limits.seconds = 60;  // instructions decide, so that it ends alike on every machine
+    limits.seconds = 60;  // the instruction limit decides, so the result is equal on every machine
     if (expected.kind == "time") {
       limits.instructions = int64_t{1} << 60;
       limits.seconds = 0.2;
@@ -95,7 +95,7 @@ TEST_CASE("every hostile script ends as it must, and the state works on") {
   }
 }
 
-TEST_CASE("every endless script ends within its time, where only the clock counts") {
+TEST_CASE("every endless script ends within the time limit if only the clock limits it") {
   for (const auto& path : hostile_files()) {
     auto expected = expected_of(read_file(path));
     if (expected.kind != "instructions" && expected.kind != "time") continue;
@@ -105,6 +105,6 @@ TEST_CASE("every endless script ends within its time, where only the clock count
     limits.seconds = 0.1;
     double seconds = 0;
     CHECK(ending_of(path, limits, seconds).kind == "time");
-    CHECK(seconds < (0.1 + 0.9) * slower);  // on a machine that has other things to do, too
+    CHECK(seconds < (0.1 + 0.9) * slower);  // also on a busy machine
   }
 }

@@ -1,4 +1,4 @@
-// Times what a hook that logs costs a training step: one call of on_train_batch_end with so many ctx:log calls.
+// Measures the cost of a hook that logs: one call of on_train_batch_end with a given number of ctx:log calls.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,7 @@ using namespace runner::lua;
 
 namespace {
 
-/// Takes scalars and drops them.
+/// Ignores logged scalars.
 struct Silent : FakeTraining {
   using FakeTraining::FakeTraining;
   void log(const std::string&, double value, const std::string&) override { sum += value; }

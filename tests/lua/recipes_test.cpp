@@ -1,5 +1,5 @@
-// Computed recipes as data: tests/cases/lua/recipes/NAME.lua (or .toml that extends one) and NAME.expected: what is
-// said about it, or the recipe with the origin of every value. RUNNER_UPDATE_CASES=1 rewrites them.
+// Computed recipes as data: tests/cases/lua/recipes/NAME.lua (or a .toml that extends one) and NAME.expected: the
+// diagnostics, or the recipe with the origin of every value. RUNNER_UPDATE_CASES=1 rewrites them.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 
@@ -12,7 +12,7 @@ using namespace runner;
 
 namespace {
 
-/// What was written somewhere; defaults left out.
+/// Values with an origin, without defaults.
 std::string read(const std::string& file) {
   try {
     auto recipe = load_recipe(file, {}, {}, lua::evaluate_recipe);
@@ -27,7 +27,7 @@ std::string read(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("every computed recipe says what it says, from where") {
+TEST_CASE("every computed recipe has the expected values and origins") {
   auto folder = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/lua/recipes";
   auto before = fs::current_path();
   fs::current_path(folder);
@@ -54,7 +54,7 @@ TEST_CASE("a computed recipe printed as TOML is the same recipe") {
   CHECK(recipe_to_json(parse_recipe(print_recipe(recipe), "printed.toml")) == recipe_to_json(recipe));
 }
 
-TEST_CASE("without an evaluator a recipe in Lua is refused") {
+TEST_CASE("without an evaluator a recipe in Lua is rejected") {
   auto file = std::string(RUNNER_SOURCE_DIR) + "/tests/cases/lua/recipes/computed.lua";
   CHECK_THROWS_AS(load_recipe(file), RecipeError);
 }

@@ -1,4 +1,4 @@
-// States: what files see, what errors say, budgets from call to call.
+// Lua states: environments of files, error messages, budgets of calls.
 #include "runner/lua/state.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -10,7 +10,7 @@ using namespace runner::lua;
 
 namespace {
 
-/// What loading `text` as "a.lua" says.
+/// The error of loading `text` as "a.lua".
 std::string said_of(State& state, const std::string& text) {
   try {
     state.load_text(text, "a.lua");
@@ -24,7 +24,7 @@ nlohmann::json value_of(State& state, const std::string& text) { return state.lo
 
 }  // namespace
 
-TEST_CASE("errors say file, line and the calls that led there") {
+TEST_CASE("errors contain file, line and call stack") {
   State state;
   CHECK(said_of(state,
                 "local function inner(x)\n  return x.y\nend\nlocal function outer()\n  inner(nil)\n  return "
@@ -42,7 +42,7 @@ TEST_CASE("errors say file, line and the calls that led there") {
   CHECK(said_of(state, "\x1bLua") == "a.lua: this is bytecode; only source text is loaded");
 }
 
-TEST_CASE("places survive long names") {
+TEST_CASE("places are correct for long file names") {
   State state;
   std::string name = std::string(80, 'd') + "/hook.lua";
   try {
@@ -56,7 +56,7 @@ TEST_CASE("places survive long names") {
   }
 }
 
-TEST_CASE("budgets are full again for every call, and their errors say where") {
+TEST_CASE("every call has full budgets, and errors of budgets contain the place") {
   StateOptions options;
   options.limits = {1 << 20, 200'000, 5.0};
   State state(options);
@@ -80,7 +80,7 @@ TEST_CASE("the clock stops a script that counts few instructions") {
   CHECK(said_of(state, "while true do end") == "a.lua:1: took more than 0.05 s");
 }
 
-TEST_CASE("files have globals of their own, and libraries are read-only") {
+TEST_CASE("each file has separate globals, and libraries are read-only") {
   State state;
   value_of(state, "shared = 1; print = nil; string = nil");
   CHECK(value_of(state, "return shared == nil and print ~= nil and _G.string.rep('ab', 2)") == "abab");
@@ -90,7 +90,7 @@ TEST_CASE("files have globals of their own, and libraries are read-only") {
   CHECK(value_of(state, "return ('x'):rep(3, '-') .. #'abc' .. select('#', table.unpack({1, 2, 3}))") == "x-x-x33");
 }
 
-TEST_CASE("random numbers follow from the seed") {
+TEST_CASE("random numbers depend on the seed") {
   auto draw = [](uint64_t seed) {
     StateOptions options;
     options.seed = seed;
@@ -108,7 +108,7 @@ TEST_CASE("random numbers follow from the seed") {
       true);
 }
 
-TEST_CASE("print hands lines to the caller") {
+TEST_CASE("print passes lines to the caller") {
   std::vector<std::string> lines;
   StateOptions options;
   options.print = [&](std::string_view line) { lines.emplace_back(line); };
@@ -117,7 +117,7 @@ TEST_CASE("print hands lines to the caller") {
   CHECK(lines == std::vector<std::string>{"a\t1\tnil\t2.5", ""});
 }
 
-TEST_CASE("require finds files beside the one that asks") {
+TEST_CASE("require finds files in the folder of the calling file") {
   TemporaryFolder folder;
   write_file_atomic(folder.path / "main.lua",
                     "local a, b = require 'helper', require 'helper'\nreturn a == b and a.twice(21)");
@@ -140,7 +140,7 @@ TEST_CASE("require finds files beside the one that asks") {
   CHECK(said("\nrequire 'wrong'") == "hooks/a.lua:2: hooks/wrong.lua:1: unexpected symbol near <eof>");
 }
 
-TEST_CASE("a trusted state opens the standard libraries, and keeps its budgets") {
+TEST_CASE("a trusted state has the standard libraries, and still has budgets") {
   StateOptions options;
   options.trusted = true;
   options.limits.instructions = 100'000;
@@ -151,8 +151,8 @@ TEST_CASE("a trusted state opens the standard libraries, and keeps its budgets")
         "a.lua:1: took more than 100000 Lua instructions");
 }
 
-TEST_CASE("patterns, sorting and moving do what Lua's do") {
-  // What the reference manual says of each.
+TEST_CASE("patterns, sorting and moving have the same results as Lua's functions") {
+  // Expected results from Lua's reference manual.
   State state;
   auto all = value_of(state, R"lua(
     local out = {}
@@ -193,7 +193,7 @@ TEST_CASE("patterns, sorting and moving do what Lua's do") {
       "9|7|6\n0|8|5|3|2|1\n2|3|3\n1|1|2|3\n2, 3");
 }
 
-TEST_CASE("a coroutine that died of its budget never runs what it had to close") {
+TEST_CASE("a coroutine that was ended by its budget never runs its pending __close functions") {
   StateOptions options;
   options.limits.instructions = 100'000;
   State state(options);

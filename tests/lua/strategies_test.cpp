@@ -1,4 +1,4 @@
-// Files of strategies and comm hooks, and the registry: what they may contain, and what is said of mistakes.
+// Files of strategies and comm hooks, and the registry: allowed contents, and diagnostics of mistakes.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A folder with Lua files, and what is said when a strategy is loaded from it.
+/// A folder with Lua files, and the diagnostics of loading a strategy from it.
 struct Place {
   TemporaryFolder folder;
   State state;
@@ -39,7 +39,7 @@ struct Place {
     StrategyRequest request{name, line(3), registry, line(4), {"ddp", "fsdp"}};
     return load_strategy_file(state, request, diagnostics, &registered);
   }
-  /// What is wrong with a strategy of this text; "" if nothing.
+  /// The diagnostics of a strategy with this text; "" if there are none.
   std::string wrong(const std::string& text) {
     auto path = write("mine.lua", text);
     auto file = load("lua:" + path);
@@ -53,7 +53,7 @@ struct Place {
       all.erase(at, folder.path.string().size() + 1);
     return all;
   }
-  /// What a registry file prints in its `out` error, or is told.
+  /// The diagnostics of a registry file with this text.
   std::string registry(const std::string& text) {
     load("none", write("strategies.lua", text));
     return said();
@@ -62,7 +62,7 @@ struct Place {
 
 }  // namespace
 
-TEST_CASE("a strategy's file is a table of functions, typed options and words of its own") {
+TEST_CASE("a strategy's file is a table of functions, typed options and the strategy's fields") {
   Place place;
   auto path = place.write("mine.lua", R"(return {
     about = "Mine.", options = {every = {type = "integer", default = 3, min = 1}}, replicas_differ = true,
@@ -78,7 +78,7 @@ TEST_CASE("a strategy's file is a table of functions, typed options and words of
   CHECK(place.load("lua:ddp")->functions.contains("reduce"));
 }
 
-TEST_CASE("what is wrong with a strategy's file is said with its place, and the recipe's") {
+TEST_CASE("mistakes in a strategy's file are reported with their place, and the place in the recipe") {
   Place place;
   CHECK_THAT(
       place.wrong("return {\n  reduse = function() end}"),
@@ -110,7 +110,7 @@ TEST_CASE("what is wrong with a strategy's file is said with its place, and the 
                                ContainsSubstring("did you mean `local_sgd`?"));
 }
 
-TEST_CASE("a comm hook reduces, and has nothing else of a strategy") {
+TEST_CASE("a comm hook has only setup and reduce of a strategy") {
   Place place;
   std::vector<Diagnostic> diagnostics;
   CHECK(load_comm_hook_file(place.state, "lua:topk", {}, diagnostics));
@@ -122,7 +122,7 @@ TEST_CASE("a comm hook reduces, and has nothing else of a strategy") {
   CHECK_THAT(diagnostics.at(1).message, ContainsSubstring("`after_update` is not part of a comm hook"));
 }
 
-TEST_CASE("register, get, available_strategies and remove are the registry's") {
+TEST_CASE("register, get, available_strategies and remove work on the registry") {
   Place place;
   place.write("mine.lua", "return {about = 'From a file.', reduce = function() end}");
   auto registry = place.write("strategies.lua", R"(
@@ -150,7 +150,7 @@ TEST_CASE("register, get, available_strategies and remove are the registry's") {
   CHECK(place.diagnostics.empty());
 }
 
-TEST_CASE("what is wrong in a registry's file is said with its line") {
+TEST_CASE("mistakes in a registry's file are reported with their line") {
   Place place;
   auto says = [&](const std::string& line, const std::string& what) {
     INFO(line);

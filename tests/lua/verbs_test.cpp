@@ -1,4 +1,4 @@
-// What the built `runner` does with Lua: lua check, init --lua, and recipes in Lua wherever a recipe is taken.
+// Lua in the built `runner`: lua check, init --lua, and recipes in Lua for all commands.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -42,7 +42,7 @@ return {
   CHECK_THAT(result.err, ContainsSubstring("error: `every` must be at least 1, not 0 (an option of the hook norms)"));
 }
 
-TEST_CASE("runner lua check refuses what a run would refuse") {
+TEST_CASE("runner lua check rejects the same files as a run") {
   Workplace place;
   place.write("c.lua", "return {on_train_batch_end = function(ctx) ctx:log('loss', 1) end}");
   auto result = place.run({"lua", "check", "c.lua"});
@@ -51,7 +51,7 @@ TEST_CASE("runner lua check refuses what a run would refuse") {
   CHECK_THAT(result.err, !ContainsSubstring("is fine"));
 }
 
-TEST_CASE("runner lua check refuses a misspelt hook, and says where one fails") {
+TEST_CASE("runner lua check rejects a misspelt hook, and shows where a hook fails") {
   Workplace place;
   place.write("wrong.lua", "return {on_trian_end = function() end}");
   auto result = place.run({"lua", "check", "wrong.lua"});
@@ -69,7 +69,7 @@ TEST_CASE("runner lua check refuses a misspelt hook, and says where one fails") 
       ContainsSubstring("hook fails failed in on_train_end: fails.lua:3: a context has no `lgo`; did you mean `log`?"));
 }
 
-TEST_CASE("runner init --lua writes what editors need, once") {
+TEST_CASE("runner init --lua writes the editor's files, and does not overwrite them") {
   Workplace place;
   CHECK(place.run({"init", "--lua"}).code == 0);
   auto settings = nlohmann::json::parse(slurp(place.path() / ".luarc.json"));
@@ -81,7 +81,7 @@ TEST_CASE("runner init --lua writes what editors need, once") {
   CHECK_THAT(again.err, ContainsSubstring(".luarc.json exists already"));
 }
 
-TEST_CASE("a recipe in Lua is taken wherever a recipe is") {
+TEST_CASE("every command accepts a recipe in Lua") {
   Workplace place;
   write_tiny_recipe(place);
   place.write("double.lua", "local base = extend 'tiny.toml'\nreturn {\n  model = {dim = 2 * base.model.dim},\n}\n");
@@ -98,7 +98,7 @@ TEST_CASE("a recipe in Lua is taken wherever a recipe is") {
   CHECK_THAT(wrong.err, ContainsSubstring("wrong.lua:2:12: error: unknown key `dims` in [model]"));
 }
 
-TEST_CASE("a run of a recipe in Lua keeps the source, and what it came to") {
+TEST_CASE("a run of a recipe in Lua stores the source and the resulting recipe") {
   Workplace place;
   write_tiny_recipe(place);
   const std::string source = "extend 'tiny.toml'\nreturn {run = {name = 'from_lua'}, train = {max_steps = 2 + 1}}\n";

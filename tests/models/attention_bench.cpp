@@ -1,5 +1,5 @@
-// Milliseconds of causal attention in host memory, forward and backward: ours and ATen's fused kernel. One JSON line a
-// shape.
+// Milliseconds of causal attention in host memory, forward and backward: ours and ATen's fused kernel. Prints one JSON
+// line per shape.
 #include <ATen/Parallel.h>
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ struct Times {
   double forward = INFINITY, backward = INFINITY;
 };
 
-/// q, k and v are slices of one tensor, as a product of the model makes them.
+/// q, k and v are slices of one tensor, like the output of the model's projection.
 std::vector<torch::Tensor> inputs(int64_t batch, int64_t heads, int64_t seq_len, int64_t head_dim) {
   auto parts = torch::randn({batch, seq_len, 3 * heads * head_dim}).split(heads * head_dim, -1);
   for (auto& part : parts) part = part.unflatten(-1, {heads, head_dim}).requires_grad_(true);
@@ -50,7 +50,7 @@ void time_once(const Attention& attention, const std::vector<torch::Tensor>& in,
 
 int main(int argc, char** argv) {
   int threads = argc > 1 ? std::stoi(argv[1]) : at::get_num_threads(), seconds = argc > 2 ? std::stoi(argv[2]) : 10;
-  tune_malloc();  // as the worker does
+  tune_malloc();  // like the worker
   at::set_num_threads(threads);
   for (auto [batch, heads, seq_len, head_dim] :
        {std::array<int64_t, 4>{8, 4, 128, 32}, {4, 6, 256, 64}, {2, 12, 1024, 64}}) {
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
     auto ours = [](const std::vector<torch::Tensor>& x) { return host_attention(x[0], x[1], x[2]); };
     Times our_times, aten_times;
     for (auto begin = std::chrono::steady_clock::now();
-         milliseconds_since(begin) < 1000 * seconds;) {  // in turns: noise hits both alike
+         milliseconds_since(begin) < 1000 * seconds;) {  // in turns, so that noise affects both
       time_once(ours, in, gradient, our_times);
       time_once(aten, in, gradient, aten_times);
     }

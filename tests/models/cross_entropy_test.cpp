@@ -32,7 +32,7 @@ torch::Tensor plain(const Problem& p, torch::ScalarType dtype) {
 
 }  // namespace
 
-TEST_CASE("the loss and its gradients are those of cross entropy, whatever the chunk") {
+TEST_CASE("loss and gradients equal those of cross entropy, for every chunk size") {
   Problem p(torch::kFloat64);
   auto expected = plain(p, torch::kFloat64);
   auto gradients = torch::autograd::grad({expected * 0.37}, {p.hidden, p.weight});
@@ -46,7 +46,7 @@ TEST_CASE("the loss and its gradients are those of cross entropy, whatever the c
   }
 }
 
-TEST_CASE("without gradients the loss is the same and nothing is kept") {
+TEST_CASE("without gradients the loss is equal and nothing is saved") {
   Problem p(torch::kFloat32);
   torch::NoGradGuard no_grad;
   for (int64_t chunk : {0, 7}) {
@@ -78,7 +78,7 @@ TEST_CASE("half precision keeps the loss in fp32 and sums the weight's gradient 
     auto actual = torch::autograd::grad({loss}, {p.hidden, p.weight});
     CHECK(actual[0].scalar_type() == dtype);
     CHECK(actual[1].scalar_type() == dtype);
-    // 64 partial sums: in bf16 alone the error would grow well past one rounding.
+    // 64 partial sums: in pure bf16 the error would be much larger than one rounding.
     CHECK(relative_error(actual[1], expected[1]) < 0.01);
   }
 }
@@ -104,7 +104,7 @@ TEST_CASE("a frozen weight gets no gradient") {
   CHECK_FALSE(p.weight.grad().defined());
 }
 
-TEST_CASE("a second backward through the same loss is refused") {
+TEST_CASE("a second backward through the same loss is rejected") {
   Problem p(torch::kFloat32);
   auto loss = chunked_cross_entropy(p.hidden, p.weight, p.targets, 8);
   torch::autograd::grad({loss}, {p.hidden}, {}, /*retain_graph=*/true);

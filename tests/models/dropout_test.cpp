@@ -1,4 +1,4 @@
-// Dropout: masks repeat with their key, differ between keys, keep the expectation, and have exact gradients.
+// Dropout: masks depend only on their key, keep the expected value, and have exact gradients.
 #include "runner/models/dropout.hpp"
 
 #include "test_model.hpp"
@@ -18,7 +18,7 @@ MicroBatch sequences(int64_t count) { return {torch::zeros({count, 4}, torch::kI
 
 }  // namespace
 
-TEST_CASE("a mask is a function of its key, and keeps the asked share") {
+TEST_CASE("a mask depends only on its key, and keeps the expected share of elements") {
   auto mask = [](uint64_t key) { return keep_mask({1000, 101}, torch::kCPU, 0.2, {key}); };
   CHECK(torch::equal(mask(1), mask(1)));
   CHECK_FALSE(torch::equal(mask(1), mask(2)));
@@ -28,7 +28,7 @@ TEST_CASE("a mask is a function of its key, and keeps the asked share") {
   CHECK(std::abs(both - 0.64) < 0.0076);
 }
 
-TEST_CASE("a mask is the same however its sequences are cut into parts") {
+TEST_CASE("a mask does not depend on how its sequences are divided into batches") {
   for (int64_t length : {7, 8}) {
     auto whole = keep_mask({6, length}, torch::kCPU, 0.4, {5, 10, 6});
     for (int64_t cut = 1; cut < 6; ++cut) {
@@ -49,7 +49,7 @@ TEST_CASE("keys differ between blocks, sites and steps") {
   CHECK(keys.size() == 3 * 4 * 2);
 }
 
-TEST_CASE("dropout scales what it keeps, and its gradient passes the same mask") {
+TEST_CASE("dropout scales the kept elements, and its gradient uses the same mask") {
   MicroBatch batch = sequences(8);
   Dropout dropout(0.25, 3);
   auto context = with_key(batch, 9);
@@ -62,7 +62,7 @@ TEST_CASE("dropout scales what it keeps, and its gradient passes the same mask")
   CHECK(relative_error(gradient, kept.to(torch::kFloat64) / 0.75) < 1e-15);
 }
 
-TEST_CASE("attention with dropout is the composed form with the same mask, gradients included") {
+TEST_CASE("attention with dropout equals the composed operations with the same mask, also in gradients") {
   MicroBatch batch = sequences(2);
   Dropout dropout(0.3, 2);
   auto context = with_key(batch, 4);
@@ -90,7 +90,7 @@ TEST_CASE("a block run again with the same context repeats its dropout bit for b
     auto batch = small_batch();
     auto losses = [&](uint64_t key, bool training = true) { return test.loss(batch, training, key).item<float>(); };
     auto first = losses(11);
-    torch::rand({100});  // whatever the default generator does in between
+    torch::rand({100});  // the default generator must not have an effect
     CHECK(losses(11) == first);
     CHECK(losses(12) != first);
     CHECK(losses(11, false) != first);

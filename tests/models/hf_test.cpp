@@ -1,5 +1,5 @@
-// The Hugging Face mapping: every parameter has a name there, config.json round-trips, and what has no counterpart is
-// refused.
+// The Hugging Face mapping: every parameter has a name there, config.json round-trips, and unsupported options are
+// rejected.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <set>
@@ -103,7 +103,7 @@ TEST_CASE("llama maps to LlamaForCausalLM") {
   CHECK(hf_of(llama_recipe(), "head.weight").name == "lm_head.weight");
 }
 
-TEST_CASE("buffers and the tied head may be left over in a checkpoint, parameters may not") {
+TEST_CASE("a checkpoint may contain unused buffers and a tied head, but no unused parameters") {
   auto gpt = gpt_recipe();
   CHECK(hf_ignorable(gpt, "h.11.attn.bias"));
   CHECK(hf_ignorable(gpt, "transformer.h.0.attn.masked_bias"));
@@ -135,7 +135,7 @@ TEST_CASE("config.json of published models is read with transformers' defaults")
   CHECK_FALSE(llama.tie_embeddings);
   CHECK(make_spec(llama, *llama.vocab_size, 8192).parameter_count() == 8'030'261'248);
 
-  auto nested = llama_config();  // as transformers 5 writes it
+  auto nested = llama_config();  // the format of transformers 5
   nested["rope_parameters"] = nested["rope_scaling"];
   nested["rope_parameters"]["rope_theta"] = 250000.0;
   nested.erase("rope_scaling");
@@ -162,7 +162,7 @@ TEST_CASE("what hf_config writes, model_from_hf_config reads back as the same mo
   }
 }
 
-TEST_CASE("an architecture or option without a counterpart is refused by name") {
+TEST_CASE("an unsupported architecture or option is rejected by name") {
   auto refuses = [](nlohmann::json config, const char* key, nlohmann::json value, const std::string& message) {
     config[key] = std::move(value);
     CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));

@@ -1,4 +1,4 @@
-// Attention in host memory against the formula in fp64: values and gradients, every tail of a tile and a block.
+// Attention in host memory compared with the formula in fp64: values and gradients, for all partial tiles and blocks.
 #include "runner/models/host_attention.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,7 +17,7 @@ torch::Tensor normal(at::IntArrayRef sizes, uint64_t seed) {
   return at::normal(0.0, 1.0, sizes, at::detail::createCPUGenerator(seed), torch::kFloat32);
 }
 
-/// q, k and v as slices of one tensor, as a product of the model makes them.
+/// q, k and v are slices of one tensor, like the output of the model's projection.
 std::vector<torch::Tensor> slices(int64_t seq_len, int64_t head_dim, int64_t key_heads, float scale = 1) {
   auto all = normal({2, seq_len, (heads + 2 * key_heads) * head_dim}, 1).mul_(scale);
   auto parts = all.split_with_sizes({heads * head_dim, key_heads * head_dim, key_heads * head_dim}, -1);
@@ -51,7 +51,8 @@ Result formula(const std::vector<torch::Tensor>& in, const torch::Tensor& gradie
 
 double largest(const torch::Tensor& x) { return x.abs().max().item<double>(); }
 
-/// The gradients relative to the largest of the three: with one position, those of q and k are zero but for rounding.
+/// Differences of gradients relative to the largest of the three: with one position, those of q and k are only
+/// rounding.
 void check_close(const Result& actual, const Result& expected, double tolerance) {
   CHECK(largest(actual.rows - expected.rows) < tolerance * largest(expected.rows));
   double unit = 0;
@@ -64,7 +65,7 @@ void check_close(const Result& actual, const Result& expected, double tolerance)
 
 }  // namespace
 
-TEST_CASE("attention in host memory follows the formula within 2e-6, whatever the tails of its tiles") {
+TEST_CASE("attention in host memory equals the formula within 2e-6, for all partial tiles") {
   auto seq_len = GENERATE(1, 2, 7, 31, 64, 65, 130, 257);
   for (int64_t head_dim : {8, 20, 32, 64, 80, 128})
     for (int64_t key_heads : {4, 2, 1}) {
@@ -75,7 +76,7 @@ TEST_CASE("attention in host memory follows the formula within 2e-6, whatever th
     }
 }
 
-TEST_CASE("attention in host memory joins blocks of keys, for the longest and widest heads") {
+TEST_CASE("attention in host memory combines blocks of keys, for the longest and widest heads") {
   for (auto [seq_len, head_dim] : {std::pair<int64_t, int64_t>{1100, 16}, {500, 256}, {7, 1}}) {
     CAPTURE(seq_len, head_dim);
     auto in = slices(seq_len, head_dim, 2);
@@ -85,7 +86,7 @@ TEST_CASE("attention in host memory joins blocks of keys, for the longest and wi
 }
 
 TEST_CASE("large scores give the formula's values, without infinities or NaN") {
-  // A score has about 900 times a unit of rounding.
+  // Scores are about 900, so their absolute rounding error is 900 times that of scores near 1.
   auto in = slices(300, 32, 4, 30);
   auto gradient = normal({600, heads * 32}, 2);
   auto actual = ours(in, gradient);
@@ -94,7 +95,7 @@ TEST_CASE("large scores give the formula's values, without infinities or NaN") {
   check_close(actual, formula(in, gradient), 1e-3);
 }
 
-TEST_CASE("a later position changes nothing before it, not even by NaN") {
+TEST_CASE("a later position does not affect earlier ones, even if it is NaN") {
   auto in = slices(130, 32, 2);
   auto before = host_attention(in[0], in[1], in[2]).detach();
   {
@@ -133,7 +134,7 @@ TEST_CASE("gradients that are not contiguous, and inputs whose last dimension is
   for (size_t i = 0; i < 3; ++i) CHECK(torch::equal(actual.gradients[i], expected.gradients[i]));
 }
 
-TEST_CASE("what host_attention leaves to others") {
+TEST_CASE("inputs that host_attention does not support") {
   auto x = torch::zeros({1, 4, 2, 8});
   CHECK(host_attention_takes(x, x, x));
   auto wide = torch::zeros({1, 4, 2, 257}), half = x.to(torch::kBFloat16), none = torch::zeros({0, 4, 2, 8});

@@ -1,4 +1,4 @@
-// Layers with backward of their own, against ATen's composed forms in fp64: RMSNorm, SwiGLU, rotary positions,
+// Layers with custom backward, compared with ATen's composed operations in fp64: RMSNorm, SwiGLU, rotary positions,
 // attention.
 #include "test_model.hpp"
 
@@ -21,14 +21,14 @@ torch::Tensor leaf(at::IntArrayRef sizes, uint64_t seed, torch::ScalarType dtype
   return at::normal(0.0, 1.0, sizes, generator, torch::kFloat64).to(dtype).requires_grad_(true);
 }
 
-/// Same value and same gradients for every input, for a random gradient of the output.
+/// Requires equal values and equal gradients of every input, for a random gradient of the output.
 void check_same(const torch::Tensor& actual, const torch::Tensor& expected, const std::vector<torch::Tensor>& inputs,
                 double tolerance = 1e-12) {
   CHECK(relative_error(actual, expected) < tolerance);
   auto gradient = leaf(expected.sizes(), 99, expected.scalar_type()).detach();
   auto a = torch::autograd::grad({actual}, inputs, {gradient}),
        b = torch::autograd::grad({expected}, inputs, {gradient});
-  // Against the largest of them: with one position a softmax is constant, and the gradients of q and k are zero but for
+  // Relative to the largest gradient: with one position a softmax is constant, and the gradients of q and k are only
   // rounding.
   double largest = 0;
   for (const auto& expected_gradient : b) largest = std::max(largest, expected_gradient.abs().max().item<double>());
@@ -59,7 +59,7 @@ TEST_CASE("SwiGLU and its gradients follow the formula") {
   check_same(swiglu(gate, up), torch::silu(gate) * up, {gate, up});
 }
 
-TEST_CASE("GELU in host memory is within 3e-7 of the formula, value and derivative, at every magnitude") {
+TEST_CASE("value and derivative of GELU in host memory are within 3e-7 of the formula, at every magnitude") {
   auto form = GENERATE(Gelu::exact, Gelu::tanh);
   auto wide = at::cat({at::linspace(-14, 14, 200001, torch::kFloat64), at::logspace(-30, 30, 1001, 10, torch::kFloat64),
                        -at::logspace(-30, 30, 1001, 10, torch::kFloat64)})
@@ -72,7 +72,7 @@ TEST_CASE("GELU in host memory is within 3e-7 of the formula, value and derivati
   gelu_with_derivative(x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), form);
   auto unit = at::clamp_min(wide.detach().abs(), 1.0);
   CHECK(((y.to(torch::kFloat64) - expected) / unit).abs().max().item<double>() < 3e-7);
-  // ATen's own derivative of the tanh form overflows where x^2 does; there it is 0 or 1.
+  // ATen's derivative of the tanh form overflows if x^2 does. The correct value there is 0 or 1.
   auto usable = derivative.isfinite();
   CHECK(usable.sum().item<int64_t>() > 201000);
   CHECK(((x.to(torch::kFloat64) - derivative) / unit).masked_select(usable).abs().max().item<double>() < 3e-7);
@@ -88,7 +88,7 @@ TEST_CASE("GELU of infinities and NaN") {
   CHECK(std::isnan(y[2]));
 }
 
-TEST_CASE("GELU and its gradient follow ATen's in every dtype, and overwrite nothing but the temporary") {
+TEST_CASE("GELU and its gradient equal ATen's in every dtype, and overwrite only the temporary") {
   auto form = GENERATE(Gelu::exact, Gelu::tanh);
   auto dtype = GENERATE(torch::kFloat64, torch::kFloat32, torch::kBFloat16);
   auto x = leaf({10, 4099}, 1, dtype);
@@ -98,7 +98,7 @@ TEST_CASE("GELU and its gradient follow ATen's in every dtype, and overwrite not
   CHECK(x.detach().equal(kept));
 }
 
-TEST_CASE("rotary positions turn each pair by position times frequency, also with Llama 3.1's scaling") {
+TEST_CASE("rotary positions rotate each pair by position times frequency, also with Llama 3.1's scaling") {
   for (bool scaled : {false, true}) {
     auto recipe = llama_recipe();
     if (scaled) recipe.rope_scaling = Recipe::Model::RopeScaling{8.0, 1.0, 4.0, 8};
@@ -118,7 +118,7 @@ TEST_CASE("rotary positions turn each pair by position times frequency, also wit
       }
     CHECK(worst < 1e-12);
 
-    // The composed form of Hugging Face: x cos + rotate_half(x) sin.
+    // Hugging Face's composed form: x cos + rotate_half(x) sin.
     auto halves = x.chunk(2, -1);
     auto cos = torch::cat({slice.cos, slice.cos}, -1), sin = torch::cat({slice.sin, slice.sin}, -1);
     check_same(y, x * cos + torch::cat({-halves[1], halves[0]}, -1) * sin, {x});
@@ -147,7 +147,7 @@ TEST_CASE("attention is causal softmax(Q K^T) V, and grouped keys equal repeated
         }
 }
 
-TEST_CASE("attention gives the same bits whatever the number of threads") {
+TEST_CASE("attention gives the same bits with any number of threads") {
   MicroBatch none;
   ForwardContext context{&none, true, 1};
   auto q = leaf({3, 50, 4, 16}, 1, torch::kFloat32), kv = leaf({3, 50, 4, 16}, 2, torch::kFloat32);

@@ -1,4 +1,4 @@
-// What a block keeps for backward, measured as resident tensor bytes, is what its spec claims.
+// The measured tensor bytes that a block saves for backward equal its spec's claim.
 #include "test_model.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -40,7 +40,7 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-TEST_CASE("each block keeps what its spec claims between forward and backward, within 3 percent") {
+TEST_CASE("each block saves as much as its spec claims between forward and backward, within 3 percent") {
   constexpr int64_t sequences = 4, seq_len = 64, tokens = sequences * seq_len;
   for (const auto& [recipe, dtype] : cases()) {
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
@@ -57,7 +57,7 @@ TEST_CASE("each block keeps what its spec claims between forward and backward, w
       auto input = torch::rand({sequences, seq_len, recipe.dim}).to(dtype).requires_grad_(true);
       auto output = test.model->blocks[i]->forward(input, context);
       auto kept = static_cast<double>(account.current() - before);
-      // The output is the next block's input and counted there; the head's weight gradient is not per token.
+      // The output is counted as the next block's input. The head's weight gradient has no token dimension.
       kept -= static_cast<double>(output.numel()) * static_cast<double>(output.element_size());
       if (spec.kind == BlockKind::head) kept -= 96.0 * static_cast<double>(recipe.dim) * element;
       CHECK_THAT(kept, WithinRel(saved_bytes(spec, tokens, element), 0.03));
@@ -65,7 +65,7 @@ TEST_CASE("each block keeps what its spec claims between forward and backward, w
   }
 }
 
-TEST_CASE("the chain as a whole keeps the sum of its blocks") {
+TEST_CASE("the complete model saves the sum of its blocks") {
   constexpr int64_t sequences = 4, seq_len = 64, tokens = sequences * seq_len;
   for (const auto& [recipe, dtype] : cases()) {
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
@@ -86,7 +86,7 @@ TEST_CASE("the chain as a whole keeps the sum of its blocks") {
   }
 }
 
-TEST_CASE("the logits of one chunk are the most that the head ever holds") {
+TEST_CASE("the head's peak memory is that of one chunk's logits") {
   auto recipe = gpt_recipe();
   recipe.tie_embeddings = false;
   recipe.max_seq_len = 256;
@@ -103,7 +103,7 @@ TEST_CASE("the logits of one chunk are the most that the head ever holds") {
     test.model->blocks.back()->forward(input, context);
     return account.peak();
   };
-  // Logits and their log-softmax at once, fp32.
+  // Logits and their log-softmax exist at the same time, in fp32.
   int64_t logits = 2 * 64 * vocab * 4;
   CHECK(peak(64, false) < logits + 400'000);
   CHECK(peak(64, true) < logits + 400'000 + 2 * vocab * recipe.dim * 4);

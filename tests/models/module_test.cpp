@@ -1,4 +1,4 @@
-// The module is its spec: blocks in order, every slot used, tied weights one slot, FLOPs as PyTorch would count the
+// The module matches its spec: order of blocks, used slots, one slot for tied weights, FLOPs as PyTorch counts the
 // products.
 #include "test_model.hpp"
 
@@ -20,13 +20,13 @@ TEST_CASE("forward and backward touch every slot with the shape that the spec li
       const auto& gradient = test.model->slots[i].grad();
       REQUIRE(gradient.defined());
       CHECK(gradient.sizes() == at::IntArrayRef(parameters[i]->shape));
-      // A bias on the keys shifts all scores of a row alike, so only there may a whole part be (nearly) zero.
+      // A bias on the keys shifts all scores of a row equally, so the gradient of that part may be (nearly) zero.
       CHECK(gradient.abs().max().item<float>() > 1e-6f);
     }
   }
 }
 
-TEST_CASE("blocks exchange [B, T, dim] in the order of the spec, and leave their input as it was") {
+TEST_CASE("blocks exchange [B, T, dim] in the order of the spec, and do not change their input") {
   for (const auto& recipe : {gpt_recipe(), llama_recipe()}) {
     TestModel test(recipe);
     auto batch = small_batch();
@@ -84,7 +84,7 @@ TEST_CASE("a shorter sequence than max_seq_len and an empty micro-batch work") {
   }
 }
 
-TEST_CASE("no token sees a later one") {
+TEST_CASE("no token attends to a later one") {
   for (auto recipe : {gpt_recipe(), llama_recipe()}) {
     recipe.dropout = GENERATE(0.0, 0.1);
     TestModel test(recipe);
@@ -104,7 +104,7 @@ TEST_CASE("no token sees a later one") {
   }
 }
 
-TEST_CASE("evaluation computes the same loss without keeping anything") {
+TEST_CASE("evaluation computes the same loss without saving activations") {
   for (const auto& recipe : {gpt_recipe(), llama_recipe()}) {
     TestModel test(recipe);
     auto batch = small_batch();

@@ -1,4 +1,4 @@
-// Every precision that a recipe may ask for: parameters in any dtype, and autocast over fp32 parameters.
+// Every precision of a recipe: parameters in any dtype, and autocast with fp32 parameters.
 #include "test_model.hpp"
 
 #include <ATen/autocast_mode.h>

@@ -1,4 +1,4 @@
-// Small [model] sections that the tests of this room share.
+// Small [model] sections for the tests of this folder.
 #pragma once
 #include "runner/models/models.hpp"
 
@@ -23,7 +23,7 @@ inline Recipe::Model llama_recipe() {
   return model;
 }
 
-/// Every combination of options that changes what blocks or parameters there are.
+/// Every combination of options that changes blocks or parameters.
 inline std::vector<Recipe::Model> varied_recipes() {
   std::vector<Recipe::Model> all;
   for (bool tied : {false, true}) {

@@ -1,4 +1,4 @@
-// The torch-free specs: names, shapes, counts, FLOPs, saved activations and refusals, against numbers worked out by
+// The torch-free specs: names, shapes, counts, FLOPs, saved activations and errors, compared with values computed by
 // hand.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
@@ -51,7 +51,7 @@ TEST_CASE("a gpt lists GPT-2's parameters block by block") {
   CHECK(spec.blocks[3].shared == std::vector<std::string>{"embedding.tokens.weight"});
 }
 
-TEST_CASE("gpt without biases and with its own head lists neither biases nor a shared weight") {
+TEST_CASE("gpt without biases and with an untied head has no biases and no shared weight") {
   auto model = gpt_recipe();
   model.bias = false;
   model.tie_embeddings = false;
@@ -141,7 +141,7 @@ TEST_CASE("projections into the residual stream start smaller, norms at one, bia
     CHECK_THAT(parameter(make_spec(llama, 96, 16), name).init.std, WithinRel(0.02 / 4, 1e-12));
 }
 
-TEST_CASE("tensor parallelism splits outputs of the first product and inputs of the second") {
+TEST_CASE("tensor parallelism shards outputs of the first product and inputs of the second") {
   auto gpt = make_spec(gpt_recipe(), 96, 16);
   CHECK(parameter(gpt, "blocks.0.attention.qkv.weight").tensor_parallel_dim == 0);
   CHECK(parameter(gpt, "blocks.0.attention.qkv.bias").tensor_parallel_dim == 0);
@@ -185,7 +185,7 @@ TEST_CASE("rotary frequencies follow RoFormer, and Llama 3.1's scaling in its th
   CHECK(between > 0);
 }
 
-TEST_CASE("a model that cannot be built is refused with the key, the value and what is allowed") {
+TEST_CASE("a model that cannot be built is rejected with the key, the value and the allowed values") {
   auto refuses = [](auto change, const std::string& message, Recipe::Model model = gpt_recipe(), int64_t seq_len = 16) {
     change(model);
     CHECK_THROWS_MATCHES(make_spec(model, 96, seq_len), Error, Message(message));

@@ -1,4 +1,4 @@
-// A model with filled slots, as the simplest strategy would hold it: what the torch tests of this room run on.
+// A model with filled slots, like under the simplest strategy, for the torch tests of this folder.
 #pragma once
 
 #include "recipes.hpp"
@@ -9,8 +9,7 @@
 
 namespace runner::testing {
 
-/// One thread for the whole program: sums in one order, and no OpenMP threads that spin while other tests want the
-/// cores.
+/// One thread for the complete program: sums have one order, and no OpenMP threads compete with other tests.
 inline const bool one_thread = [] {
   at::set_num_threads(1);
   return true;

@@ -1,4 +1,4 @@
-// Checkpoints across strategies and numbers of ranks: what one wrote, any other reads, bit for bit.
+// Checkpoints across strategies and numbers of ranks: any combination reads them bit for bit.
 #include "runner/train/checkpointer.hpp"
 
 #include <unistd.h>
@@ -73,7 +73,7 @@ Checkpointer::Options options(const fs::path& folder, bool async) {
   return options;
 }
 
-/// Trains 3 steps, saves, and gives back the whole state.
+/// Trains 3 steps, saves, and returns the complete state.
 std::map<std::string, std::vector<float>> train_and_save(const TinyRun& run, const fs::path& folder, bool async) {
   std::map<std::string, std::vector<float>> whole;
   std::mutex mutex;
@@ -83,7 +83,7 @@ std::map<std::string, std::vector<float>> train_and_save(const TinyRun& run, con
       Checkpointer checkpointer(world, options(folder, async), {});
       checkpointer.save(strategy, 3, {{"strategy", strategy.scalars()}});
       collect_state(strategy, whole, mutex);
-      if (async) strategy.step(tiny_input(run, world.rank, 3));  // the snapshot must not see this
+      if (async) strategy.step(tiny_input(run, world.rank, 3));  // must not change the snapshot
       checkpointer.wait();
     });
   });
@@ -104,7 +104,7 @@ std::map<std::string, std::vector<float>> load(const TinyRun& run, const fs::pat
 
 }  // namespace
 
-TEST_CASE("what any strategy on N ranks saved, any other on M ranks loads bit for bit") {
+TEST_CASE("a checkpoint of any strategy on N ranks loads bit for bit under any other on M ranks") {
   at::set_num_threads(1);
   for (const auto& from : forms()) {
     Folder folder;
@@ -162,7 +162,7 @@ TEST_CASE("a sharded rank reads only its own bytes") {
   CHECK(read[0] + read[1] + read[2] + read[3] == whole);
 }
 
-TEST_CASE("a rank that cannot write is named on all ranks, and nothing is left", "[on_error]") {
+TEST_CASE("a rank that cannot write is named on all ranks, and no files remain", "[on_error]") {
   at::set_num_threads(1);
   Folder folder;
   auto temporary = folder.path / ".step-000003.1.tmp";
@@ -189,13 +189,13 @@ TEST_CASE("a rank that cannot write is named on all ranks, and nothing is left",
   CHECK(fs::is_empty(folder.path));
 }
 
-TEST_CASE("training goes on without checkpoints that cannot be written, and says so once", "[on_error]") {
+TEST_CASE("training continues without checkpoints that cannot be written, and notes the first of them", "[on_error]") {
   at::set_num_threads(1);
   for (int world_size : {1, 2})
     for (bool async : {false, true}) {
       INFO(world_size << " ranks, " << (async ? "in the background" : "while training waits"));
       Folder folder;
-      // The last rank cannot write steps 4 and 6; then it can; the last one, 10, it cannot.
+      // The last rank fails to write steps 4 and 6, can write step 8, and fails to write the last one, 10.
       for (int64_t step : {4, 6, 10})
         fs::create_directories(folder.path / fmt::format(".step-{:06d}.1.tmp", step) /
                                fmt::format("rank-{:05d}.safetensors", world_size - 1));
@@ -234,7 +234,7 @@ TEST_CASE("training goes on without checkpoints that cannot be written, and says
     }
 }
 
-TEST_CASE("a checkpoint is published once what came before it is safe") {
+TEST_CASE("a checkpoint is published only after earlier events are durable") {
   at::set_num_threads(1);
   for (int world_size : {1, 2}) {
     Folder folder;
@@ -259,7 +259,7 @@ TEST_CASE("a checkpoint is published once what came before it is safe") {
   }
 }
 
-TEST_CASE("a checkpoint of another model is refused with names and shapes") {
+TEST_CASE("a checkpoint of another model is rejected with names and shapes") {
   at::set_num_threads(1);
   Folder folder;
   train_and_save(tiny({"single", {}, 1}), folder.path, false);

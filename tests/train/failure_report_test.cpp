@@ -1,4 +1,4 @@
-// What each kind of failure is called, and when it is told.
+// Kinds of failures, and when their events are emitted.
 #include "runner/train/failure_report.hpp"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// An event sink whose lines can be read back.
+/// An event sink whose lines the test can read.
 struct Told {
   int ends[2];
   EventSink sink;
@@ -69,7 +69,7 @@ TEST_CASE("each kind of failure has its name and exit code") {
   }
 }
 
-TEST_CASE("work that does not fail gives its code, and nothing is told") {
+TEST_CASE("work that does not fail returns its code, and no event is emitted") {
   Told told;
   World world;
   CHECK(FailureReport(told.sink, world).during([] { return ExitCode::preempted; }) == ExitCode::preempted);

@@ -1,4 +1,4 @@
-// Times hooks in real training on two ranks (threads): a hook that logs at every step, and gradient_norms at size
+// Measures hooks in real training on two ranks (threads): a hook that logs in every step, and gradient_norms at size
 // small.
 #include <fcntl.h>
 
@@ -22,7 +22,7 @@ struct Measured {
   double hook_s = 0, step_s = 0;  ///< medians of rank 0
 };
 
-/// Steps of `tiny` under hooks of `recipe`, the first two untimed. A step's time is without its hooks'.
+/// Steps of `tiny` with the hooks of `recipe`. The first two are not measured. The time of a step excludes its hooks.
 Measured measure(const TinyRun& tiny, const Recipe& recipe, int steps, const fs::path& folder) {
   at::set_num_threads(1);
   const ModelSpec spec = make_spec(tiny_model(tiny), tiny.vocab, tiny.seq_len);
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   tiny.strategy = "ddp";
   for (int ranks : {1, 2}) {
     tiny.world_size = ranks;
-    // A call of a hook costs something by itself, most of it the exchange by which ranks agree.
+    // Most of the cost of a hook's call is the exchange between ranks after it.
     double call = measure(tiny, logging(0), 300, folder.path).hook_s;
     double logs = measure(tiny, logging(scalars), 300, folder.path).hook_s;
     std::printf(

@@ -1,4 +1,4 @@
-// Hooks in real training, on ranks that are threads: when they are called, what they change, and how ranks agree.
+// Hooks in real training, with ranks as threads: moments, changes of the training, and agreement of ranks.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -46,7 +46,7 @@ TEST_CASE("hooks are called at Lightning's moments, in its order") {
   CHECK(lines == expected);
 }
 
-TEST_CASE("a hook of one rank stops all ranks after the same step, and the run is done") {
+TEST_CASE("a hook on one rank stops all ranks after the same step, and the run ends normally") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx)
       if ctx.world.rank == 1 and ctx.step == 3 then ctx:stop("enough") end
@@ -60,7 +60,7 @@ TEST_CASE("a hook of one rank stops all ranks after the same step, and the run i
   CHECK(run.state(3).at("step") == 3);
 }
 
-TEST_CASE("a step that a hook of one rank skips changes nothing on any rank") {
+TEST_CASE("a hook on one rank can skip a step on all ranks") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
   auto hook = R"(return {
@@ -114,7 +114,7 @@ TEST_CASE("norms of gradients and parameters are exact over all ranks") {
   CHECK(run.logged("range") == std::vector<double>(4, 0));
 }
 
-TEST_CASE("what hooks do to gradients and parameters counts, under every strategy alike") {
+TEST_CASE("hooks' changes of gradients and parameters take effect, equally under every strategy") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
   auto hook = R"(return {
@@ -140,7 +140,7 @@ TEST_CASE("what hooks do to gradients and parameters counts, under every strateg
   for (size_t i = 0; i < 4; ++i) CHECK_THAT(run.of_steps("loss")[i], WithinRel(reference.of_steps("loss")[i], 1e-4));
 }
 
-TEST_CASE("a hook's learning rate holds for its step, and must be that of every rank") {
+TEST_CASE("a hook's learning rate applies to one step, and must be equal on all ranks") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_start = function(ctx) if ctx.step == 1 then ctx:set_lr(0.5) end end})");
   run.go();
@@ -157,7 +157,7 @@ TEST_CASE("a hook's learning rate holds for its step, and must be that of every 
                                                 "the schedule's rate"));
 }
 
-TEST_CASE("values are logged over ranks, and not under the trainer's own names") {
+TEST_CASE("values are logged with reductions over ranks, but not under the trainer's metric names") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx)
       local value = ctx.step * 10 + ctx.world.rank
@@ -192,7 +192,7 @@ TEST_CASE("values are logged over ranks, and not under the trainer's own names")
              ContainsSubstring("log with a sync: every rank must log the same names with the same sync"));
 }
 
-TEST_CASE("a logged value that is not finite is recorded, and remarked on once for each name") {
+TEST_CASE("a logged value that is not finite is recorded, with one note for each name") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx)
       ctx:log("ratio", 1 / 0)
@@ -208,7 +208,7 @@ TEST_CASE("a logged value that is not finite is recorded, and remarked on once f
   CHECK(run.events_of("metrics").size() == 3);
 }
 
-TEST_CASE("a hook that fails on one rank fails on all; disabled, training goes on with the same losses") {
+TEST_CASE("a hook that fails on one rank fails on all; when it is disabled, training continues with the same losses") {
   auto hook = R"(return {
     on_train_batch_end = function(ctx)
       if ctx.step == 2 and ctx.world.rank == 0 then error("broken") end
@@ -231,7 +231,7 @@ TEST_CASE("a hook that fails on one rank fails on all; disabled, training goes o
              ContainsSubstring("it is disabled from now on"));
 }
 
-TEST_CASE("a hook that fails after it changed parameters or gradients ends the training, disabled or not") {
+TEST_CASE("a hook that fails after it changed parameters or gradients ends the training in any case") {
   auto change = GENERATE(as<std::string>(), "on_train_batch_end = function(ctx) ctx:parameter(name):scale_(0.5)",
                          "on_before_optimizer_step = function(ctx) ctx:gradient(name):scale_(0.5)");
   auto form = GENERATE(Form{1, "single"}, Form{2, "ddp"});
@@ -283,7 +283,7 @@ TEST_CASE("metrics and disabled hooks survive a resume") {
   CHECK_THAT(run.failures[0], ContainsSubstring("hook broken failed in on_train_batch_end"));
 }
 
-TEST_CASE("tensors of hooks are each rank's own where replicas differ, over a resume too") {
+TEST_CASE("tensors of hooks differ between ranks if replicas differ, also after a resume") {
   HookedRun run({3, "lua:local_sgd"}, R"(return {
     on_train_batch_end = function(ctx, state)
       local weight = ctx:parameter("embedding.tokens.weight")
@@ -314,7 +314,7 @@ TEST_CASE("tensors of hooks are each rank's own where replicas differ, over a re
   CHECK(torch::equal(resumed.second, whole.second));
 }
 
-TEST_CASE("replicas of other ranks are refused, or left behind with a word") {
+TEST_CASE("replicas of another number of ranks are rejected, or ignored with a note") {
   HookedRun run({3, "lua:local_sgd"}, "");
   auto made = script_run("lua:local_sgd", {{"every", 100}});
   run.tiny.make = made.make;
@@ -339,7 +339,7 @@ TEST_CASE("replicas of other ranks are refused, or left behind with a word") {
         "the checkpoint's 3 ranks each trained a copy of the model; ddp continues with rank 0's copy");
 }
 
-TEST_CASE("a collective that not every rank calls is an error that says who is where") {
+TEST_CASE("a collective that not every rank calls is an error that names each rank's call") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx) if ctx.world.rank == 1 then ctx.world:all_reduce(1) end end})");
   run.go();
@@ -349,7 +349,7 @@ TEST_CASE("a collective that not every rank calls is an error that says who is w
                             "the call, rank 1 at all_reduce (sum)"));
 }
 
-TEST_CASE("an endless hook is stopped, and the losses are those of training without it") {
+TEST_CASE("an endless hook is stopped, and the losses equal those of training without it") {
   auto moment = GENERATE(as<std::string>(), "on_train_batch_start", "on_before_backward", "on_before_optimizer_step",
                          "on_train_batch_end");
   INFO(moment);
@@ -365,7 +365,7 @@ TEST_CASE("an endless hook is stopped, and the losses are those of training with
              ContainsSubstring("took more than 200000 Lua instructions"));
 }
 
-TEST_CASE("a handle ends with the call that got it; a clone stays") {
+TEST_CASE("a handle is valid only in the call that got it; a clone stays valid") {
   HookedRun run({1, "single"}, R"(
     local handle, clone
     return {
@@ -386,7 +386,7 @@ TEST_CASE("a handle ends with the call that got it; a clone stays") {
                                                 "got it; keep a clone()"));
 }
 
-TEST_CASE("parameters do not change inside a step, and gradients are there before the optimizer's step") {
+TEST_CASE("parameters cannot change inside a step, and gradients are available before the optimizer's step") {
   HookedRun run({1, "single"},
                 "return {on_after_backward = function(ctx) ctx:parameter('embedding.tokens.weight'):scale_(2) end}");
   run.go();
@@ -397,7 +397,7 @@ TEST_CASE("parameters do not change inside a step, and gradients are there befor
                                                 "on_before_optimizer_step"));
 }
 
-TEST_CASE("a hook's state goes into checkpoints and comes back on every rank, also on other ranks and strategies") {
+TEST_CASE("checkpoints restore a hook's state on every rank, also with other strategies and numbers of ranks") {
   auto hook = R"(return {
     on_train_batch_end = function(ctx, state)
       state.steps = (state.steps or 0) + 1
@@ -424,7 +424,7 @@ TEST_CASE("train.early_stopping stops a run whose validation does not improve") 
   run.validation_rows = 12;
   run.recipe.train.early_stopping = Recipe::Train::EarlyStopping();
   run.recipe.train.early_stopping->patience = 2;
-  run.recipe.train.early_stopping->min_delta = 100;  // nothing is an improvement
+  run.recipe.train.early_stopping->min_delta = 100;  // so nothing is an improvement
   run.recipe.train.val_check_interval = 1;
   run.recipe.train.max_steps = 10;
   run.go();
@@ -435,7 +435,7 @@ TEST_CASE("train.early_stopping stops a run whose validation does not improve") 
   CHECK(run.state(3).at("hooks").at("early_stopping").at("waited") == 2);
 }
 
-TEST_CASE("train.early_stopping watches what a hook logs, on rank 0 alone too") {
+TEST_CASE("train.early_stopping can monitor a metric that a hook logs, also on rank 0 only") {
   HookedRun run({2, "ddp"}, "return {on_validation_end = function(ctx) ctx:log('accuracy', 1 / ctx.step) end}");
   run.validation_rows = 12;
   run.recipe.train.early_stopping = Recipe::Train::EarlyStopping{"accuracy", 2, 0, "max"};
@@ -448,7 +448,7 @@ TEST_CASE("train.early_stopping watches what a hook logs, on rank 0 alone too") 
         "hook early_stopping: accuracy has not improved on 1 for 2 validations");
 }
 
-TEST_CASE("freezing refuses to freeze nothing, and to gather weight decay") {
+TEST_CASE("freezing rejects empty parameter lists, and optimizers that would accumulate weight decay") {
   HookedRun run({2, "ddp"}, "");
   run.recipe.hooks.files = {"freezing"};
   auto said = [&](const json& options) {
@@ -469,7 +469,7 @@ TEST_CASE("freezing refuses to freeze nothing, and to gather weight decay") {
       ContainsSubstring("adam would accumulate weight decay in the moments of frozen parameters until they thaw"));
 }
 
-TEST_CASE("a group that thaws under Adam begins as Adam begins") {
+TEST_CASE("the first steps of a group that thaws under Adam are as large as Adam's first steps") {
   HookedRun run({1, "single"}, R"(
     local before
     return {
@@ -487,11 +487,11 @@ TEST_CASE("a group that thaws under Adam begins as Adam begins") {
   auto moved = run.logged("moved");
   REQUIRE(moved.size() == 9);
   CHECK(moved[5] == 0);
-  CHECK_THAT(moved[6], WithinRel(run.tiny.optimizer.lr, 0.01));  // Adam's first step is the rate, whatever the gradient
+  CHECK_THAT(moved[6], WithinRel(run.tiny.optimizer.lr, 0.01));  // Adam's first step has the size of the rate
   for (size_t later : {7, 8}) CHECK(moved[later] < 1.05 * run.tiny.optimizer.lr);
 }
 
-TEST_CASE("frozen parameters stay as they are until they thaw") {
+TEST_CASE("frozen parameters do not change until they thaw") {
   auto form = GENERATE(Form{1, "single"}, Form{2, "ddp"}, Form{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, R"(
@@ -525,7 +525,7 @@ TEST_CASE("the shipped hook logs each block's gradient norm") {
   CHECK_THAT(std::sqrt(squares), WithinRel(norms[2], 1e-5));
 }
 
-TEST_CASE("on_exception hears what ended the training, alone") {
+TEST_CASE("on_exception gets the error that ended the training, on one rank only") {
   HookedRun run({2, "ddp"}, R"(
     local heard
     return {

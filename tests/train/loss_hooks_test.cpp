@@ -1,4 +1,4 @@
-// Losses in Lua: the numbers and gradients of their closed forms, under every strategy, in chunks and with
+// Losses in Lua: values and gradients compared with closed forms, under every strategy, in chunks and with
 // recomputation.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -55,10 +55,10 @@ struct Problem {
     weight = draw({50, 12});
     targets = at::randint(0, 50, {37}, generator, torch::kInt64);
     targets.index_put_({torch::arange(0, 37, 5)}, torch::tensor(-100, torch::kInt64));
-    targets.narrow(0, 14, 7).fill_(-100);  // a chunk of seven in which nothing counts
+    targets.narrow(0, 14, 7).fill_(-100);  // a chunk of seven tokens without valid targets
   }
   torch::Tensor logits() const { return at::linear(hidden, weight); }
-  /// Rows whose targets count.
+  /// Rows with valid targets.
   torch::Tensor counted(const torch::Tensor& of) const { return of.index({targets.ne(-100)}); }
   std::vector<torch::Tensor> gradients(const torch::Tensor& loss) const {
     return torch::autograd::grad({loss * 0.37}, {hidden, weight});
@@ -67,7 +67,7 @@ struct Problem {
 
 double most_apart(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-/// The loss in Lua against a closed form, in chunks of any size, and as a recomputed block.
+/// Compares the loss in Lua with a closed form, in chunks of any size, and in a recomputed block.
 void check_loss(const LuaLoss& in_lua, const std::function<torch::Tensor(const Problem&)>& closed_form) {
   Problem p;
   auto expected = closed_form(p);
@@ -91,7 +91,7 @@ void check_loss(const LuaLoss& in_lua, const std::function<torch::Tensor(const P
 
 }  // namespace
 
-TEST_CASE("label_smoothing: loss and gradients are LibTorch's, with z-loss those of the closed form") {
+TEST_CASE("label_smoothing: loss and gradients equal LibTorch's, and the closed form with z-loss") {
   check_loss(LuaLoss("label_smoothing", {{"smoothing", 0.2}}), [](const Problem& p) {
     return at::cross_entropy_loss(p.logits(), p.targets, {}, at::Reduction::Sum, -100, 0.2);
   });
@@ -125,7 +125,7 @@ TEST_CASE("every operation of a matrix is differentiated as LibTorch does it") {
       });
 }
 
-TEST_CASE("cross entropy in Lua trains to the losses of the built-in one, under every strategy") {
+TEST_CASE("cross entropy in Lua gives the losses of the built-in one, under every strategy") {
   auto form = GENERATE(from_range(forms));
   auto recompute = GENERATE(false, true);
   INFO(name_of(form) << (recompute ? ", recomputed" : ""));
@@ -143,7 +143,7 @@ TEST_CASE("cross entropy in Lua trains to the losses of the built-in one, under 
              WithinAbs(built_in.events_of("validation")[0].at("loss"), 1e-5));
 }
 
-TEST_CASE("label_smoothing: the same training whatever the strategy; validation stays cross entropy") {
+TEST_CASE("label_smoothing: training is equal under all strategies; validation uses cross entropy") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
   HookedRun run(form, ""), reference({1, "single"}, "");
@@ -156,10 +156,10 @@ TEST_CASE("label_smoothing: the same training whatever the strategy; validation 
   REQUIRE(run.failures == std::vector<std::string>(static_cast<size_t>(form.world_size)));
   for (size_t i = 0; i < 4; ++i) CHECK_THAT(run.of_steps("loss")[i], WithinAbs(reference.of_steps("loss")[i], 2e-4));
   double validation = run.events_of("validation")[0].at("loss");
-  CHECK(validation < run.of_steps("loss")[3] - 0.1);  // which also pays for being sure
+  CHECK(validation < run.of_steps("loss")[3] - 0.1);  // the training loss includes the smoothing term
 }
 
-TEST_CASE("a loss sees what can be read of ctx, and nothing that needs other ranks or leaves a trace") {
+TEST_CASE("a loss can read ctx, but cannot use collectives or change anything") {
   HookedRun run({2, "fsdp"}, R"(return {
     options = {weight = {type = "number", default = 1}},
     loss = function(ctx, logits, targets, options)
@@ -178,7 +178,7 @@ TEST_CASE("a loss sees what can be read of ctx, and nothing that needs other ran
     }
     return "nothing";
   };
-  run.recipe.hooks.on_error = "disable";  // has no say in this
+  run.recipe.hooks.on_error = "disable";  // must not have an effect here
   run.recipe.hooks.instruction_limit = 200'000;
   CHECK_THAT(said("ctx.world:barrier() return logits:max()"),
              ContainsSubstring("hook probe failed in loss: ") &&

@@ -1,4 +1,4 @@
-// The number of steps, against a loader that counts them.
+// The number of steps, compared with a loader that counts them.
 #include "runner/train/planned_steps.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -40,7 +40,7 @@ int64_t counted(const Recipe& recipe, int64_t samples) {
 
 }  // namespace
 
-TEST_CASE("the steps of max_epochs are those that the loader makes, also where the batch size changes by epoch") {
+TEST_CASE("max_epochs gives as many steps as the loader, also if the batch size changes between epochs") {
   for (const auto& schedule : {AccumulationSchedule{{0, 1}}, AccumulationSchedule{{0, 4}, {2, 1}},
                                AccumulationSchedule{{1, 3}, {2, 2}, {9, 1}}})
     for (int64_t samples : {1, 8, 23})
@@ -57,7 +57,7 @@ TEST_CASE("the steps of max_epochs are those that the loader makes, also where t
   CHECK(planned_steps(asked, 3, 25) == 9);
 }
 
-TEST_CASE("the nearest end counts") {
+TEST_CASE("the earliest limit applies") {
   auto asked = recipe();
   CHECK(planned_steps(asked, 1, 8) == INT64_MAX);
   asked.train.max_epochs = 3;
@@ -68,7 +68,7 @@ TEST_CASE("the nearest end counts") {
   CHECK(planned_steps(asked, 1, 8) == 2);
 }
 
-TEST_CASE("any number of epochs is counted at once") {
+TEST_CASE("a large number of epochs is counted without a loop over epochs") {
   auto asked = recipe();
   asked.train.max_epochs = 1'000'000'000'000;
   CHECK(planned_steps(asked, 1, 8) == 4'000'000'000'000);

@@ -1,5 +1,5 @@
-// Strategies and comm hooks in Lua, on ranks that are threads: parity with their twins in C++, convergence,
-// checkpoints, and what happens when they go wrong.
+// Strategies and comm hooks in Lua, with ranks as threads: parity with their C++ versions, convergence, checkpoints,
+// and errors.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -21,7 +21,7 @@ using nlohmann::json;
 
 namespace {
 
-/// `run` with the makings of `other`.
+/// `run` with the strategy of `other`.
 TinyRun like(const TinyRun& run, const TinyRun& other) {
   TinyRun changed = run;
   changed.strategy = other.strategy;
@@ -43,7 +43,7 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b, dou
   for (size_t i = 0; i < a.size(); ++i) CHECK_THAT(a[i], WithinRel(b[i], tolerance));
 }
 
-/// Bit for bit: losses, norms, and parameters with the optimizer's state.
+/// Requires bit-equal losses, norms, parameters and optimizer state.
 void check_equal(const TinyResult& mine, const TinyResult& ddp, bool norms = true) {
   CHECK(mine.losses == ddp.losses);
   if (norms) CHECK(mine.norms == ddp.norms);
@@ -53,7 +53,7 @@ void check_equal(const TinyResult& mine, const TinyResult& ddp, bool norms = tru
   }
 }
 
-/// A file of a strategy, in a folder of its own.
+/// The file of a strategy in a separate folder.
 struct Script {
   TemporaryFolder folder;
   explicit Script(const std::string& text) { write_file_atomic(path(), text); }
@@ -72,7 +72,7 @@ std::string failure_of(const TinyRun& run) {
 
 }  // namespace
 
-TEST_CASE("data parallelism in Lua is ddp, bit for bit", "[parity][lua]") {
+TEST_CASE("data parallelism in Lua equals ddp bit for bit", "[parity][lua]") {
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");
@@ -95,7 +95,7 @@ TEST_CASE("data parallelism in Lua is ddp, bit for bit", "[parity][lua]") {
   }
 }
 
-TEST_CASE("data parallelism in Lua is ddp with every precision, dropout, untied heads and a short last batch",
+TEST_CASE("data parallelism in Lua equals ddp with every precision, dropout, untied heads and a short last batch",
           "[parity][lua]") {
   at::set_num_threads(1);
   TinyRun run;
@@ -109,7 +109,7 @@ TEST_CASE("data parallelism in Lua is ddp with every precision, dropout, untied 
   check_equal(train_tiny(like(run, script_run("lua:ddp"))), train_tiny(as_ddp(run)));
 }
 
-TEST_CASE("a comm hook in Lua that sums is ddp, bit for bit, with each of the Reducer's options", "[parity][lua]") {
+TEST_CASE("a comm hook in Lua that sums equals ddp bit for bit, with each of the Reducer's options", "[parity][lua]") {
   at::set_num_threads(1);
   TinyRun run;
   run.world_size = GENERATE(1, 3);
@@ -127,7 +127,7 @@ TEST_CASE("a comm hook in Lua that sums is ddp, bit for bit, with each of the Re
               train_tiny(as_ddp(run)));
 }
 
-TEST_CASE("what the files of strategies in Lua claim is what happens", "[memory][recording][lua]") {
+TEST_CASE("memory and traffic of Lua strategies equal what their files claim", "[memory][recording][lua]") {
   at::set_num_threads(1);
   auto [name, options] = GENERATE(table<std::string, json>({{"lua:ddp", {{"bucket_cap_mb", 0.05}}},
                                                             {"lua:zero1", {{"bucket_cap_mb", 0.05}}},
@@ -166,7 +166,7 @@ TEST_CASE("what the files of strategies in Lua claim is what happens", "[memory]
   CHECK(seen == claimed);
 }
 
-TEST_CASE("local SGD that averages after each plain step is ddp, and more seldom it converges", "[lua]") {
+TEST_CASE("local SGD that averages after each plain step equals ddp, and converges with fewer averages", "[lua]") {
   at::set_num_threads(1);
   TinyRun run;
   run.world_size = GENERATE(1, 2, 4);
@@ -183,7 +183,7 @@ TEST_CASE("local SGD that averages after each plain step is ddp, and more seldom
   CHECK(local.losses.front() - local.losses.back() > 0.8 * fall);
 }
 
-TEST_CASE("after an average, local SGD's replicas are one model; before it they are not", "[lua]") {
+TEST_CASE("local SGD's replicas are equal after an average, and differ before it", "[lua]") {
   at::set_num_threads(1);
   TinyRun run = script_run("lua:local_sgd", {{"every", 3}});
   run.world_size = 3;
@@ -209,7 +209,7 @@ TEST_CASE("after an average, local SGD's replicas are one model; before it they 
   CHECK_FALSE(collect(4));
 }
 
-TEST_CASE("gossip of two ranks with plain steps is ddp, and of four it converges", "[lua]") {
+TEST_CASE("gossip of two ranks with plain steps equals ddp, and gossip of four converges", "[lua]") {
   at::set_num_threads(1);
   TinyRun run;
   run.world_size = 2;
@@ -224,7 +224,7 @@ TEST_CASE("gossip of two ranks with plain steps is ddp, and of four it converges
   CHECK(gossip.losses.front() - gossip.losses.back() > 0.8 * fall);
 }
 
-TEST_CASE("top-k that sends everything is ddp, and a twentieth with error feedback converges", "[lua]") {
+TEST_CASE("top-k that sends everything equals ddp, and a twentieth with error feedback converges", "[lua]") {
   at::set_num_threads(1);
   bool hook = GENERATE(false, true);
   auto topk = [&](double density) {
@@ -245,9 +245,9 @@ TEST_CASE("top-k that sends everything is ddp, and a twentieth with error feedba
   CHECK(sparse.losses.front() - sparse.losses.back() > 0.75 * fall);
 }
 
-TEST_CASE("error feedback loses no gradient: what was sent and what is kept add up", "[lua]") {
+TEST_CASE("error feedback loses no gradient: the sent part and the residual add up", "[lua]") {
   at::set_num_threads(1);
-  // With plain SGD at rate 1 parameters move by what was sent; the rest is the ranks' residuals.
+  // With plain SGD at rate 1, parameters change by the sent values. The rest is in the residuals of the ranks.
   TinyRun run = script_run("lua:topk", {{"density", 0.1}});
   run.world_size = 2;
   run.steps = 1;
@@ -265,7 +265,7 @@ TEST_CASE("error feedback loses no gradient: what was sent and what is kept add 
   CHECK_THAT(left_out, WithinRel(kept, 1e-3));
 }
 
-TEST_CASE("a skipped step leaves no trace in error feedback", "[lua]") {
+TEST_CASE("a skipped step does not change the residual of error feedback", "[lua]") {
   at::set_num_threads(1);
   struct Skip : StepObserver {
     bool next = false;
@@ -296,7 +296,7 @@ TEST_CASE("a skipped step leaves no trace in error feedback", "[lua]") {
   CHECK(state == train({0, 2}, -1));
 }
 
-TEST_CASE("gradients that are not finite leave no trace in error feedback", "[lua]") {
+TEST_CASE("gradients that are not finite do not change the residual of error feedback", "[lua]") {
   at::set_num_threads(1);
   TinyRun run = script_run("lua:topk", {{"density", 0.1}});
   run.world_size = 2;
@@ -308,7 +308,7 @@ TEST_CASE("gradients that are not finite leave no trace in error feedback", "[lu
       with_strategy(run, world, [&](Strategy& strategy) {
         for (int64_t step = 0; step < 3; ++step) {
           if (step == 1 && broken < 0) continue;
-          if (step == broken && world.rank == 1)  // its loss is NaN, and so are its gradients
+          if (step == broken && world.rank == 1)  // its loss and gradients are then NaN
             strategy.use_loss([](const torch::Tensor& logits, const torch::Tensor&) { return logits.sum(1) * NAN; });
           RANK_CHECK(strategy.step(tiny_input(run, world.rank, step)).skipped == (step == broken));
           strategy.use_loss({});
@@ -321,7 +321,7 @@ TEST_CASE("gradients that are not finite leave no trace in error feedback", "[lu
   CHECK(residual_after(1) == residual_after(-1));
 }
 
-TEST_CASE("tensors that a strategy in Lua lets go of are freed before they are many", "[memory][lua]") {
+TEST_CASE("tensors that a Lua strategy no longer uses are freed early", "[memory][lua]") {
   at::set_num_threads(1);
   Script plain("return {reduce = function(bucket, ctx) ctx.world:all_reduce(bucket.gradients) end}");
   Script wasteful(R"(return {reduce = function(bucket, ctx)
@@ -336,7 +336,7 @@ TEST_CASE("tensors that a strategy in Lua lets go of are freed before they are m
         measure_memory(script_run(plain.name())).peak + 64 * mib + 16 * mib);
 }
 
-TEST_CASE("replicas with equal gradients are clipped, and have the norm, as under ddp", "[lua]") {
+TEST_CASE("replicas with equal gradients have the same clipping and norm as under ddp", "[lua]") {
   at::set_num_threads(1);
   TinyRun run = GENERATE(script_run("lua:local_sgd", {{"every", 100}}), script_run("lua:gossip"));
   run.world_size = 3;
@@ -347,7 +347,7 @@ TEST_CASE("replicas with equal gradients are clipped, and have the norm, as unde
     run_ranks(run.world_size, [&](World& world) {
       with_strategy(run, world, [&](Strategy& strategy) {
         for (int64_t step = 0; step < run.steps; ++step) {
-          auto outcome = strategy.step(tiny_input(run, /*rank=*/0, step));  // the same on all
+          auto outcome = strategy.step(tiny_input(run, /*rank=*/0, step));  // the same input on all ranks
           if (world.rank != 0) continue;
           result.losses.push_back(outcome.loss);
           result.norms.push_back(outcome.grad_norm);
@@ -362,7 +362,7 @@ TEST_CASE("replicas with equal gradients are clipped, and have the norm, as unde
   check_close(mine.losses, ddp.losses, 1e-5);
 }
 
-TEST_CASE("a checkpoint keeps what strategies in Lua keep: a resumed training is bit-equal", "[lua]") {
+TEST_CASE("a checkpoint contains the state of Lua strategies: a resumed training is bit-equal", "[lua]") {
   at::set_num_threads(1);
   struct Case {
     const char* label;
@@ -408,7 +408,7 @@ TEST_CASE("a checkpoint keeps what strategies in Lua keep: a resumed training is
   }
 }
 
-TEST_CASE("a strategy in Lua begins from another strategy's checkpoint, and refuses one of other ranks' own state",
+TEST_CASE("a Lua strategy starts from another strategy's checkpoint, and rejects rank-specific state of other ranks",
           "[lua]") {
   at::set_num_threads(1);
   TemporaryFolder folder;
@@ -447,12 +447,12 @@ TEST_CASE("a strategy in Lua begins from another strategy's checkpoint, and refu
                         ContainsSubstring("(it has values of each rank: continue with the same number of ranks)"));
 }
 
-TEST_CASE("a strategy that fails ends the training, and says where", "[lua]") {
+TEST_CASE("a strategy that fails ends the training with the place of the error", "[lua]") {
   at::set_num_threads(1);
   struct Case {
     std::string text, failure;
   };
-  // `%` stands for the file.
+  // `%` is replaced by the file name.
   std::vector<Case> cases = {
       {"return {reduce = function() while true do end end}",
        "failed in reduce: %:1: took more than 100000 Lua instructions"},
@@ -511,7 +511,7 @@ TEST_CASE("a strategy that fails ends the training, and says where", "[lua]") {
   }
 }
 
-TEST_CASE("a rank that calls another collective than the others is told from them", "[lua]") {
+TEST_CASE("a rank that calls another collective than the others is detected", "[lua]") {
   at::set_num_threads(1);
   Script script(R"(return {reduce = function(bucket, ctx)
     if ctx.step == 2 and ctx.world.rank == 1 then return ctx.world:broadcast_async(bucket.gradients) end
@@ -525,7 +525,7 @@ TEST_CASE("a rank that calls another collective than the others is told from the
                  "(158.8 KiB of float32 from rank 0)"));
 }
 
-TEST_CASE("tensors and collectives of a strategy compute what they say", "[lua]") {
+TEST_CASE("tensors and collectives of a strategy compute correct values", "[lua]") {
   at::set_num_threads(1);
   Script script(R"(
     local function same(a, b) assert(math.abs(a - b) < 1e-6, a .. " instead of " .. b) end

@@ -1,4 +1,4 @@
-// The hooks of recipes/hooks that average, rewind and speak, on ranks that are threads.
+// The hooks of recipes/hooks that average, rewind and generate, with ranks as threads.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -17,7 +17,7 @@ using Catch::Matchers::WithinAbs;
 
 namespace {
 
-/// Checkpoints of every step, validation after every one.
+/// Saves a checkpoint and validates after every step.
 void watch_closely(HookedRun& run, int64_t steps) {
   run.recipe.train.max_steps = steps;
   run.recipe.checkpoint.every_n_steps = 1;
@@ -34,7 +34,7 @@ std::vector<double> validations(const HookedRun& run) {
 
 double most_apart(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-/// The validation loss of parameters that `value` gives by name, computed without any hook.
+/// The validation loss for the parameters `value(name)`, computed without hooks.
 double validation_loss(const HookedRun& run, const std::function<torch::Tensor(const std::string&)>& value) {
   TinyRun tiny = run.tiny;
   tiny.strategy = "single";
@@ -55,7 +55,7 @@ const std::vector<std::string> fine = {"", ""};
 
 }  // namespace
 
-TEST_CASE("ema: the average is that of the weights, validation sees it, and training does not notice") {
+TEST_CASE("ema: validation uses the average of the weights, and training does not change") {
   auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"}, Form{2, "zero", {{"stage", 3}}});
   INFO(name_of(form));
   HookedRun run(form, ""), plain(form, "");
@@ -81,7 +81,7 @@ TEST_CASE("ema: the average is that of the weights, validation sees it, and trai
   CHECK_THAT(averaged[4], WithinAbs(validation_loss(run, of_average), 1e-5));
 }
 
-TEST_CASE("ema: a resumed run has the same average bit for bit, and any other form can take it over") {
+TEST_CASE("ema: a resumed run has the same average bit for bit, also under another strategy") {
   auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, "");
@@ -108,7 +108,7 @@ TEST_CASE("ema: a resumed run has the same average bit for bit, and any other fo
     CHECK(most_apart(run.tensor(5, "hook/ema/average/" + name), average) < 1e-4);
 }
 
-TEST_CASE("a validation that a stop ends, and a hook that fails in it, leave training its weights") {
+TEST_CASE("after a stopped validation, or one with a failing hook, training has its weights again") {
   auto form = GENERATE(Form{1, "single"}, Form{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, ""), plain(form, "");
@@ -134,7 +134,7 @@ TEST_CASE("a validation that a stop ends, and a hook that fails in it, leave tra
   CHECK(failing.of_steps("loss") == plain.of_steps("loss"));
 }
 
-TEST_CASE("swa: from its start on its own rate, and at the end the mean of the weights since") {
+TEST_CASE("swa: uses its learning rate from its start on, and ends with the mean of the weights") {
   auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, ""), longer(form, "");
@@ -161,7 +161,7 @@ TEST_CASE("swa: from its start on its own rate, and at the end the mean of the w
   CHECK(torch::equal(run.tensor(4, "hook/swa/mean/embedding.tokens.weight"), mean));
 }
 
-TEST_CASE("averages that would never begin are refused") {
+TEST_CASE("averages that would never begin are rejected") {
   HookedRun run({1, "single"}, "");
   run.recipe.train.max_steps = 4;
   auto said = [&](const std::string& hook, const json& options) {
@@ -179,10 +179,10 @@ TEST_CASE("averages that would never begin are refused") {
   CHECK(said("ema", {{"start_step", 4}}).empty());
 }
 
-TEST_CASE("loss_spike_rewind: after a spike everything is an older snapshot's, and other data follows") {
+TEST_CASE("loss_spike_rewind: after a spike, an older snapshot is restored, and other data follow") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
-  // What the spike of step 5 comes from is in the snapshot of step 4.
+  // The snapshot of step 4 contains the cause of the spike at step 5.
   HookedRun run(form, R"(return {
     on_train_batch_end = function(ctx)
       if ctx.step ~= 4 then return end
@@ -204,7 +204,7 @@ TEST_CASE("loss_spike_rewind: after a spike everything is an older snapshot's, a
   CHECK(run.state(6).at("strategy").at("optimizer_steps") == 3);
 }
 
-TEST_CASE("loss_spike_rewind: what a spike came from does not become the older snapshot, and NaN is a spike") {
+TEST_CASE("loss_spike_rewind: the cause of a spike is not in the older snapshot, and NaN is a spike") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx)
       local factor = ctx.step == 4 and 20 or ctx.step == 7 and 0 / 0
@@ -216,13 +216,13 @@ TEST_CASE("loss_spike_rewind: what a spike came from does not become the older s
   watch_closely(run, 12);
   run.go();
   REQUIRE(run.failures == fine);
-  // Back to 2 at the end of 5; a snapshot at 6; NaN from 8 on, back to 2 again at the end of 9.
+  // Rewinds to 2 at the end of step 5; snapshot at 6; NaN from 8 on; rewinds to 2 again at the end of 9.
   CHECK(run.logged("rewound_steps") == std::vector<double>{3, 7});
   CHECK(torch::equal(run.tensor(9, "param/embedding.tokens.weight"), run.tensor(2, "param/embedding.tokens.weight")));
   CHECK(run.of_steps("loss")[9] < run.of_steps("loss")[0]);
 }
 
-TEST_CASE("a snapshot is gone back to on all ranks or on none, and between steps") {
+TEST_CASE("a snapshot is restored on all ranks or on none, and only between steps") {
   HookedRun run({2, "ddp"}, R"(
     local snapshot
     return {
@@ -237,7 +237,7 @@ TEST_CASE("a snapshot is gone back to on all ranks or on none, and between steps
   CHECK_THAT(run.failures[0], ContainsSubstring("snapshot: not in on_before_optimizer_step: between steps"));
 }
 
-TEST_CASE("states whose tensors differ between ranks are no checkpoint") {
+TEST_CASE("states whose tensors differ between ranks cannot be saved") {
   HookedRun run({2, "fsdp"}, R"(return {
     on_train_batch_end = function(ctx, state)
       if ctx.world.rank == 1 then state.mine = ctx:parameter("embedding.tokens.weight"):clone() end
@@ -248,7 +248,7 @@ TEST_CASE("states whose tensors differ between ranks are no checkpoint") {
                                           "or their names, differ between ranks"));
 }
 
-TEST_CASE("logits are those that the loss is made of, under every strategy") {
+TEST_CASE("logits are those of the loss, under every strategy") {
   auto form = GENERATE(from_range(forms));
   auto family = GENERATE(as<std::string>(), "gpt", "llama");
   INFO(family << " " << name_of(form));
@@ -272,7 +272,7 @@ TEST_CASE("logits are those that the loss is made of, under every strategy") {
   });
 }
 
-TEST_CASE("a token is drawn by the shares of the likeliest ones") {
+TEST_CASE("a token is drawn by the probabilities of the most likely ones") {
   auto logits = torch::tensor({0.0, 2.0, 1.0, -1.0}).log_softmax(0);
   auto shares = logits.exp();
   CHECK(draw_token(logits, 0, 0, 0.99) == 1);
@@ -284,10 +284,10 @@ TEST_CASE("a token is drawn by the shares of the likeliest ones") {
   CHECK(draw_token(logits, 1, 0, 1 - 1e-12) == 3);
   CHECK(draw_token(logits, 1, 2, first / (first + second) + 1e-6) == 2);
   CHECK(draw_token(logits, 1, 2, 1 - 1e-12) == 2);
-  CHECK(draw_token(logits, 100, 0, 0.26) == 2);  // nearly equal shares
+  CHECK(draw_token(logits, 100, 0, 0.26) == 2);  // nearly equal probabilities
 }
 
-TEST_CASE("sample_generation: the same text under every strategy, on the screen's event and in a file, and by seed") {
+TEST_CASE("sample_generation: the text is equal under every strategy, in event and file, and depends on the seed") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
   auto samples = [](const Form& form, int64_t seed) {
@@ -317,7 +317,7 @@ TEST_CASE("sample_generation: the same text under every strategy, on the screen'
   CHECK(texts != samples(form, 6));
 }
 
-TEST_CASE("generate refuses what ranks ask for differently, tokens that are none, and a step that goes on") {
+TEST_CASE("generate rejects requests that differ between ranks, invalid tokens, and calls inside a step") {
   HookedRun run({2, "ddp"}, "");
   auto said = [&](const std::string& moment, const std::string& call) {
     run.set_hook("return {" + moment + " = function(ctx) " + call + " end}");
@@ -338,10 +338,10 @@ TEST_CASE("generate refuses what ranks ask for differently, tokens that are none
   CHECK_THAT(said("on_train_batch_end", "ctx:generate{prompt = 'a'}"),
              ContainsSubstring("data.format = \"bin\" has no tokenizer; give the prompt as a list of tokens"));
   CHECK(said("on_train_batch_end", "ctx:log('n', #ctx:generate{prompt = {1, 2}, max_new_tokens = 30})").empty());
-  CHECK(run.logged("n")[0] == 32);  // more than the model sees at once
+  CHECK(run.logged("n")[0] == 32);  // more than the model's context length
 }
 
-TEST_CASE("an artifact is appended to by rank 0 alone, and lies in the run's folder only") {
+TEST_CASE("only rank 0 appends to an artifact, and artifacts are only in the run's folder") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx)
       ctx:artifact("notes.txt"):write("step ", ctx.step, " at ", 0.5, "\n")

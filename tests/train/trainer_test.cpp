@@ -1,4 +1,4 @@
-// The training loop on ranks that are threads: stops, validation, and what goes into checkpoints.
+// The training loop with ranks as threads: stops, validation, and contents of checkpoints.
 #include "runner/train/trainer.hpp"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ using nlohmann::json;
 namespace {
 
 using Steps = std::vector<int64_t>;
-/// Told which sample is about to be read, and for which rank.
+/// Called with rank and sample before each read.
 using OnRead = std::function<void(int rank, int64_t sample)>;
 
 struct Rows : Dataset {
@@ -51,7 +51,7 @@ struct Training {
   bool accept_changed_data = false;
   OnRead on_training_read, on_validation_read;
   std::atomic<bool> stop[2] = {false, false};  ///< by rank
-  std::vector<json> events;                    ///< rank 0's of the last go()
+  std::vector<json> events;                    ///< rank 0's events of the last go()
 
   explicit Training(int world_size = 1) {
     tiny.world_size = world_size;
@@ -66,7 +66,7 @@ struct Training {
 
   fs::path checkpoints() const { return folder.path / "checkpoints"; }
 
-  /// `during` takes the place of Trainer::run().
+  /// `during` replaces Trainer::run().
   TrainerResult go(const fs::path& resume_from = {}, const std::function<void(Trainer&)>& during = {}) {
     at::set_num_threads(1);
     tiny.optimizer.lr = recipe.optimizer.lr;
@@ -123,7 +123,7 @@ struct Training {
   json state(int64_t step) const { return Checkpoint(checkpoints() / checkpoint_name(step)).state(); }
 };
 
-/// Weights that are NaN from the start: every step is.
+/// Weights that are NaN, so every step is not finite.
 void make_nan(TinyRun& run, bool skip) {
   run.make = [name = run.strategy, skip](StrategySetup setup) {
     setup.source = [](size_t, int64_t, std::span<float> out) { std::fill(out.begin(), out.end(), NAN); };
@@ -134,7 +134,7 @@ void make_nan(TinyRun& run, bool skip) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint of a step that was skipped as not finite is resumed from") {
+TEST_CASE("a run resumes from the checkpoint of a step that was skipped because it was not finite") {
   Training training;
   make_nan(training.tiny, /*skip=*/true);
   training.validation_rows = 12;
@@ -148,7 +148,7 @@ TEST_CASE("a checkpoint of a step that was skipped as not finite is resumed from
   CHECK(std::isnan(result.final_loss));
 }
 
-TEST_CASE("a stop saves at once, without the validation that was due") {
+TEST_CASE("a stop saves immediately, without the validation that was due") {
   Training training;
   training.validation_rows = 24;
   training.recipe.train.max_steps = 10;
@@ -165,7 +165,7 @@ TEST_CASE("a stop saves at once, without the validation that was due") {
   CHECK(training.steps_of("stopping") == Steps{1});
 }
 
-TEST_CASE("a stop that one rank is asked for ends a validation that has begun, and the step is saved") {
+TEST_CASE("a stop request on one rank ends a running validation, and the step is saved") {
   Training training(2);
   training.validation_rows = 120;
   training.recipe.train.max_steps = 10;
@@ -183,7 +183,7 @@ TEST_CASE("a stop that one rank is asked for ends a validation that has begun, a
   CHECK(training.published() == Steps{2});
 }
 
-TEST_CASE("a stop during the last validation leaves it to resume") {
+TEST_CASE("a run that is stopped during the last validation can be resumed for it") {
   Training training;
   training.validation_rows = 60;
   training.recipe.train.max_steps = 2;
@@ -236,7 +236,7 @@ TEST_CASE("limit_val_batches means the same rows on any number of ranks") {
              Catch::Matchers::WithinRel(validations[0].at("loss").get<double>(), 1e-6));
 }
 
-TEST_CASE("a checkpoint holds the validation loss of its own step only") {
+TEST_CASE("a checkpoint contains only the validation loss of its step") {
   Training training;
   training.validation_rows = 12;
   training.recipe.train.max_steps = 5;
@@ -293,7 +293,7 @@ TEST_CASE("a save that fails in the background ends the run at the next step, wi
   CHECK(reads == 3 * training.tiny.global_batch);
 }
 
-TEST_CASE("a run goes on without a checkpoint that could not be written, and fails at its end without the last one") {
+TEST_CASE("a run continues after a checkpoint could not be written, and fails at its end if the last one is missing") {
   for (int64_t broken : {2, 6}) {
     Training training(2);
     training.recipe.train.max_steps = 6;
@@ -316,11 +316,11 @@ TEST_CASE("a run goes on without a checkpoint that could not be written, and fai
   }
 }
 
-TEST_CASE("changed data that were accepted go on at their next epoch where they have become shorter") {
+TEST_CASE("accepted changed data that became shorter continue at the next epoch") {
   Training training;
   training.recipe.train.max_steps = 3;
   training.go();
-  training.rows = 24;  // 36 of 48 were read
+  training.rows = 24;  // 36 of 48 have been read
   training.recipe.train.max_steps = 5;
   training.accept_changed_data = true;
   training.go(training.checkpoints() / checkpoint_name(3));
@@ -330,12 +330,12 @@ TEST_CASE("changed data that were accepted go on at their next epoch where they 
   CHECK_THROWS_AS(training.go(training.checkpoints() / checkpoint_name(3)), Error);
 }
 
-TEST_CASE("numbers that are not finite end a run after the checkpoint on its way has arrived") {
+TEST_CASE("numbers that are not finite end a run after the current checkpoint is written") {
   Training training(2);
   training.recipe.train.max_steps = 10;
   training.recipe.optimizer.lr = 1e30;
   training.recipe.checkpoint.every_n_steps = 1;
-  // Publishing looks at the checkpoints beside: it waits for what comes out of this pipe.
+  // Publishing reads the other checkpoints: this pipe makes it wait.
   auto pipe = training.checkpoints() / "step-999999" / "manifest.json";
   fs::create_directories(pipe.parent_path());
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
