@@ -346,7 +346,7 @@ TEST_CASE("what run does wrong is told at its line, and keeps no result from the
   says("sweep:start{}:stop()", "stop: a trial is stopped at one of its reports; write `reports = true`");
   says("sweep:wait(3)", "wait: argument 1 must be a trial, not a number");
   says("sweep:trial(0)", "trial: there is no trial 0; 0 were started");
-  says("coroutine.yield()", "coroutine.yield() works inside of coroutines");
+  says("coroutine.yield()", "coroutine.yield() works only inside of coroutines");
   says("coroutine.wrap(function() sweep:try{} end)()", "s.lua:2: try: cannot wait inside of a coroutine");
   says("sweep:try(sweep:sample())", "sample: 10000 draws in a row were rejected by the constraints",
        "space = {['run.seed'] = {1, 2}}, constraints = {'run.seed > 2'},");
