@@ -1,4 +1,4 @@
-// Reading a checkpoint: the manifest says which bytes of which files make up a range of a tensor.
+// Reading a checkpoint: the manifest maps a range of a tensor to bytes of files.
 #include "runner/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Checkpoint::Impl {
 
   fs::path path;
   Manifest manifest;
-  std::vector<std::unique_ptr<MappedFile>> files;  ///< beside manifest.files
+  std::vector<std::unique_ptr<MappedFile>> files;  ///< in the order of manifest.files
   mutable std::atomic<uint64_t> bytes_read{0};
 };
 
@@ -69,7 +69,7 @@ const ManifestTensor& Checkpoint::Impl::tensor(const std::string& name) const {
 
 namespace {
 
-/// "; the previous good checkpoint is step-000050", or nothing.
+/// "; the previous good checkpoint is step-000050", or "".
 std::string previous_good(const fs::path& path) {
   fs::path folder = path.has_filename() ? path : path.parent_path();  // "step-000100/" names the same folder
   auto all = list_checkpoints(folder.parent_path());
@@ -118,7 +118,7 @@ void Checkpoint::read(const std::string& name, int64_t offset, int64_t length, s
   RUNNER_CHECK(offset >= 0 && length >= 0 && length <= *checked_numel(tensor.shape) - offset &&
                    static_cast<int64_t>(out.size()) == length * element_bytes,
                "[{}, {}) of `{}` into {} bytes", offset, offset + length, name, out.size());
-  // Pieces are sorted and cover the tensor: begin with the last one that starts at or before `offset`.
+  // Pieces are sorted and cover the tensor. Copying begins with the last piece that starts at or before `offset`.
   auto piece = std::upper_bound(tensor.pieces.begin(), tensor.pieces.end(), offset,
                                 [](int64_t value, const ManifestPiece& candidate) { return value < candidate.offset; });
   if (piece != tensor.pieces.begin()) --piece;

@@ -1,6 +1,6 @@
-// A checkpoint: manifest.json + one rank-NNNNN.safetensors a rank, published by one rename. Any strategy on N ranks
-// writes what any strategy on M ranks reads: tensors are cut into flat pieces, and the manifest's index says where each
-// piece lies. Torch-free.
+// A checkpoint is a folder with manifest.json and one rank-NNNNN.safetensors for each rank, published by one rename. A
+// checkpoint that any strategy wrote on N ranks can be read by any strategy on M ranks: each rank stores flat pieces of
+// tensors, and the manifest lists the file and the byte offset of each piece. Torch-free.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,38 +17,40 @@ namespace runner {
 
 struct Manifest;
 
-/// A rank's piece of a tensor: elements [offset, offset + length) of the flattened global tensor.
+/// The piece of a tensor that one rank writes: elements [offset, offset + length) of the flattened global tensor.
 struct Piece {
   std::string tensor;  ///< "param/NAME", "optimizer/exp_avg/NAME", ...
   std::string dtype;
   std::vector<int64_t> global_shape;
   int64_t offset = 0;
   std::span<const std::byte> data;  ///< length x dtype_bytes
-  /// Instead of `data`, where the bytes are not in memory: fills `into` with those from `begin` on; `bytes` in all.
+  /// Used instead of `data` if the piece is not in memory: fills `into` with the piece's bytes, starting at byte `begin`.
   std::function<void(int64_t begin, std::span<std::byte> into)> source = {};
-  int64_t bytes = 0;
+  int64_t bytes = 0;  ///< size of the piece if `source` is set
   int64_t size() const { return source ? bytes : static_cast<int64_t>(data.size()); }
 };
 
-/// Everything else a run needs to continue: step, data position, scaler, schedule, RNG, recipe hash, strategy, world
-/// size. `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite number comes back as
-/// null.
+/// What a run needs to continue besides its tensors: step, data position, loss scaler, schedule, RNG, recipe hash,
+/// strategy, world size. `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite number
+/// is read back as null.
 using TrainerState = nlohmann::json;
 
-/// Writing, one object a checkpoint and rank. All ranks write into one temporary folder, .step-NNNNNN.ATTEMPT.tmp,
-/// which an attempt that was taken for dead cannot meet; rank 0 publishes. In a rank's file a piece is a 1-d tensor
-/// "TENSOR[begin:end]"; __metadata__ repeats step, rank and global shapes.
+/// Writes a checkpoint; each rank uses one object for each checkpoint. All ranks write into the same temporary folder,
+/// .step-NNNNNN.ATTEMPT.tmp; rank 0 publishes it. The attempt number keeps out an older attempt that still runs although
+/// it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats step, rank
+/// and global shapes.
 class CheckpointWriter {
  public:
   /// `checkpoints` = RUN_DIR/checkpoints; the final name is step-NNNNNN.
   CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size, int64_t attempt = 1);
-  /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 needs in publish(). After a
-  /// failure this rank's file is gone.
+  /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 passes to publish(). Removes the
+  /// file if writing fails.
   nlohmann::json write_rank(const std::vector<Piece>& pieces);
-  /// Rank 0, once every rank's entry is here: checks that pieces cover every tensor exactly once (replicas are written
-  /// by one rank only), writes the manifest, renames. A checkpoint of the same step is exchanged for the new one in one
-  /// move. Returns the final path. After a failure the temporary folder is gone. The entry of a rank that could not
-  /// write is {"rank", "failed": why}; it throws Error(environment).
+  /// Called on rank 0 with the entries of all ranks. Checks that the pieces cover every tensor exactly once (only one rank
+  /// writes a replicated tensor), writes the manifest and renames the folder. An existing checkpoint of the same step is
+  /// replaced by one atomic exchange of names, if the filesystem supports that. Returns the final path. Removes the
+  /// temporary folder on failure. The entry of a rank that could not write is {"rank", "failed": reason}; it makes this
+  /// function throw Error(environment).
   fs::path publish(const std::vector<nlohmann::json>& rank_entries, const TrainerState& state);
   /// Removes the temporary folder.
   void abandon();
@@ -65,27 +67,27 @@ class CheckpointWriter {
   int rank_, world_size_;
 };
 
-/// Reading.
+/// A checkpoint that is open for reading. Its files are mapped.
 class Checkpoint {
  public:
-  /// Opens and checks manifest and files (presence, size; hashes when `verify`, several files at a time). Throws
-  /// Error(environment) naming the file and what is wrong with it (missing, truncated, corrupted) and, with
-  /// `name_previous`, the last checkpoint before it that verifies, if there is one.
+  /// Opens the manifest and the files and checks them: presence and size, and with `verify` also the hashes, several files
+  /// in parallel. Throws Error(environment) with the file and its fault (missing, truncated, corrupted). With
+  /// `name_previous`, the message also names the highest earlier step whose checkpoint verifies, if there is one.
   explicit Checkpoint(const fs::path& path, bool verify = true, bool name_previous = true);
   const fs::path& path() const;
   int64_t step() const;
-  int64_t world_size() const;  ///< that wrote it
+  int64_t world_size() const;  ///< of the run that wrote it
   double created() const;      ///< when it was published, seconds since the epoch
   const TrainerState& state() const;
   std::vector<std::string> tensors() const;
   bool has(const std::string& tensor) const;
-  /// shape, dtype and read throw Error(environment) with the nearest name for a tensor that is not there.
+  /// shape, dtype and read throw Error(environment) if the tensor does not exist. The message suggests the nearest name.
   const std::vector<int64_t>& shape(const std::string& tensor) const;
   const std::string& dtype(const std::string& tensor) const;
-  /// Copies elements [offset, offset + length) of the flattened tensor, from whichever files hold them. Only these
-  /// bytes are read.
+  /// Copies elements [offset, offset + length) of the flattened tensor from the files that contain them. Reads no other
+  /// bytes.
   void read(const std::string& tensor, int64_t offset, int64_t length, std::span<std::byte> out) const;
-  uint64_t bytes_read() const;  ///< of the ranks' files so far, also to verify them
+  uint64_t bytes_read() const;  ///< bytes read from the ranks' files so far, including those read for verification
 
  private:
   struct Impl;
@@ -95,21 +97,21 @@ class Checkpoint {
 /// "step-000050".
 std::string checkpoint_name(int64_t step);
 
-/// Finished checkpoints of a run, by step; temporary folders are not listed.
+/// The published checkpoints of a run, sorted by step, without temporary folders.
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
-/// The one published last of those that are `wanted`, open and verify; says through `note` which were skipped and why.
-/// Published last and not of the highest step: a run that was taken back to an earlier checkpoint continues from what
-/// it wrote since.
+/// The most recently published checkpoint that is `wanted`, opens and verifies. Calls `note` for each skipped checkpoint
+/// with the reason. The order is that of publication, not of steps: after `resume --checkpoint` went back to an earlier
+/// step, the run continues from the checkpoints that it has written since then.
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
                                                const std::function<void(const std::string&)>& note = {},
                                                const std::function<bool(const Checkpoint&)>& wanted = {});
-/// Removes the temporary folders of attempts before `attempt`: their processes have ended.
+/// Removes the temporary folders of attempts before `attempt`. The processes of those attempts have ended.
 void remove_leftovers(const fs::path& checkpoints, int64_t attempt);
-/// To be called by the publishing process after publish(). Removes published checkpoints beyond the last `keep_last` (0
-/// = all) that are not among the `save_top_k` best by `monitor` (a number in the manifest's state, lower is better);
-/// damaged ones are neither counted nor removed. Removes what killed runs left: temporary folders of steps up to that
-/// of the checkpoint published last. A run writes its checkpoints in order, so its ranks may be writing a later one
-/// already, but none of those.
+/// The publishing process calls this after publish(). Keeps the `keep_last` most recent published checkpoints (0 = all) and
+/// the `save_top_k` best by `monitor` (a number in the manifest's state, lower is better), and removes the others. Damaged
+/// checkpoints are neither counted nor removed. Also removes what killed runs left behind: temporary folders of steps up to
+/// that of the most recently published checkpoint. Ranks may already write a later step, but never one of those steps,
+/// because a run writes its checkpoints in order.
 void retain(const fs::path& checkpoints, int64_t keep_last, int64_t save_top_k, const std::string& monitor);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// Writing a checkpoint: each rank its file, rank 0 the manifest and the rename.
+// Writing a checkpoint: each rank writes its file; rank 0 writes the manifest and renames the folder.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -18,13 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-/// Puts `temporary` in the place of the checkpoint `final_name`; afterwards the old one has the temporary name, or is
-/// gone.
+/// Replaces the checkpoint `final_name` by `temporary`. Afterwards the old checkpoint has the temporary name or is removed.
 void exchange_directories(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) != 0) {
-    // Network filesystems do not exchange names. There, being killed between two renames leaves the new one
-    // unpublished: the run then continues from the checkpoint before.
+    // Network filesystems cannot exchange names, so two renames are needed. If the process is killed between them, neither
+    // checkpoint has the final name, and the run continues from the previous checkpoint.
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
       throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(),
                               std::strerror(errno));
@@ -37,7 +36,8 @@ void exchange_directories(const fs::path& temporary, const fs::path& final_name)
   sync_path(final_name.parent_path());
 }
 
-/// Now, but later than every checkpoint beside it: the order of publication must hold when the clock is set back.
+/// The current time, but later than every existing checkpoint: the order of publication must not depend on a clock that
+/// was set back.
 double publication_time(const fs::path& checkpoints) {
   constexpr double tick = 1e-6;
   double time = wall_seconds();
@@ -45,7 +45,7 @@ double publication_time(const fs::path& checkpoints) {
     try {
       time = std::max(time, read_manifest(path).created + tick);
     } catch (const Error&) {
-      // A damaged one is no part of the order.
+      // Damaged checkpoints are not part of the order.
     }
   }
   return time;
@@ -113,7 +113,7 @@ fs::path CheckpointWriter::publish(const std::vector<json>& rank_entries, const 
 void CheckpointWriter::move_into_place() {
   if (!fs::exists(final_)) return publish_directory(temporary_, final_);
   exchange_directories(temporary_, final_);
-  abandon();  // what is there now is the old one
+  abandon();  // the temporary name now belongs to the old checkpoint
 }
 
 json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
@@ -149,7 +149,7 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
 }
 
 Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const {
-  // First of all, because a rank that fails takes everybody's files away.
+  // This check comes first: the entry of a rank that failed has no other fields.
   for (const auto& entry : rank_entries)
     if (auto failed = entry.find("failed"); failed != entry.end())
       throw environment_error("cannot write {}: rank {}: {}", final_.string(), entry.at("rank").get<int>(),

@@ -23,8 +23,7 @@ uint16_t float_to_half(float value) {
   float magnitude = std::fabs(value);
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00u);
   if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
-  // Below the smallest normal half the spacing is 2^-24: adding 0.5, whose last bit is worth that, lets the hardware
-  // round.
+  // Below the smallest normal half, the spacing is 2^-24. The last bit of 0.5f has the same value, so the addition rounds.
   if (magnitude < 0x1p-14f)
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(magnitude + 0.5f) - 0x3f000000u));
   uint32_t rest = std::bit_cast<uint32_t>(magnitude) - (112u << 23);
@@ -41,7 +40,7 @@ uint16_t float_to_bfloat16(float value) {
 
 namespace {
 
-/// Tensors of a file may lie at any byte: elements are copied out and in.
+/// Tensors in a file may be unaligned, so elements are copied with memcpy.
 template <typename Element, typename Convert>
 void decode(std::span<const std::byte> bytes, std::span<float> out, Convert convert) {
   for (size_t i = 0; i < out.size(); ++i) {

@@ -47,7 +47,7 @@ std::vector<fs::path> weight_files(const fs::path& folder) {
   return {files.begin(), files.end()};
 }
 
-/// Settings that change what the model computes and no shape.
+/// Compares settings that change the model's results but not its shapes. Throws Error(usage) with all differences.
 void compare_config(const fs::path& folder, const Recipe::Model& model) {
   auto theirs = model_from_hf_config(read_hf_config(folder));
   std::vector<std::string> differences;
@@ -156,8 +156,8 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
   if (!source.transposed) return convert(offset, out);
   if (out.empty()) return;
 
-  // Ours is [rows, columns], theirs [columns, rows]. A block of rows at a time, so that lines of both sides stay in the
-  // cache.
+  // The output is [rows, columns], the file [columns, rows]. Rows are processed in blocks, so that cache lines of both
+  // sides are reused.
   int64_t columns = tensor.shape[0], rows = tensor.shape[1];
   std::array<float, 256> block;
   for (int64_t row = offset / columns; row * columns < end; row += std::ssize(block)) {

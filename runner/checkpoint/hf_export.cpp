@@ -1,4 +1,4 @@
-// Writing weights for other programs: tensors are streamed into shards in a temporary folder, which is then renamed.
+// Exports weights for other programs: streams tensors into shards in a temporary folder, which is then renamed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, c
   return list;
 }
 
-/// In order, each shard as full as it can be; a tensor that is larger than a shard has one to itself.
+/// Fills the shards one after another, in the order of the list. A tensor larger than `shard_bytes_max` gets its own shard.
 std::vector<std::vector<Output>> cut_into_shards(std::vector<Output> list, int64_t shard_bytes_max) {
   std::vector<std::vector<Output>> shards(1);
   int64_t filled = 0;
@@ -69,7 +69,7 @@ class TensorStream {
   }
 
  private:
-  /// values_ from [rows, columns] to [columns, rows].
+  /// Transposes values_ from [rows, columns] to [columns, rows].
   void transpose(int64_t rows, int64_t columns) {
     transposed_.resize(values_.size());
     for (int64_t first = 0; first < rows; first += 64)
@@ -98,7 +98,7 @@ void write_shards(const fs::path& folder, const std::vector<std::vector<Output>>
       total_bytes += output.info.numel() * dtype_bytes(output.info.dtype);
     }
     SafetensorsWriter writer(folder / name, std::move(infos),
-                             {{"format", "pt"}});  // transformers refuses a file without it
+                             {{"format", "pt"}});  // transformers rejects a file without this entry
     TensorStream stream(writer, read);
     for (const auto& output : shards[i]) stream.write(output);
     writer.finish();

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr const char* format_name = "runner-checkpoint";
 
-/// A part of a manifest with the place it stands at, read with checks.
+/// A value in a manifest with its path in the JSON, for error messages. Each accessor checks the type.
 class Part {
  public:
   Part(const fs::path& file, std::string place, const json& value)
@@ -52,7 +52,7 @@ class Part {
     if (!value_.is_number()) fail("is no number");
     return value_.get<double>();
   }
-  /// A size or offset: an integer from 0 to what a file can hold.
+  /// A size or offset: an integer from 0 to 2^63 - 1.
   int64_t size() const {
     bool right = value_.is_number_integer() &&
                  (!value_.is_number_unsigned() || value_.get<uint64_t>() <= std::numeric_limits<int64_t>::max()) &&
@@ -68,7 +68,7 @@ class Part {
   const json& value_;
 };
 
-/// Format, version and seal. A newer version is told apart first: its seal may be another.
+/// Checks format, version and hash. The version comes first, because a newer version may compute its hash differently.
 void check_envelope(const Part& root) {
   if (!root.value().is_object() || !root.value().contains("format") || root.at("format").value() != format_name)
     root.fail("this is no manifest of a checkpoint");

@@ -1,4 +1,5 @@
-// manifest.json: what a checkpoint holds and where each piece of each tensor lies. Reading it trusts nothing.
+// manifest.json: the contents of a checkpoint, with file and byte offset of each piece of each tensor. The reader validates
+// every value.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,7 +15,7 @@ namespace runner {
 constexpr int64_t manifest_version = 1;
 inline const char* const manifest_name = "manifest.json";
 
-/// Elements [offset, offset + length) of the flattened tensor, at `byte` of a file.
+/// Elements [offset, offset + length) of the flattened tensor. They start at byte `byte` of the file.
 struct ManifestPiece {
   size_t file = 0;  ///< index into Manifest::files
   int64_t byte = 0, offset = 0, length = 0;
@@ -22,7 +23,7 @@ struct ManifestPiece {
 struct ManifestTensor {
   std::string dtype;
   std::vector<int64_t> shape;
-  std::vector<ManifestPiece> pieces;  ///< by offset
+  std::vector<ManifestPiece> pieces;  ///< sorted by offset
 };
 struct ManifestFile {
   std::string name;
@@ -38,15 +39,15 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;
 };
 
-/// What is wrong with the pieces, each of which lies in its file: every element of every tensor must be there exactly
-/// once. Sorts them by offset.
+/// Describes the first element range that the pieces do not cover exactly once; empty if there is none. Sorts the pieces
+/// by offset. The caller has checked that each piece lies within its file.
 std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors);
 
 /// The text of manifest.json.
 std::string write_manifest(const Manifest& manifest);
-/// Adds the hash that tells a damaged manifest from a sound one: of the dump of everything else.
+/// Sets "xxh3" to the hash of all other entries (of their dump), by which a damaged manifest is detected.
 void seal_manifest(nlohmann::json& manifest);
-/// Reads FOLDER/manifest.json. Throws Error(environment) naming the file and the fault.
+/// Reads FOLDER/manifest.json. Throws Error(environment) with the path and the fault.
 Manifest read_manifest(const fs::path& folder);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// Which checkpoints a run has, which one it continues from, and which it keeps.
+// Lists the checkpoints of a run, chooses the one to continue from, and removes old ones.
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -20,14 +20,14 @@ std::optional<int64_t> whole_number(std::string_view digits) {
   return all ? std::optional(number) : std::nullopt;
 }
 
-/// What lies between PREFIX and SUFFIX.
+/// The text between `prefix` and `suffix`; empty if the name does not have both.
 std::optional<std::string_view> middle_of(std::string_view name, std::string_view prefix, std::string_view suffix) {
   if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix))
     return std::nullopt;
   return name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
 }
 
-/// The step in PREFIXnnnnnnSUFFIX.
+/// The step in a name PREFIXnnnnnnSUFFIX.
 std::optional<int64_t> step_in(std::string_view name, std::string_view prefix, std::string_view suffix) {
   auto digits = middle_of(name, prefix, suffix);
   return digits ? whole_number(*digits) : std::nullopt;
@@ -50,7 +50,7 @@ struct Temporary {
   int64_t step, attempt;
 };
 
-/// .step-nnnnnn.ATTEMPT.tmp
+/// Folders named .step-NNNNNN.ATTEMPT.tmp. A name without ATTEMPT has attempt 0.
 std::vector<Temporary> temporary_folders(const fs::path& checkpoints) {
   std::vector<Temporary> found;
   std::error_code error;
@@ -66,14 +66,14 @@ std::vector<Temporary> temporary_folders(const fs::path& checkpoints) {
   return found;
 }
 
-/// Leftovers do no harm and are tried again the next time, so a failure here must not end a run.
+/// A failure only logs a warning: a folder that remains does no harm, and the next call tries to remove it again.
 void remove_folder(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) log::warning("cannot remove {}: {}", path.string(), error.message());
 }
 
-/// Out of sight by one rename first: being killed meanwhile leaves no half of a checkpoint under its name.
+/// Renames the checkpoint to a hidden name first. If the process is killed, no partial checkpoint has a published name.
 void remove_published(const fs::path& path) {
   fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".removed");
   std::error_code error;
@@ -92,7 +92,7 @@ struct Published {
   std::optional<double> monitored;
 };
 
-/// Those whose manifest and file sizes are right, by time of publication.
+/// The checkpoints whose manifest and file sizes are correct, sorted by time of publication. Calls `damaged` for others.
 std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const std::string& monitor,
                                          const std::function<void(const fs::path&, const std::string&)>& damaged) {
   std::vector<Published> sound;

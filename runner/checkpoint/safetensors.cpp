@@ -1,4 +1,4 @@
-// Reading safetensors strictly: whatever the header says is checked before any byte of data is looked at.
+// Reads safetensors files strictly: the complete header is checked before any data is read.
 #include "runner/checkpoint/safetensors.hpp"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace runner {
 
 namespace {
 
-/// The reference implementation refuses longer headers too.
+/// The reference implementation has the same limit.
 constexpr uint64_t header_bytes_max = 100'000'000;
 
-/// The keys of the top object that stand there more than once; JSON parsers keep one of them silently.
+/// Parses the header and rejects duplicate keys of the top-level object. JSON parsers silently keep only one of them.
 nlohmann::json parse_unique_keys(std::string_view text, const fs::path& path) {
   std::set<std::string> seen;
   std::string duplicate;
@@ -124,7 +124,8 @@ void SafetensorsFile::read_tensor(const std::string& name, const nlohmann::json&
   tensors_.push_back(std::move(tensor));
 }
 
-/// The format allows no holes. Sizes first: of a file that was cut short, that is what there is to say.
+/// Checks that the tensors fill the data section without gap or overlap. The size is checked first, so that a truncated
+/// file is reported as truncated.
 void SafetensorsFile::check_layout() const {
   uint64_t size = file_.bytes().size() - data_offset_;
   uint64_t last = 0;

@@ -1,5 +1,5 @@
-// safetensors: 8-byte little-endian header length, JSON header, raw bytes. Read by mapping, written as a stream.
-// Torch-free. Source: the format's description in huggingface/safetensors.
+// safetensors files: an 8-byte little-endian header length, a JSON header, raw bytes. They are read by mapping and written as
+// a stream. Torch-free. Source: the format's description in huggingface/safetensors.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,12 +14,12 @@
 
 namespace runner {
 
-/// Bytes of an element; nothing for a name that the format does not have (or whose elements are no whole bytes).
+/// Bytes of one element; empty if the name is unknown or its elements are smaller than a byte.
 std::optional<int64_t> find_dtype_bytes(const std::string& dtype);
-/// The same for a name that is known to be right: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL.
+/// The same for a valid name: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL.
 int64_t dtype_bytes(const std::string& dtype);
 
-/// Elements of a shape ([] has one); nothing when a size is negative or the product does not fit.
+/// Number of elements of a shape ([] has one); empty if a size is negative or the product overflows.
 std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape);
 
 struct TensorInfo {
@@ -30,12 +30,12 @@ struct TensorInfo {
   int64_t numel() const { return checked_numel(shape).value(); }
 };
 
-/// A mapped file. The constructor checks the header (length, JSON, each name once, ranges that lie inside the file,
-/// leave no gap, do not overlap and match their shapes); throws Error(environment) naming the file and the fault.
+/// A mapped file. The constructor checks the header: length, JSON, unique names, and byte ranges that lie inside the file,
+/// match their shapes, do not overlap and leave no gap. It throws Error(environment) with the path and the fault.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
-  const std::vector<TensorInfo>& tensors() const { return tensors_; }  ///< in the order of their bytes
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }  ///< sorted by byte range
   const TensorInfo* find(const std::string& name) const;
   std::span<const std::byte> data(const TensorInfo& tensor) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -56,15 +56,15 @@ class SafetensorsFile {
 
 struct WrittenFile {
   uint64_t bytes = 0;
-  std::string xxh3;  ///< 128-bit XXH3 of the whole file, hex
+  std::string xxh3;  ///< 128-bit XXH3 of the complete file, hex
 };
 
-/// Writes a new file in the place of any other of that name: the header first, then the tensors' bytes in order, in
-/// pieces of any size. Unless finish() returns, the destructor leaves no file. Throws Error(environment), e.g. when the
-/// disk is full.
+/// Writes a new file and replaces an existing one of that name. The header is written first; the caller then writes the
+/// tensors' bytes in order, in pieces of any size. The destructor removes the file unless finish() has returned. Throws
+/// Error(environment), e.g. if the disk is full.
 class SafetensorsWriter {
  public:
-  /// Byte ranges of `tensors` are filled in here. The header is padded so that data begins 64-byte aligned.
+  /// Fills in the byte ranges of `tensors`. The header is padded so that the data begins at a multiple of 64 bytes.
   SafetensorsWriter(const fs::path& path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();
@@ -72,9 +72,9 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  uint64_t data_offset() const { return data_offset_; }  ///< of the data section in the file
+  uint64_t data_offset() const { return data_offset_; }  ///< byte offset of the data section in the file
   void write(std::span<const std::byte> bytes);
-  /// fsyncs; every byte that the header promises has been written.
+  /// Calls fsync and closes the file. All bytes that the header declares must have been written.
   WrittenFile finish();
 
  private:

@@ -1,4 +1,4 @@
-// Writing safetensors: one pass in which bytes are hashed and written, then fsync.
+// Writes safetensors files: hashes and writes the bytes in one pass, then calls fsync.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,9 +14,9 @@ namespace runner {
 namespace {
 
 constexpr size_t data_alignment = 64;
-constexpr size_t chunk_bytes = 1 << 20;  ///< hashed and then written while it is in the cache
+constexpr size_t chunk_bytes = 1 << 20;  ///< small enough to be in the cache for both hashing and writing
 
-/// Length and JSON, padded with spaces, which the format allows.
+/// The header's length and JSON, padded with spaces as the format allows.
 std::string encode_header(const std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata) {
   nlohmann::json header = nlohmann::json::object();
   for (const auto& tensor : tensors)
@@ -46,7 +46,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorInf
   std::string header = encode_header(tensors_, metadata);
   data_offset_ = header.size();
   expected_ = data_offset_ + end;
-  // Never into an existing file: another process that is slow to die may still be writing to it.
+  // An existing file is not reused: an older process that has not ended yet may still write to it.
   ::unlink(path_.c_str());
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) throw environment_error("cannot write {}: {}", path_.string(), std::strerror(errno));

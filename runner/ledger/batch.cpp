@@ -87,7 +87,7 @@ void Batch::refresh_last(int64_t run, int64_t key) {
 }
 
 void Batch::touch(const Lease& lease, double now, int64_t step) {
-  if (lease.attempt == 0 || !owns(lease)) return;  // a remark on a run that is not ours
+  if (lease.attempt == 0 || !owns(lease)) return;  // this process does not run it
   auto& activity = activity_[{lease.run, lease.attempt}];
   activity.time = std::max(activity.time, now);
   activity.step = std::max(activity.step, step);

@@ -11,7 +11,7 @@ fs::path file_of(const std::string& home) { return fs::path(home) / "ledger.db";
 }  // namespace
 
 void keep_calibration(const std::string& home, const CalibrationRow& row) {
-  Ledger ledger(home, Ledger::Mode::write);  // makes and migrates the file
+  Ledger ledger(home, Ledger::Mode::write);  // creates and migrates the file
   sqlite::Database database(file_of(home), sqlite::Access::existing);
   database.run(
       "INSERT INTO calibration (time, machine, ranks, threads, build_id, points, disturbed) "

@@ -1,4 +1,4 @@
-// Measurements of machines, kept beside the runs they predict.
+// Measurements of machines, stored in the ledger.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,17 +8,17 @@ namespace runner {
 
 struct CalibrationRow {
   double time = 0;      ///< Unix seconds
-  std::string machine;  ///< host name, CPU and cores: what measurements hold for
+  std::string machine;  ///< host name, CPU and cores; the measurements are valid for this machine only
   int ranks = 1, threads = 1;
   std::string build_id;
   nlohmann::json points;       ///< array
-  std::string disturbed = {};  ///< why there are no points to use; empty: there are
+  std::string disturbed = {};  ///< why the points cannot be used; empty if they can
 };
 
 /// Commits the row. Throws Error(environment).
 void keep_calibration(const std::string& home, const CalibrationRow& row);
-/// The newest undisturbed one of each number of ranks and threads, and after them the newest disturbed one of each that
-/// has no other; none where there is no ledger.
+/// The newest undisturbed calibration for each number of ranks and threads, then the newest disturbed one for each number
+/// that has no undisturbed one. Empty if there is no ledger.
 std::vector<CalibrationRow> calibrations(const std::string& home, const std::string& machine);
 
 }  // namespace runner

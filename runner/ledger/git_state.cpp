@@ -1,4 +1,4 @@
-// The state of the code, as git tells it.
+// Reads the state of the code from git.
 #include "runner/ledger/facts.hpp"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ struct Answer {
   std::string output;  ///< stdout
 };
 
-/// Our environment, with git told neither to write the index nor to ask anybody anything.
+/// This process's environment, with settings that keep git from writing the index and from prompting.
 std::vector<std::string> git_environment() {
   std::vector<std::string> variables = {"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0"};
   for (char** variable = environ; *variable; ++variable)
@@ -36,7 +36,7 @@ std::vector<std::string> git_environment() {
   return variables;
 }
 
-/// Reads until the end of the pipe; false when the deadline came first.
+/// Reads until the end of the pipe. Returns false if the deadline passes first.
 bool read_until(int pipe, double deadline, std::string& output) {
   char buffer[65536];
   while (true) {
@@ -52,10 +52,10 @@ bool read_until(int pipe, double deadline, std::string& output) {
   }
 }
 
-/// Runs git on `directory`; nothing when it could not be started or did not answer in time.
+/// Runs git in `directory`. Empty if git could not be started or did not end in time.
 std::optional<Answer> git(const std::filesystem::path& directory, std::vector<std::string> arguments,
                           std::chrono::milliseconds timeout) {
-  // fsmonitor=false: a repository's configuration must not start programs here.
+  // fsmonitor=false: git must not start a program that the repository's configuration names.
   arguments.insert(arguments.begin(), {"git", "-c", "core.fsmonitor=false", "-C", directory.string()});
   auto environment = git_environment();
   int ends[2];
@@ -101,7 +101,7 @@ nlohmann::json git_state(const std::filesystem::path& directory, std::chrono::mi
   if (!status || status->status != 0) return state;
   state["dirty"] = !status->output.empty();
   if (status->output.empty()) return state;
-  Answer no_diff;  // before the first commit there is nothing to compare with
+  Answer no_diff;  // before the first commit, there is nothing to compare with
   const auto diff =
       state["commit"].is_null()
           ? no_diff

@@ -29,7 +29,8 @@ using nlohmann::json;
 
 std::string to_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-/// SQLite does not wait its busy timeout for a change of journal mode, so first starts that meet are waited out here.
+/// SQLite does not apply its busy timeout to a change of journal mode, so this function retries when several processes open
+/// a new ledger at the same time.
 void set_journal_mode(sqlite::Database& database, const char* mode) {
   const double deadline = steady_seconds() + 10;
   while (true) {
@@ -50,8 +51,8 @@ std::string unused_id(sqlite::Database& database, double now) {
   }
 }
 
-/// Ends the run's earlier attempt and makes this process the owner of a new one, not started yet, of what the run's row
-/// says.
+/// Ends the run's earlier attempts and inserts a new one, owned by this process and not begun yet, with the settings in the
+/// run's row. Returns its row number.
 int64_t claim(sqlite::Database& database, int64_t run, double now) {
   const ProcessIdentity me = this_process();
   database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
@@ -65,7 +66,7 @@ int64_t claim(sqlite::Database& database, int64_t run, double now) {
   return database.last_insert_rowid();
 }
 
-/// `path` relative to `folder` where it lies below it: the folder can be moved, and the ledger with it.
+/// `path` relative to `folder` if it lies below it, otherwise empty. Relative paths stay valid if the folder is moved.
 std::optional<std::string> relative_below(const fs::path& folder, const fs::path& path) {
   const fs::path relative =
       fs::absolute(path).lexically_normal().lexically_relative(fs::absolute(folder / "").lexically_normal());
@@ -73,7 +74,7 @@ std::optional<std::string> relative_below(const fs::path& folder, const fs::path
   return relative.string();
 }
 
-/// Takes "step" and "saved" from the fields; the latter is no fact about the event, and is not shown with it.
+/// Reads "step" and "saved" from the fields. "saved" is internal and is removed from the fields.
 Batch::Record make_record(const std::string& kind, json fields) {
   Batch::Record record;
   record.kind = kind;
@@ -180,11 +181,11 @@ void Ledger::Impl::open_to_write() {
   std::error_code error;
   const bool created = fs::create_directories(home, error);
   if (error) throw environment_error("cannot create the ledger's folder {}: {}", home.string(), error.message());
-  // What a run leaves behind is nothing to commit; a folder of another name that was there before is not ours to mark.
+  // Git must ignore the ledger. An existing folder with another name may belong to the user, so it gets no .gitignore.
   const bool ours = created || home.filename() == ".runner";
   if (ours && !fs::exists(home / ".gitignore")) write_file_atomic(home / ".gitignore", "*\n");
   database = std::make_unique<sqlite::Database>(path, sqlite::Access::create);
-  schema_version(*database);  // refuses before anything is changed
+  schema_version(*database);  // throws before anything is changed
   set_journal_mode(*database, on_network_filesystem(home.string()) ? "truncate" : "wal");
   migrate(*database);
 }
@@ -196,7 +197,7 @@ void Ledger::Impl::open_to_read() {
     database = std::make_unique<sqlite::Database>(path, sqlite::Access::existing);
     version = schema_version(*database);
   } catch (const sqlite::Failure& failure) {
-    // In a folder that cannot be written SQLite cannot set up the log's index; without a log none is needed.
+    // In a write-protected folder, SQLite cannot create the index of the write-ahead log. An empty log needs no index.
     const fs::path log = path.string() + "-wal";
     std::error_code ignored;
     const bool has_log = fs::exists(log) && fs::file_size(log, ignored) > 0;
@@ -207,9 +208,9 @@ void Ledger::Impl::open_to_read() {
   const auto newest = static_cast<int64_t>(migrations().size());
   if (version < newest && database->read_only())
     throw environment_error(
-        "the ledger {} has schema {}, needs {}, and is write-protected: list it once where it can be written",
+        "the ledger {} has schema {}, needs {}, and is write-protected: run `runner ls` once where it can be written",
         path.string(), version, newest);
-  if (version == 0) {  // a file that another process is about to fill
+  if (version == 0) {  // another process has created the file and not migrated it yet
     database.reset();
     return;
   }
@@ -234,7 +235,7 @@ void Ledger::Impl::mark_lost() {
   try {
     sqlite::Transaction transaction(*database);
     for (const auto& [run, heartbeat] : lost) {
-      // The heartbeat is asked for again: somebody may have taken the run up meanwhile.
+      // The heartbeat is compared again: another process may have resumed the run in the meantime.
       database->run(
           "UPDATE run SET status = 'lost', ended = ?1 WHERE run = ?2 AND status = 'running' "
           "AND ?1 = (SELECT max(heartbeat) FROM attempt WHERE run = ?2)",
@@ -246,7 +247,7 @@ void Ledger::Impl::mark_lost() {
     lost.clear();
   } catch (const sqlite::Failure& failure) {
     if (failure.primary() == SQLITE_CORRUPT)
-      throw;  // anything else: reading goes on, and `lost` says what it must show
+      throw;  // after any other failure, the ledger can still be read, and `lost` contains the lost runs
   }
 }
 
@@ -274,7 +275,7 @@ bool Ledger::Impl::taken_up(const Lease& lease) const {
     auto newest = database->query("SELECT max(attempt) FROM attempt WHERE run = ?", lease.run);
     return newest.step() && newest.integer(0) > lease.attempt;
   } catch (const sqlite::Failure&) {
-    return false;  // a ledger that cannot be read now stops no training
+    return false;  // a temporary read failure must not stop the training
   }
 }
 
@@ -375,7 +376,7 @@ void Ledger::artifact(const std::string& run, const std::string& kind, const std
 void Ledger::settle(const std::string& run, std::function<void()> done) {
   const double now = impl_->last_write[run] = wall_seconds();
   auto owned = std::make_shared<bool>(true);
-  // SQLite syncs a log that a transaction adds to: the heartbeat is that addition.
+  // SQLite syncs its log only if the transaction writes something; the heartbeat ensures that.
   impl_->to_write().settle(
       [=, lease = impl_->own_lease(run)](Batch& batch) {
         *owned = batch.owns(lease);
@@ -396,7 +397,7 @@ void Ledger::annotate(const std::string& run, const std::string& key, const json
 }
 
 void Ledger::heartbeat(const std::string& run) {
-  constexpr double interval = 10;  // far below the lease on other hosts
+  constexpr double interval = 10;  // far below heartbeat_lease_seconds
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
   if (impl_->taken_up(lease)) refuse_stale(*impl_->database, run, lease);

@@ -1,4 +1,5 @@
-// The ledger: one SQLite file that holds every run, attempt, metric, event and artifact. Only supervisors write it.
+// The ledger: one SQLite file that stores all runs, attempts, metrics, events and artifacts. Worker processes do not write
+// to it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,113 +12,111 @@
 
 namespace runner {
 
-/// What is known of a run before its first step, or of a resumed one before it goes on.
+/// The description of a run before its first step, or of a resumed run before it continues.
 struct NewRun {
   std::string name;
   std::vector<std::string> tags;
   std::string notes;
-  std::string run_dir_root;   ///< the run's folder is made as ROOT/<id>
-  std::string recipe_source;  ///< the TOML as the user gave it
+  std::string run_dir_root;   ///< the run's folder is created as ROOT/<id>
+  std::string recipe_source;  ///< the user's TOML text
   std::string resolved;       ///< resolved.toml
-  nlohmann::json config;      ///< recipe_to_json
+  nlohmann::json config;      ///< result of recipe_to_json
   nlohmann::json origins;
-  nlohmann::json plan;  ///< chosen strategy and why
+  nlohmann::json plan;  ///< chosen strategy with reasons
   std::string strategy;
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
   nlohmann::json git;   ///< {commit, branch, dirty, diff_hash} of the working directory, or null
   nlohmann::json host;  ///< name, kernel, cpu, memory, devices
-  std::string sweep;    ///< that it is a trial of; empty: none
-  int64_t trial = 0;    ///< its number there
+  std::string sweep;    ///< id of the sweep that this run is a trial of; empty if it is none
+  int64_t trial = 0;    ///< number of the trial in the sweep
 };
 
 struct MetricPoint {
   std::string name;
   int64_t step = 0;
-  double value = 0;  ///< NaN and infinities are kept
+  double value = 0;  ///< may be NaN or infinite
 };
 
 struct RunRow {
   std::string id, name, status, strategy;
   double started = 0;                ///< Unix seconds
-  std::optional<double> ended;       ///< of a lost run: its last activity
-  int64_t steps = 0;                 ///< the greatest step that any metric, event or artifact spoke of
+  std::optional<double> ended;       ///< Unix seconds; for a lost run, the time of its last activity
+  int64_t steps = 0;                 ///< the greatest step of all metrics, events and artifacts
   std::optional<double> final_loss;  ///< the last point of "loss"
   std::vector<std::string> tags;
-  std::string why;  ///< it ended, on one line; empty: it is running, or has done all that its recipe asks for
-  /// The metric that the run is judged by, and its last point: checkpoint.monitor, or the loss where that has no point.
+  std::string why;  ///< the reason why it ended, one line; empty if it is running or completed normally
+  /// The metric named by checkpoint.monitor and its last value, or the loss if that metric has no points.
   std::string metric;
   std::optional<double> metric_value;
-  std::string folder;  ///< of the run; it may have been deleted
+  std::string folder;  ///< the run's folder, which may have been deleted
 };
 
-/// As a row of `runner ls --json`.
+/// A row of `runner ls --json`.
 nlohmann::json to_json(const RunRow& row);
 
-/// JSON has neither NaN nor infinities: they become the strings "NaN", "Infinity" and "-Infinity" (as in protobuf's
-/// mapping).
+/// Represents NaN and infinities, which JSON lacks, by the strings "NaN", "Infinity" and "-Infinity" (as protobuf's JSON
+/// mapping does).
 nlohmann::json json_number(double value);
 
-/// Writer and reader. Writes are queued and committed at most 0.5 s apart by a background thread (BEGIN IMMEDIATE,
-/// busy_timeout); begin_run, begin_attempt, finish_run, reopen_run and flush return once committed, safe from a power
-/// failure. Reading sees what is committed. Many processes may write one ledger; within a process, one thread at a time
-/// calls this. Throws Error(environment) naming the file. On a network filesystem, where a write-ahead log cannot be
-/// shared, a rollback journal is used.
+/// Writes and reads the ledger. Writes are queued, and a background thread commits them within 0.5 s (BEGIN IMMEDIATE,
+/// busy_timeout). begin_run, begin_attempt, finish_run, reopen_run and flush return after the commit, and their data
+/// survives a power failure. Reads see committed data only. Several processes may write one ledger at the same time; within
+/// a process, only one thread at a time may use this class. Throws Error(environment) with the file. A rollback journal is
+/// used on network filesystems, because a write-ahead log cannot be shared there.
 class Ledger {
  public:
   enum class Mode { read, write };
-  /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. Read mode: a missing file is an empty
-  /// ledger, an older schema is migrated too. A newer schema than ours is refused by name. Opening marks runs whose
-  /// supervisor is gone (boot id, pid, start time; on another host: no heartbeat for 5 minutes) as lost, with their
-  /// last activity as end; where the file cannot be written they are shown so all the same.
+  /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. In read mode, a missing file is an empty
+  /// ledger; an older schema is migrated too. A newer schema is refused. Opening marks runs whose supervisor is gone (see
+  /// is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only shown as lost.
   Ledger(const std::string& home, Mode mode);
-  ~Ledger();  ///< commits what is queued
+  ~Ledger();  ///< commits the queued changes
 
-  /// Commits the row, makes the run's folder, and returns its id (sortable by UTC start, short, unique, e.g.
-  /// "20261121-065403-k3f9"; the last four characters are unique in the ledger). The run is this process's from now on.
+  /// Commits the row, creates the run's folder, and returns the run's id, e.g. "20261121-065403-k3f9": UTC time of the start
+  /// (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
   std::string begin_run(const NewRun& run);
-  /// A new attempt (process group start) of a run: host, boot id, pid, start time. Points after `from_step` are
-  /// dropped, and so are events and artifacts that came after the snapshot of that step: this attempt makes them again.
-  /// Returns the attempt's number, from 1.
+  /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With `from_step`,
+  /// deletes the points after that step and the events and artifacts after its snapshot, because this attempt produces them
+  /// again. Returns the attempt's number, from 1.
   int64_t begin_attempt(const std::string& run, const std::string& reason,
                         std::optional<int64_t> from_step = std::nullopt);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
-  /// An integer "step" among the fields counts towards the run's steps, here and in artifact(). An integer "saved" is
-  /// the step of the newest snapshot before the event: begin_attempt() from that snapshot or an earlier one drops it.
+  /// An integer field "step" raises the run's step count, here and in artifact(). An integer field "saved" is the step of
+  /// the newest snapshot before the event: begin_attempt() from that step or an earlier one deletes the event.
   void event(const std::string& run, const std::string& kind, const nlohmann::json& fields);
-  /// Checkpoints are artifacts of kind "checkpoint"; `path` is absolute, or relative to the run's folder; what
-  /// lies in that folder is kept relative to it.
-  /// `unless_known`: only where the run has none of that kind and path.
+  /// Checkpoints are artifacts of kind "checkpoint". `path` is absolute or relative to the run's folder; a path inside that
+  /// folder is stored relative to it. `unless_known`: does nothing if the run already has an artifact of that kind and path.
   void artifact(const std::string& run, const std::string& kind, const std::string& path, const nlohmann::json& fields,
                 bool unless_known = false);
-  /// Keeps a JSON value beside the row: "measured", "predicted".
+  /// Stores a JSON value under `key` in the run's row, e.g. "measured" or "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
-  /// May be called as often as one likes; every other write of a run is a heartbeat too. Throws Error(environment) once
-  /// another process has taken the run up (it was taken for lost); what this one writes is ignored from then on.
+  /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another process
+  /// has resumed the run because it was considered lost. From then on, writes of this process are ignored.
   void heartbeat(const std::string& run);
-  /// Commits what was written so far at once, safe from a power failure, and then calls `done` on a thread of the
-  /// ledger. Also called after a commit that failed (the records wait in memory then), but never once another process
-  /// has taken the run up.
+  /// Commits everything queued so far, so that it survives a power failure, and then calls `done` on the background thread.
+  /// `done` is also called if the commit fails (the records then stay in memory), but not if another process has resumed the
+  /// run.
   void settle(const std::string& run, std::function<void()> done);
-  /// finished | failed | interrupted | preempted.
+  /// `status`: finished | failed | interrupted | preempted.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message);
-  /// resume: back to running, as this process's. The row tells from now on how it runs `again` (strategy, ranks,
-  /// configs, plan, command line, code and host; what was measured is forgotten); its attempts keep what they ran.
-  /// Name, tags, notes, folder and the recipe as first given stay. Throws Error(usage) when the run is still running,
-  /// naming host and pid.
+  /// For `resume`: sets the run to running, owned by this process. Strategy, ranks, configs, plan, command line, code and
+  /// host in the run's row are replaced by those of `again`, and "measured" is removed; earlier attempts keep their values.
+  /// Name, tags, notes, folder and the original recipe stay. Throws Error(usage) with host and pid if the run is still
+  /// running.
   void reopen_run(const std::string& run, const NewRun& again);
   void flush();
 
   std::vector<RunRow> runs() const;  ///< newest last
-  /// An id, "last", a name (its newest run), a unique prefix or suffix of an id. Throws Error(usage) with nearest
-  /// names.
+  /// Returns the id for a text: an id, "last", a name (its newest run), or a unique prefix or suffix of an id. Throws
+  /// Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
-  /// Number -> the step that it went on from, of the attempts that have begun.
+  /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
-  /// By step. Throws Error(usage) with the nearest name when the run has no such metric.
+  /// (step, value), sorted by step. Throws Error(usage) with the nearest name if the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
 
@@ -126,13 +125,14 @@ class Ledger {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The folder of the ledger: RUNNER_HOME; else .runner in the working directory; else that of the nearest parent folder
-/// which has a ledger, as git finds its repository (not across file systems, nor from a folder that anybody may write);
-/// else .runner again, to be made. A ledger found above is named once on stderr.
+/// The folder of the ledger: RUNNER_HOME if set; otherwise .runner in the working directory if it exists; otherwise .runner
+/// of the nearest parent folder that has a ledger; otherwise .runner in the working directory, not created yet. The search
+/// ends at the boundary of the filesystem and skips folders that all users may write. A ledger found in a parent folder is
+/// reported once on stderr.
 std::string ledger_home();
 
-/// Whether processes on other machines may have files of `folder` open, or their pages cannot be shared: there a ledger
-/// keeps a rollback journal.
+/// Whether `folder` is on a filesystem where other machines may open the same files, or where memory maps cannot be shared.
+/// A ledger uses a rollback journal there.
 bool on_network_filesystem(const std::string& folder);
 
 }  // namespace runner

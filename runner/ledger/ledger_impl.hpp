@@ -1,4 +1,4 @@
-// What ledger.cpp (opening, writing), query.cpp and sweeps.cpp (reading) share of a Ledger.
+// The implementation of Ledger, shared by ledger.cpp (opening, writing), query.cpp (reading) and sweeps.cpp.
 #pragma once
 #include <filesystem>
 #include <limits>
@@ -15,12 +15,12 @@
 
 namespace runner {
 
-/// "20261121-065403-k3f9": UTC, then four characters that are hard to confuse.
+/// "20261121-065403-k3f9": UTC time, then four random characters, without those that are easily confused.
 std::string make_id(double now);
-/// Keeps a text by its content; its hash.
+/// Stores a text under the hash of its content, once for all runs. Returns the hash.
 std::string keep_text(sqlite::Database& database, const std::string& content);
 
-/// A metric's value: NULL in the file is NaN.
+/// A metric's value; NULL in the file means NaN.
 inline double metric_value(const sqlite::Statement& row, int column) {
   return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);
 }
@@ -39,7 +39,7 @@ struct Ledger::Impl {
 
   /// The row number of run `id`. Throws Error(usage).
   int64_t row_of(const std::string& id) const;
-  /// What this process may write to run `id` as: attempt 0 unless it began or reopened it.
+  /// The lease for writing to run `id`; its attempt is 0 unless this process began or reopened the run.
   Lease lease_of(const std::string& id) const;
   /// The lease of a run that this process began or reopened.
   Lease& own_lease(const std::string& id);
@@ -50,7 +50,7 @@ struct Ledger::Impl {
   std::filesystem::path home, path;
   std::unique_ptr<sqlite::Database> database;  ///< for reading; null while there is no file
   std::unique_ptr<Writer> writer;              ///< null in read mode
-  std::map<int64_t, double> lost;              ///< runs that could not be marked in the file -> last activity
+  std::map<int64_t, double> lost;              ///< lost runs that could not be marked in the file -> last activity
   std::map<std::string, Lease> leases;
   std::map<std::string, double> last_write;  ///< for heartbeat()
 };

@@ -22,7 +22,7 @@ int64_t schema_version(sqlite::Database& database, std::span<const Migration> li
 void migrate(sqlite::Database& database, std::span<const Migration> list) {
   if (schema_version(database, list) == static_cast<int64_t>(list.size())) return;
   sqlite::Transaction transaction(database);
-  // Read again: another process may have migrated while this one waited for the lock.
+  // The version is read again: another process may have migrated the file while this one waited for the lock.
   for (auto version = static_cast<size_t>(schema_version(database, list)); version < list.size(); ++version)
     database.execute(list[version].sql);
   database.execute(

@@ -1,4 +1,5 @@
-// Bringing a ledger file to this program's schema. schemas/ledger/NNN_name.sql are embedded at build time, in order.
+// Migrates a ledger file to this program's schema. The files schemas/ledger/NNN_name.sql are embedded at build time, in
+// order.
 #pragma once
 #include <span>
 
@@ -11,18 +12,18 @@ struct Migration {
   const char* sql;
 };
 
-/// All of them: element i takes a file from version i (PRAGMA user_version) to i + 1.
+/// All migrations. Element i changes a file from version i (PRAGMA user_version) to version i + 1.
 std::span<const Migration> migrations();
 
-/// "RUNR", in the header of every ledger file.
+/// "RUNR", stored in the header of every ledger file.
 constexpr int64_t ledger_application_id = 0x52554e52;
 
-/// The version of the file's schema; 0 = an empty file. Throws Error(environment) when the file is another program's
-/// database, or when its schema is newer than `list`.
+/// The version of the file's schema; 0 for an empty file. Throws Error(environment) if the file is another program's
+/// database or its schema is newer than `list`.
 int64_t schema_version(sqlite::Database& database, std::span<const Migration> list = migrations());
 
-/// Applies what is missing, all in one transaction: a failure or a kill leaves the file as it was. Several processes
-/// may do this at once on a new file.
+/// Applies the missing migrations in one transaction, so a failure or a kill leaves the file unchanged. Several processes
+/// may migrate the same file at the same time.
 void migrate(sqlite::Database& database, std::span<const Migration> list = migrations());
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// Processes, as /proc tells of them.
+// Identifies processes by information from /proc.
 #include "runner/ledger/facts.hpp"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace runner {
 
 namespace {
 
-/// Files of /proc have no size, and may be missing or unreadable: empty then.
+/// Reads a file of /proc, which has no size. Returns "" if the file is missing or unreadable.
 std::string read_proc(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -28,7 +28,7 @@ std::string boot_id() { return std::string(trim(read_proc("/proc/sys/kernel/rand
 
 std::optional<int64_t> process_start_time(int64_t pid) {
   const std::string stat = read_proc("/proc/" + std::to_string(pid) + "/stat");
-  // The second field is the command in parentheses and may hold anything: count from its last parenthesis.
+  // The second field is the command in parentheses and may contain any character, so fields are counted after the last ')'.
   const size_t command_end = stat.rfind(')');
   if (command_end == std::string::npos) return std::nullopt;
   const auto fields = split(std::string_view(stat).substr(command_end + 2), ' ');
@@ -54,12 +54,12 @@ ProcessIdentity this_process() {
 bool is_gone(const ProcessIdentity& owner, double heartbeat, const ProcessIdentity& observer, double now) {
   const bool lease_over = now - heartbeat > heartbeat_lease_seconds;
   if (owner.host != observer.host || owner.machine != observer.machine) return lease_over;
-  // Two machines that do not say which they are may share a host name: another boot id is no proof then.
+  // Without machine ids, two machines may have the same host name. A different boot id then proves nothing.
   if (owner.boot_id != observer.boot_id) return lease_over || !owner.machine.empty();
   if (owner.pid_namespace != observer.pid_namespace) return lease_over;
   if (::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return true;
   const auto start_time = process_start_time(owner.pid);
-  // Other users' processes may be hidden (hidepid): the pid exists, and nothing more can be known.
+  // Other users' processes may be hidden (hidepid). Then only the existence of the pid is known.
   if (!start_time && read_proc("/proc/" + std::to_string(owner.pid) + "/stat").empty()) return lease_over;
   return start_time != owner.start_time;
 }

@@ -1,4 +1,4 @@
-// Reading the ledger.
+// Reads the ledger.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The last point of "loss", and that of the metric which the run is judged by.
+/// Selects the columns of RunRow, with the last points of "loss" and of the metric named by checkpoint.monitor.
 constexpr const char* row_query =
     "SELECT run.run, id, run.name, CASE WHEN status = 'preempted' AND EXISTS (SELECT 1 FROM trial WHERE trial.run = "
     "run.run AND trial.status = 'pruned') THEN 'pruned' ELSE status END, strategy, started, ended, steps, tags, "
@@ -26,7 +26,7 @@ constexpr const char* row_query =
     "= "
     "ifnull((SELECT json_extract(content, '$.checkpoint.monitor') FROM config WHERE hash = run.config), 'val_loss')) ";
 
-/// Why a run ended, from its status and the message that its supervisor left.
+/// RunRow::why, from the run's status and the message that its supervisor recorded.
 std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
   if (status == "running") return "";
   if (status == "lost") return "its supervisor is gone";
@@ -105,8 +105,8 @@ json read_events(sqlite::Database& database, int64_t run) {
   return events;
 }
 
-/// Checkpoints or everything else. A later word on the same path replaces the earlier one (a restarted run writes a
-/// step again).
+/// Reads the checkpoints, or all other artifacts. If a path was recorded several times (a restarted run writes a step
+/// again), only the last record is used.
 json read_artifacts(sqlite::Database& database, int64_t run, const fs::path& folder, bool checkpoints) {
   json artifacts = json::array();
   auto rows = database.query(
@@ -125,7 +125,7 @@ json read_artifacts(sqlite::Database& database, int64_t run, const fs::path& fol
   return artifacts;
 }
 
-/// {id, name, trial} of the sweep that the run is a trial of, or null.
+/// {id, name, trial} of the run's sweep; null if the run is not a trial.
 json read_sweep(sqlite::Database& database, int64_t run) {
   auto row = database.query("SELECT id, name, number FROM trial JOIN sweep USING (sweep) WHERE run = ?", run);
   if (!row.step()) return nullptr;

@@ -39,7 +39,7 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
   }
 }
 
-/// file:PATH?immutable=1, with the characters that mean something in a URI escaped.
+/// file:PATH?immutable=1, with the special characters of a URI escaped.
 std::string immutable_uri(const std::filesystem::path& path) {
   std::string uri = "file:";
   for (char c : std::filesystem::absolute(path).string())

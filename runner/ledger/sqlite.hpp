@@ -1,5 +1,4 @@
-// A thin RAII layer over SQLite's C API: connection, statement, transaction. Every failure names the file and what to
-// do.
+// A thin RAII layer over SQLite's C API: connection, statement, transaction. Error messages contain the file and advice.
 #pragma once
 #include <sqlite3.h>
 
@@ -15,7 +14,7 @@
 
 namespace runner::sqlite {
 
-/// What SQLite reported; `result` is its extended result code.
+/// An error from SQLite. `result` is its extended result code.
 class Failure : public Error {
  public:
   Failure(int result, const std::string& message) : Error(ExitCode::environment, message), result_(result) {}
@@ -29,19 +28,19 @@ class Failure : public Error {
 class Statement;
 
 enum class Access {
-  create,     ///< read and write, the file is made if need be
-  existing,   ///< read and write; SQLite itself falls back to reading where the file is write-protected
-  immutable,  ///< reads a file that nobody can change: no locks, and no files are made beside it
+  create,     ///< read and write; creates the file if it is missing
+  existing,   ///< read and write; SQLite opens the file read-only if it is write-protected
+  immutable,  ///< read-only, for a file that no process can change: uses no locks and creates no further files
 };
 
-/// One connection. Refuses a SQLite older than 3.51.3, whose write-ahead log can lose pages.
+/// One connection. Rejects SQLite versions before 3.51.3, whose write-ahead log can lose pages.
 class Database {
  public:
   Database(const std::filesystem::path& path, Access access);
 
-  /// Runs any number of statements that return nothing.
+  /// Runs any number of statements and ignores their results.
   void execute(const std::string& sql);
-  /// Runs one statement to its end.
+  /// Runs one statement with bound parameters and ignores its results.
   template <typename... Values>
   void run(std::string_view sql, const Values&... values);
   /// A statement with its parameters bound, ready to be stepped.
@@ -68,7 +67,7 @@ class Database {
   std::unique_ptr<sqlite3, Close> handle_;
 };
 
-/// A prepared statement. Binding starts it over. Must not outlive its Database.
+/// A prepared statement. bind() also resets it. Must not outlive its Database.
 class Statement {
  public:
   Statement(Database& database, std::string_view sql);
@@ -80,7 +79,7 @@ class Statement {
     (bind_one(++index, values), ...);
     return *this;
   }
-  /// True: there is a row. False: done.
+  /// True if there is a row, false at the end.
   bool step();
 
   int64_t integer(int column) const { return sqlite3_column_int64(handle_.get(), column); }
@@ -116,13 +115,13 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, Finalize> handle_;
 };
 
-/// BEGIN IMMEDIATE: takes the write lock at once, because a read snapshot that turns into a write fails under
-/// contention whatever the busy timeout. Rolls back unless committed.
+/// A write transaction. Rolls back unless committed. BEGIN IMMEDIATE takes the write lock at once: a read transaction that
+/// becomes a write transaction can fail under contention without waiting for the busy timeout.
 class Transaction {
  public:
   explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }
   ~Transaction() {
-    // Some failures (disk full, out of memory) have rolled back by themselves.
+    // After some failures (disk full, out of memory), SQLite has already rolled back.
     if (!sqlite3_get_autocommit(database_.handle()))
       sqlite3_exec(database_.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
   }

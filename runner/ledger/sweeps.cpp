@@ -15,7 +15,7 @@ struct Sweeps::Impl {
   fs::path home;
   std::unique_ptr<sqlite::Database> database;  ///< null while there is no file
 
-  /// Of a sweep that is there.
+  /// Row number of an existing sweep.
   int64_t number(const std::string& id) const {
     auto row = database->query("SELECT sweep FROM sweep WHERE id = ?", id);
     RUNNER_CHECK(row.step(), "sweep {}", id);
@@ -115,9 +115,9 @@ Sweeps::Sweeps(const std::string& home, Ledger::Mode mode) : impl_(std::make_uni
   impl_->home = home;
   const fs::path file = impl_->home / "ledger.db";
   if (mode == Ledger::Mode::read && !fs::exists(file)) return;
-  { Ledger ledger(home, mode); }  // makes and migrates the file
+  { Ledger ledger(home, mode); }  // creates and migrates the file
   impl_->database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
-  // In order is enough: what a power failure takes is the end of the history, and it is made again.
+  // NORMAL keeps the order of commits. A power failure may lose the end of the history, which the sweep then repeats.
   if (!on_network_filesystem(home)) impl_->database->execute("PRAGMA synchronous = NORMAL");
 }
 
@@ -204,7 +204,7 @@ void Sweeps::finish(const std::string& sweep, int64_t trial, const TrialEnd& end
       "UPDATE trial SET status = ?, objective = ?, step = ?, reason = ?, message = ?, ended = ? WHERE sweep = ? AND "
       "number = ?",
       end.status, end.value, end.step, text(end.reason), text(end.message), wall_seconds(), number, trial);
-  if (end.status == "pruned" || end.reason == "timeout")  // the run itself knows no more than that it got a signal
+  if (end.status == "pruned" || end.reason == "timeout")  // the run has recorded only that it received a signal
     impl_->database->run(
         "UPDATE run SET message = 'its sweep stopped it: ' || ? WHERE status = 'preempted' AND run = (SELECT run FROM "
         "trial WHERE sweep = ? AND number = ?)",
@@ -217,7 +217,7 @@ std::vector<SweepRow> Sweeps::sweeps() const {
   std::vector<SweepRow> list;
   if (!impl_->database) return list;
   const ProcessIdentity me = this_process();
-  // Without a folder: a row of the schema's first form, which nothing ever wrote.
+  // Rows without a folder have the first form of the schema, which no version of the program wrote.
   auto rows = impl_->database->query(std::string(sweep_columns) + "WHERE folder IS NOT NULL ORDER BY started, sweep");
   while (rows.step()) list.push_back(read_row(rows, impl_->home, me));
   return list;

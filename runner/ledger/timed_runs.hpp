@@ -1,4 +1,4 @@
-// Earlier runs whose steps were timed, for predictions to learn from.
+// Earlier runs with measured step times, which improve predictions.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,13 +7,13 @@
 namespace runner {
 
 struct TimedRun {
-  nlohmann::json step;  ///< what was predicted of a step: {load, where}
-  double seconds = 0;   ///< median of its steps
-  double spread = 0;    ///< half the distance of their quartiles, over the median
-  double lost = 0;      ///< part of the time in which other work had the CPUs
+  nlohmann::json step;  ///< the prediction for a step: {load, where}
+  double seconds = 0;   ///< median of the measured step times
+  double spread = 0;    ///< half the interquartile range of the step times, divided by the median
+  double lost = 0;      ///< share of the time in which other work used the CPUs, 0 to 1
 };
 
-/// The newest `most` that have ended, of the newest few thousand runs; none where there is no ledger.
+/// The newest `most` runs with measured steps, among the newest few thousand runs. Empty if there is no ledger.
 std::vector<TimedRun> timed_runs(const std::string& home, int most);
 
 }  // namespace runner

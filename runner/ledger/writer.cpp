@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds batch_interval(500);
 Writer::Writer(sqlite::Database database)
     : database_(std::move(database)),
       batch_(database_),
-      // Only a write-ahead log survives a power failure without a sync at each commit.
+      // Without a sync at each commit, only a write-ahead log stays consistent after a power failure.
       background_synchronous_(database_.text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL"),
       thread_([this] { loop(); }) {}
 
@@ -86,7 +86,7 @@ void Writer::write_in_background() {
     if (failing_) log::info("the ledger {} can be written again; nothing was lost", database_.path().string());
     failing_ = false;
   } catch (const std::exception& error) {
-    if (!failing_) log::warning("{}; records wait in memory and are written when that is over", error.what());
+    if (!failing_) log::warning("{}; records stay in memory and are written as soon as possible", error.what());
     failing_ = true;
   }
   for (const auto& done : settling) done();
@@ -96,7 +96,7 @@ void Writer::loop() {
   std::unique_lock lock(queue_mutex_);
   for (bool last = false; !last;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    // The first change opens a batch; what follows within the interval joins it.
+    // The first change opens a batch; changes that follow within the interval are added to it.
     wake_.wait_for(lock, batch_interval, [this] { return stop_ || !settling_.empty(); });
     last = stop_;
     lock.unlock();

@@ -1,4 +1,4 @@
-// The one writer of a process: changes wait in a queue and are committed together by a background thread.
+// The only writer of a process: queues changes, and a background thread commits them together.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -10,30 +10,29 @@
 
 namespace runner {
 
-/// A change that fails stays queued with everything behind it and is tried again with the next batch; training never
-/// stops for a full disk. One warning says so, and one message that it is over.
+/// If a commit fails, its changes stay in the queue and are tried again with the next batch, so a full disk does not stop
+/// the training. One warning is logged when this begins, and one message when it ends.
 class Writer {
  public:
   using Change = std::function<void(Batch&)>;
 
   explicit Writer(sqlite::Database database);
-  ~Writer();  ///< commits what is queued
+  ~Writer();  ///< commits the queued changes
   Writer(const Writer&) = delete;
 
-  /// Commits `change` at most half a second from now.
+  /// Commits `change` within half a second.
   void queue(Change change);
-  /// Commits `change` and everything queued before it now, so that it survives a power failure, and calls `done` on the
-  /// thread of this writer. Where that fails, `done` is called all the same: what waits for it must not wait for a
-  /// disk.
+  /// Commits `change` and everything queued before it at once, so that it survives a power failure, and then calls `done` on
+  /// the writer's thread. `done` is also called if the commit fails, so that its caller does not wait for a full disk.
   void settle(Change change, std::function<void()> done);
-  /// Commits everything queued and then `change`, in one transaction that survives a power failure. Throws what went
-  /// wrong; `change` then did not happen, and the queue is as it was.
+  /// Commits everything queued and then `change`, in one transaction that survives a power failure. Rethrows a failure;
+  /// `change` is then discarded, and the queue is unchanged.
   void commit(const Change& change);
 
  private:
   void loop();
-  /// The transaction itself. `synchronous` is SQLite's: FULL survives a power failure; NORMAL may lose its last commits
-  /// then.
+  /// Runs one transaction. `synchronous` is SQLite's setting: with FULL, a commit survives a power failure; with NORMAL, a
+  /// power failure may lose the last commits.
   void write(const Change* last, const char* synchronous);
   void write_in_background();
 
@@ -46,7 +45,7 @@ class Writer {
   std::vector<Change> queue_;
   std::vector<std::function<void()>> settling_;  ///< to be called after the next attempt to commit
   bool stop_ = false;
-  bool failing_ = false;  ///< only the thread's
+  bool failing_ = false;  ///< used only by thread_
   std::thread thread_;
 };
 
