@@ -1,4 +1,4 @@
-// Cells of comma-separated tables (RFC 4180).
+// Writes cells of comma-separated tables (RFC 4180).
 #pragma once
 #include <string>
 

@@ -13,7 +13,7 @@ namespace runner {
 
 namespace {
 
-constexpr int levels = 8;  // of one row
+constexpr int levels = 8;  // in one row
 constexpr std::array<const char*, levels + 1> unicode_blocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::array<const char*, levels + 1> ascii_blocks = {" ", ".", ".", ".", ".", "#", "#", "#", "#"};
 
@@ -43,7 +43,7 @@ std::string draw_curve(const std::vector<std::pair<int64_t, double>>& points, Cu
       low = std::min(low.value_or(*mean), *mean);
       high = std::max(high.value_or(*mean), *mean);
     }
-  // The least value still shows its lowest level; a flat curve runs through the middle.
+  // The least value has height 1, so that it is visible. A constant curve is drawn at half height.
   const auto height = [&](double value) {
     if (*low == *high) return size.rows * levels / 2;
     return 1 + static_cast<int>(std::lround((value - *low) / (*high - *low) * (size.rows * levels - 1)));

@@ -1,4 +1,4 @@
-// A curve in text: one filled column for each bucket of points, the value's range on the left, the steps below.
+// Draws a curve as text: one filled column for each bucket of points, the range of values on the left, the steps below.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,8 +12,8 @@ struct CurveSize {
   int rows = 6;
 };
 
-/// Each column is the mean of its bucket's finite values; a bucket without one is marked with x. Unicode blocks give
-/// eight levels a row, ASCII two. Lines end with a newline; "" when there are no points.
+/// `points`: (step, value). Each column shows the mean of its bucket's finite values; x marks a bucket without any. A row
+/// has eight levels with Unicode blocks and two with ASCII. Each line ends with a newline. Returns "" for no points.
 std::string draw_curve(const std::vector<std::pair<int64_t, double>>& points, CurveSize size, bool unicode);
 
 }  // namespace runner

@@ -11,13 +11,13 @@ namespace runner {
 
 namespace {
 
-/// Whether a pager took the text. The shell exits with 127 where there is no such program.
+/// Shows `text` with a pager; false if there is none. The shell exits with 127 if the program does not exist.
 bool paged(const std::string& text) {
   const char* named = std::getenv("PAGER");
   const std::string program = named ? named : "less";
   if (!::isatty(STDOUT_FILENO) || program.empty()) return false;
-  ::setenv("LESS", "FRX", /*overwrite=*/0);  // short texts are printed and stay, as git shows them
-  ::signal(SIGPIPE, SIG_IGN);                // a pager may be left before the end
+  ::setenv("LESS", "FRX", /*overwrite=*/0);  // less prints short texts and exits (the same options as git uses)
+  ::signal(SIGPIPE, SIG_IGN);                // the user may quit the pager before the end
   std::FILE* pipe = ::popen((program + " 2>/dev/null").c_str(), "w");
   if (!pipe) return false;
   std::fwrite(text.data(), 1, text.size(), pipe);

@@ -1,11 +1,10 @@
-// Long texts on a terminal, a screen at a time.
+// Shows long texts on a terminal with a pager.
 #pragma once
 #include <string>
 
 namespace runner {
 
-/// Prints `text` on stdout: through $PAGER (default `less`) where stdout is a terminal, as it is otherwise. An empty
-/// PAGER means none.
+/// Prints `text` to stdout, through $PAGER (default `less`) if stdout is a terminal. An empty PAGER means no pager.
 void show_page(const std::string& text);
 
 }  // namespace runner

@@ -17,14 +17,14 @@ namespace runner {
 namespace {
 
 constexpr double redraw_interval = 0.1, plain_interval = 0.5;
-constexpr double rate_window = 60;  // seconds of steps that the ETA is taken from
+constexpr double rate_window = 60;  // seconds; the ETA is computed from the steps in this window
 constexpr const char* erase_line = "\r\x1b[K";
 
-/// One write a line, so that lines of several processes do not mix.
+/// Writes `text` to stderr with one system call, so that lines of several processes do not mix.
 void put(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
-    if (n <= 0) return;  // nobody reads; that is no reason to stop a run
+    if (n <= 0) return;  // a closed stderr must not stop a run
     text.remove_prefix(static_cast<size_t>(n));
   }
 }
@@ -42,7 +42,8 @@ struct Progress::Impl {
   void redraw_if_due(double now);
   void line(const std::string& text);
 
-  /// Locks the mutex from before a log line to after it, so that no redraw comes between.
+  /// Called by the log around each line. They lock the mutex from before the line until after it, which prevents a redraw
+  /// in between.
   static void before_log_line();
   static void after_log_line();
 
@@ -56,8 +57,8 @@ struct Progress::Impl {
   int64_t printed_step = -1;
   bool on_screen = false;  ///< the bar is in the terminal's last line
 
-  /// Whom log lines step aside for. The mutex guards it and everything above, and outlives both: another thread may log
-  /// while the display goes away.
+  /// The current display, or null. The mutex guards this pointer and all members above. Both are static, because another
+  /// thread may log while the display is destroyed.
   static Impl* shown;
   static std::mutex mutex;
 };
@@ -66,7 +67,7 @@ Progress::Impl* Progress::Impl::shown = nullptr;
 std::mutex Progress::Impl::mutex;
 
 namespace {
-thread_local bool in_log_line = false;  // not so for a line that began before the display did
+thread_local bool in_log_line = false;  // false for a log line that began before the display was created
 }
 
 void Progress::Impl::before_log_line() {
@@ -126,7 +127,7 @@ Progress::Progress(Options options) : impl_(std::make_unique<Impl>(std::move(opt
   std::lock_guard lock(Impl::mutex);
   RUNNER_CHECK(!Impl::shown, "a progress display is already shown");
   Impl::shown = impl_.get();
-  // Installed for good: a log line that has taken the mutex must find its way to give it back.
+  // These callbacks are never removed: a log line that has locked the mutex must be able to unlock it.
   log::set_interleave(Impl::before_log_line, Impl::after_log_line);
 }
 
@@ -153,7 +154,7 @@ void Progress::step(const StepReport& report) {
   std::lock_guard lock(Impl::mutex);
   const double now = impl_->options.clock();
   auto& history = impl_->history;
-  if (!history.empty() && report.step <= history.back().second) history.clear();  // a restart goes back
+  if (!history.empty() && report.step <= history.back().second) history.clear();  // a restart repeats steps
   history.emplace_back(now, report.step);
   while (history.size() > 2 && now - history.front().first > rate_window) history.pop_front();
   impl_->report = report;

@@ -13,7 +13,7 @@ namespace runner {
 
 namespace {
 
-/// Waiting for data for a larger share of the step than this is worth saying.
+/// The wait for data is shown if it takes at least this share of the step.
 constexpr double data_wait_share_shown = 0.1;
 constexpr int bar_width_min = 8, bar_width_max = 40;
 
@@ -31,10 +31,10 @@ std::string steps(const ProgressState& state) {
 
 struct Field {
   std::string text;
-  int rank;  ///< 0 stays longest
+  int rank;  ///< the field with the highest rank is dropped first
 };
 
-/// What follows the step, in the order it is shown.
+/// The fields after the step, in the order in which they are shown.
 std::vector<Field> fields(const ProgressState& state) {
   const StepReport& report = state.report;
   std::vector<Field> list = {{"loss " + format_loss(report.loss), 0}};
@@ -87,7 +87,7 @@ std::string bar_line(const ProgressState& state, const BarStyle& style) {
   }
   if (used() > room) drop(1);
   for (const auto& field : list) line += "  " + field.text;
-  // What is left may still be too wide; then there is no bar in it, and no colour that a cut could break.
+  // The line may still be too wide. It then has no bar, so cutting it cannot break a color sequence.
   return used() > room ? cut_to_width(line, room) : line;
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-/// Ten cells, filled as far as the limit is used.
+/// A bar of ten cells, filled in proportion to bytes / limit.
 std::string bar(int64_t bytes, int64_t limit) {
   constexpr int cells = 10;
   if (limit <= 0) return "";
@@ -34,8 +34,8 @@ double tokens_per_second(const Candidate& candidate) {
   return candidate.sequences() * static_cast<double>(candidate.job.model->seq_len) / *candidate.step_seconds;
 }
 
-/// Model FLOPs utilization: FLOPs of the model (attention over the full T x T scores; recomputation does not count)
-/// over those of the peak.
+/// Model FLOPs utilization: the model's FLOP/s divided by the peak. Attention counts the full T x T scores; recomputation is
+/// not counted.
 double mfu(const Candidate& candidate, double peak_flops) {
   return tokens_per_second(candidate) * candidate.job.model->training_flops_per_token() /
          (peak_flops * candidate.job.world_size);
@@ -47,7 +47,7 @@ std::string checkpointing(const Candidate& candidate) {
   return count == 0 ? "-" : count >= blocks ? "all" : fmt::format("{} of {}", count, blocks);
 }
 
-/// Whether it fits, and how it compares with the chosen one.
+/// (verdict, detail): whether the candidate fits, and its speed compared with the chosen one.
 std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) {
   const Candidate& candidate = choice.candidates[index];
   if (!candidate.refused.empty()) return {"refused", candidate.refused};
@@ -56,7 +56,7 @@ std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) 
     int64_t device = candidate.bytes - choice.limit.device, host = candidate.host - choice.limit.host;
     if (choice.limit.device > 0 && device > 0) return {"does not fit", bytes_text(device) + " too much"};
     if (choice.limit.host > 0 && host > 0) return {"does not fit", bytes_text(host) + " of host memory too much"};
-    return {"does not fit", "closer to the limit than predictions are sure"};
+    return {"does not fit", "too close to the limit for the accuracy of the prediction"};
   }
   if (!choice.fits() || !candidate.step_seconds || !choice.plan().step_seconds) return {"fits", ""};
   double ratio = tokens_per_second(candidate) / tokens_per_second(choice.plan());
@@ -95,7 +95,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           said};
 }
 
-/// Some candidate needs host memory beside its device.
+/// Whether any candidate needs host memory in addition to device memory.
 bool needs_host(const Choice& choice) {
   return std::any_of(choice.candidates.begin(), choice.candidates.end(),
                      [](const Candidate& candidate) { return candidate.host > 0; });
@@ -126,7 +126,7 @@ std::string headline(const Recommendation& r) {
   return text;
 }
 
-/// What is different in the other answer, in a few words; empty: nothing worth a line.
+/// A short description of how choice `then` differs from `now`; empty if there is no relevant difference.
 std::string difference(const Choice& now, const Choice& then) {
   if (!then.fits()) return "";
   if (!now.fits()) return fmt::format("{} fits, {} a rank", label(then.plan()), bytes_text(then.plan().bytes));
@@ -145,10 +145,10 @@ std::string difference(const Choice& now, const Choice& then) {
   return join(parts, ", ");
 }
 
-/// Why the plan has another global batch than the recipe.
+/// Why the plan's global batch size differs from the recipe's.
 std::string why_changed(const Recommendation& r) {
   const Job& job = r.plan.choice.candidates.front().job;
-  auto text = fmt::format("{} ranks cannot share the recipe's {}", job.world_size, *r.asked_batch);
+  auto text = fmt::format("the recipe's {1} cannot be divided among {0} ranks", job.world_size, *r.asked_batch);
   return *r.asked_batch % job.world_size != 0 ? text
                                               : fmt::format("{} in micro-batches of {}", text, job.micro_batch_size);
 }
@@ -192,11 +192,11 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
                       format_parameters(model.parameter_count()), r.plan.recipe.precision.mode, r.devices);
   text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
-                                      : fmt::format("; limit a rank: {}\n", choice.limit.reason);
+                                      : fmt::format("; limit per rank: {}\n", choice.limit.reason);
   text += "\n" + table(r, all) + "\n";
   text +=
-      fmt::format("memory: a rank's peak, with {} of context{}; times: {}\n", bytes_text(choice.limit.context),
-                  needs_host(choice) ? "; HOST: its peak of host memory, with the copy that a checkpoint is written from"
+      fmt::format("memory: peak per rank, including {} of context{}; times: {}\n", bytes_text(choice.limit.context),
+                  needs_host(choice) ? "; HOST: peak host memory per rank, including the copy that a checkpoint is written from"
                                      : "",
                   r.times);
   if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";

@@ -1,4 +1,4 @@
-// What `runner recommend` says: the choice, its reason, what else was considered, what would change it.
+// The output of `runner recommend`: the choice, its reason, the other candidates, and what would change the choice.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,28 +9,28 @@
 namespace runner {
 
 struct Recommendation {
-  const Plan& plan;                  ///< where nothing fits, only recipe, model, request and choice are there
-  std::string recipe_file, devices;  ///< "8 x h100-80g"
-  double peak_flops = 0;             ///< of one rank's device, for MFU; 0: not known
-  std::string peak_name, times;      ///< whose peak; where predicted times come from, or why there are none
-  size_t earlier_runs = 0;           ///< behind the predicted times
+  const Plan& plan;                  ///< if nothing fits, only recipe, model, request and choice are set
+  std::string recipe_file, devices;  ///< devices: e.g. "8 x h100-80g"
+  double peak_flops = 0;             ///< peak FLOP/s of one rank's device, for MFU; 0 = unknown
+  std::string peak_name, times;      ///< device of that peak; source of the predicted times, or why there are none
+  size_t earlier_runs = 0;           ///< number of runs that the predicted times are based on
   std::vector<WhatIf> what_if;
-  std::string shortfall;  ///< where nothing fits
-  /// The recipe's; the plan's is another where these ranks cannot share it.
+  std::string shortfall;  ///< the missing memory if nothing fits
+  /// The recipe's global batch size. The plan's is different if this one cannot be divided among the ranks.
   std::optional<int64_t> asked_batch;
 
-  /// The plan's global batch, where the recipe's had to change.
+  /// The plan's global batch size if it differs from the recipe's, otherwise empty.
   std::optional<int64_t> changed_batch() const;
 };
 
-/// How a step's sequences are shared: "micro-batch 8 x 2 ranks x 2 accumulated = 32 sequences".
+/// The global batch as a product: "micro-batch 8 x 2 ranks x 2 accumulated = 32 sequences".
 std::string batch_text(const Job& job);
 
-/// One screen. `all`: also what cannot run, and why.
+/// The text of one screen. `all`: includes candidates that cannot run, with the reason.
 std::string recommendation_text(const Recommendation& recommendation, bool all);
-/// House: {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null where nothing fits.
+/// {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null if nothing fits.
 nlohmann::json recommendation_json(const Recommendation& recommendation);
-/// The sections to paste into the recipe.
+/// The recommendation as TOML sections to paste into the recipe.
 std::string recommendation_toml(const Recommendation& recommendation);
 
 }  // namespace runner

@@ -25,7 +25,7 @@ std::string sweep_line(const SweepCounts& counts, double seconds) {
 struct SweepProgress::Impl {
   const bool terminal = can_redraw(STDERR_FILENO);
   double begun = steady_seconds(), drawn_at = -1e9;
-  std::string last;  ///< the last line's text, drawn anew after others
+  std::string last;  ///< text of the status line, redrawn after other lines
 
   static Impl* shown;
 

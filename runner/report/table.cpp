@@ -15,7 +15,7 @@ namespace {
 constexpr int gap = 2;
 constexpr int shrunk_width_min = 6;
 
-/// Takes columns from the widest that may shrink until the line fits, or none may shrink further.
+/// Repeatedly narrows the widest column that may shrink by one, until the line fits or no column may shrink further.
 void shrink(std::vector<int>& widths, const std::vector<Column>& columns, int width) {
   int total = std::accumulate(widths.begin(), widths.end(), gap * (static_cast<int>(widths.size()) - 1));
   for (; total > width; --total) {

@@ -1,5 +1,5 @@
-// Tables for terminals: columns sized to their content, numbers right-aligned, cut to the terminal's width. UTF-8
-// aware.
+// Formats tables for terminals: columns fit their content, numbers are right-aligned, lines are cut to the terminal's width.
+// Widths are those of UTF-8 text.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@ namespace runner {
 
 struct Column {
   std::string title;
-  bool right = false;       ///< numbers
-  bool may_shrink = false;  ///< is cut with an ellipsis when the terminal is too narrow
+  bool right = false;       ///< right-aligned, for numbers
+  bool may_shrink = false;  ///< cells are cut with an ellipsis if the terminal is too narrow
 };
-/// One line for the titles (left out when all are empty) and one a row, each ended by a newline, columns two spaces
-/// apart, nothing behind the last. width 0: the terminal's, or unlimited when stdout is not one.
+/// One line for the titles, unless all are empty, and one line for each row. Each line ends with a newline. Two spaces
+/// separate the columns; there are no trailing spaces. width 0: the terminal's width, unlimited if stdout is no terminal.
 std::string format_table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows,
                          int width = 0);
 

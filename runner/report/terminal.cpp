@@ -42,7 +42,7 @@ struct Character {
   int width;
 };
 
-/// The first character of a text that is not empty. A byte that begins no character counts as one column.
+/// The first character of a non-empty text. A byte that does not start a character counts as one column.
 Character first_character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const size_t bytes = lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;

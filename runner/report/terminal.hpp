@@ -1,11 +1,11 @@
-// The terminal: how wide it is, whether it shows Unicode, and how wide a text is on it.
+// Properties of the terminal: its width, its encoding, and the width of a text on it.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace runner {
 
-/// Columns of the terminal behind file descriptor `fd`; 0 when it is none.
+/// Columns of the terminal at file descriptor `fd`; 0 if it is no terminal, 80 if the width is unknown.
 int terminal_width(int fd);
 
 /// Whether `fd` is a terminal that can redraw a line (TERM is set and not "dumb").
@@ -14,13 +14,13 @@ bool can_redraw(int fd);
 /// Whether the locale (LC_ALL, LC_CTYPE, LANG) is UTF-8.
 bool utf8_locale();
 
-/// Columns that UTF-8 text takes: East Asian wide characters two, combining marks none.
+/// The number of columns of UTF-8 text: two for East Asian wide characters, none for combining marks.
 int display_width(std::string_view text);
 
-/// The beginning of `text` that fits `width` columns, with an ellipsis where something was cut.
+/// `text` if it fits `width` columns, otherwise its beginning with an ellipsis.
 std::string cut_to_width(std::string_view text, int width);
 
-/// `text` on one line: control characters, which could move the cursor, become spaces.
+/// `text` on one line: control characters, which could move the cursor, are replaced by spaces.
 std::string one_line(std::string_view text);
 
 }  // namespace runner

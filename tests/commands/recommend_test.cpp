@@ -30,7 +30,7 @@ TEST_CASE("recommend says what it takes, why, what else there is and what would 
              ContainsSubstring("because 6.74 B parameters are 3B or more, and memory is limited: DDP does not fit"));
   CHECK_THAT(result.out, ContainsSubstring("rule: 3B parameters and up, very limited memory -> FSDP or DeepSpeed stage "
                                            "3 (Strategy Selection Guide, row 4)"));
-  CHECK_THAT(result.out, ContainsSubstring("limit a rank: 79.6 GiB of h100-80g"));
+  CHECK_THAT(result.out, ContainsSubstring("limit per rank: 79.6 GiB of h100-80g"));
   CHECK_THAT(result.out, ContainsSubstring("> fsdp FULL_SHARD"));
   CHECK_THAT(result.out, ContainsSubstring("what would change the answer:\n"));
   CHECK_THAT(result.out, ContainsSubstring("num_nodes = 2: "));
@@ -75,13 +75,13 @@ TEST_CASE("a global batch that the ranks cannot share becomes the next one that 
   };
   CHECK_THAT(answer({}),
              ContainsSubstring("micro-batch 1 x 64 ranks = 64 sequences of") &&
-                 ContainsSubstring("\n  train.global_batch_size = 64: 64 ranks cannot share the recipe's 16\n"));
+                 ContainsSubstring("\n  train.global_batch_size = 64: the recipe's 16 cannot be divided among 64 ranks\n"));
   CHECK_THAT(answer({"--set", "train.micro_batch_size=2", "--toml"}),
              ContainsSubstring("\n[train]\nglobal_batch_size = 128\nmicro_batch_size = 2\n"));
   auto json = nlohmann::json::parse(answer({"--json"}));
   CHECK(json["global_batch_size"] == 64);
   CHECK(json["asked_global_batch_size"] == 16);
-  CHECK_THAT(answer({"--set", "train.global_batch_size=640"}), !ContainsSubstring("cannot share"));
+  CHECK_THAT(answer({"--set", "train.global_batch_size=640"}), !ContainsSubstring("cannot be divided"));
   auto absurd = recommend("gpt-124m.toml", {"--device-kind", "h100-80g", "--world-size", "64", "--set",
                                             "train.global_batch_size=9223372036854775807"});
   CHECK(absurd.code == 2);
