@@ -1,4 +1,4 @@
-// Choosing a cluster environment, and holding what it says against what the recipe asks for.
+// Chooses the cluster environment and checks its placement against the recipe.
 #include "runner/launch/cluster.hpp"
 
 #include <cstdlib>
@@ -11,7 +11,7 @@ namespace runner {
 
 namespace {
 
-constexpr int default_master_port = 29500;  ///< torch's
+constexpr int default_master_port = 29500;  ///< the default of torch.distributed
 
 const ClusterEnvironment* find_environment(const std::string& name) {
   for (const auto& environment : cluster_environments())
@@ -60,7 +60,7 @@ void apply_node_options(Placement& placement, const NodeOptions& options, int de
   if (placement.launched) {
     if (given)
       throw usage_error(
-          "{} under {}: the launcher already says where this process belongs; leave it out, or set "
+          "{} under {}: the launcher already sets the rank of this process; leave it out, or set "
           "devices.cluster = \"local\"",
           given, find_environment(placement.cluster)->title);
     return;
@@ -114,8 +114,8 @@ void check_placement(const Placement& placement, int devices_per_node, int num_n
 std::string explicit_indices_warning(const Placement& placement, const std::vector<int>& indices) {
   if (!placement.launched || indices.empty()) return "";
   return fmt::format(
-      "devices = [{}] under {}: it already gives each rank its devices, and the indices count within what it shows "
-      "(CUDA_VISIBLE_DEVICES), so they may miss or name another job's; a count says the same: devices = {}",
+      "devices = [{}] under {}: the launcher already assigns devices to each rank, and indices refer to the devices in "
+      "CUDA_VISIBLE_DEVICES, so they may be invalid or select devices of another job; use a count: devices = {}",
       fmt::join(indices, ", "), find_environment(placement.cluster)->title, indices.size());
 }
 

@@ -1,5 +1,5 @@
-// Cluster environments: who started us, and which ranks are ours. One file each (torchrun.cpp, slurm.cpp, ...),
-// detected or named.
+// Cluster environments: which launcher started this process, and which ranks it supervises. Each environment has one file
+// (torchrun.cpp, slurm.cpp, ...) and is either detected or selected by name.
 #pragma once
 #include <functional>
 #include <optional>
@@ -8,60 +8,58 @@
 
 namespace runner {
 
-/// A process's place in the job, as its environment tells it.
+/// The ranks of this process in the job, read from its environment variables.
 struct Placement {
   std::string cluster;           ///< "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"
-  bool launched = false;         ///< true: someone else started one of us per rank; we supervise just that rank
-  int rank = 0, world_size = 1;  ///< not launched: the first rank of this node
+  bool launched = false;         ///< a launcher started one `runner` process for each rank; each supervises one worker
+  int rank = 0, world_size = 1;  ///< rank: if not launched, the first rank of this node
   int local_rank = 0, local_size = 1;
   int node_rank = 0, num_nodes = 1;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;  ///< 0 = to be chosen by rank 0's supervisor (all ranks are its own)
-  std::string job_id;   ///< the same for every rank of the job, on all nodes; another job has another
+  int master_port = 0;  ///< 0: rank 0's supervisor chooses a port (it supervises all ranks)
+  std::string job_id;   ///< the same for every rank of the job on all nodes, different for other jobs
 };
 
-/// Reads a variable; the real one is getenv. Tests give a map.
+/// Reads an environment variable. process_environment() uses getenv; tests use a map.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 Environment process_environment();
 
 /// One cluster environment.
 struct ClusterEnvironment {
   const char* name;
-  const char* title;         ///< as its users write it: "Slurm"
-  const char* nodes_option;  ///< how to ask it for N nodes; {} stands for N
-  const char* ranks_option;  ///< how to ask it for N ranks on each node
-  const char* block_option;  ///< how to make it number the ranks of a node in a row, N on each
+  const char* title;         ///< its name in messages, e.g. "Slurm"
+  const char* nodes_option;  ///< its option for N nodes; {} is replaced by N
+  const char* ranks_option;  ///< its option for N ranks on each node
+  const char* block_option;  ///< its option for consecutive ranks on each node, N on each
   bool (*detect)(const Environment&);
   Placement (*read)(
-      const Environment&);  ///< throws Error(usage/environment) naming the variable that is missing or odd
+      const Environment&);  ///< throws Error(usage/environment) with the variable that is missing or invalid
 };
-/// In order of detection: torchrun, slurm, lsf, openmpi, mpich, kubeflow (only by name), local.
+/// All environments in order of detection: torchrun, slurm, lsf, openmpi, mpich, kubeflow (selected by name only), local.
 const std::vector<ClusterEnvironment>& cluster_environments();
 extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_environment, openmpi_environment,
     mpich_environment, kubeflow_environment, local_environment;
 
-/// `wanted` is devices.cluster ("auto" = the first that detects). Throws Error(usage) for an unknown name.
+/// `wanted` is devices.cluster; "auto" selects the first environment that is detected. Throws Error(usage) for an unknown
+/// name.
 Placement find_placement(const std::string& wanted, const Environment& environment);
 
-/// What the command line says when the same command is started by hand on each node.
+/// Command-line options for several nodes without a launcher. The user starts the same command on each node.
 struct NodeOptions {
   std::optional<int> node_rank;            ///< --node-rank
   std::optional<std::string> master_addr;  ///< --master-addr
-  std::optional<int> master_port;          ///< --master-port; 29500 when unset
+  std::optional<int> master_port;          ///< --master-port; default 29500
 };
-/// Completes a placement without a launcher: `devices_per_node` local ranks on each of `num_nodes` nodes. Throws
-/// Error(usage) when several nodes lack --node-rank or --master-addr, and when the options contradict a launcher or a
-/// single node.
+/// Completes a placement without a launcher: `devices_per_node` local ranks on each of `num_nodes` nodes. Throws Error(usage)
+/// if several nodes lack --node-rank or --master-addr, or if options are given under a launcher or for a single node.
 void apply_node_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
-/// Checks a launcher's placement against what the recipe asks for (Slurm's tasks per node = devices, WORLD_SIZE = nodes
-/// x devices
-/// ...), and its ranks against one another. 0 for devices or nodes: the recipe leaves that to the launcher.
-/// Throws Error(usage) naming both sides and the fix.
+/// Checks that a launcher's placement agrees with the recipe (tasks per node = devices, WORLD_SIZE = nodes x devices, ...)
+/// and that its ranks are consistent. 0 for devices or nodes means that the launcher decides. Throws Error(usage) with both
+/// values and the fix.
 void check_placement(const Placement& placement, int devices_per_node, int num_nodes);
 
-/// The warning for explicit device indices (devices = [1, 3]) under a launcher; empty where there is nothing to warn
-/// of.
+/// The warning for explicit device indices (devices = [1, 3]) under a launcher; empty if no warning is needed.
 std::string explicit_indices_warning(const Placement& placement, const std::vector<int>& indices);
 
 }  // namespace runner

@@ -28,7 +28,7 @@ constexpr auto patience = std::chrono::milliseconds(100);
 int fd_from_environment(const char* variable) {
   const char* text = std::getenv(variable);
   int fd = text ? std::atoi(text) : -1;
-  if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // a child of the worker must not keep it open
+  if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // child processes of the worker must not keep it open
   return fd;
 }
 
@@ -44,14 +44,14 @@ struct EventSink::Impl {
     double time;
     std::function<json()> fields;
   };
-  std::vector<Event> queue;  ///< put into text by the writer: whoever emits has no time for that
+  std::vector<Event> queue;  ///< the writer thread formats the events, which saves time on the emitting thread
   bool writing = false, hurry = false, closing = false, gone = false;
   std::thread writer;
 
   Impl(int rank, int fd, int settled_fd) : rank(rank), fd(fd), settled_fd(settled_fd) {
     if (fd < 0) return;
-    // The writer inherits a mask with every signal blocked: the worker's handlers stay on its own threads, and a write
-    // to a pipe without a reader gives EPIPE instead of a deadly SIGPIPE.
+    // The writer thread inherits a mask that blocks all signals: signal handlers run on other threads only, and a write to a
+    // pipe without a reader returns EPIPE instead of ending the process by SIGPIPE.
     sigset_t all, before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);

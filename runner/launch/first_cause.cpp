@@ -1,4 +1,4 @@
-// Ordering failures and wording exits.
+// Orders failures and describes exits of workers.
 #include "runner/launch/first_cause.hpp"
 
 #include <algorithm>

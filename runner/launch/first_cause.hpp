@@ -1,4 +1,5 @@
-// Which of several failures came first: one rank dies, its peers notice, and only the first is what a person must know.
+// Finds the first cause among several failures: when one rank dies, other ranks fail too, and only the first failure is
+// reported.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,25 +11,26 @@
 namespace runner {
 
 struct Failure {
-  /// Steady seconds, when rank 0's supervisor learnt of it. Not the event's own time: hosts' clocks differ.
+  /// When rank 0's supervisor received the failure, in steady seconds. The event's time is not used, because clocks of hosts
+  /// differ.
   double seen = 0;
   int rank = 0;
-  std::string kind;          ///< as in `failed` events; "crash" for an exit without one
-  bool consequence = false;  ///< of another rank's failure, or of our stopping it
-  std::string message;       ///< names the rank
+  std::string kind;          ///< as in `failed` events; "crash" for an exit without such an event
+  bool consequence = false;  ///< caused by another rank's failure, or by the supervisor stopping the rank
+  std::string message;       ///< includes the rank
 
   ExitCode code() const;  ///< usage 2, environment 4, else 1
-  /// The same recipe fails the same way: a usage error, or a loss that became NaN where the recipe says stop.
+  /// Whether a restart would fail in the same way: usage errors and non-finite losses.
   bool hopeless() const { return kind == "usage" || kind == "nonfinite"; }
 };
 
-/// From a `failed` event that came at `seen`; kind "collective" is a peer noticing that another rank has gone.
+/// Converts a `failed` event received at time `seen`. Kind "collective" is a consequence: another rank has ended.
 Failure failure_from_event(const nlohmann::json& event, double seen);
 
-/// The earliest that is no consequence; else the earliest. nullptr if there is none.
+/// The earliest failure that is not a consequence, otherwise the earliest one; nullptr if there are no failures.
 const Failure* first_cause(const std::vector<Failure>& failures);
 
-/// "rank 1 was killed by signal 11 (SIGSEGV)", "rank 0 exited with code 7", with the end of `log_file`.
+/// "rank 1 was killed by signal 11 (SIGSEGV)" or "rank 0 exited with code 7", followed by the last lines of `log_file`.
 std::string describe_exit(int rank, const WorkerExit& exit, const std::string& log_file);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// The following side of the protocol.
+// The follower's side of the protocol.
 #include "runner/launch/follower.hpp"
 
 #include <poll.h>
@@ -21,7 +21,7 @@ using nlohmann::json;
 namespace {
 
 constexpr double follower_tick_seconds = 0.1;
-constexpr double attempt_seconds = 5;        ///< to connect, once
+constexpr double attempt_seconds = 5;        ///< for one attempt to connect
 constexpr double shared_folder_seconds = 2;  ///< network file systems may show a new file late
 
 void wait_readable(const std::vector<int>& fds, double seconds) {
@@ -39,7 +39,7 @@ Outcome outcome_from_json(const json& message) {
   return outcome;
 }
 
-/// Whether the leader, once connected, made us welcome before `until`; else `problem` says why not.
+/// Whether the connected leader accepts this supervisor before `until`. Otherwise sets `problem` to the reason.
 bool welcomed(MessageSocket& leader, double until, std::string& problem) {
   while (leader.is_open() && steady_seconds() < until) {
     wait_readable({leader.fd()}, std::min(until - steady_seconds(), 1.0));
@@ -51,7 +51,7 @@ bool welcomed(MessageSocket& leader, double until, std::string& problem) {
       Outcome outcome = outcome_from_json(*answer);
       throw Error(outcome.code, outcome.first_cause);
     }
-    problem = "something else answers there";
+    problem = "the answer is not from a supervisor of runner";
     return false;
   }
   problem = leader.is_open() ? "no answer" : "the connection was closed without an answer";
@@ -131,14 +131,14 @@ void Following::require_shared_folder(const std::string& proof) const {
   for (double until = steady_seconds() + shared_folder_seconds; !seen();) {
     if (steady_seconds() > until)
       throw environment_error(
-          "host {} does not see {} as rank 0's host does, and checkpoints of all ranks go into one folder: put "
+          "host {} does not see the same folder {} as rank 0's host, but all ranks write checkpoints into it: put "
           "RUNNER_HOME on a file system that all nodes share, at the same path",
           self_.host, fs::path(group_.log_dir).parent_path().string());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
-/// To the leader it looks like workers that failed at once.
+/// Reports to the leader that all workers of this group failed at once.
 void Following::fail_start(const Error& error) {
   const char* kind = error.code() == ExitCode::usage ? "usage" : "environment";
   for (int rank = group_.first_rank; rank < group_.first_rank + group_.local_size; ++rank) {
@@ -162,7 +162,7 @@ void Following::handle_signals() {
   }
 }
 
-/// Ctrl-Z: the workers are in other process groups, so the terminal stopped nobody yet.
+/// Handles Ctrl-Z. The workers are in other process groups, so the terminal has not stopped them.
 void Following::suspend() {
   for (auto& worker : workers_) worker->send_group(SIGSTOP);
   ::raise(SIGSTOP);
@@ -176,7 +176,7 @@ void Following::report(Worker& worker) {
   pass_on();
   auto exit = worker.poll_exit();
   if (!exit) return;
-  pass_on();  // what it wrote between the last look and its end
+  pass_on();  // events written after the last read and before the exit
   leader_.send({{"say", "exit"},
                 {"rank", worker.rank()},
                 {"code", exit->code},

@@ -1,4 +1,5 @@
-// A supervisor that does not lead: it meets rank 0's and runs its own workers as that one says (protocol: members.hpp).
+// A follower: a supervisor that connects to rank 0's supervisor (the leader) and runs its workers on the leader's commands.
+// members.hpp describes the protocol.
 #pragma once
 #include <chrono>
 #include <string>
@@ -10,13 +11,13 @@
 
 namespace runner {
 
-/// Connects to rank 0's supervisor, trying until the deadline. Throws Error(environment) when nobody answers, or what
-/// it answered.
+/// Connects to the leader; tries again until the deadline. Throws Error(environment) if there is no answer, and the leader's
+/// error if it rejects this supervisor.
 MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadline);
 
-/// Runs the workers of `group`, whose arguments, environment and log folder come from the leader; returns how it says
-/// the run ended. SIGINT and SIGTERM are passed to the leader, which decides for all. When it goes away without a word
-/// the workers are killed and Error(run_failed) is thrown.
+/// Runs the workers of `group` with the arguments, environment and log folder that the leader sends. Returns the outcome
+/// that the leader sends. Forwards SIGINT and SIGTERM to the leader, which decides for all ranks. If the connection to the
+/// leader is lost, kills the workers and throws Error(run_failed).
 Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group);
 
 }  // namespace runner

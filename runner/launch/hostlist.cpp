@@ -1,4 +1,4 @@
-// A small parser for Slurm's brackets.
+// A parser for Slurm's bracket notation.
 #include "runner/launch/hostlist.hpp"
 
 #include <charconv>
@@ -10,7 +10,7 @@ namespace runner {
 
 namespace {
 
-constexpr int hosts_max = 1 << 20;  ///< a range beyond this is a slip or an attack on our memory
+constexpr int hosts_max = 1 << 20;  ///< a larger range is an error; the limit bounds the memory used
 
 bool parse_number(std::string_view text, int& number) {
   auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -33,7 +33,7 @@ std::vector<std::string_view> split_outside_brackets(std::string_view text) {
   return parts;
 }
 
-/// The numbers of one bracket, "5-9,12" or "001-010", as text of their width.
+/// Expands one bracket, e.g. "5-9,12" or "001-010". The numbers keep the width of the range's first number.
 bool expand_ranges(std::string_view ranges, std::vector<std::string>& numbers) {
   for (const std::string& range : split(ranges, ',')) {
     size_t dash = range.find('-');
@@ -45,7 +45,7 @@ bool expand_ranges(std::string_view ranges, std::vector<std::string>& numbers) {
   return true;
 }
 
-/// One name with any number of brackets: the first bracket varies slowest, as Slurm prints them.
+/// Expands one name with any number of brackets. The first bracket varies slowest, as in Slurm's output.
 bool expand_name(std::string_view name, const std::string& prefix, std::vector<std::string>& hosts) {
   size_t open = name.find('[');
   if (open == std::string_view::npos) {

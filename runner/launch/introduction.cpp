@@ -1,4 +1,4 @@
-// Comparing two supervisors key by key.
+// Compares the settings of two supervisors key by key.
 #include "runner/launch/introduction.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t differences_max = 8;
 
-/// "train.max_steps is 40 there and 50 here", for every key of either.
+/// "train.max_steps is 40 there and 50 here", for every key whose values differ.
 std::vector<std::string> differences(const json& here, const json& there) {
   std::vector<std::string> found;
   auto look = [&](const json& keys, bool both) {
@@ -73,8 +73,8 @@ std::string misplacement(const Introduction& leader, const Introduction& other) 
   const Placement &here = leader.placement, &there = other.placement;
   if (here.num_nodes != there.num_nodes || here.local_size != there.local_size || here.world_size != there.world_size)
     return fmt::format(
-        "{} belongs to {} x {}, rank 0 to {} x {}: every node needs the same number of ranks (devices.devices, or "
-        "devices.cpu_processes on CPU)",
+        "{} was started for {} x {}, rank 0 for {} x {}: every node needs the same number of ranks (devices.devices, "
+        "or devices.cpu_processes on CPU)",
         describe(other), counted(there.num_nodes, "node"), counted(there.local_size, "rank"),
         counted(here.num_nodes, "node"), counted(here.local_size, "rank"));
   if (there.rank + other.rank_count() > there.world_size)

@@ -1,4 +1,4 @@
-// How a supervisor presents itself to rank 0's, and what both must agree on.
+// The data that a supervisor sends to rank 0's supervisor when it joins, and the checks that both agree.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,21 +10,21 @@ namespace runner {
 struct Introduction {
   Placement placement;
   std::string host;
-  /// {section: {key: value}} of all that every supervisor must be started with alike: the recipe, the version ...
+  /// {section: {key: value}}: settings that must be equal on all supervisors: the recipe, the version, ...
   nlohmann::json alike;
 
-  /// The ranks that it supervises.
+  /// The first rank that this supervisor runs.
   int first_rank() const { return placement.rank; }
   int rank_count() const { return placement.launched ? 1 : placement.local_size; }
 };
 
 nlohmann::json to_json(const Introduction& introduction);
-/// Throws nlohmann::json::exception for what is no introduction.
+/// Throws nlohmann::json::exception if `json` is not an introduction.
 Introduction introduction_from_json(const nlohmann::json& json);
 
-/// Why `other` has no place among the ranks that `leader` counts; "" if it has.
+/// Why the ranks of `other` do not fit the world of `leader`; "" if they do.
 std::string misplacement(const Introduction& leader, const Introduction& other);
-/// What `other` would run differently; "" if nothing.
+/// The settings that differ between `leader` and `other`; "" if there are none.
 std::string disagreement(const Introduction& leader, const Introduction& other);
 
 /// "rank 2 (node 1, host gpu07)".

@@ -1,7 +1,7 @@
-// Kubeflow's PyTorchJob: one process a pod. Each gets RANK, WORLD_SIZE and an address, and nothing of nodes.
+// Kubeflow's PyTorchJob: one process in each pod, with RANK, WORLD_SIZE and an address, but no information about nodes.
 //
-// It sets no variable of its own, so it is taken only by name: devices.cluster = "kubeflow". With nprocPerNode the
-// job's pods run torchrun, which is detected.
+// Kubeflow sets no variable that identifies it, so it is selected by name only: devices.cluster = "kubeflow". With
+// nprocPerNode, the pods run torchrun, which is detected.
 #include "runner/launch/variables.hpp"
 
 namespace runner {

@@ -1,4 +1,4 @@
-// Encoding, decoding and cutting lines.
+// Encodes, decodes and splits lines.
 #include "runner/launch/lines.hpp"
 
 #include <cmath>

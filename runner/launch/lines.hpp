@@ -1,7 +1,7 @@
-// JSON objects as lines, on a worker's event pipe and between supervisors.
+// JSON objects as lines, used on a worker's event pipe and between supervisors.
 //
-// JSON has no NaN or infinity: a field that is one, also in an object, travels as {"nonfinite": "nan" | "inf" |
-// "-inf"}, so both sides see plain doubles. Text that is not UTF-8 arrives with U+FFFD in its place.
+// JSON has no NaN or infinity. A field with such a value, also in a nested object, is encoded as {"nonfinite": "nan" |
+// "inf" | "-inf"} and decoded to a double. Bytes that are not UTF-8 are replaced by U+FFFD.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,22 +11,22 @@
 
 namespace runner {
 
-/// With its newline.
+/// The line includes its newline.
 std::string to_line(nlohmann::json object);
-/// nullopt for what is not a JSON object.
+/// Empty if the line is not a JSON object.
 std::optional<nlohmann::json> from_line(std::string_view line);
 
-/// Cuts a stream of bytes into lines; keeps a partial line until its end comes. Of a line that is longer than one may
-/// be, only the beginning is given.
+/// Splits a stream of bytes into lines and keeps an incomplete line until the rest arrives. Of a line longer than 1 MiB,
+/// only the beginning is returned.
 class LineReader {
  public:
   std::vector<std::string> feed(std::string_view bytes);
-  /// At the end of the stream: what a writer that died in the middle of a line left; "" if nothing.
+  /// Called at the end of the stream. Returns the incomplete last line, "" if there is none.
   std::string finish();
 
  private:
   std::string partial_;
-  bool skipping_ = false;  ///< inside a line that was too long
+  bool skipping_ = false;  ///< inside a line that is too long
 };
 
 }  // namespace runner

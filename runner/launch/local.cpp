@@ -1,4 +1,4 @@
-// No launcher: we start the workers of this node ourselves; several nodes are told apart by apply_node_options.
+// No launcher: the supervisor starts all workers of its node. For several nodes, apply_node_options() sets the ranks.
 #include "runner/launch/cluster.hpp"
 
 namespace runner {

@@ -1,4 +1,4 @@
-// LSF: jsrun starts one of us for each task and tells ranks (JSM_NAMESPACE_*); the hosts are in the job's rank file.
+// LSF: jsrun starts one process for each task and sets the ranks (JSM_NAMESPACE_*). The job's rank file contains the hosts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ bool detect_lsf(const Environment& environment) {
   return environment("LSB_JOBID") && environment("LSB_DJOB_RANKFILE") && environment("JSM_NAMESPACE_SIZE");
 }
 
-/// Hosts of the rank file in its order, each once. It has a line for each task, and the launch node comes first.
+/// The compute hosts of the rank file, in its order and without duplicates. The file has one line for each task; its first
+/// line is the launch node, which is skipped.
 std::vector<std::string> compute_hosts(const Variables& variables) {
   auto path = variables.text({"LSB_DJOB_RANKFILE"});
   if (!path) throw environment_error("LSB_DJOB_RANKFILE is not set; {} sets it: is this process started by it?", title);
@@ -42,7 +43,7 @@ std::string own_host(const Variables& variables) {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
-/// The part of a host's name ahead of its domain.
+/// The host name without its domain.
 std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
 
 int index_of(const std::vector<std::string>& hosts, const std::string& own) {

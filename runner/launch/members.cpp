@@ -1,4 +1,4 @@
-// Meeting the other supervisors, and their workers as ours.
+// The leader's side of the protocol: accepts other supervisors and controls their workers.
 #include "runner/launch/members.hpp"
 
 #include <poll.h>
@@ -25,7 +25,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kill_answer_seconds = 5;  ///< a supervisor that does not report a killed worker's end has hung
+constexpr double kill_answer_seconds = 5;  ///< after this time, a supervisor that does not report a kill counts as lost
 constexpr double farewell_seconds = 5;
 
 json end_message(const Outcome& outcome) {
@@ -39,7 +39,7 @@ Outcome refusal(ExitCode code, const std::string& why) { return {code, "failed",
 
 }  // namespace
 
-/// One supervisor: what came from it, sorted by rank.
+/// One supervisor with its unread messages, sorted by rank.
 struct Members::Member {
   struct Inbox {
     std::vector<json> events;
@@ -48,7 +48,7 @@ struct Members::Member {
 
   MessageSocket socket;
   Introduction introduction;
-  std::string address;  ///< by which the other hosts reach it
+  std::string address;  ///< at which other hosts reach it
   std::map<int, Inbox> inboxes;
   std::vector<int> signals;
 
@@ -56,7 +56,7 @@ struct Members::Member {
     try {
       while (auto message = socket.receive()) sort(*message);
     } catch (const json::exception&) {
-      socket.close();  // not one of ours after all
+      socket.close();  // the peer does not follow the protocol
     }
   }
 
@@ -95,7 +95,7 @@ class RemoteWorker final : public Worker {
     return std::exchange(member_.inboxes[rank_].events, {});
   }
 
-  /// Rank 0, which alone asks, is never remote.
+  /// Only rank 0 emits `settle`, and rank 0 is never remote.
   std::function<void()> answer() override {
     return [] {};
   }
@@ -135,8 +135,8 @@ class RemoteWorker final : public Worker {
 
 namespace {
 
-/// Closed where the caller has gone again. Throws Error(environment) where this process can accept nobody: the others
-/// would look as if they had not come.
+/// Accepts a connection; the result is closed if the peer has disconnected already. Throws Error(environment) if this
+/// process has no free descriptors or memory, because otherwise the other supervisors would be reported as missing.
 Descriptor accept_on(const Descriptor& listener) {
   Descriptor connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -146,7 +146,7 @@ Descriptor accept_on(const Descriptor& listener) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   throw environment_error(
       "the supervisor of rank 0 cannot accept another connection: {}; it may open {} files (ulimit -n), and needs one "
-      "for each supervisor that it meets",
+      "for each other supervisor",
       std::strerror(reason), limit.rlim_cur);
 }
 
@@ -168,7 +168,7 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
   const Placement& place = leader.placement;
   int port = place.master_port;
   Descriptor listener = listen_on(place.master_addr, port);
-  std::deque<MessageSocket> strangers;  // connected, and have not said who they are
+  std::deque<MessageSocket> strangers;  // connected, but have not sent a hello yet
   double until = steady_seconds() + static_cast<double>(deadline.count());
   for (auto missing = missing_ranks(leader); !missing.empty(); missing = missing_ranks(leader)) {
     double left = until - steady_seconds();
@@ -176,7 +176,7 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
       throw environment_error(
           "rendezvous at {}:{}: {} did not come within {}: {}, or allow more time (devices.rendezvous_timeout)",
           place.master_addr, port, name_ranks(missing, place.world_size, place.local_size), write_duration(deadline),
-          place.launched ? "see what the launcher says of them"
+          place.launched ? "see the launcher's output about them"
                          : fmt::format("start the same command there with --node-rank {} --master-addr {} "
                                        "--master-port {}",
                                        missing.front() / place.local_size, place.master_addr, port));
@@ -190,14 +190,15 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
       if (auto hello = socket.receive()) admit(socket, leader, *hello);
     std::erase_if(strangers, [](const MessageSocket& socket) { return !socket.is_open(); });
     for (auto& member : members_) member->receive();
-    std::erase_if(members_, [](const auto& member) { return !member->socket.is_open(); });  // it may come again
+    std::erase_if(members_, [](const auto& member) { return !member->socket.is_open(); });  // it may connect again
   }
-  // Only now, so that everybody is here to be told.
+  // This check comes last, so that all members receive the error.
   for (const auto& member : members_)
     if (auto why = disagreement(leader, member->introduction); !why.empty()) throw usage_error("{}", why);
 }
 
-/// Takes `socket` over when it is one of the run's; closes it when not. Throws Error(usage) when its world is another.
+/// Moves `socket` into a new member if it belongs to this run, otherwise closes it. Throws Error(usage) if its world
+/// differs from the leader's.
 void Members::admit(MessageSocket& socket, const Introduction& leader, const json& hello) {
   auto member = std::make_unique<Member>();
   try {
@@ -218,7 +219,7 @@ void Members::admit(MessageSocket& socket, const Introduction& leader, const jso
   for (const auto& known : members_) ours = ours || known->introduction.first_rank() == other.first_rank();
   if (ours)
     return turn_away(
-        fmt::format("{} is there already: this one was started twice, or two nodes have the same "
+        fmt::format("{} has already joined: it was started twice, or two nodes have the same "
                     "--node-rank",
                     describe(other)));
   if (auto why = misplacement(leader, other); !why.empty()) {
@@ -243,7 +244,8 @@ std::vector<int> Members::missing_ranks(const Introduction& leader) const {
   return missing;
 }
 
-/// Members on this host came over its loopback, where no other host can reach them: they share this host's address.
+/// Members on this host connected over the loopback address, at which other hosts cannot reach them. They get this host's
+/// address.
 void Members::settle_addresses() {
   for (const auto& member : members_)
     if (std::string address = member->socket.own_address(); own_address_.empty() || !is_loopback(address))
@@ -292,7 +294,7 @@ void Members::end(const Outcome& outcome) {
   std::error_code ignored;
   if (!proof_file_.empty()) std::filesystem::remove(proof_file_, ignored);
   for (auto& member : members_) member->socket.send(end_message(outcome));
-  // They hang up. Closing first, with something of theirs unread, could take our last word away from them.
+  // Wait until the members close their connections. Closing a socket that has unread data could discard the end message.
   double until = steady_seconds() + farewell_seconds;
   for (auto& member : members_)
     while (member->socket.is_open() && steady_seconds() < until) {

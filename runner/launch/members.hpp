@@ -1,17 +1,18 @@
-// Several supervisors of one run: rank 0's leads; the others start, watch and signal workers as it says (follower.hpp).
+// Several supervisors of one run. Rank 0's supervisor is the leader; the others start, watch and signal workers on its
+// commands (follower.hpp).
 //
-// They meet over TCP where the placement says (master_addr, master_port), before any worker starts, and stay connected
-// until the run's end. So there is one ledger, one decision to restart and one first cause, and what reaches one
-// supervisor (Ctrl-C, SIGTERM) reaches all ranks. One JSON object a line:
+// They connect over TCP to the placement's master_addr and master_port before any worker starts, and stay connected until
+// the run ends. So there is one ledger, one decision to restart and one first cause, and a signal to any supervisor
+// (Ctrl-C, SIGTERM) stops all ranks. The protocol has one JSON object per line:
 //
-//   to the leader   {say: "hello", ...}                      who is there, and what it would run (Introduction)
-//                   an event of events.hpp                   of one of its workers
-//                   {say: "exit", rank, ...}                 a worker's end (WorkerExit)
-//                   {say: "signal", signal}                  somebody asks this supervisor to stop
-//   to the others   {say: "welcome"}                         to a hello
-//                   {say: "start", ...}                      an attempt: arguments, environment, the store's port
-//                   {say: "send", rank, signal, group}       to a worker, or to its process group
-//                   {say: "end", code, status, first_cause}  the last word
+//   to the leader     {say: "hello", ...}                      the supervisor's Introduction
+//                     an event of events.hpp                   from one of its workers
+//                     {say: "exit", rank, ...}                 a worker has ended (WorkerExit)
+//                     {say: "signal", signal}                  this supervisor received a signal
+//   to the followers  {say: "welcome"}                         accepts a hello
+//                     {say: "start", ...}                      starts an attempt: arguments, environment, the store's port
+//                     {say: "send", rank, signal, group}       signals a worker, or its process group
+//                     {say: "end", code, status, first_cause}  ends the run; the last message
 #pragma once
 #include <chrono>
 #include <memory>
@@ -25,26 +26,26 @@
 
 namespace runner {
 
-/// The others, as rank 0's supervisor has them.
+/// The leader's connections to the other supervisors.
 class Members {
  public:
-  /// Waits until a supervisor is here for every rank of `leader`'s world. Throws Error(environment) naming the ranks
-  /// and nodes that did not come within `deadline`, or Error(usage) naming what another would run differently; those
-  /// that came are told the same.
+  /// Waits until the supervisors of all ranks of `leader`'s world have joined. Throws Error(environment) with the ranks and
+  /// nodes that did not join within `deadline`, or Error(usage) with the settings that differ. Supervisors that have joined
+  /// receive the same error.
   Members(const Introduction& leader, std::chrono::seconds deadline);
   ~Members();
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
 
-  /// The address by which the other hosts reach this one.
+  /// The address at which other hosts reach this host.
   const std::string& own_address() const { return own_address_; }
-  /// Has every member start its workers with `group`'s arguments, environment and log folder; rank 0's store listens on
-  /// `store_port`. Gives their workers, which must not outlive this object.
+  /// Makes every member start its workers with the arguments, environment and log folder of `group`; rank 0's store listens
+  /// on `store_port`. Returns the members' workers, which must not outlive this object.
   std::vector<std::unique_ptr<Worker>> start(const WorkerGroup& group, int store_port);
-  /// SIGINT and SIGTERM that reached another supervisor since the last call.
+  /// Returns SIGINT and SIGTERM signals that other supervisors received since the last call.
   std::vector<int> take_signals();
   bool anyone_gone() const;
-  /// Tells everybody how the run ended; they end alike.
+  /// Sends the run's outcome to all members, which then end with the same outcome.
   void end(const Outcome& outcome);
 
   struct Member;
@@ -59,7 +60,7 @@ class Members {
   std::string own_address_, proof_file_;
 };
 
-/// The file in a run's log folder, and what stands in it, by which a member sees that the folder is shared.
+/// A file with random content in the run's log folder. Members read it to check that the folder is shared.
 constexpr const char* proof_file_name = ".shared";
 
 }  // namespace runner

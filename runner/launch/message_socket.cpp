@@ -1,4 +1,4 @@
-// Sockets with deadlines: connecting, keepalive, bounded sends.
+// Sockets with time limits for connecting and sending, and with keepalive.
 #include "runner/launch/message_socket.hpp"
 
 #include <arpa/inet.h>
@@ -39,7 +39,7 @@ std::string write_address(const sockaddr_storage& address) {
   return text;
 }
 
-/// 0, or the errno of why not. The socket blocks again afterwards.
+/// Connects within `seconds`. Returns 0 or an errno. The socket is in blocking mode again afterwards.
 int connect_within(int fd, const addrinfo& target, double seconds) {
   int flags = ::fcntl(fd, F_GETFL);
   ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -75,7 +75,7 @@ MessageSocket MessageSocket::connect(const std::string& address, int port, doubl
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failed == EAI_NONAME) throw environment_error("there is no host \"{}\", where rank 0 is to be met", address);
+  if (failed == EAI_NONAME) throw environment_error("there is no host \"{}\" (the address of rank 0)", address);
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> targets(found, [](addrinfo* list) {
     if (list) ::freeaddrinfo(list);
   });
@@ -97,7 +97,7 @@ void MessageSocket::send(const nlohmann::json& message) {
     if (n >= 0) {
       rest.remove_prefix(static_cast<size_t>(n));
     } else if (errno != EINTR) {
-      ::shutdown(fd(), SHUT_WR);  // half a line may be out; what the peer said last can still be read
+      ::shutdown(fd(), SHUT_WR);  // the line may be incomplete, so nothing more is sent; receiving is still possible
       return;
     }
   }
@@ -116,7 +116,7 @@ std::optional<nlohmann::json> MessageSocket::receive() {
   return message;
 }
 
-/// What is here now, a mebibyte at most.
+/// Reads what has arrived, at most 1 MiB.
 void MessageSocket::read() {
   char buffer[65536];
   for (int reads = 0; reads < 16 && connection_.is_open(); ++reads) {

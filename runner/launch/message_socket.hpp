@@ -1,4 +1,4 @@
-// A TCP connection between two supervisors that carries JSON objects, one a line.
+// A TCP connection between two supervisors that transfers JSON objects, one per line.
 #pragma once
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -10,25 +10,25 @@
 
 namespace runner {
 
-/// Neither sending nor receiving throws: a connection that broke, by whatever cause, is closed once all that came over
-/// it was received. A host that vanished without a word is noticed within half a minute.
+/// Sending and receiving do not throw. A broken connection counts as closed once all received messages have been read. The
+/// failure of the other host is detected within half a minute.
 class MessageSocket {
  public:
   MessageSocket() = default;
   explicit MessageSocket(Descriptor connection);
-  /// One try, at most `seconds` long; is_open() tells whether it worked, and `problem` why not. Throws
-  /// Error(environment) if there is no host of that name.
+  /// Tries each address of the host once, for at most `seconds`. If all fail, the result is not open and `problem` is the
+  /// reason. Throws Error(environment) if the host name does not exist.
   static MessageSocket connect(const std::string& address, int port, double seconds, std::string& problem);
 
   bool is_open() const { return connection_.is_open() || !received_.empty(); }
   int fd() const { return connection_.get(); }
   void close();
   void send(const nlohmann::json& message);
-  /// The next object that is here; does not wait. Other lines are dropped.
+  /// The next object that has arrived; does not wait. Drops lines that are not JSON objects.
   std::optional<nlohmann::json> receive();
 
   std::string peer_address() const;  ///< numeric
-  std::string own_address() const;   ///< numeric: the one that the peer reaches
+  std::string own_address() const;   ///< numeric: this host's address on the connection
 
  private:
   void read();
@@ -38,7 +38,7 @@ class MessageSocket {
   std::deque<nlohmann::json> received_;
 };
 
-/// 127.0.0.0/8 or ::1, written as numbers.
+/// Whether a numeric address is in 127.0.0.0/8 or is ::1.
 bool is_loopback(const std::string& address);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// MPICH's mpirun (Hydra) and those built on it: ranks from PMI_* and MPI_LOCAL*, neither address nor job id.
+// MPICH's mpirun (Hydra) and launchers built on it: they set the ranks (PMI_*, MPI_LOCAL*), but no address and no job id.
 #include <unistd.h>
 
 #include <fstream>
@@ -11,9 +11,8 @@ namespace runner {
 
 namespace {
 
-/// Hydra gives the ranks of a node nothing in common but the process that started them on this node (hydra_pmi_proxy):
-/// the nearest ancestor whose environment has no PMI_RANK. Wrapper shells between it and us have one and are passed
-/// over.
+/// The pid of hydra_pmi_proxy, the process that started all ranks of this node. It is the only thing that they have in
+/// common: the nearest ancestor without PMI_RANK in its environment. Wrapper shells in between have PMI_RANK.
 int proxy_process() {
   int pid = ::getppid();
   while (pid > 1) {
@@ -22,7 +21,7 @@ int proxy_process() {
     if (variables.find(std::string("\0PMI_RANK=", 10)) == std::string::npos) break;
     std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
     std::string line(std::istreambuf_iterator<char>(stat), {});
-    size_t name_end = line.rfind(')');  // "pid (name) state ppid ...", and a name may hold anything
+    size_t name_end = line.rfind(')');  // "pid (name) state ppid ..."; the name may contain any character
     if (name_end == std::string::npos || name_end + 4 >= line.size()) break;
     pid = std::atoi(line.c_str() + name_end + 4);
   }
@@ -48,13 +47,13 @@ Placement mpich_placement(const Environment& environment) {
   }
   if (placement.num_nodes > 1 && !(variables.text({"MASTER_ADDR"}) && variables.text({"MASTER_PORT"})))
     throw usage_error(
-        "MPICH's mpirun started {} ranks on {} nodes but gives neither an address to meet at nor a job id: set "
+        "MPICH's mpirun started {} ranks on {} nodes but gives neither a rendezvous address nor a job id: set "
         "MASTER_ADDR (the host "
         "of rank 0) and MASTER_PORT for every rank",
         placement.world_size, placement.num_nodes);
   if (placement.num_nodes == 1) placement.job_id = std::to_string(proxy_process());
   variables.set_meeting_point(placement, std::nullopt, "mpich/" + placement.job_id);
-  // Each node has a proxy of its own: what the nodes have in common is where they are told to meet.
+  // Each node has a different proxy. The rendezvous address identifies the job on all nodes.
   if (placement.num_nodes > 1) placement.job_id = fmt::format("{}:{}", placement.master_addr, placement.master_port);
   return placement;
 }

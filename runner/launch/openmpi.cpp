@@ -1,5 +1,5 @@
-// Open MPI's mpirun: ranks from OMPI_COMM_WORLD_*, no address. No MPI library is involved; mpirun only starts
-// processes.
+// Open MPI's mpirun: it sets the ranks (OMPI_COMM_WORLD_*), but no address. mpirun only starts the processes; no MPI library
+// is used.
 #include "runner/launch/variables.hpp"
 
 namespace runner {
@@ -17,8 +17,8 @@ Placement openmpi_placement(const Environment& environment) {
   placement.world_size = variables.number({"OMPI_COMM_WORLD_SIZE"});
   placement.local_rank = variables.number({"OMPI_COMM_WORLD_LOCAL_RANK"});
   placement.local_size = variables.number({"OMPI_COMM_WORLD_LOCAL_SIZE"});
-  // OMPI_COMM_WORLD_NODE_RANK is the rank within the node; the node's number follows from block placement
-  // (check_placement).
+  // OMPI_COMM_WORLD_NODE_RANK is the rank within the node. The node's number follows from block placement, which
+  // check_placement() verifies.
   if (placement.local_size > 0) {
     placement.node_rank = placement.rank / placement.local_size;
     placement.num_nodes = placement.world_size / placement.local_size;

@@ -1,4 +1,4 @@
-// How a run ended.
+// The outcome of a run.
 #pragma once
 #include <string>
 
@@ -9,9 +9,9 @@ namespace runner {
 struct Outcome {
   ExitCode code = ExitCode::done;
   std::string status;  ///< finished | failed | interrupted | preempted
-  /// One message: the rank and what happened to it first (its `failed` event, its signal, its exit code).
+  /// The rank that failed first, and how: its `failed` event, its signal or its exit code.
   std::string first_cause;
-  std::string kind = "";  ///< of a failure: as in its `failed` event (events.hpp)
+  std::string kind = "";  ///< kind of the failure, as in its `failed` event (events.hpp)
   int restarts = 0;
 };
 

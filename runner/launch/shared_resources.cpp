@@ -1,4 +1,4 @@
-// Sockets and memory that outlive nobody: the kernel frees both with their last holder.
+// Creates the rendezvous socket and the shared memory.
 #include "runner/launch/shared_resources.hpp"
 
 #include <arpa/inet.h>
@@ -15,13 +15,13 @@ namespace runner {
 
 namespace {
 
-/// Binds and listens on one address family; false leaves the reason in errno.
+/// Binds and listens on one address family. Returns false and sets errno on failure.
 template <typename Address>
 bool listen_as(Descriptor& listener, const Address& address, int family) {
   listener = Descriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!listener.is_open()) return false;
   int yes = 1, no = 0;
-  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a restarted group takes the same port
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a restarted group uses the same port
   if (family == AF_INET6) ::setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
   return ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
          ::listen(listener.get(), SOMAXCONN) == 0;
@@ -49,12 +49,12 @@ Descriptor listen_on(const std::string& address, int& port) {
   v6.sin6_addr = in6addr_any;
 
   Descriptor listener;
-  bool listening = !loopback && listen_as(listener, v6, AF_INET6);  // both families; a host without IPv6 takes the next
+  bool listening = !loopback && listen_as(listener, v6, AF_INET6);  // accepts both families; fails on hosts without IPv6
   if (!listening) listening = listen_as(listener, v4, AF_INET);
   if (!listening)
     throw environment_error(
-        "cannot listen on port {} of this host, where the ranks are to meet: {}; another port can be set with "
-        "MASTER_PORT (under a launcher) or --master-port",
+        "cannot listen on port {} of this host for the rendezvous of the ranks: {}; set another port with MASTER_PORT "
+        "(under a launcher) or --master-port",
         port, std::strerror(errno));
   port = port_of(listener);
   return listener;

@@ -1,5 +1,5 @@
-// What the supervisor makes before the workers and hands to them by descriptor: the rendezvous socket and the shared
-// memory.
+// Resources that the supervisor creates before the workers, which inherit the descriptors: the rendezvous socket and the
+// shared memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace runner {
 
-/// A TCP socket listening on `port` (0 = a free one, written back), for rank 0's store. Open to other hosts only when
-/// `address` is not this host's loopback. Throws Error(environment) naming the port.
+/// A TCP socket that listens on `port`, for rank 0's store. Port 0 means a free port, which is stored in `port`. Other hosts
+/// can connect only if `address` is not the loopback address. Throws Error(environment) with the port.
 Descriptor listen_on(const std::string& address, int& port);
 
-/// Anonymous memory of `bytes` zeros that lives as long as a process holds it: nothing stays behind after kill -9.
+/// Anonymous memory of `bytes` zeros. The kernel frees it when the last process that has it open ends, also after kill -9.
 Descriptor make_shared_memory(int64_t bytes);
 
 }  // namespace runner

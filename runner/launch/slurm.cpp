@@ -1,10 +1,10 @@
-// Slurm: srun starts one of us for each task and tells rank and host list; the address is the step's first host.
+// Slurm: srun starts one process for each task and sets its rank and the host list. The address is the step's first host.
 //
-// Only `srun` makes ranks. In a batch script or an interactive shell the variables describe the allocation, not us:
-//   batch script, salloc shell, one task   -> not Slurm's rank: local workers are spawned, as without a launcher
-//   the same with several tasks or nodes   -> refused: the other tasks would never start
-//   `srun --pty bash`, salloc's own step   -> local workers (Slurm's ranks would be one shell)
-//   srun from inside any of them           -> its tasks, whatever the job's name says
+// Only `srun` starts ranks. In a batch script or an interactive shell, the variables describe the allocation:
+//   batch script or salloc shell, one task   -> local workers, as without a launcher
+//   the same with several tasks or nodes     -> an error, because the other tasks would never start
+//   `srun --pty bash`, salloc's shell step   -> local workers; Slurm's only task is the shell
+//   srun inside any of these                 -> one rank for each task
 #include <algorithm>
 #include <array>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* title = "Slurm";
 
-/// Step ids that are no srun of the user's: extern, batch and interactive steps (slurm.h counts down from 0xfffffffe).
+/// Whether a step id is not from srun: extern, batch and interactive steps (slurm.h counts down from 0xfffffffe).
 bool special_step(const std::string& step) { return step.size() == 10 && step.starts_with("42949672"); }
 
 bool in_srun_step(const Variables& variables) {
@@ -31,7 +31,7 @@ bool in_interactive_step(const Variables& variables) {
   return step && special_step(*step) && variables.text({"SLURMD_NODENAME"});
 }
 
-/// `srun --pty bash`: one task that a person types into.
+/// Whether the task is an interactive shell, as in `srun --pty bash`.
 bool is_shell_task(const Variables& variables) {
   static constexpr std::array shells{"bash", "sh", "zsh", "fish", "tcsh", "csh", "ksh", "interactive"};
   std::string job = variables.text({"SLURM_JOB_NAME"}).value_or("");
@@ -62,7 +62,7 @@ bool started_by_slurm(const Environment& environment) {
       counted(allocated_tasks(variables), "task"), counted(allocated_nodes(variables), "node"), job);
 }
 
-/// Slurm's own numbers against each other.
+/// Checks that Slurm's variables do not contradict each other.
 void check_consistent(const Variables& variables, const Placement& placement, const std::vector<int>& tasks_per_node) {
   int total = 0;
   for (int tasks : tasks_per_node) total += tasks;

@@ -1,4 +1,4 @@
-// The self-pipe trick.
+// Signal handlers with a self-pipe.
 #include "runner/launch/stop_signals.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ std::atomic<int> signal_pipe{-1};
 void write_signal(int number) {
   int saved = errno;
   unsigned char byte = static_cast<unsigned char>(number);
-  // A full pipe already holds more signals than anyone needs.
+  // If the pipe is full, the signal can be dropped: enough signals are waiting.
   [[maybe_unused]] ssize_t n = ::write(signal_pipe.load(std::memory_order_relaxed), &byte, 1);
   errno = saved;
 }

@@ -1,4 +1,4 @@
-// SIGINT, SIGTERM, SIGHUP and SIGTSTP as something to poll, for as long as the object lives.
+// Makes SIGINT, SIGTERM, SIGHUP and SIGTSTP available through a descriptor that can be polled.
 #pragma once
 #include <signal.h>
 
@@ -9,9 +9,9 @@
 
 namespace runner {
 
-/// Handlers write the signal's number into a pipe. A signal that was ignored stays ignored (nohup, background jobs of
-/// scripts). SIGCHLD is set to its default, since a launcher that ignores it would take our workers' exit codes away.
-/// The destructor restores everything. At most one object at a time.
+/// Installs signal handlers that write the signal's number into a pipe. A signal that was ignored stays ignored (nohup,
+/// background jobs of scripts). SIGCHLD is set to its default: if a launcher ignores it, the exit codes of workers would be
+/// lost. The destructor restores all handlers. There may be only one object at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -19,7 +19,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   int fd() const { return read_end_.get(); }
-  /// The signals that came since the last call, oldest first.
+  /// Returns the signals received since the last call, oldest first.
   std::vector<int> take();
 
  private:

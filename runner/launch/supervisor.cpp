@@ -1,4 +1,4 @@
-// The supervising loop: one Attempt from start to end, repeated while restarts are left.
+// The supervising loop: runs one Attempt after another until one succeeds or no restarts are left.
 #include "runner/launch/supervisor.hpp"
 
 #include <poll.h>
@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr double tick_seconds = 0.1;
 constexpr double failure_grace_seconds = 2;
-/// Launchers pass on the Ctrl-C that the terminal already gave us; a person's second one comes later than this.
+/// A launcher may forward a Ctrl-C that the terminal has already delivered. Only a later SIGINT counts as a second Ctrl-C.
 constexpr double second_interrupt_seconds = 0.5;
 
 /// From the start of the workers to the end of the last one.
@@ -28,7 +28,7 @@ class Attempt {
  public:
   Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSignals& signals, Members* members);
   Outcome run();
-  /// After run(): a failure that another attempt may not repeat, while nobody asked us to stop.
+  /// After run(): whether it failed in a way that a restart may fix, and no stop was requested.
   bool worth_restarting() const;
 
  private:
@@ -51,17 +51,17 @@ class Attempt {
   const WorkerGroup& group_;
   const SupervisorHooks& hooks_;
   StopSignals& signals_;
-  Members* members_;  ///< null when all ranks are ours
+  Members* members_;  ///< null if this supervisor runs all ranks
   std::vector<std::unique_ptr<Worker>> workers_;
 
-  int asked_by_ = 0;  ///< SIGINT or SIGTERM, once somebody asked us to stop
-  double asked_at_ = 0;
-  bool stopping_ = false;    ///< workers were sent SIGTERM, whyever
-  bool killed_ = false;      ///< ... and SIGKILL
-  double kill_at_ = 0;       ///< steady seconds; with stopping_
-  std::string kill_reason_;  ///< who did not stop in time, for the outcome
+  int asked_by_ = 0;         ///< the first SIGINT or SIGTERM received; 0 = none
+  double asked_at_ = 0;      ///< steady seconds
+  bool stopping_ = false;    ///< SIGTERM was sent to the workers, after a signal or a failure
+  bool killed_ = false;      ///< SIGKILL was sent to the workers
+  double kill_at_ = 0;       ///< when to send SIGKILL, in steady seconds; valid if stopping_
+  std::string kill_reason_;  ///< the ranks that did not stop in time, for the outcome
   std::vector<Failure> failures_;
-  bool all_finished_ = true;  ///< no worker exited with anything but 0
+  bool all_finished_ = true;  ///< no worker exited with a code other than 0
 };
 
 Attempt::Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSignals& signals, Members* members)
@@ -70,8 +70,8 @@ Attempt::Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSig
   start_workers();
 }
 
-/// Descriptors are closed on return. Rank 0 holds the socket then: if it dies, its peers' connections are refused
-/// instead of waiting here.
+/// Closes the supervisor's descriptors on return, so that only rank 0 has the listening socket open. If rank 0 dies, other
+/// ranks' connections are refused instead of waiting.
 void Attempt::start_workers() {
   Handout handout;
   handout.master_port = group_.master_port;
@@ -93,7 +93,7 @@ Outcome Attempt::run() {
     for (auto& worker : workers_) handle_events(*worker);
     for (auto& worker : workers_)
       if (auto exit = worker->poll_exit()) {
-        handle_events(*worker);  // what it wrote between the last look and its end
+        handle_events(*worker);  // events written after the last read and before the exit
         handle_exit(*worker, *exit);
       }
     enforce_deadline();
@@ -105,7 +105,7 @@ Outcome Attempt::run() {
   return outcome();
 }
 
-/// Until a signal, an event or the next tick. A worker's end closes its pipe, which wakes us too.
+/// Waits for a signal, an event or the next tick. When a worker ends, its pipe is closed, which also ends the wait.
 void Attempt::wait() const {
   std::vector<pollfd> watched{{signals_.fd(), POLLIN, 0}};
   for (const auto& worker : workers_)
@@ -136,7 +136,7 @@ void Attempt::handle_interrupt(int signal) {
   }
   asked_by_ = signal;
   asked_at_ = now;
-  if (stopping_) return;  // a failure came first; it remains the cause, but there will be no restart
+  if (stopping_) return;  // a failure was first and remains the cause, but there is no restart
   stopping_ = true;
   kill_at_ = now + static_cast<double>(group_.grace_time.count());
   for (auto& worker : workers_) worker->send(SIGTERM);
@@ -144,7 +144,7 @@ void Attempt::handle_interrupt(int signal) {
                    write_duration(group_.grace_time)));
 }
 
-/// Ctrl-Z: the workers are in other process groups, so the terminal stopped nobody yet.
+/// Handles Ctrl-Z. The workers are in other process groups, so the terminal has not stopped them.
 void Attempt::suspend() {
   for (auto& worker : workers_) worker->send_group(SIGSTOP);
   double stopped_at = steady_seconds();
@@ -172,7 +172,7 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   if (exit.signal == 0 && exit.code == static_cast<int>(ExitCode::done)) return;
   all_finished_ = false;
   if ((exit.signal == 0 && exit.code == static_cast<int>(ExitCode::preempted)) || failed_already(worker.rank())) return;
-  // Slurm signals every process of a step: this one had no handler yet, and our own SIGTERM is on its way.
+  // Slurm signals every process of a step. This worker had no handler yet, and the supervisor's SIGTERM arrives soon.
   if (exit.signal == SIGTERM && !stopping_) handle_interrupt(SIGTERM);
   if ((stopping_ && exit.signal == SIGTERM) || (killed_ && exit.signal == SIGKILL)) return;
 
@@ -186,8 +186,8 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   stop_for_failure();
 }
 
-/// The others cannot reach a step boundary any more: a short notice, then the end. Ranks that reported a failure are on
-/// their way out and only wait for the deadline.
+/// The other ranks cannot reach a step boundary any more, so they get SIGTERM and a short deadline. Ranks that reported a
+/// failure are already ending and get only the deadline.
 void Attempt::stop_for_failure() {
   double deadline = steady_seconds() + failure_grace_seconds;
   kill_at_ = stopping_ ? std::min(kill_at_, deadline) : deadline;

@@ -1,8 +1,8 @@
-// The supervisor of rank 0: starts the local workers, reads events, passes signals on, restarts, tells the first cause
-// of a failure.
+// The supervisor of rank 0: starts the local workers, reads their events, forwards signals, restarts the workers, and
+// determines the first cause of a failure.
 //
-// Each worker leads a process group of its own, so a Ctrl-C on the terminal reaches the supervisor only; a Ctrl-Z is
-// passed on.
+// Each worker leads a separate process group, so a Ctrl-C on the terminal reaches the supervisor only. The supervisor
+// forwards a Ctrl-Z.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -14,37 +14,37 @@
 
 namespace runner {
 
-/// All are called from the thread that called supervise(). An exception from one kills the workers and leaves
-/// supervise().
+/// Callbacks, called from the thread that called supervise(). If one throws, the workers are killed and supervise() throws
+/// that exception.
 struct SupervisorHooks {
-  /// The workers' events, and notes of our own about stopping (of rank `first_rank`).
+  /// Receives the workers' events, and the supervisor's notes about stopping (with rank `first_rank`).
   std::function<void(const nlohmann::json& event)> on_event;
-  /// The worker of rank 0 waits until all events before this moment are safe: call `answer` then, on any thread.
-  /// Without this hook it is answered at once.
+  /// Called when the worker of rank 0 waits until all earlier events are in the ledger. The hook calls `answer` at that
+  /// time, on any thread. Without this hook, the supervisor answers at once.
   std::function<void(std::function<void()> answer)> on_settle;
   std::function<void()> on_tick;  ///< at least 5 times a second
-  /// Before each restart: the attempt's number (1 = first restart) and why. May change the group's arguments (resume
-  /// point).
+  /// Called before each restart with its number (1 = first restart) and the reason. May change the group's arguments, e.g.
+  /// the checkpoint to resume from.
   std::function<void(WorkerGroup& group, int attempt, const std::string& why)> on_restart;
 };
 
-/// Runs the group, which has rank 0, to its end, and with it the workers of `members`, if there are other supervisors:
-/// what follows holds for all ranks, and for a signal that reached any supervisor. A member that goes away takes its
-/// ranks with it, and there is no restart without it. SIGINT and SIGTERM to us are passed to the workers (SIGTERM),
-/// which checkpoint at the next step boundary and exit with 3; after grace_time, or at a second Ctrl-C, they are
-/// killed. SIGHUP counts as SIGTERM. A worker that dies or reports `failed` makes the others be stopped: SIGTERM, and
-/// SIGKILL after 2 s. Workers die with us (PR_SET_PDEATHSIG), also when we are killed with -9; the calling thread must
-/// therefore be one that stays.
+/// Runs the group, which contains rank 0, and the workers of `members` (other supervisors, if any) until they end. The rules
+/// below apply to all ranks and to signals that any supervisor receives. If the connection to a member is lost, its ranks
+/// count as failed, and there is no restart. SIGINT and SIGTERM to the supervisor are forwarded to the workers as SIGTERM.
+/// The workers write a checkpoint at the next step boundary and exit with code 3. After grace_time, or at a second Ctrl-C,
+/// they are killed. SIGHUP is treated as SIGTERM. If a worker dies or reports `failed`, the others receive SIGTERM, and
+/// SIGKILL after 2 s. The kernel kills the workers when the calling thread ends (PR_SET_PDEATHSIG), also after kill -9 of
+/// the supervisor, so the calling thread must live as long as the run.
 ///
-///   how it ended                                                   status       code
+///   end of the run                                                 status       code
 ///   every worker exited 0                                          finished     0
 ///   SIGINT first, workers gone (also when killed)                  interrupted  130
 ///   SIGTERM or SIGHUP first, or workers exited 3 by themselves     preempted    3
 ///   a worker failed, of kind usage / environment / any other       failed       2 / 4 / 1
 ///
-/// A failure while the workers were asked to stop counts as failed: their last checkpoint may be missing. Usage errors
-/// and non-finite losses are not restarted. Throws Error(environment) if the workers cannot be started at all. One call
-/// at a time in a process. Signal handlers are as before when it returns.
+/// A failure after a stop signal also counts as failed, because the last checkpoint may be missing. There is no restart after
+/// usage errors and non-finite losses. Throws Error(environment) if the workers cannot be started. A process may run only
+/// one call at a time. Restores the signal handlers on return.
 Outcome supervise(WorkerGroup group, const SupervisorHooks& hooks, Members* members = nullptr);
 
 }  // namespace runner

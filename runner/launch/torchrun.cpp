@@ -1,7 +1,6 @@
-// torchrun (torch.distributed.run): every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and an
-// address.
+// torchrun (torch.distributed.run): it sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and an address.
 //
-// Detected by TORCHELASTIC_RUN_ID. A launcher that sets the same variables without it is chosen by name.
+// It is detected by TORCHELASTIC_RUN_ID. A launcher that sets the same variables without it must be selected by name.
 #include "runner/launch/variables.hpp"
 
 namespace runner {
@@ -25,8 +24,7 @@ Placement torchrun_placement(const Environment& environment) {
   placement.job_id = variables.text({"TORCHELASTIC_RUN_ID"}).value_or("torchrun");
   std::string port = variables.text({"MASTER_PORT"}).value_or("");
   variables.set_meeting_point(placement, std::nullopt, "torchrun/" + placement.job_id);
-  // torchrun's agent itself listens on MASTER_PORT (for Python ranks, which share its store); ours meet on one beside
-  // it.
+  // torchrun's agent already listens on MASTER_PORT, for the store of Python ranks. runner uses a different port.
   if (variables.text({"TORCHELASTIC_USE_AGENT_STORE"}) == "True")
     placement.master_port = derived_port("torchrun/" + placement.job_id + "/" + port);
   return placement;

@@ -1,4 +1,4 @@
-// Reading variables, and the port that every rank of a job derives alike.
+// Reads variables and derives the rendezvous port of a job.
 #include "runner/launch/variables.hpp"
 
 #include <unistd.h>
@@ -47,7 +47,7 @@ void Variables::set_meeting_point(Placement& placement, const std::optional<std:
     placement.master_addr = *default_addr;
   else
     throw usage_error(
-        "{} started {} ranks on {} nodes but gives no address to meet at: set MASTER_ADDR to the host of rank 0 for "
+        "{} started {} ranks on {} nodes but gives no rendezvous address: set MASTER_ADDR to the host of rank 0 for "
         "every rank",
         title_, placement.world_size, placement.num_nodes);
   placement.master_port = optional_number({"MASTER_PORT"}).value_or(derived_port(job_key));

@@ -1,4 +1,4 @@
-// A worker as its group's supervisor sees it: a process of this host, or one that another supervisor holds for it.
+// The supervisor's interface to a worker: a process on this host, or one that another supervisor runs.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -10,11 +10,11 @@ namespace runner {
 
 /// How a worker ended.
 struct WorkerExit {
-  int code = 0;                ///< when signal is 0
-  int signal = 0;              ///< that killed it
-  bool oom_suspected = false;  ///< the kernel's out-of-memory killer struck on its host meanwhile
-  std::string log_tail;        ///< the last lines that it wrote, "" if none
-  std::string gone_with;       ///< the host whose supervisor went away, and the worker with it; else ""
+  int code = 0;                ///< exit code if signal is 0
+  int signal = 0;              ///< the signal that killed it, or 0
+  bool oom_suspected = false;  ///< the kernel's out-of-memory killer may have killed it
+  std::string log_tail;        ///< the last lines of its log, "" if it wrote none
+  std::string gone_with;       ///< host of its supervisor if the connection to that supervisor was lost, otherwise ""
 };
 
 class Worker {
@@ -22,15 +22,15 @@ class Worker {
   virtual ~Worker() = default;
   virtual int rank() const = 0;
   virtual bool running() const = 0;
-  virtual int event_fd() const = 0;  ///< becomes readable when there may be events; -1: there will be none
-  /// What came since the last call, a mebibyte or so at most: a flood must not keep us from signals.
+  virtual int event_fd() const = 0;  ///< readable if there may be events; -1 if there will be no more
+  /// The events received since the last call, about 1 MiB at most, so that many events do not delay signals.
   virtual std::vector<nlohmann::json> read_events() = 0;
-  /// What answers its `settle` event (events.hpp). May be called on any thread, also once the worker has ended.
+  /// A function that answers its `settle` event (events.hpp). It may be called on any thread, also after the worker's end.
   virtual std::function<void()> answer() = 0;
-  /// Its end, once.
+  /// Returns the worker's exit, once; empty before and afterwards.
   virtual std::optional<WorkerExit> poll_exit() = 0;
-  virtual void send(int signal) = 0;        ///< to the worker
-  virtual void send_group(int signal) = 0;  ///< to it and its children
+  virtual void send(int signal) = 0;        ///< sends a signal to the worker
+  virtual void send_group(int signal) = 0;  ///< sends a signal to the worker and its child processes
   virtual const std::string& log_file() const = 0;
 };
 

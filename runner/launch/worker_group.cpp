@@ -1,4 +1,4 @@
-// Each rank's environment, log and descriptors.
+// Sets up the environment, log and descriptors of each rank.
 #include "runner/launch/worker_group.hpp"
 
 #include <fmt/format.h>

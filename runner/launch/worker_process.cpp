@@ -1,4 +1,4 @@
-// One worker: its start, its pipe, its end.
+// Starts a worker process, reads its events and reaps it.
 #include "runner/launch/worker_process.hpp"
 
 #include <signal.h>
@@ -18,8 +18,7 @@ namespace {
 
 constexpr size_t tail_lines = 10;
 
-/// How often the kernel's out-of-memory killer struck on this machine (/proc/vmstat); nullopt where that is not to be
-/// read.
+/// The number of kills by the kernel's out-of-memory killer on this machine (/proc/vmstat); empty if it cannot be read.
 std::optional<long> oom_kill_count() {
   std::ifstream file("/proc/vmstat");
   std::string name;
@@ -79,7 +78,7 @@ std::optional<WorkerExit> WorkerProcess::poll_exit() {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
-  send_group(SIGKILL);  // while the zombie still holds the group's number
+  send_group(SIGKILL);  // before the worker is reaped: until then, its group id cannot be reused
   ::waitpid(pid_, nullptr, 0);
   running_ = false;
   WorkerExit exit;

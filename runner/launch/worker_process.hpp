@@ -1,4 +1,4 @@
-// One worker: a child process with its event pipe and its log file.
+// A worker on this host: a child process with an event pipe and a log file.
 #pragma once
 #include <sys/types.h>
 
@@ -15,20 +15,19 @@
 
 namespace runner {
 
-/// What a worker process starts from.
+/// The settings of a worker process.
 struct WorkerCommand {
   int rank = 0;
   std::string program;
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  ///< on top of ours
-  std::vector<int> inherited;                      ///< further descriptors that the child keeps, at the same number
+  std::map<std::string, std::string> environment;  ///< added to this process's environment
+  std::vector<int> inherited;                      ///< further descriptors that the child keeps, with the same numbers
   std::string log_file;                            ///< stdout and stderr are appended; stdin is /dev/null
 };
 
-/// Owned by the thread that started it, which must outlive it: the kernel kills the child when that thread ends
-/// (PR_SET_PDEATHSIG), which is how no worker survives a kill -9 of the supervisor.
-/// The child leads a process group of its own. A Ctrl-C on the terminal therefore reaches the supervisor only, and a
-/// kill takes the child's own children too.
+/// The thread that creates the object must outlive it: the kernel kills the child when that thread ends (PR_SET_PDEATHSIG).
+/// Therefore no worker survives a kill -9 of the supervisor. The child leads a new process group: a Ctrl-C on the terminal
+/// reaches the supervisor only, and send_group() also reaches the child's child processes.
 class WorkerProcess final : public Worker {
  public:
   /// Throws Error(environment) if the program or its log cannot be opened.
@@ -39,10 +38,10 @@ class WorkerProcess final : public Worker {
 
   int rank() const override { return rank_; }
   bool running() const override { return running_; }
-  int event_fd() const override { return events_.get(); }  ///< -1 once its end was read
+  int event_fd() const override { return events_.get(); }  ///< -1 after the end of the pipe was read
   std::vector<nlohmann::json> read_events() override;
   std::function<void()> answer() override;
-  /// Kills what is left of its process group, then reaps it.
+  /// If the worker has ended, also kills the rest of its process group and reaps the worker.
   std::optional<WorkerExit> poll_exit() override;
   void send(int signal) override;
   void send_group(int signal) override;
@@ -53,7 +52,7 @@ class WorkerProcess final : public Worker {
   pid_t pid_ = -1;
   bool running_ = false;
   Descriptor events_;
-  std::shared_ptr<Descriptor> settled_;  ///< an eventfd: the worker waits for it after `settle`
+  std::shared_ptr<Descriptor> settled_;  ///< the eventfd on which the worker waits after `settle`
   EventReader reader_;
   ChildLog log_;
   std::optional<long> oom_kills_before_;

@@ -313,7 +313,7 @@ TEST_CASE("a node that does not share RUNNER_HOME ends the run, and says where t
   CHECK(row.at("status") == "failed");
   CHECK_THAT(here.err,
              ContainsSubstring(
-                 " does not see " + (place.home() / "runs" / row.at("id").get<std::string>()).string() +
-                 " as rank 0's host does, and checkpoints of all ranks go into one folder: put RUNNER_HOME on a file "
-                 "system that all nodes share, at the same path"));
+                 " does not see the same folder " + (place.home() / "runs" / row.at("id").get<std::string>()).string() +
+                 " as rank 0's host, but all ranks write checkpoints into it: put RUNNER_HOME on a file system that "
+                 "all nodes share, at the same path"));
 }

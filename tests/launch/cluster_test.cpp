@@ -170,7 +170,7 @@ TEST_CASE("Kubeflow: one rank a pod, and only by name") {
   CHECK(refusal_of(with(pod, {{"RANK", "(unset)"}}), "kubeflow") ==
         "4: RANK is not set; Kubeflow sets it for every rank: is this process started by it?");
   CHECK(refusal_of(with(pod, {{"MASTER_ADDR", "(unset)"}}), "kubeflow") ==
-        "2: Kubeflow started 4 ranks on 4 nodes but gives no address to meet at: set MASTER_ADDR to the host of rank 0 "
+        "2: Kubeflow started 4 ranks on 4 nodes but gives no rendezvous address: set MASTER_ADDR to the host of rank 0 "
         "for every rank");
 }
 
@@ -299,7 +299,7 @@ TEST_CASE("Open MPI: one node meets on the loopback, several need MASTER_ADDR") 
   check_placement(p, 2, 1);
   Map two = with(openmpi, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   CHECK(refusal_of(two) ==
-        "2: Open MPI's mpirun started 4 ranks on 2 nodes but gives no address to meet at: set MASTER_ADDR to the "
+        "2: Open MPI's mpirun started 4 ranks on 2 nodes but gives no rendezvous address: set MASTER_ADDR to the "
         "host of rank 0 for every rank");
   two["MASTER_ADDR"] = "node-a";
   p = find_placement("auto", from(two));
@@ -320,7 +320,7 @@ TEST_CASE("MPICH: one node meets on the loopback, several need address and port"
   CHECK(find_placement("auto", from(mpich)).master_port == p.master_port);
   Map two = with(mpich, {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "node-a"}});
   CHECK(refusal_of(two) ==
-        "2: MPICH's mpirun started 4 ranks on 2 nodes but gives neither an address to meet at nor a job id: set "
+        "2: MPICH's mpirun started 4 ranks on 2 nodes but gives neither a rendezvous address nor a job id: set "
         "MASTER_ADDR (the host of rank 0) and MASTER_PORT for every rank");
   two["MASTER_PORT"] = "5000";
   p = find_placement("auto", from(two));
@@ -407,16 +407,16 @@ TEST_CASE("node options that miss or contradict are refused") {
   CHECK(applied({}, {.node_rank = {}, .master_addr = "a", .master_port = {}}, 1) ==
         "2: --master-addr is for several nodes, and the recipe asks for devices.num_nodes = 1");
   CHECK(applied(torchrun, {.node_rank = 1, .master_addr = {}, .master_port = {}}, 2) ==
-        "2: --node-rank under torchrun: the launcher already says where this process belongs; leave it out, or set "
+        "2: --node-rank under torchrun: the launcher already sets the rank of this process; leave it out, or set "
         "devices.cluster = "
         "\"local\"");
 }
 
 TEST_CASE("explicit device indices under a launcher get a warning") {
   CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {1, 3}) ==
-        "devices = [1, 3] under Slurm: it already gives each rank its devices, and the indices count within what it "
-        "shows "
-        "(CUDA_VISIBLE_DEVICES), so they may miss or name another job's; a count says the same: devices = 2");
+        "devices = [1, 3] under Slurm: the launcher already assigns devices to each rank, and indices refer to the "
+        "devices in CUDA_VISIBLE_DEVICES, so they may be invalid or select devices of another job; use a count: "
+        "devices = 2");
   CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {}).empty());
   CHECK(explicit_indices_warning(find_placement("auto", from({})), {1, 3}).empty());
 }

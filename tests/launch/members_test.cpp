@@ -342,7 +342,7 @@ TEST_CASE("who does not come before the deadline is named, and those who came ar
   Follower came(launched(1, 3, port));
   CHECK(refusal([&] { Members(launched(0, 3, port), 1s); }) ==
         "4: " + meeting +
-            "rank 2 of 3 did not come within 1s: see what the launcher says of them, or allow more time "
+            "rank 2 of 3 did not come within 1s: see the launcher's output about them, or allow more time "
             "(devices.rendezvous_timeout)");
   Ended ended = came.wait();
   CHECK(ended.code == 4);
@@ -357,7 +357,7 @@ TEST_CASE("a node that finds nobody says where it looked") {
   Introduction lost = introduction(1, 2, 1, port);
   lost.placement.master_addr = "no-such-host.invalid";
   std::string said = refusal([&] { join_leader(lost, 1s); });
-  CHECK((said == "4: there is no host \"no-such-host.invalid\", where rank 0 is to be met" ||
+  CHECK((said == "4: there is no host \"no-such-host.invalid\" (the address of rank 0)" ||
          said.find("did not answer at no-such-host.invalid") != std::string::npos));  // no resolver: it may come later
 }
 
@@ -382,8 +382,8 @@ TEST_CASE("nodes with different numbers of ranks are refused") {
   int port = free_port();
   Follower follower(introduction(1, 2, 3, port));
   const std::string words =
-      "rank 3 (node 1, host host1) belongs to 2 nodes x 3 ranks, rank 0 to 2 nodes x 1 rank: every node needs the same "
-      "number of ranks (devices.devices, or devices.cpu_processes on CPU)";
+      "rank 3 (node 1, host host1) was started for 2 nodes x 3 ranks, rank 0 for 2 nodes x 1 rank: every node needs "
+      "the same number of ranks (devices.devices, or devices.cpu_processes on CPU)";
   CHECK(refusal([&] { Members(introduction(0, 2, 1, port), 20s); }) == "2: " + words);
   CHECK(follower.wait().words == words);
 }
@@ -411,7 +411,7 @@ TEST_CASE("a node that is there twice, one of another job and a stranger are tur
   Ended one = first.wait(), two = twin.wait();
   CHECK(one.code + two.code == 2);  // whichever came second
   CHECK((one.code == 2 ? one : two).words ==
-        "rank 1 (node 1, host host1) is there already: this one was started twice, or two nodes have the same "
+        "rank 1 (node 1, host host1) has already joined: it was started twice, or two nodes have the same "
         "--node-rank");
   CHECK(last.wait().code == 0);
   int status = 0;
@@ -446,7 +446,7 @@ TEST_CASE("a supervisor that can open no more files says so at once, and not tha
   CHECK(std::chrono::steady_clock::now() - begun < 10s);
   CHECK(read_file(words) ==
         "the supervisor of rank 0 cannot accept another connection: Too many open files; it may open 64 files (ulimit "
-        "-n), and needs one for each supervisor that it meets");
+        "-n), and needs one for each other supervisor");
 }
 
 TEST_CASE("a node that does not see the run folder says where to put it") {
@@ -471,8 +471,8 @@ TEST_CASE("a node that does not see the run folder says where to put it") {
   CHECK(messages[1]["event"] == "failed");
   CHECK(messages[1]["kind"] == "environment");
   CHECK(messages[1]["message"] ==
-        "host host1 does not see /nowhere/runs/x as rank 0's host does, and checkpoints of all ranks go into one "
-        "folder: put RUNNER_HOME on a file system that all nodes share, at the same path");
+        "host host1 does not see the same folder /nowhere/runs/x as rank 0's host, but all ranks write checkpoints "
+        "into it: put RUNNER_HOME on a file system that all nodes share, at the same path");
   CHECK(messages[2] ==
         json{{"say", "exit"}, {"rank", 1}, {"code", 4}, {"signal", 0}, {"oom_suspected", false}, {"log_tail", ""}});
   leader.send({{"say", "end"}, {"code", 4}, {"status", "failed"}, {"first_cause", "x"}});
