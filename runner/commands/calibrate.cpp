@@ -21,9 +21,9 @@ namespace runner {
 
 namespace {
 
-constexpr double all_seconds = 40;  ///< and a little more: each shape has its fewest runs
+constexpr double all_seconds = 40;  ///< may be exceeded, because each shape is measured a minimum number of times
 
-/// Ranks that share the cores evenly, from one up to eight.
+/// The numbers of ranks to measure: powers of two up to the number of cores, at most eight.
 std::vector<int> rank_counts(int cores) {
   std::vector<int> counts;
   for (int ranks = 1; ranks <= std::min(cores, 8); ranks *= 2) counts.push_back(ranks);
@@ -32,7 +32,7 @@ std::vector<int> rank_counts(int cores) {
 
 struct Measured {
   Calibration calibration;
-  std::string disturbed;  ///< why it cannot be used; empty: it can
+  std::string disturbed;  ///< why it cannot be used; empty if it can
 };
 
 /// Runs the ranks and returns what rank 0 measured.
@@ -63,7 +63,7 @@ Measured measure(int ranks, int threads, int cores, double seconds, const fs::pa
   return measured;
 }
 
-/// One line a family and precision: how well rates explain the steps they were fitted to.
+/// One entry for each family and precision: the fitted rates and their errors on the measured steps.
 nlohmann::json fits_of(const Calibration& calibration) {
   auto list = nlohmann::json::array();
   for (const char* family : {"gpt", "llama"})

@@ -15,15 +15,16 @@ namespace runner {
 
 namespace {
 
-/// What is known about a recipe or a sweep's file.
+/// The results of checking a recipe or a sweep file.
 struct Findings {
   std::vector<Diagnostic> mistakes;
   std::vector<std::string> notes;
-  std::string plan;      ///< in words; empty: there is none
-  std::string not_here;  ///< why this machine cannot run it; empty: it can
+  std::string plan;      ///< description of the plan; empty if there is none
+  std::string not_here;  ///< why this machine cannot run it; empty if it can
 };
 
-/// What the recipe comes to on this machine. Another machine may have what this one lacks: that is no mistake in it.
+/// Adds the recipe's plan on this machine. If only this machine's hardware is insufficient, that is not a mistake in the
+/// recipe.
 void look_at_plan(const Recipe& recipe, Findings& findings) {
   try {
     Plan plan = plan_on(recipe, topology_here(recipe, read_facts()), /*several_supervisors=*/false);
@@ -50,7 +51,7 @@ Findings look_at(const std::string& file, const std::vector<std::string>& overri
   try {
     if (is_sweep_file(file)) {
       if (!overrides.empty())
-        throw usage_error("--set is for recipes; {} is a sweep's file, which has [sweep.set]", file);
+        throw usage_error("--set is for recipes, but {} is a sweep file: use its section [sweep.set]", file);
       load_ready_sweep(file, findings.notes);
     } else {
       Recipe recipe = load_ready_recipe(file, overrides);

@@ -23,7 +23,7 @@ namespace runner {
 
 namespace {
 
-/// Two blocks on two ranks: a checkpoint after three steps, six steps in all.
+/// Two blocks on two ranks, six steps, a checkpoint after three steps.
 const char* const tiny_recipe = R"([model]
 name = "gpt"
 n_layers = 2
@@ -50,12 +50,13 @@ std::string tiny_text() {
   return text;
 }
 
-/// `name` with the file's place, so that it is found from another folder.
+/// The strategy's name in a recipe, with the absolute path of the file, so that it works from any folder.
 std::string strategy_name(const std::string& file) {
   return "lua:" + (file.ends_with(".lua") ? fs::absolute(file).lexically_normal().string() : file);
 }
 
-/// The tiny recipe under the strategy, with the budgets of the recipe that is given, and its options if it is for it.
+/// The tiny recipe with the strategy, with the script limits of `recipe_file`, and its strategy options if it uses the same
+/// strategy.
 Recipe recipe_for(const std::string& file, const std::string& recipe_file, const fs::path& folder) {
   write_file_atomic(folder / "text.txt", tiny_text());
   write_file_atomic(folder / "tiny.toml", tiny_recipe);
@@ -89,7 +90,7 @@ void describe(const Entry& entry, const Recipe& recipe) {
   std::fflush(stdout);
 }
 
-/// Hands on what the child says, but for places that will be gone, and what describe() has said.
+/// Prints a line of the child process, except lines with paths of the temporary folder and lines that repeat describe().
 void hand_on(const std::string& line) {
   for (const char* left_out :
        {"note: ", "run 2", "starting ", "continuing ", "more: ", "logs of all ranks: ", "  the recipe names it at "})
@@ -97,7 +98,7 @@ void hand_on(const std::string& line) {
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-/// `runner WORDS` in a ledger of its own; its exit code.
+/// Runs `runner WORDS` with a separate ledger in `folder`. Returns its exit code.
 int train(const fs::path& folder, const std::vector<std::string>& words) {
   ChildPipe talk;
   ChildCommand command{fs::read_symlink("/proc/self/exe").string(), words};
@@ -120,7 +121,7 @@ int train(const fs::path& folder, const std::vector<std::string>& words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// What rank 0's script has printed.
+/// Prints the log of rank 0, which contains the output of the script.
 void show_prints(const fs::path& folder) {
   std::error_code none;
   for (const auto& run : fs::directory_iterator(folder / "home" / "runs", none)) {
@@ -145,9 +146,9 @@ bool is_script_strategy(const std::string& file) {
     for (const auto& key : state.keys(returned))
       for (const auto* names : {&kind.functions, &kind.fields})
         for (const auto& name : *names)
-          if (key == name && key != "setup" && key != "memory") return true;  // hooks have those, too
+          if (key == name && key != "setup" && key != "memory") return true;  // hooks also have these two
   } catch (const Error&) {
-    return false;  // whatever it is, loading it as a hook says what is wrong
+    return false;  // the caller loads it as a hook, which reports the error
   }
   return false;
 }
@@ -166,7 +167,7 @@ ExitCode check_strategy(const std::string& given, const std::string& recipe_file
   if (code == 0) code = train(folder.path(), {"resume", "last", "--set", "train.max_steps=6"});
   show_prints(folder.path());
   if (code != 0) return static_cast<ExitCode>(code);
-  log::info("{} is fine: two ranks trained under it, stopped, and went on from the checkpoint", file);
+  log::info("{} is fine: two ranks trained with it, stopped, and continued from the checkpoint", file);
   return ExitCode::done;
 }
 

@@ -1,4 +1,4 @@
-// `runner lua check` of a strategy in Lua: what it claims, and a tiny training on two ranks that is resumed once.
+// `runner lua check` for a strategy in Lua: shows its predicted costs and runs a tiny training on two ranks, resumed once.
 #pragma once
 #include <string>
 
@@ -6,12 +6,12 @@
 
 namespace runner {
 
-/// Whether a file returns the table of a strategy, or a bare name is a shipped one's. A hook's of that name goes first.
+/// Whether a file returns the table of a strategy, or a bare name is that of a shipped strategy and not of a shipped hook.
 bool is_script_strategy(const std::string& file);
 
-/// Trains under it in a folder of its own; budgets, and options if it is for the file, are those of `recipe_file`, if
-/// that is given. Throws RecipeError with what is wrong with the file; what fails in training is said by that, and is
-/// its exit code.
+/// Trains with the strategy in a temporary folder. If `recipe_file` is given, takes the script limits from it, and the
+/// strategy's options if that recipe uses the same strategy. Throws RecipeError for mistakes in the file. If the training
+/// fails, it prints the error, and its exit code is returned.
 ExitCode check_strategy(const std::string& file, const std::string& recipe_file);
 
 }  // namespace runner

@@ -1,5 +1,4 @@
-// A verb of the command line: its options are declared on a CLI11 subcommand, and what it does is returned as a
-// function.
+// A verb of the command line: a function that declares its options on a CLI11 subcommand and returns its action.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -16,11 +15,11 @@ struct Command {
   const char* summary;
   /// Declares options on `app` (bound to storage that the action owns) and returns the action.
   Action (*setup)(CLI::App& app);
-  /// What other tools call it: these words are answered with the name.
+  /// Names of the same verb in other tools, used for suggestions.
   std::vector<const char*> other_names = {};
 };
 
-/// All verbs, in the order `runner --help` shows them.
+/// All verbs, in the order of `runner --help`.
 const std::vector<Command>& commands();
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// The one list of verbs; each lives in a file of its own name.
+// The list of all verbs. Each verb is implemented in the file of its name.
 #include "runner/commands/command.hpp"
 
 namespace runner {
@@ -33,7 +33,7 @@ const std::vector<Command>& commands() {
        {"plan", "estimate"}},
       {"print", "Print a recipe with every default filled in", setup_print, {"config", "resolve"}},
       {"init", "Write a new recipe", setup_init, {"new", "create"}},
-      {"import", "Print the recipe that another tool's configuration means", setup_import, {"convert"}},
+      {"import", "Print another tool's configuration as sections of a recipe", setup_import, {"convert"}},
       {"help", "Explain a verb or the keys of recipes: runner help VERB, runner help recipe [SECTION | KEY]",
        setup_help},
       {"lua", "Try a hook file without training: runner lua check FILE", setup_lua},

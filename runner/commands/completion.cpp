@@ -1,4 +1,4 @@
-// `runner completion`, and what its scripts ask for.
+// `runner completion` and the candidates for its scripts.
 #include "runner/commands/completion.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace runner {
 
 namespace {
 
-// The scripts read the line themselves: bash cuts words at "=" and ":", which keys and strategies contain.
+// The bash script splits the line itself: bash splits words at "=" and ":", which keys and strategies contain.
 constexpr const char* bash_script =
     R"sh(# Completion of runner for bash: source it, or put it into ~/.local/share/bash-completion/completions/runner
 _runner() {
@@ -24,7 +24,7 @@ _runner() {
   read -ra words <<<"$line"
   [[ $line == *[[:space:]] ]] && words+=("")
   current=${words[${#words[@]} - 1]}
-  local before=""  # what bash takes for earlier words
+  local before=""  # the part that bash treats as earlier words
   if [[ $current == *[=:]* ]]; then before=${current%"${current##*[=:]}"}; fi
   COMPREPLY=()
   while IFS=$'\t' read -r candidate _; do
@@ -77,7 +77,7 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   return split(type.substr(open + 1, close - open - 1), ',');
 }
 
-/// "model.dim=" for each key, or the values of the one that `current` names already.
+/// "model.dim=" for each key, or the values of the key if `current` already contains "KEY=".
 Candidates overrides(const std::string& current) {
   Candidates list;
   auto equals = current.find('=');
@@ -100,7 +100,7 @@ Candidates keys() {
   return list;
 }
 
-/// Newest first. A ledger that cannot be read completes nothing.
+/// The runs, newest first. Empty if the ledger cannot be read.
 Candidates runs() try {
   Candidates list{{"last", "the newest run"}};
   auto rows = Ledger(ledger_home(), Ledger::Mode::read).runs();
@@ -127,7 +127,7 @@ Candidates plain(const std::vector<std::string>& words) {
   return list;
 }
 
-/// What an option or a positional may be; nothing: a file, or anything.
+/// Candidates for the value of an option or positional. Empty if any value or file is possible.
 Candidates values(const CLI::App& app, const CLI::Option& option, const std::string& current) {
   auto name = option.get_lnames().empty() ? option.get_single_name() : option.get_lnames().front();
   if (name == "set") return overrides(current);
@@ -146,7 +146,7 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   return {};
 }
 
-/// A command line read as far as it goes.
+/// The command line up to the incomplete word: the verb, the positionals so far, and the option that needs a value.
 class Line {
  public:
   Line(CLI::App& app, const std::vector<std::string>& words) : app_(&app) {
@@ -195,8 +195,8 @@ class Line {
   }
 
   CLI::App* app_;
-  const CLI::Option* waiting_ = nullptr;  ///< the next word is its value
-  const CLI::Option* last_ = nullptr;     ///< the words before were its values
+  const CLI::Option* waiting_ = nullptr;  ///< the option whose value is the next word
+  const CLI::Option* last_ = nullptr;     ///< the option whose values were the previous words
   size_t positionals_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Completion of the command line in shells: the shell's script asks `runner __complete WORDS` what may come next.
+// Completion of the command line in shells: the shell's script calls `runner __complete WORDS` to get candidates.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace runner {
 
-/// The hidden verb that the scripts call; its words are the command line so far, the last one not finished.
+/// The hidden verb that the scripts call. Its words are the command line so far; the last word is incomplete.
 inline const std::string completion_verb = "__complete";
 
-/// What the last word may become, one candidate a line, with a tab before its description: verbs, options, keys of
-/// recipes and their values, strategies, runs. Nothing where only a file name can follow.
+/// Candidates for the last word: verbs, options, recipe keys and their values, strategies, runs. One candidate per line, with
+/// a tab before its description. Empty if only a file name is possible.
 std::string completions(CLI::App& app, const std::vector<std::string>& words);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// `runner doctor`: checks what training needs of this machine, one line each, with a fix under each line that fails.
+// `runner doctor`: checks this machine's requirements for training, one line each, with a fix under each failing line.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,17 +44,17 @@ struct Finding {
   std::string subject;
   Health health = Health::ok;
   std::string text;
-  std::string fix = "";  ///< what to do about it; empty exactly when all is well
+  std::string fix = "";  ///< what the user can do; empty if and only if the check is ok
 };
 
 std::string last_error() { return std::strerror(errno); }
 
 struct Output {
-  int status = -1;  ///< as waitpid reports it; -1: could not be started, or did not end in time
+  int status = -1;  ///< from waitpid; -1 if it could not be started or did not end in time
   std::string text;
 };
 
-/// Runs a program with its stdout and stderr read together, and kills it after `seconds`.
+/// Runs a program, returns its stdout and stderr as one text, and kills it after `seconds`.
 Output capture(std::vector<std::string> command, double seconds) {
   Output output;
   int ends[2];
@@ -90,7 +90,7 @@ Output capture(std::vector<std::string> command, double seconds) {
 
 fs::path beside_us(const char* name) { return fs::read_symlink("/proc/self/exe").parent_path() / name; }
 
-/// The folder itself, or the nearest one above it that exists: where it would be made.
+/// The folder itself, or its nearest existing parent, in which it would be created.
 fs::path existing_folder(fs::path path) {
   path = fs::absolute(path);
   std::error_code error;
@@ -98,7 +98,7 @@ fs::path existing_folder(fs::path path) {
   return path;
 }
 
-// ---- the checks, in the order they are shown
+// ---- the checks, in the order of the output
 
 Finding check_worker() {
   const fs::path worker = beside_us("runner-worker");
@@ -166,7 +166,7 @@ Finding check_ledger(const fs::path& home) {
       database.execute("BEGIN IMMEDIATE; ROLLBACK");
     } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
       return {"ledger", Health::fail,
-              fmt::format("{} would have to be made in {}: {}", home.string(), folder.string(), last_error()),
+              fmt::format("{} cannot be created in {}: {}", home.string(), folder.string(), last_error()),
               elsewhere};
     }
   } catch (const Error& error) {

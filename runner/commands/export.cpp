@@ -1,4 +1,4 @@
-// `runner export`: the weights of a run's checkpoint, in a folder for other programs.
+// `runner export`: writes the weights of a run's checkpoint to a folder for other programs.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -39,7 +39,8 @@ fs::path find_checkpoint(const ExportOptions& options, const std::string& run, c
   return *newest;
 }
 
-/// The trainer's state says what the tokenizer and the data decided.
+/// The model's spec. vocab_size and seq_len come from the trainer's state, because the tokenizer and the data may have
+/// determined them.
 ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
   auto number = [&](const char* key) {
     nlohmann::json::json_pointer place("/model/" + std::string(key));
@@ -50,7 +51,7 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
   return make_spec(recipe.model, number("vocab_size"), number("seq_len"));
 }
 
-/// Where a checkpoint keeps the weights that are asked for: the model's own, or a table of tensors in a hook's state.
+/// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's state.
 std::string place_of_weights(const std::string& weights, const Checkpoint& checkpoint) {
   if (weights == "model") return "param/";
   const std::string hooks = "hook/";
@@ -66,7 +67,7 @@ std::string place_of_weights(const std::string& weights, const Checkpoint& check
                     join(known, ", "), near ? "; did you mean `" + *near + "`?" : "");
 }
 
-/// Reads parameters as floats, after a check that all are there.
+/// Returns a reader of parameters as floats. Throws Error(environment) if a parameter is missing or has the wrong shape.
 ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place) {
   std::vector<std::string> problems, names;
   for (const auto* parameter : spec.parameters()) {
@@ -91,7 +92,7 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
       };
 }
 
-/// Tokenizer and special tokens are those of the folder that training started from.
+/// Takes over the tokenizer and the special tokens of the folder that training started from.
 void add_companions(const Recipe& recipe, WeightsFolder& folder) {
   if (folder.naming != WeightsFolder::Naming::hugging_face || !recipe.model.init_from) return;
   try {

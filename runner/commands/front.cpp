@@ -42,12 +42,12 @@ CLI::App* find_verb(CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-/// "runner sweep status".
+/// The full command of a verb, e.g. "runner sweep status".
 std::string spoken(const CLI::App* app) {
   return app->get_parent() ? spoken(app->get_parent()) + " " + app->get_name() : app->get_name();
 }
 
-/// The verb that a word of another tool, or a slip of the finger, means.
+/// The verb for a word of another tool or for a typing error; empty if there is none.
 std::optional<std::string> meant_verb(CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (auto* verb : shown_verbs(app)) names.push_back(verb->get_name());
@@ -58,7 +58,7 @@ std::optional<std::string> meant_verb(CLI::App& app, const std::string& word) {
   return nearest(word, names);
 }
 
-/// Refuses the first word that should be a verb and is none.
+/// Throws Error(usage) for the first word that should be a verb and is not.
 void check_verbs(CLI::App& root, const std::vector<std::string>& words) {
   CLI::App* app = &root;
   for (const auto& word : words) {
@@ -74,14 +74,14 @@ void check_verbs(CLI::App& root, const std::vector<std::string>& words) {
   }
 }
 
-/// `help VERB ...` is `VERB ... --help`; `help recipe` and its topics stay.
+/// Changes `help VERB ...` to `VERB ... --help`. `help recipe` and its topics stay unchanged.
 void rewrite_help(CLI::App& app, std::vector<std::string>& words) {
   if (words.size() < 2 || words[0] != "help" || !find_verb(app, words[1])) return;
   words.erase(words.begin());
   words.push_back("--help");
 }
 
-/// KEY=VALUE, as --set takes it; not "./a=b.toml".
+/// Whether a word is KEY=VALUE, a value of --set, and not a path such as "./a=b.toml".
 bool is_override(const std::string& word) {
   auto equals = word.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -89,7 +89,7 @@ bool is_override(const std::string& word) {
   return std::isalpha(static_cast<unsigned char>(key[0])) != 0 && key.find_first_of("/ ") == std::string::npos;
 }
 
-/// `--set a=1 b=2` is `--set a=1 --set b=2`. CLI11 alone would take a recipe that follows for a value, too.
+/// Changes `--set a=1 b=2` to `--set a=1 --set b=2`. Otherwise CLI11 would also treat a following recipe file as a value.
 std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
   std::vector<std::string> out;
   bool values_follow = false, is_value = false;
@@ -111,7 +111,7 @@ std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
   return out;
 }
 
-/// The verb that the words were read for as far as they could be.
+/// The innermost subcommand that was parsed.
 CLI::App* deepest(CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
   return app;
@@ -134,14 +134,14 @@ ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
   CLI::App* app = deepest(&root);
   auto extras = app->remaining();
   auto what = extras.empty() ? std::string(error.what()) : about_extra(app, extras.front());
-  log::error("{}; `{} --help` lists what it takes", what, spoken(app));
+  log::error("{}; `{} --help` lists its arguments", what, spoken(app));
   return ExitCode::usage;
 }
 
 ExitCode run_verb(CLI::App& app, const Action& chosen, std::vector<std::string> words) {
   check_verbs(app, words);
   words = repeat_set(words);
-  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  std::reverse(words.begin(), words.end());  // CLI11 expects the words in reverse order
   try {
     app.parse(std::move(words));
   } catch (const CLI::Success& asked) {  // --help, --version
@@ -179,7 +179,7 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
     rewrite_help(app, words);
     return static_cast<int>(run_verb(app, chosen, std::move(words)));
   } catch (const RecipeError& error) {
-    std::fprintf(stderr, "%s\n", error.what());  // has "error:" in it, after its place
+    std::fprintf(stderr, "%s\n", error.what());  // the message contains "error:" after file and line
     return static_cast<int>(error.code());
   } catch (const Error& error) {
     log::error("{}", error.what());

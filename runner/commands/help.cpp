@@ -34,7 +34,7 @@ Action setup_help(CLI::App& app) {
   app.add_option("subject", *subject, "A verb, or recipe, or a section or key of recipes (train, train.max_steps)");
   app.add_option("topic", *topic, "After recipe: a section or a key");
   app.add_flag("--schema", *schema, "The JSON Schema of recipes, as in schemas/recipe.schema.json");
-  return [=] {  // verbs are answered before: front.cpp
+  return [=] {  // front.cpp handles `help VERB`
     if (*schema)
       std::fputs(recipe_schema().c_str(), stdout);
     else

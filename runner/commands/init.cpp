@@ -14,7 +14,7 @@ namespace runner {
 
 namespace {
 
-/// {0} the file, {1} [model], {2} [data], {3} the learning rate.
+/// Arguments: {0} the file, {1} [model], {2} [data], {3} the learning rate.
 const char* starter =
     R"(# A recipe for runner. Every key: runner help recipe. Check it: runner check {0}. Train it: runner run {0}.
 
@@ -52,8 +52,8 @@ validation_fraction = 0.05
 tokenizer = "bytes"              # or a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
 )";
 
-/// The line that tells editors which schema checks the file: the one installed with this program, or that of the source
-/// tree which it was built in. Absolute, so that the recipe may move; empty where there is none.
+/// The line that names the JSON schema for editors: the schema installed with this program, or that of the source tree. The
+/// path is absolute, so that the recipe can be moved. Empty if no schema is found.
 std::string schema_line() {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
   for (const char* place : {"../share/runner/schemas", "../../schemas"}) {
@@ -66,9 +66,9 @@ std::string schema_line() {
   return "";
 }
 
-/// A rate for weights that are trained already; 1e-3 would undo them.
+/// Fine-tuning needs a small rate: 1e-3 would destroy trained weights.
 constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5";
-/// Longer samples are for those who ask for them: activations grow with the length.
+/// The generated recipe has no longer samples, because memory of activations grows with the length.
 constexpr int64_t longest_sample = 2048;
 
 /// A Hugging Face folder that a recipe starts from.
@@ -89,7 +89,7 @@ struct HfStart {
     return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
   }
 
-  /// tokenizer.model, if it is a SentencePiece model for this vocabulary: the name is in use for others, too.
+  /// tokenizer.model, if it is a SentencePiece model for this vocabulary, otherwise "". Other tokenizers use that name too.
   std::string sentencepiece_model() const {
     Recipe::Data data;
     data.format = "text";
@@ -104,9 +104,10 @@ struct HfStart {
 
   std::string token_dtype() const { return model.vocab_size.value_or(0) <= 65536 ? "uint16" : "uint32"; }
 
-  /// Text for a tokenizer that nobody here can read would be split into other tokens than the weights know.
+  /// Throws Error(usage) if runner cannot read the model's tokenizer: another tokenizer would give other token ids than those
+  /// that the weights were trained with.
   [[noreturn]] void refuse_text(const std::string& file) const {
-    std::string what = fmt::format("nothing in {} says how text becomes its {} token ids", folder.string(),
+    std::string what = fmt::format("{} has no tokenizer that fits its vocabulary of {} tokens", folder.string(),
                                    model.vocab_size.value_or(0));
     for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt"})
       if (fs::exists(folder / name)) {
@@ -114,8 +115,8 @@ struct HfStart {
         break;
       }
     throw usage_error(
-        "{}. Go on like this: encode the text with the model's own tokenizer, write the ids one after another as {} "
-        "(numpy: ids.astype(\"{}\").tofile(\"train.bin\")), and make a recipe for them with\n"
+        "{}. Instead, encode the text with the model's own tokenizer, write the ids one after another as {} "
+        "(numpy: ids.astype(\"{}\").tofile(\"train.bin\")), and write a recipe for them with\n"
         "  runner init {} --from-hf {} --format bin",
         what, token_dtype(), token_dtype(), file, folder.string());
   }
@@ -124,7 +125,7 @@ struct HfStart {
     std::string text;
     if (format == "bin") {
       text = fmt::format(
-          "[data]\nformat = \"bin\"                   # ids that the model's own tokenizer made\n"
+          "[data]\nformat = \"bin\"                   # ids encoded with the model's own tokenizer\n"
           "train = [\"train.bin\"]            # relative to this file\ntoken_dtype = \"{}\"\nvalidation_fraction = "
           "0.05\n",
           token_dtype());
@@ -138,7 +139,7 @@ struct HfStart {
           toml_value(tokenizer));
     }
     if (model.max_seq_len > longest_sample)
-      text += fmt::format("seq_len = {}                   # tokens of a sample; the model takes up to {}\n",
+      text += fmt::format("seq_len = {}                   # tokens of a sample; the model allows up to {}\n",
                           longest_sample, model.max_seq_len);
     return text;
   }
@@ -154,13 +155,13 @@ void write_recipe(const std::string& file, const std::string& folder, const std:
                                                         start.data_section(file, format), fine_tuning_rate));
     if (start.model.max_seq_len > longest_sample)
       log::info(
-          "note: samples have {} tokens (data.seq_len), although the model takes {}: longer ones need more memory",
+          "note: samples have {} tokens (data.seq_len), although the model allows {}: longer ones need more memory",
           longest_sample, start.model.max_seq_len);
   }
   log::info("wrote {}; check it with: runner check {}", file, file);
 }
 
-/// .luarc.json and the definitions that it names, for the Lua language server.
+/// Writes .luarc.json and the definitions that it refers to, for the Lua language server.
 void write_lua_support() {
   const char *settings = ".luarc.json", *folder = ".luals";
   if (fs::exists(settings))
@@ -179,12 +180,12 @@ Action setup_init(CLI::App& app) {
        format = std::make_shared<std::string>("text");
   app.add_option("file", *file, "The recipe to write")->capture_default_str();
   auto* from_hf = app.add_option("--from-hf", *folder,
-                                 "A Hugging Face folder: its config.json gives [model], its weights are the start");
-  app.add_option("--format", *format, "With --from-hf: text, or bin for ids that are encoded already")
+                                 "A Hugging Face folder with the model's config.json and the initial weights");
+  app.add_option("--format", *format, "With --from-hf: text, or bin for token ids")
       ->check(CLI::IsMember({"text", "bin"}))
       ->needs(from_hf);
   auto lua = std::make_shared<bool>(false);
-  app.add_flag("--lua", *lua, "Instead of a recipe: what editors need for hooks and recipes in Lua");
+  app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua");
   return [=] {
     if (*lua)
       write_lua_support();

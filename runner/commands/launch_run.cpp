@@ -1,4 +1,4 @@
-// From a recipe to a finished run: plan, ledger row, run folder, supervised workers, progress, result.
+// Runs a recipe: plan, ledger row, run folder, supervised workers, progress, result.
 #include <unistd.h>
 
 #include <cstdio>
@@ -35,7 +35,7 @@ namespace runner {
 
 namespace {
 
-/// What must be the same for every supervisor of a run.
+/// The settings that must be equal on all supervisors of a run.
 Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOptions& options) {
   auto alike = recipe_to_json(recipe);
   alike["runner"] = {
@@ -44,7 +44,7 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
   return {place.placement, read_facts().hostname, alike};
 }
 
-/// Why ranks of several supervisors do not share memory; empty where they do.
+/// Why CPU ranks of several supervisors cannot communicate through shared memory; empty if no note is needed.
 std::string transport_note(const Place& place) {
   const auto& placement = place.placement;
   if (place.topology.cuda || placement.local_size == 1) return "";
@@ -62,7 +62,7 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   group.worker = worker;
   group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
   runner::place(group, place.placement);
-  group.master_port = 0;  // a free port, which all ranks get
+  group.master_port = 0;  // the supervisor chooses a free port for all ranks
   group.cuda_indices = place.cuda_indices;
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
   group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
@@ -75,7 +75,7 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   return group;
 }
 
-/// What workers are told of the attempt that they make.
+/// Sets the worker arguments of an attempt: --attempt, and --resume if it starts from a checkpoint.
 void set_attempt(WorkerGroup& group, int64_t attempt, const StartPoint& start) {
   auto& arguments = group.arguments;
   for (const char* option : {"--attempt", "--resume"})
@@ -95,7 +95,7 @@ void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan&
   lua::write_hook_places(recipe, run_dir);
 }
 
-/// Decides every `auto` and prints what was decided.
+/// Resolves every `auto` and prints the plan.
 Plan plan_run(const Recipe& recipe, const Place& place) {
   Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
@@ -105,7 +105,7 @@ Plan plan_run(const Recipe& recipe, const Place& place) {
   return plan;
 }
 
-/// What `check` would find, before a run is recorded.
+/// Throws RecipeError for mistakes that `runner check` would report.
 void refuse_bad_inputs(const Recipe& recipe) {
   std::vector<Diagnostic> diagnostics;
   check_inputs(recipe, diagnostics);
@@ -113,7 +113,7 @@ void refuse_bad_inputs(const Recipe& recipe) {
   for (const auto& note : input_notes(recipe)) log::warning("{}", note);
 }
 
-/// Text that has to be tokenised is, and only then shows whether it is long enough.
+/// Tokenizes text data if needed. Opening the data then checks that they are long enough.
 void prepare_text(const Plan& plan, const std::string& cache_dir) {
   const auto& data = plan.recipe.data;
   if (!needs_tokenizing(data)) return;
@@ -132,7 +132,7 @@ void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_di
 /// The number of the attempt that wrote the checkpoint; 0 if an earlier version of the program wrote it.
 int64_t attempt_of(const Checkpoint& checkpoint) { return checkpoint.state().value("attempt", int64_t{0}); }
 
-/// What `resume --checkpoint` names. Throws as Checkpoint() does.
+/// The start point of the folder given by --checkpoint. Throws as Checkpoint() does.
 StartPoint asked_start(const std::string& named) {
   fs::path path = fs::absolute(named).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
@@ -140,8 +140,8 @@ StartPoint asked_start(const std::string& named) {
   return {path.string(), checkpoint.step(), attempt_of(checkpoint)};
 }
 
-/// The newest checkpoint that the record leads to. Where a later attempt began at an earlier step, the record was taken
-/// back to that step: what lies beyond belongs to a course that was given up.
+/// The newest good checkpoint that is still part of the run. If a later attempt began at an earlier step, the run was reset
+/// to that step, and later checkpoints of older attempts are not used.
 StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
   auto on_course = [&](const Checkpoint& checkpoint) {
     const int64_t wrote = attempt_of(checkpoint);
@@ -155,7 +155,8 @@ StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t
   return {found->string(), checkpoint.step(), attempt_of(checkpoint)};
 }
 
-/// Says where a resumed run does not continue the learning-rate curve it had: its resolved.toml is still the old one.
+/// Prints a note if the learning rate jumps at the step from which the run resumes. Compares with the old resolved.toml, so
+/// it must be called before write_run_folder().
 void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) {
   auto file = run_dir / "resolved.toml";
   if (!fs::exists(file)) return;
@@ -163,7 +164,7 @@ void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) 
   if (!note.empty()) log::info("note: {}", note);
 }
 
-/// How a run that has finished can be trained on, as options of `runner resume`.
+/// The options of `runner resume` with which a finished run can be trained further.
 std::string how_to_extend(const nlohmann::json& run, const Recipe& recipe) {
   const std::string why = run.at("why");
   if (why.find(" by train.max_time") != std::string::npos) return "--set train.max_time=LONGER";
@@ -173,11 +174,11 @@ std::string how_to_extend(const nlohmann::json& run, const Recipe& recipe) {
   return recipe.train.max_steps ? "--set train.max_steps=N" : "--set train.max_epochs=N";
 }
 
-/// Whether a run to be resumed has finished, and what is asked for now does not make it longer.
+/// Whether the run to resume has finished and the new options do not make it longer.
 bool nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   if (options.resume_run.empty() || options.resumed.at("status") != "finished" || !options.resume_checkpoint.empty())
     return false;
-  // A hook that stopped the run may have been changed since.
+  // A hook that stopped the run may have changed since then.
   if (!lua::changed_scripts(recipe, fs::path(options.recipe_file).parent_path()).empty()) return false;
   return options.overrides.empty() || recipe.train.max_steps == options.resumed.at("steps").get<int64_t>();
 }
@@ -187,12 +188,12 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   const std::string why = run.at("why");
   log::info("run {} has finished after {}{}: nothing is left to do", options.resume_run,
             counted(run.at("steps").get<int>(), "step"), why.empty() ? "" : " (" + why + ")");
-  log::info("train on with: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
+  log::info("to train further: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
   if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
   return ExitCode::done;
 }
 
-/// Refuses a last step before the one that a run continues from.
+/// Throws Error(usage) if train.max_steps is less than the step from which the run continues.
 void check_last_step(const Recipe& recipe, const StartPoint& start) {
   const auto last = recipe.train.max_steps;
   if (!last || *last >= start.step) return;
@@ -202,13 +203,13 @@ void check_last_step(const Recipe& recipe, const StartPoint& start) {
       *last, start.step, start.checkpoint);
 }
 
-/// Refuses a start where a position in the data does not mean what it meant. Returns what the record should say of
-/// changes that were accepted, or that are harmless.
+/// Throws Error(usage) if the training data changed in a way that gives the checkpoint's data position another meaning.
+/// Returns notes for the record about accepted or harmless changes.
 std::vector<std::string> check_data(const StartPoint& start, const Plan& plan, const std::string& cache_dir,
                                     bool accept_changes) {
   if (start.checkpoint.empty()) return {};
   const auto state = Checkpoint(start.checkpoint, /*verify=*/false).state();
-  // Checkpoints of earlier programs know the length of a sample only.
+  // Checkpoints of earlier versions contain only the length of a sample.
   auto before = nlohmann::json::object();
   if (auto model = state.find("model"); model != state.end()) before["data.seq_len"] = model->at("seq_len");
   if (auto data = state.find("data"); data != state.end()) before = data->value("meaning", before);
@@ -217,20 +218,20 @@ std::vector<std::string> check_data(const StartPoint& start, const Plan& plan, c
   if (auto changes = changed_meaning(before, now); !changes.empty()) {
     if (!accept_changes)
       throw usage_error(
-          "the training data are not what they were when {} was written, so its position in them means something else: "
-          "{}. Put them back, start a new run, or go on all the same with --accept-changed-data",
+          "the training data have changed since {} was written, so its data position now has another meaning: {}. "
+          "Restore the data, start a new run, or continue anyway with --accept-changed-data",
           start.checkpoint, join(changes, "; "));
-    notes.push_back("goes on with changed training data, as --accept-changed-data says: " + join(changes, "; "));
+    notes.push_back("continues with changed training data (--accept-changed-data): " + join(changes, "; "));
   }
   const auto batch = before.find("global_batch_size");
   if (batch != before.end() && *batch != now["global_batch_size"])
-    notes.push_back(fmt::format("a step takes {} sequences now, and took {} before; the data go on where they stopped",
+    notes.push_back(fmt::format("a step now takes {} sequences instead of {}; the data continue at the same position",
                                 now["global_batch_size"].dump(), batch->dump()));
   return notes;
 }
 
-/// Restarts go on from the newest checkpoint that this command has written (its attempts are those from `attempt` on),
-/// else from where it began.
+/// Runs the workers and records their events. A restart continues from the newest checkpoint of this command's attempts
+/// (numbers from `attempt` on), otherwise from `start`.
 Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members* members, const StartPoint& start,
                            int64_t attempt) {
   SupervisorHooks hooks;
@@ -245,8 +246,8 @@ Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members*
   return supervise(group, hooks, members);
 }
 
-/// micro_batch_size = "auto" is a prediction, and its first step confirms it: where that runs out of memory, the next
-/// smaller size is to be tried. nullopt where it does not, or there is none.
+/// The next smaller micro-batch to try if micro_batch_size is "auto" and the first step ran out of memory. Empty otherwise,
+/// or if there is no smaller size.
 std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& plan, const Outcome& outcome,
                                            const RunRecord& record) {
   if (outcome.kind != "oom" || record.steps() > 0 || recipe.train.micro_batch_size != Recipe::automatic) return {};
@@ -260,12 +261,12 @@ Outcome failure_of(const std::exception& error) {
   return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
 }
 
-/// Rank 0's supervisor, or the only one: makes the plan and keeps the record. Mistakes are refused before the record
-/// changes; what takes long (tokenizing) comes last.
+/// Runs rank 0's supervisor, which plans the run and records it. Mistakes are reported before the record changes. Tokenizing
+/// comes last, because it may take long.
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  double started) {
   fs::path own_home = fs::absolute(ledger_home());
-  std::optional<ScratchFolder> scratch;  // where all supervisors see it
+  std::optional<ScratchFolder> scratch;  // must be visible to all supervisors
   if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());
   std::string home = scratch ? scratch->path().string() : own_home.string();
   const std::string cache_dir = data_cache();
@@ -286,7 +287,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   try {
     fs::path run_dir = record.run_dir();
     for (const auto& file : lua::changed_scripts(recipe, run_dir))
-      log::info("note: {} has changed since this run was last started; it runs as it is now", file);
+      log::info("note: {} has changed since this run was last started; the run uses the new version", file);
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
     write_run_folder(run_dir, recipe, plan);
     if (resumes)
@@ -319,7 +320,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   }
 }
 
-/// Leads the other supervisors through a run, and sends them its outcome, also when it never began.
+/// Runs the leader of several supervisors. Sends the outcome to the others, also if the run could not start.
 ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const Place& place, double started) {
   const auto& placement = place.placement;
   log::info("rendezvous at {}:{}: {} x {}", placement.master_addr, placement.master_port,
@@ -335,7 +336,7 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
   }
 }
 
-/// Prints errors only: rank 0's supervisor prints the rest. A launcher shows the output of both.
+/// Runs a follower. It prints only errors, and no error of the leader under a launcher, which shows the leader's output.
 ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Place& place) {
   Introduction self = introduce(recipe, place, options);
   WorkerGroup group;
@@ -356,7 +357,7 @@ std::string worker_binary() {
   return path.string();
 }
 
-/// A step of a resumed run has the sequences it began with, also where they follow from a micro-batch that was chosen.
+/// Keeps the number of sequences per step of a resumed run if it depends on an automatically chosen micro-batch.
 void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
   if (options.resume_run.empty() || recipe.train.micro_batch_size != Recipe::automatic ||
       recipe.train.global_batch_size)
@@ -364,7 +365,7 @@ void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
   auto plan = nlohmann::json::parse(read_file(fs::path(options.recipe_file).parent_path() / "plan.json"));
   recipe.train.micro_batch_size = plan.at("micro_batch_size").get<int64_t>();
   recipe.origins["train.micro_batch_size"] =
-      decided("the size that the run began with, so that its steps keep their sequences");
+      decided("the size that the run began with, so that a step keeps its number of sequences");
 }
 
 ExitCode launch_run(const LaunchOptions& options) {

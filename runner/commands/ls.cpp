@@ -1,4 +1,4 @@
-// `runner ls`: the runs of the ledger, newest last.
+// `runner ls`: lists the runs of the ledger, newest last.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -49,7 +49,7 @@ std::vector<RunRow> choose(std::vector<RunRow> runs, const LsOptions& options) {
 
 double seconds_taken(const RunRow& run, double now) { return run.ended.value_or(now) - run.started; }
 
-/// Sorts runs that come newest last; equals stay in that order. Runs without a value of the metric come last.
+/// Sorts runs by a column, smallest first; equal runs keep their order. Runs without a value of the metric come last.
 void sort_by(const std::string& column, std::vector<RunRow>& runs) {
   const double now = wall_seconds();
   const auto metric = [](const RunRow& run) {
@@ -134,7 +134,7 @@ Action setup_ls(CLI::App& app) {
   app.add_option("--tag", options->tags, "Only runs with this tag; given several times, with all of them")
       ->allow_extra_args(false);
   app.add_option("-n", options->newest, "Only the newest N runs")->type_name("N");
-  app.add_option("--sort", options->sort, "Smallest first; metric: what METRIC shows, runs without one last")
+  app.add_option("--sort", options->sort, "Column to sort by, smallest first; runs without a metric come last")
       ->check(CLI::IsMember({"started", "name", "status", "strategy", "took", "steps", "metric"}))
       ->capture_default_str();
   app.footer("METRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation.");

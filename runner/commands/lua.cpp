@@ -1,4 +1,4 @@
-// `runner lua`.
+// `runner lua`: checks a hook or a strategy in Lua.
 #include <cstdio>
 #include <memory>
 
@@ -16,7 +16,7 @@ namespace {
 
 void say(std::string_view line) { std::printf("%.*s\n", static_cast<int>(line.size()), line.data()); }
 
-/// The recipe, or an empty one, with this hook alone and what it says of it.
+/// The recipe, or an empty one, with this hook as the only hook, and the recipe's options for it.
 Recipe recipe_for(const std::string& file, const std::string& recipe_file) {
   Recipe recipe;
   if (!recipe_file.empty()) recipe = load_whole_recipe(recipe_file, {});
@@ -60,12 +60,12 @@ Action setup_lua(CLI::App& app) {
   auto verb = std::make_shared<std::string>(), file = std::make_shared<std::string>(),
        recipe = std::make_shared<std::string>();
   app.add_option("verb", *verb,
-                 "check: runs a hook against a small fake training, and trains two ranks under a strategy")
+                 "check: runs a hook in a simulated training, or trains two ranks with a strategy")
       ->required()
       ->check(CLI::IsMember({"check"}));
   app.add_option("file", *file, "The file of a hook or a strategy, or the name of a shipped one")->required();
-  app.add_option("--recipe", *recipe, "Take its options, and the limits, from this recipe");
-  return [=, kept = verb] {  // the option is bound to it
+  app.add_option("--recipe", *recipe, "Use the options and limits of this recipe");
+  return [=, kept = verb] {  // keeps `verb` alive: the option is bound to it
     return is_script_strategy(*file) ? check_strategy(*file, *recipe) : check(*file, *recipe);
   };
 }

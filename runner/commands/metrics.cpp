@@ -1,4 +1,4 @@
-// `runner metrics`: a run's points as a table for people, or as CSV or JSON at full precision.
+// `runner metrics`: prints a run's points as a readable table, or as CSV or JSON at full precision.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,15 +17,15 @@ namespace {
 
 struct MetricsOptions {
   std::string run = "last";
-  std::vector<std::string> names;  ///< none = all
+  std::vector<std::string> names;  ///< empty = all
   bool json = false, csv = false;
-  int64_t tail = 0;   ///< number of steps, the last ones; 0 = all
-  int64_t every = 1;  ///< only steps that this divides, and the last one
+  int64_t tail = 0;   ///< only the last `tail` steps; 0 = all
+  int64_t every = 1;  ///< only multiples of this, and the last step
 };
 
 using Points = std::vector<std::pair<int64_t, double>>;
 
-/// What a person looks at first; the others follow by name.
+/// Sorts the most important metrics first. The others stay in alphabetical order.
 std::vector<std::string> in_reading_order(std::vector<std::string> names) {
   static const std::vector<std::string> first = {"loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_seconds"};
   std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
@@ -34,7 +34,7 @@ std::vector<std::string> in_reading_order(std::vector<std::string> names) {
   return names;
 }
 
-/// Leaves the steps that --every and --tail choose, the same ones in all curves.
+/// Keeps the steps that --every and --tail select, the same in all curves.
 void choose_steps(std::vector<Points>& curves, const MetricsOptions& options) {
   std::set<int64_t> steps;
   for (const auto& points : curves)
@@ -52,17 +52,17 @@ nlohmann::json json_points(const Points& points) {
   return list;
 }
 
-/// The shortest digits that read back to the same number.
+/// The shortest text that converts back to the same number.
 std::string exact(double value) { return fmt::format("{}", value); }
 
-/// Six digits; counts with all of theirs.
+/// Six significant digits; integers with all digits.
 std::string readable(double value) {
   constexpr double largest_count = 1e15;
   const bool count = std::abs(value) < largest_count && value == std::round(value);
   return count ? fmt::format("{:.0f}", value) : fmt::format("{:.6g}", value);
 }
 
-/// The curves side by side: step -> one cell a curve, empty where it has no point.
+/// One row for each step: the step, then one cell for each curve, empty if the curve has no point there.
 std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& curves, std::string (*format)(double)) {
   std::map<int64_t, std::vector<std::string>> rows;
   for (size_t i = 0; i < curves.size(); ++i)

@@ -1,4 +1,4 @@
-// The options --set and --unset, which every verb that reads a recipe has.
+// The options --set and --unset of all verbs that read a recipe.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace runner {
 
-/// Declares both; `overrides`, which must outlive `app`, gets them in the order in which they were given.
+/// Declares both options. Their values are added to `overrides`, which must outlive `app`, in the order of the command line.
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// Compares what the recipe asks for with the launcher and the machine.
+// Compares the recipe's devices with the launcher and the machine.
 #include "runner/commands/place.hpp"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace runner {
 
 namespace {
 
-/// Whether a person asks for `key` now. In the file of a resumed run it is what was used then; the launcher may start
-/// another number of ranks.
+/// Whether the user requests `key` now. In the recipe file of a resumed run, it is the earlier value, and the launcher may
+/// now start another number of ranks.
 bool asked(const Recipe& recipe, const std::string& key, bool resuming) {
   switch (recipe.origin(key).kind) {
     case Origin::Kind::default_value:
@@ -24,7 +24,7 @@ bool asked(const Recipe& recipe, const std::string& key, bool resuming) {
   }
 }
 
-/// Under a launcher, what check_placement() is to hold it against; 0 = the recipe leaves the number to the launcher.
+/// The number of devices per node that check_placement() compares with the launcher's; 0 = the launcher decides.
 int asked_devices(const Recipe& recipe, const DeviceChoice& choice, bool resuming) {
   const DeviceRequest& request = recipe.devices.devices;
   if (asked(recipe, "devices.devices", resuming) && request.kind != DeviceRequest::Kind::automatic)
@@ -33,7 +33,7 @@ int asked_devices(const Recipe& recipe, const DeviceChoice& choice, bool resumin
   return by_processes ? static_cast<int>(recipe.devices.cpu_processes) : 0;
 }
 
-/// A launcher shows each rank either all devices of the node or only its own.
+/// The device of this rank. A launcher makes either all devices of the node visible to each rank, or only the rank's device.
 int launched_device(const Placement& placement, const std::vector<int>& visible) {
   if (visible.size() == 1) return visible.front();
   if (visible.size() < static_cast<size_t>(placement.local_size))
@@ -44,7 +44,7 @@ int launched_device(const Placement& placement, const std::vector<int>& visible)
   return visible[static_cast<size_t>(placement.local_rank)];
 }
 
-/// What plans need to know of the devices chosen: the least that each of them has.
+/// Sets the properties that plans need: the minimum over the chosen devices.
 void describe_devices(Topology& topology, const Facts& facts, const std::vector<int>& indices) {
   topology.host_memory_bytes = facts.memory_bytes;
   topology.products = cpu_products(facts.onednn_isa);
@@ -64,7 +64,7 @@ DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const
   Recipe::Devices wanted = recipe.devices;
   bool count = wanted.devices.kind == DeviceRequest::Kind::count;
   if (placement.launched && count)
-    wanted.devices = {};  // check_placement() counts the ranks; this one may see its own device only
+    wanted.devices = {};  // check_placement() checks the count; this rank may see only its own device
   return choose_devices(wanted, facts);
 }
 

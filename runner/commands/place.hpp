@@ -1,4 +1,4 @@
-// Which ranks of the job this supervisor starts, and on which devices.
+// Determines which ranks of the job this supervisor starts, and on which devices.
 #pragma once
 #include <vector>
 
@@ -11,19 +11,19 @@ namespace runner {
 struct Place {
   Placement placement;
   Topology topology;
-  std::vector<int> cuda_indices;  ///< of this supervisor's ranks; empty on CPU
+  std::vector<int> cuda_indices;  ///< devices of this supervisor's ranks; empty on CPU
 
   int rank_count() const { return placement.launched ? 1 : placement.local_size; }
   bool several_supervisors() const { return rank_count() < placement.world_size; }
 };
 
 struct Facts;
-/// What the recipe would use of a machine with these facts, without a launcher. Throws Error(environment) where the
-/// machine lacks what it asks for.
+/// The devices that the recipe would use on a machine with these facts, without a launcher. Throws Error(environment) if the
+/// machine does not have them.
 Topology topology_here(const Recipe& recipe, const Facts& facts);
 
-/// From the launcher's variables or the command line, and this machine. Throws Error(usage or environment) where they
-/// contradict the recipe or one another.
+/// Uses the launcher's variables or the command line, and the facts of this machine. Throws Error(usage or environment) if
+/// they contradict the recipe or each other.
 Place find_place(const Recipe& recipe, const LaunchOptions& options);
 
 }  // namespace runner

@@ -33,7 +33,7 @@ void report(const Recipe& recipe, const std::string& key, const std::string& cod
   diagnostics.push_back(std::move(diagnostic));
 }
 
-/// Names and shapes of the folder's tensors, and its config.json, against the model.
+/// Compares the folder's config.json and the names and shapes of its tensors with the model.
 void check_init_from(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, std::vector<Diagnostic>& diagnostics) {
   try {
     HfSource(*recipe.model.init_from, recipe.model, make_spec(recipe.model, vocab_size, seq_len));
@@ -122,7 +122,7 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
         "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, set "
         "RUNNER_HOME to a larger disk, or train without checkpoints (checkpoint.save_at_end = false)",
         bytes(one), bytes(free_bytes));
-  // While one is written, those that are kept are still there.
+  // While a checkpoint is written, the kept ones still exist, so space for one more is needed.
   const bool all = settings.keep_last == 0;
   const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + 1;
   const int64_t more = std::max<int64_t>(1, kept - existing);
@@ -159,7 +159,7 @@ bool is_sweep_file(const std::string& file) {
     if (sweep::is_lua_sweep(file)) return sweep::read_lua_sweep(read_file(file), file).find("recipe") != nullptr;
     return parse_located_toml(read_file(file), file).find("sweep") != nullptr;
   } catch (const RecipeError&) {
-    return false;  // whoever reads it as a recipe says what is wrong
+    return false;  // the caller reads it as a recipe, which reports the error
   }
 }
 

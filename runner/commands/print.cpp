@@ -1,4 +1,4 @@
-// `runner print`.
+// `runner print`: prints a recipe with all defaults.
 #include <cstdio>
 #include <memory>
 
@@ -16,7 +16,7 @@ std::string as_deepspeed(const Recipe& recipe) {
   std::vector<Diagnostic> diagnostics;
   auto resolved = resolve_strategy(recipe, diagnostics);
   if (!resolved.entry || resolved.entry->name != "zero")
-    throw usage_error("strategy \"{}\" is none of DeepSpeed's; `--as deepspeed` is for zero and its aliases",
+    throw usage_error("strategy \"{}\" is not one of DeepSpeed's; `--as deepspeed` needs zero or one of its aliases",
                       recipe.strategy.name);
   return recipe_as_deepspeed(recipe, complete_options(*resolved.entry, resolved.options));
 }

@@ -1,4 +1,4 @@
-// `runner recommend`: the answer of strategy = "auto", explained, for this machine or for one that is not here.
+// `runner recommend`: shows and explains the choice of strategy = "auto", for this machine or for other devices.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -27,13 +27,13 @@ namespace {
 struct RecommendOptions {
   std::string recipe, device_kind;
   std::vector<std::string> overrides;
-  int devices = 0, num_nodes = 0, world_size = 0;  ///< 0: the recipe's
+  int devices = 0, num_nodes = 0, world_size = 0;  ///< 0 = as in the recipe
   bool json = false, toml = false, all = false;
 };
 
 constexpr int devices_of_a_full_node = 8;
 
-/// --world-size as devices and nodes: nodes of eight.
+/// Converts --world-size to devices and nodes, with eight devices per full node.
 void split_world(RecommendOptions& options) {
   if (options.world_size == 0) return;
   if (options.devices != 0 || options.num_nodes != 0)
@@ -66,7 +66,7 @@ const DeviceKind& known_kind(const std::string& name) {
                       near ? fmt::format(", did you mean \"{}\"?", *near) : "", join(names, ", "));
   }
   if (!kind->supported())
-    throw usage_error("{} has compute capability {}.{}, and CUDA 13, which this runner is built for, begins at 7.5",
+    throw usage_error("{} has compute capability {}.{}, but this runner is built for CUDA 13, which needs 7.5 or later",
                       kind->name, kind->major, kind->minor);
   return *kind;
 }
@@ -104,7 +104,7 @@ ExitCode print(const RecommendOptions& options, const Recommendation& recommenda
   return fits ? ExitCode::done : ExitCode::run_failed;
 }
 
-/// nullopt where the recipe names none, one that is not built yet, or one whose memory is not known.
+/// The recipe's strategy as a candidate. Empty if the recipe has none, or if it is not available or has unknown memory.
 std::optional<Form> own_strategy(const Recipe& recipe) {
   std::vector<Diagnostic> diagnostics;
   auto resolved = resolve_strategy(recipe, diagnostics);
@@ -115,7 +115,7 @@ std::optional<Form> own_strategy(const Recipe& recipe) {
 ExitCode recommend(RecommendOptions options) {
   split_world(options);
   Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
-  // What the recipe itself names is one of the candidates; the question is which one is best.
+  // The recipe's strategy becomes one of the candidates, and the choice is among all of them.
   const auto own = own_strategy(recipe);
   if (recipe.strategy.name != "auto") recipe.strategy = {};
   Facts facts = options.device_kind.empty() ? read_facts() : Facts();

@@ -1,4 +1,4 @@
-// `runner resume`.
+// `runner resume`: continues a run.
 #include <memory>
 
 #include "runner/base/files.hpp"

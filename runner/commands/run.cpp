@@ -1,4 +1,4 @@
-// `runner run`.
+// `runner run`: trains a recipe.
 #include "runner/commands/run.hpp"
 
 #include <memory>
@@ -12,12 +12,12 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
   add_overrides(app, options.overrides);
   app.add_flag("--json", options.json, "Print the result as one JSON line on stdout");
   app.add_flag("--accept-changed-data", options.accept_changed_data,
-               "Go on from a checkpoint although the training data, their order or the tokenizer have changed since");
+               "Continue from a checkpoint although the training data, their order or the tokenizer have changed");
   app.add_option("--node-rank", options.node.node_rank, "Several nodes without a launcher: this node's number, from 0");
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
   app.add_option("--master-port", options.node.master_port,
                  "Several nodes without a launcher: a free port on node 0; default 29500");
-  // What a sweep starts its trials with.
+  // Hidden options with which a sweep starts its trials.
   app.add_option("--sweep", options.sweep)->group("");
   app.add_option("--trial", options.trial)->group("");
   app.add_option("--report-metric", options.report_metric)->group("");

@@ -1,4 +1,4 @@
-// What `run` and `resume` share: the only code that connects plan, ledger, supervisor and report.
+// The common part of `run` and `resume`: connects plan, ledger, supervisor and report.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -16,23 +16,23 @@ struct LaunchOptions {
   std::vector<std::string> overrides;
   bool json = false;
   NodeOptions node;
-  std::string resume_run;            ///< an existing run to continue; empty for a new one
-  nlohmann::json resumed;            ///< the run to continue, as `runner show --json` has it; null for a new run
-  std::string resume_checkpoint;     ///< of it; empty = the newest good one. Of a new run: begins there
-  bool accept_changed_data = false;  ///< go on although a position in the data means something else now
-  std::string sweep;                 ///< this run is a trial of; empty: none
+  std::string resume_run;            ///< id of the run to continue; empty for a new run
+  nlohmann::json resumed;            ///< the run to continue, as in `runner show --json`; null for a new run
+  std::string resume_checkpoint;     ///< folder of the checkpoint to start from; empty = the newest good one of the run
+  bool accept_changed_data = false;  ///< continue although the data position now has another meaning
+  std::string sweep;                 ///< id of the sweep that this run is a trial of; empty if it is none
   int64_t trial = 0;
-  std::string report_metric;  ///< each point of it is a line {"step", "value"} on stdout, for the sweep
+  std::string report_metric;  ///< metric whose points are printed to stdout as lines {"step", "value"}, for the sweep
 };
 
-/// Declares what `run` and `resume` have in common: --set, --unset, --json and which node this one is.
+/// Declares the common options of `run` and `resume`: --set, --unset, --json and the options for several nodes.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
-/// Path of runner-worker, in the folder of this program. Throws Error(environment).
+/// Path of runner-worker, in the folder of this program. Throws Error(environment) if it is missing.
 std::string worker_binary();
 
-/// Plans, writes the ledger row and the run folder, supervises the workers, closes the row. With several supervisors
-/// (num_nodes > 1, or one rank each under a launcher) rank 0's does so, and the others follow it.
+/// Plans the run, writes the ledger row and the run folder, supervises the workers, and closes the row. If there are several
+/// supervisors (num_nodes > 1, or a launcher), rank 0's does this, and the others follow it.
 ExitCode launch_run(const LaunchOptions& options);
 
 }  // namespace runner

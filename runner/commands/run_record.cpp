@@ -60,7 +60,7 @@ nlohmann::json predicted(const Plan& plan) {
   return values;
 }
 
-/// The value that `part` of them are below.
+/// The quantile `part` (0 to 1) of `values`, without interpolation.
 double quantile(std::vector<double> values, double part) {
   auto place = values.begin() + static_cast<long>(part * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), place, values.end());
@@ -103,7 +103,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
   fault_point("begin attempt");
   int64_t number = ledger_.begin_attempt(run_, reason, start.step);
-  // A kill between the renaming of a checkpoint and its event leaves it out.
+  // The checkpoint is not recorded yet if the run was killed after the rename and before the event.
   const fs::path checkpoint = start.checkpoint;
   if (checkpoint.parent_path() == fs::path(run_dir_) / "checkpoints")
     ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},
@@ -134,7 +134,7 @@ void RunRecord::on_step(const nlohmann::json& event) {
   } else {
     first_step_s_ = steady_seconds() - started_;
   }
-  if (confirms_bytes_ > 0 && steps_ >= 2) {  // from the second on, the optimizer's state is there
+  if (confirms_bytes_ > 0 && steps_ >= 2) {  // the optimizer state exists from the second step on
     progress_->line(fmt::format("the micro-batch was chosen by prediction: {} a rank predicted, {} measured",
                                 format_bytes(static_cast<double>(confirms_bytes_)),
                                 format_bytes(event.at("memory_bytes").get<double>())));
@@ -264,7 +264,7 @@ void RunRecord::close(const Outcome& outcome) {
   if (!step_seconds_.empty()) {
     const double median = quantile(step_seconds_, 0.5);
     measured["step_seconds"] = median;
-    constexpr size_t enough = 5;  // steps to tell how they differ, and so for later predictions to learn from
+    constexpr size_t enough = 5;  // steps needed for the spread; later predictions use only runs with a spread
     if (step_seconds_.size() >= enough)
       measured["step_seconds_spread"] =
           (quantile(step_seconds_, 0.75) - quantile(step_seconds_, 0.25)) / (2 * std::max(median, 1e-9));

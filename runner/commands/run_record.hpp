@@ -1,4 +1,4 @@
-// What a run leaves behind while it goes on: events into the ledger and onto the screen, and the result at the end.
+// Records a run: writes events to the ledger and the screen while it runs, and the result at its end.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,34 +13,34 @@
 
 namespace runner {
 
-/// Where a run, or a restart of it, begins: at its first step without a checkpoint.
+/// Where an attempt of a run starts.
 struct StartPoint {
-  std::string checkpoint;
-  int64_t step = 0;     ///< points after it are dropped: they are computed again
-  int64_t attempt = 0;  ///< that wrote the checkpoint; 0: not known
+  std::string checkpoint;  ///< folder; empty = no checkpoint
+  int64_t step = 0;        ///< points after this step are deleted, because they are computed again
+  int64_t attempt = 0;     ///< the attempt that wrote the checkpoint; 0 = unknown
 };
 
 class RunRecord {
  public:
-  /// Commits the run's row (or reopens it on resume). `started`: steady_seconds() when the command began.
+  /// Commits the run's row, or reopens it on resume. `started`: steady_seconds() at the start of the command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
             double started);
 
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.attempts(run_); }
-  /// Returns the number of the attempt that begins, from 1.
+  /// Begins an attempt. Returns its number, from 1.
   int64_t begin(const StartPoint& start);
   void on_event(const nlohmann::json& event);
   void on_settle(std::function<void()> answer) { ledger_.settle(run_, std::move(answer)); }
   void on_tick();
-  /// Another plan takes over after an attempt that ended so: the row describes it from now on. begin() follows.
+  /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin() next.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
   int64_t steps() const { return steps_; }
-  /// As begin().
+  /// Begins an attempt after a failure. Returns its number.
   int64_t on_restart(int restart, const std::string& why, const StartPoint& start);
-  /// Closes the row and prints the result: JSON on stdout if asked for, and a summary on stderr.
+  /// Closes the row and prints the result: JSON on stdout if requested, and a summary on stderr.
   void finish(const Outcome& outcome);
-  /// The same without the summary, for an error that the caller prints. Does not throw, so that the error is not lost.
+  /// The same without the summary, for an error that the caller prints. Does not throw, so that this error is not lost.
   void fail(const Outcome& outcome) noexcept;
 
  private:
@@ -50,7 +50,7 @@ class RunRecord {
   void add_points(std::vector<MetricPoint> points);
   void close(const Outcome& outcome);
   nlohmann::json result(const Outcome& outcome) const;
-  /// "val_loss 1.6823, loss 1.7011".
+  /// The last values, e.g. "val_loss 1.6823, loss 1.7011".
   std::string final_metrics() const;
   void summarize(const Outcome& outcome) const;
 
@@ -61,20 +61,20 @@ class RunRecord {
   int64_t print_every_;
   bool kept_;
   double started_;
-  int64_t confirms_bytes_;  ///< > 0: predicted memory, to be printed with what a step takes
+  int64_t confirms_bytes_;  ///< predicted memory, to be printed with the measured memory of a step; 0 = print nothing
   std::string run_, run_dir_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;
   double last_heartbeat_ = 0;
-  // What the result is made of.
+  // The values of the result.
   int64_t steps_ = 0;
   std::optional<double> final_loss_, first_step_s_;
   std::string monitor_;                          ///< checkpoint.monitor
-  std::optional<double> monitor_value_;          ///< its last value, where it is not the loss
-  std::string stopped_by_;                       ///< what ended it before its last step, unless a person did
-  double timed_tokens_ = 0, timed_seconds_ = 0;  ///< after the first step
+  std::optional<double> monitor_value_;          ///< last value of `monitor_` if that is not the loss
+  std::string stopped_by_;                       ///< why the run ended before its last step, if no signal stopped it
+  double timed_tokens_ = 0, timed_seconds_ = 0;  ///< sums over all steps after the first
   std::vector<double> step_seconds_;
-  double lost_share_ = 0;  ///< of the time, CPUs that other work kept from the rank that lost most
+  double lost_share_ = 0;  ///< share of time in which other work used the CPUs; of the rank with the largest share
   std::map<int, int64_t> peak_bytes_, peak_resident_;
 };
 

@@ -1,4 +1,4 @@
-// `runner show`: everything that is known of one run.
+// `runner show`: prints the complete record of one run.
 #include <unistd.h>
 
 #include <cstdio>
@@ -23,16 +23,16 @@ using Rows = std::vector<std::vector<std::string>>;
 
 constexpr size_t events_shown = 5;
 
-/// A string as it is, anything else as JSON.
+/// A string without quotes, any other value as JSON.
 std::string plain(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-/// A field of an object; "" where there is none, null included.
+/// A field of an object; "" if it is missing or null.
 std::string field(const json& object, const char* key) {
   if (!object.is_object() || !object.contains(key) || object[key].is_null()) return "";
   return plain(object[key]);
 }
 
-/// A number of the ledger, in the unit that its name ends with.
+/// A number of the ledger as text. Its name determines the unit: bytes, seconds or none.
 std::string quantity(const std::string& name, const json& value) {
   if (!value.is_number()) return value.is_null() ? "-" : plain(value);
   const double number = value.get<double>();
@@ -66,7 +66,7 @@ std::string git_line(const json& git) {
   return line;
 }
 
-/// "fsdp on 2 ranks", of a run or an attempt; "" for an attempt without a record of it.
+/// "fsdp on 2 ranks" for a run or an attempt; "" for an attempt without this information.
 std::string strategy_on_ranks(const json& started) {
   if (started["strategy"].is_null()) return "";
   return fmt::format("{} on {}", plain(started["strategy"]), counted(started["world_size"], "rank"));
@@ -76,7 +76,7 @@ void print_section(const std::string& title, const std::vector<Column>& columns,
   if (!rows.empty()) std::fputs(("\n" + title + "\n" + format_table(columns, rows)).c_str(), stdout);
 }
 
-/// "4, val_loss 0.3, loss 1".
+/// The step and the last values, e.g. "4, val_loss 0.3, loss 1".
 std::string progress_line(const json& run) {
   std::string line = run["steps"].dump();
   const std::string metric = run["metric"];
@@ -86,7 +86,7 @@ std::string progress_line(const json& run) {
   return line;
 }
 
-/// Why it ended; of a failure all that its message says.
+/// The reason why the run ended; for a failure, the complete message.
 std::string why_line(const json& run) {
   const std::string why = field(run, "why"), message = field(run, "message");
   const auto first = message.substr(0, message.find('\n'));
@@ -129,7 +129,7 @@ void print_metrics(const json& run) {
   print_section("metrics", {{}, {"last", true}, {"min", true}, {"max", true}}, rows);
 }
 
-/// Predicted and measured values of one name, where both are plain. NAME_error is the error of NAME.
+/// Prints predicted values with the measured values of the same name. NAME_error is the relative error of NAME.
 void print_prediction(const json& run) {
   Rows rows;
   if (run["predicted"].is_object())

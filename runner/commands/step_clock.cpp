@@ -31,7 +31,7 @@ void add_calibrations(Knowledge& knowledge, const Facts& facts) {
 void add_runs(Knowledge& knowledge) {
   for (const auto& run : timed_runs(ledger_home(), runs_most))
     if (auto load = StepLoad::from_json(run.step.at("load"))) {
-      // Lost CPU time made the steps longer by up to this part.
+      // Lost CPU time made the steps longer by up to this factor, which is added to the uncertainty.
       const double lost = std::min(run.lost, 0.9), longer = lost / (1 - lost);
       knowledge.runs.push_back({Circumstances::from_json(run.step.at("where")), std::move(*load), run.seconds,
                                 std::hypot(run.spread, longer)});
@@ -51,7 +51,7 @@ Knowledge knowledge_here(const Facts& facts, const std::string& build) {
   try {
     add_calibrations(knowledge, facts);
     add_runs(knowledge);
-  } catch (const std::exception& error) {  // a run goes on without predicted times
+  } catch (const std::exception& error) {  // a run does not need predicted times
     log::warning("no predicted times: {}", error.what());
     knowledge.calibrations.clear();
     knowledge.runs.clear();
@@ -87,7 +87,7 @@ std::optional<LearnedRates> ClockSource::learn(const Job& job, int threads) cons
     base = calibrated_rates(knowledge_.calibrations, here.family, here.precision, job.local_size, threads);
   if (base) return LearnedRates(std::move(*base), here, knowledge_.runs);
   if (topology_.cuda) return std::nullopt;
-  // Without a calibration only runs are known.
+  // Without a calibration, earlier runs are the only source.
   LearnedRates learned(guessed_cpu_rates(job.local_size, threads, topology_.cores), here, knowledge_.runs);
   return learned.runs() > 0 ? std::optional(std::move(learned)) : std::nullopt;
 }
@@ -136,20 +136,21 @@ std::string ClockSource::describe(const Job& job, int threads) const {
   }
   if (topology_.cuda && !topology_.kind) return "not known: this device is not in the table of device kinds";
   if (topology_.cuda)
-    return fmt::format("not known: the table of devices has no {} products of {}", mode_of(job.precision),
+    return fmt::format("not known: the device table has no speed of {} products for {}", mode_of(job.precision),
                        topology_.kind->name);
-  if (job.num_nodes > 1) return "not known: several nodes of CPUs are not calibrated together, and none has run here";
+  if (job.num_nodes > 1)
+    return "not known: calibrations do not cover CPU ranks on several nodes, and no such run is recorded";
   if (over_gloo(job))
-    return "not known: what is calibrated are ranks that share memory, not ranks over Gloo, and none has run here";
+    return "not known: calibrations do not cover ranks that communicate over Gloo, and no such run is recorded";
   if (knowledge_.calibrations.empty() && !knowledge_.disturbed.empty())
     return fmt::format("not known: {}. Run `runner doctor --calibrate` again when the machine is quiet",
                        knowledge_.disturbed);
   if (knowledge_.calibrations.empty())
-    return "not known: `runner doctor --calibrate` measures this machine, and finished runs teach it";
+    return "not known: `runner doctor --calibrate` measures this machine; finished runs also give predictions";
   std::vector<std::string> measured;
   for (const auto& one : knowledge_.calibrations)
     measured.push_back(fmt::format("{} of {}", counted(one.ranks, "rank"), counted(one.threads, "thread")));
-  return fmt::format("not known: this machine is calibrated for {}, and these are {} of {}, {} in {}",
+  return fmt::format("not known: this machine is calibrated for {}, but this job has {} of {}, {} in {}",
                      join(measured, ", "), counted(job.local_size, "rank"), counted(threads, "thread"),
                      job.model->family, mode_of(job.precision));
 }

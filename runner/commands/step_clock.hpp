@@ -1,4 +1,4 @@
-// Where predicted step times come from: the device table, a calibration of this machine, earlier runs.
+// The sources of predicted step times: the device table, calibrations of this machine, earlier runs.
 #pragma once
 #include <map>
 #include <optional>
@@ -12,40 +12,40 @@
 
 namespace runner {
 
-/// What measurements hold for: host name, CPU, cores.
+/// The key of measurements of one machine: host name, CPU, cores.
 std::string machine_of(const Facts& facts);
-/// Whether CPU ranks that one supervisor starts talk through shared memory.
+/// Whether CPU ranks of one supervisor communicate through shared memory.
 bool shares_memory(const Recipe& recipe);
 
-/// What the ledger knows about step times on one machine.
+/// The ledger's data about step times on one machine.
 struct Knowledge {
   std::string machine, build;
   std::vector<Calibration> calibrations;
-  std::string disturbed;  ///< "the calibration of 2026-11-22 was disturbed (why)", of the newest; empty: none
+  std::string disturbed;  ///< "the calibration of 2026-11-22 was disturbed (why)"; empty if none was
   std::vector<PastRun> runs;
 };
-/// Of the machine with these facts. Empty, with a warning, where the ledger cannot be read.
+/// The data for the machine with these facts. Empty, with a warning, if the ledger cannot be read.
 Knowledge knowledge_here(const Facts& facts, const std::string& build);
 
 class ClockSource {
  public:
-  /// `shared_memory`: the CPU ranks of a node talk through that.
+  /// `shared_memory`: the CPU ranks of a node communicate through shared memory.
   ClockSource(const Topology& topology, Knowledge knowledge, bool shared_memory)
       : topology_(topology), knowledge_(std::move(knowledge)), shared_memory_(shared_memory) {}
   ClockSource(const ClockSource&) = delete;
 
-  /// nullptr where nothing is known. Stays valid as long as this.
+  /// The rates for jobs of this kind; nullptr if unknown. Valid during the life of this object.
   const Rates* rates(const Job& job, int threads) const;
-  /// Refers to this. `threads`: of each CPU rank.
+  /// The result refers to this object. `threads`: of each CPU rank.
   StepClock clock(int threads) const;
-  /// Of the job's kind: "peaks of h100-80g (...)", or why there are none.
+  /// The source of the rates for jobs of this kind, e.g. "peaks of h100-80g (...)", or why there are none.
   std::string describe(const Job& job, int threads) const;
-  /// Number of earlier runs behind the job's times.
+  /// The number of earlier runs that the times for this kind of job are based on.
   size_t runs(const Job& job, int threads) const;
   Circumstances circumstances(const Job& job, int threads) const;
 
  private:
-  /// nullptr where nothing is known.
+  /// nullptr if unknown.
   const LearnedRates* learned(const Job& job, int threads) const;
   std::optional<LearnedRates> learn(const Job& job, int threads) const;
   bool over_gloo(const Job& job) const;

@@ -1,4 +1,4 @@
-// `runner strategies`.
+// `runner strategies`: lists strategies, or the options of one.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -17,7 +17,7 @@ namespace runner {
 
 namespace {
 
-/// Whether the option does something on CUDA devices only.
+/// Whether the option has an effect only on CUDA devices.
 bool needs_cuda(const OptionSpec& option) {
   Job cpu, cuda;
   cuda.cuda = true;
@@ -71,7 +71,7 @@ std::string describe(const Alias& alias) {
   return alias.preset.empty() ? alias.name : alias.name + " = " + toml_value(alias.preset);
 }
 
-/// Prints the aliases, but for `shown`. Aliases with the same difference from the original are grouped.
+/// Prints all aliases except `shown`. Aliases with the same difference from the original are grouped.
 void print_aliases(const Entry& entry, const Alias* shown) {
   std::vector<std::pair<std::string, std::vector<std::string>>> groups;
   for (const auto& alias : entry.aliases) {
@@ -87,7 +87,7 @@ void print_aliases(const Entry& entry, const Alias* shown) {
   }
 }
 
-/// The summary, and for what does not work why, and what to take instead.
+/// The summary. For a strategy that is not available, also the reason and the alternative.
 std::string summary(const Entry& entry) {
   if (entry.unavailable.empty()) return entry.summary;
   std::string reason = entry.unavailable;
@@ -95,7 +95,7 @@ std::string summary(const Entry& entry) {
   return entry.summary + " " + reason + ".";
 }
 
-/// As `runner help recipe` describes a key.
+/// Describes an option in the same form as `runner help recipe` describes a key.
 std::string describe(const OptionSpec& option) {
   std::vector<std::string> facts;
   facts.push_back(option.choices.empty() ? type_name(option) : join_or(option.choices));
@@ -106,7 +106,7 @@ std::string describe(const OptionSpec& option) {
   return option.note.empty() ? text : text + fmt::format("      {}\n", option.note);
 }
 
-/// `alias`: the name that was given, if it is not the entry's own.
+/// `alias`: the name that the user gave, if it is an alias.
 void print_entry(const Entry& entry, const Alias* alias) {
   if (alias) {
     std::printf("%s: an alias of %s\n", describe(*alias).c_str(), entry.name.c_str());

@@ -1,4 +1,4 @@
-// `runner sweep`: plan, run, resume, retry; the verbs that only look are in sweep_reading.cpp.
+// `runner sweep`: plan, run, resume, retry. The other verbs are in sweep_reading.cpp.
 #include "runner/commands/sweep.hpp"
 
 #include <signal.h>
@@ -64,7 +64,7 @@ std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& 
 sweep::ExecutorHooks hooks_of(const sweep::SweepFile& file, SweepProgress& progress) {
   sweep::ExecutorHooks hooks;
   hooks.on_start = [&](const sweep::TrialState& trial, const std::string& slot, bool again) {
-    progress.line(fmt::format("trial {} {} on {}: {}", trial.trial.number, again ? "goes on" : "begins", slot,
+    progress.line(fmt::format("trial {} {} on {}: {}", trial.trial.number, again ? "continues" : "begins", slot,
                               describe_parameters(trial.trial.parameters)));
   };
   hooks.on_end = [&](const sweep::TrialState& trial, double seconds, const std::string& message) {
@@ -96,11 +96,11 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
   if (row.status != "finished") log::info("continue with: runner sweep resume {}", row.id);
 }
 
-/// Of a sweep that this process owns, to its end or interruption.
+/// Executes a sweep that this process owns, until its end or an interruption.
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
                          const SweepOptions& options, std::vector<int64_t> again = {}) {
   sweep::Execution execution{home, own_program(), id, std::move(again), {}, {}};
-  const double begun = steady_seconds(), seconds_before = store.find(id).seconds;  // heartbeats write it
+  const double begun = steady_seconds(), seconds_before = store.find(id).seconds;  // heartbeats update this value
   sweep::ExecutionEnd end;
   try {
     Recipe recipe = load_whole_recipe(file.recipe, {});
@@ -123,7 +123,7 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
   return exit_code(end, trials);
 }
 
-/// The file, checked as `runner check` does.
+/// Loads the file with the checks of `runner check`.
 sweep::SweepFile ready_sweep(const std::string& name) {
   std::vector<std::string> notes;
   auto file = load_ready_sweep(name, notes);
@@ -134,7 +134,7 @@ sweep::SweepFile ready_sweep(const std::string& name) {
 ExitCode run(const SweepOptions& options) {
   sweep::SweepFile file = ready_sweep(options.file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
-  sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);  // refuses
+  sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);  // may throw
   const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
   Sweeps store(home, Ledger::Mode::write);
   NewSweep sweep;
@@ -154,18 +154,17 @@ ExitCode run(const SweepOptions& options) {
   return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options);
 }
 
-/// Takes a repaired Lua file in place of the one that the sweep began with: what it would have proposed must be what
-/// was.
+/// Replaces the sweep's Lua file by a repaired one. The repaired file must propose the same trials as those recorded.
 void take_repaired(Sweeps& store, const SweepRow& row, const std::string& path) {
   const sweep::SweepFile was = sweep_file_of(row);
   if (!was.in_lua() || !sweep::is_lua_sweep(path))
-    throw usage_error("--file is for sweeps written in Lua, whose `run` may have to be repaired; {} is none",
+    throw usage_error("--file replaces the file of a sweep written in Lua, and {} is not written in Lua",
                       was.in_lua() ? path : was.file);
   const sweep::SweepFile now =
       sweep::parse_sweep(read_file(path), path, (fs::path(row.folder) / "recipe.toml").string());
   auto same = [&](const char* key, const auto& before, const auto& after) {
     if (before != after)
-      throw usage_error("{}: `{}` is another than the sweep began with; that makes it another sweep", path, key);
+      throw usage_error("{}: `{}` is not the value that the sweep began with; start a new sweep", path, key);
   };
   same("recipe", was.named_recipe, now.named_recipe);
   same("set", was.overrides, now.overrides);
@@ -188,7 +187,7 @@ void warn_if_changed(const SweepRow& row) {
   const std::string file = row.space.at("file");
   if (sweep::is_lua_sweep(file) && fs::exists(file) && read_file(file) != row.space.at("source"))
     log::warning(
-        "{0} is not what it was when sweep {1} began, which goes on with the file as it was; to take the new "
+        "{0} has changed since sweep {1} began, and the sweep continues with the old version; to use the new "
         "one: runner sweep resume {1} --file {0}",
         file, row.id);
 }
@@ -221,7 +220,7 @@ ExitCode resume(const SweepOptions& options, bool retry) {
   return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options, std::move(again));
 }
 
-/// The first trials that the method proposes without knowing how any ends.
+/// The trials that the method proposes before it needs a result, at most `count`.
 std::vector<sweep::Trial> first_trials(const sweep::SweepFile& file, int64_t count) {
   auto search = file.make_search();
   std::vector<sweep::Trial> trials;
@@ -237,13 +236,13 @@ std::string describe_count(const sweep::SweepFile& file, std::optional<int64_t> 
   std::string count = total ? fmt::format("{} trial{}", *total, *total == 1 ? "" : "s") : "";
   if (file.in_lua())
     return total ? fmt::format("at most {} as `run` proposes them", count) : "as many trials as `run` proposes";
-  return fmt::format("{} by {}", total ? count : "trials until the time is over", file.method);
+  return fmt::format("{} by {}", total ? count : "trials until the time limit", file.method);
 }
 
 void print_trials(const sweep::SweepFile& file, const std::vector<sweep::Trial>& trials) {
   std::vector<std::string> names;
   for (const auto& parameter : file.space.parameters()) names.push_back(parameter.name);
-  for (const auto& trial : trials)  // in Lua they may set what is not in the space
+  for (const auto& trial : trials)  // trials of a Lua sweep may set parameters that are not in the space
     for (const auto& [name, value] : trial.parameters.items())
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   std::vector<Column> columns = {{"TRIAL", true}};
@@ -277,13 +276,13 @@ ExitCode plan(const SweepOptions& options) {
                             .c_str());
     return ExitCode::done;
   }
-  std::printf("%s, %s side by side; %s of %s is best\n", describe_count(file, total).c_str(),
+  std::printf("%s, %s at a time; %s of %s is best\n", describe_count(file, total).c_str(),
               std::to_string(slots.size()).c_str(), file.goal == sweep::Goal::min ? "the smallest" : "the greatest",
               file.metric.c_str());
   print_trials(file, trials);
   if (file.in_lua()) {
     const bool all_shown = static_cast<int64_t>(trials.size()) < options.shown;
-    std::printf("%s\n", all_shown ? "what comes then depends on their results" : "and perhaps more");
+    std::printf("%s\n", all_shown ? "the next trials depend on their results" : "and perhaps more");
     return ExitCode::done;
   }
   if (total && *total > static_cast<int64_t>(trials.size()))
@@ -292,7 +291,8 @@ ExitCode plan(const SweepOptions& options) {
 }
 
 void add_parallel(CLI::App& app, SweepOptions& options) {
-  app.add_option("--parallel", options.parallel, "Trials at the same time; default the file's, or one for each device or group of cores")
+  app.add_option("--parallel", options.parallel,
+                 "Trials at the same time; default: as in the file, or one for each device or group of cores")
       ->check(CLI::PositiveNumber);
 }
 
@@ -319,8 +319,9 @@ Action setup_sweep(CLI::App& app) {
   auto* again = verb("resume", "Continue an interrupted sweep",
                      [](const SweepOptions& given) { return resume(given, false); });
   auto* retry =
-      verb("retry", "Try failed trials again, and go on", [](const SweepOptions& given) { return resume(given, true); });
-  retry->add_flag("--failed", options->failed)->group("");  // once required, and the only choice there is
+      verb("retry", "Try failed trials again and continue",
+           [](const SweepOptions& given) { return resume(given, true); });
+  retry->add_flag("--failed", options->failed)->group("");  // has no effect; earlier versions required it
   for (auto* sub : {again, retry}) {
     sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
     sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");

@@ -1,4 +1,4 @@
-// What the verbs below `runner sweep` share.
+// Functions shared by the verbs of `runner sweep`.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace runner {
 
-/// Declares status, best, importance and stop; which one was asked for is put into `chosen`.
+/// Declares the verbs status, best, importance and stop. The action of the requested verb is stored in `chosen`.
 void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen);
 
-/// The sweep's file as it was when the sweep began, with its snapshot of the recipe.
+/// The sweep file as stored in the ledger, with the sweep's copy of the recipe.
 sweep::SweepFile sweep_file_of(const SweepRow& row);
 
-/// {id, name, status, ..., counts, best}, as `--json` shows a sweep.
+/// A sweep as JSON: {id, name, status, ..., counts, best}.
 nlohmann::json sweep_json(const SweepRow& row, const std::vector<TrialRow>& trials);
 
 /// The best of the finished trials; nullptr if there is none.

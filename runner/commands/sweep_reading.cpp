@@ -28,7 +28,7 @@ struct SweepReadingOptions {
   bool json = false, all = false, toml = false, csv = false;
 };
 
-/// One word of a shell's command line.
+/// The text quoted as one word of a shell command.
 std::string shell_word(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_not_of(
                                           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -39,7 +39,7 @@ std::string shell_word(const std::string& text) {
   return quoted + "'";
 }
 
-/// What the trial's run was started with at first, without what only its sweep needs.
+/// The command that first started the trial's run, without the options that only its sweep needs.
 std::vector<std::string> words_of_trial(const json& run) {
   const json& first = run.at("attempts").at(0).at("argv");
   const auto argv = (first.is_null() ? run.at("argv") : first).get<std::vector<std::string>>();
@@ -55,7 +55,7 @@ std::vector<std::string> words_of_trial(const json& run) {
   return words;
 }
 
-/// The command that trains a trial again, to the same number: its recipe as the sweep kept it, its parameters, threads
+/// The command that repeats a trial with the same result: the sweep's copy of the recipe, the trial's parameters, its threads
 /// and devices.
 std::string command_of_trial(const TrialRow& trial, const json& run) {
   const std::string gpus = "cuda:";
@@ -65,7 +65,7 @@ std::string command_of_trial(const TrialRow& trial, const json& run) {
   return line;
 }
 
-/// The overrides of that command that are not the trial's parameters: its part of the machine, and of pbt its last step.
+/// The overrides of that command that are not the trial's parameters: its devices and threads, and the last step for pbt.
 std::vector<std::string> device_overrides(const json& run, const json& parameters) {
   std::vector<std::string> found;
   const auto words = words_of_trial(run);
@@ -94,7 +94,7 @@ void print_sweeps(const std::vector<SweepRow>& sweeps, const Sweeps& store) {
       stdout);
 }
 
-/// The class of a failure and the first line of its message.
+/// The class of a trial's failure and the first line of its message.
 std::string why_failed(const TrialRow& trial) {
   const std::string line = trial.message.substr(0, trial.message.find('\n'));
   return trial.reason.empty() || line.empty() ? trial.reason : trial.reason + ": " + line;
@@ -230,7 +230,7 @@ ExitCode importance(const SweepReadingOptions& options) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& one : list) rows.push_back({one.parameter, fmt::format("{:.0f} %", 100 * one.share)});
   std::fputs(format_table({{"PARAMETER"}, {"SHARE", true}}, rows).c_str(), stdout);
-  std::puts("shares may add up to more than 100 %: the values of two parameters can go together by chance");
+  std::puts("shares may add up to more than 100 %: the values of two parameters can be correlated by chance");
   return ExitCode::done;
 }
 
@@ -244,7 +244,7 @@ ExitCode stop(const SweepReadingOptions& options) {
   const ProcessIdentity me = this_process();
   if (row.owner.host != me.host)
     throw usage_error("sweep {} runs as process {} on {}: stop it there", row.id, row.owner.pid, row.owner.host);
-  if (row.owner.pid_namespace != me.pid_namespace)  // here the pid means another process
+  if (row.owner.pid_namespace != me.pid_namespace)  // the pid would be another process here
     throw usage_error("sweep {} runs as process {} in another container on {}: stop it there", row.id, row.owner.pid,
                       row.owner.host);
   if (::kill(static_cast<pid_t>(row.owner.pid), SIGTERM) != 0)

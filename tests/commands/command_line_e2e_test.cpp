@@ -42,10 +42,10 @@ TEST_CASE("a word that is no verb is answered with the one that is meant", "[e2e
       {{"sweep", "stats"},
        "error: runner sweep has no verb `stats`: did you mean `status`?; `runner sweep --help` lists all\n"},
       {{"ls", "--sord", "steps"},
-       "error: runner ls does not take `--sord`: did you mean `--sort`?; `runner ls --help` lists what it takes\n"},
+       "error: runner ls does not take `--sord`: did you mean `--sort`?; `runner ls --help` lists its arguments\n"},
       {{"run", "tiny.toml", "train.max_steps=3"},
        "error: runner run does not take `train.max_steps=3`: did you mean `--set train.max_steps=3`?; `runner run "
-       "--help` lists what it takes\n"},
+       "--help` lists its arguments\n"},
       {{"help", "recpie"},
        "error: there is no help on `recpie`: did you mean `recipe`?; `runner --help` lists the verbs, `runner help "
        "recipe` the keys\n"},

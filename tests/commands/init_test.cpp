@@ -38,7 +38,7 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and says how 
                                ContainsSubstring("uint16") && ContainsSubstring("--format bin"));
     CHECK_FALSE(fs::exists(place.path() / "ft.toml"));
   };
-  refused("says how text becomes its 600 token ids");  // bytes would be 256
+  refused("has no tokenizer that fits its vocabulary of 600 tokens");  // bytes would be 256
   place.write("hf/tokenizer.json", "{}");
   refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
   write_llama(place, 256, 64);

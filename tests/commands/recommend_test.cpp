@@ -152,7 +152,8 @@ TEST_CASE("recommend refuses what it cannot answer for") {
              ContainsSubstring("unknown device kind \"h100\", did you mean \"h100-80g\"?; known: "));
   CHECK_THAT(
       wrong({"--device-kind", "v100"}),
-      ContainsSubstring("v100 has compute capability 7.0, and CUDA 13, which this runner is built for, begins at 7.5"));
+      ContainsSubstring(
+          "v100 has compute capability 7.0, but this runner is built for CUDA 13, which needs 7.5 or later"));
   CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "12"}),
              ContainsSubstring("--world-size 12 is not a number of full nodes of 8; 8 and 16 are"));
   CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "16", "--devices", "4"}), ContainsSubstring("give one or the others"));

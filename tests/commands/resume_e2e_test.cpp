@@ -381,9 +381,9 @@ TEST_CASE("a resume that would read other data is refused by name, and goes on w
     auto refused = place.run(arguments);
     CHECK(refused.code == 2);
     CHECK_THAT(refused.err,
-               EndsWith("error: the training data are not what they were when " + newest +
-                        " was written, so its position in them means something else: " + row.words +
-                        ". Put them back, start a new run, or go on all the same with --accept-changed-data\n"));
+               EndsWith("error: the training data have changed since " + newest +
+                        " was written, so its data position now has another meaning: " + row.words +
+                        ". Restore the data, start a new run, or continue anyway with --accept-changed-data\n"));
     CHECK(place.run({"show", "--json"}).json() == before);
   }
   // The text is still the changed one.
@@ -393,7 +393,7 @@ TEST_CASE("a resume that would read other data is refused by name, and goes on w
   auto notes = events_of(place, "note");
   REQUIRE_FALSE(notes.empty());
   CHECK(notes[0].at("message") ==
-        "goes on with changed training data, as --accept-changed-data says: the content of " + file + " has changed");
+        "continues with changed training data (--accept-changed-data): the content of " + file + " has changed");
   // What is accepted once is known to the next checkpoint. Other steps and other ranks move no position.
   auto more = place.run({"resume", "--set", "train.max_steps=16", "--set", "devices=1", "--set", "strategy=single",
                          "--set", "train.global_batch_size=24"});
@@ -411,7 +411,7 @@ TEST_CASE("resuming a finished run says so and how to train on, and starts nothi
   CHECK_THAT(whole.err, ContainsSubstring("finished after 8 steps: val_loss ") && ContainsSubstring(", loss "));
   auto id = whole.json().at("run").get<std::string>();
   const std::string done = "run " + id +
-                           " has finished after 8 steps: nothing is left to do\ntrain on with: runner resume " + id +
+                           " has finished after 8 steps: nothing is left to do\nto train further: runner resume " + id +
                            " --set train.max_steps=N\n";
   for (const auto& words : {std::vector<std::string>{"resume"}, {"resume", "--set", "train.max_steps=8"}}) {
     auto again = place.run(words);

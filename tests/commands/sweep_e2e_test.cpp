@@ -366,7 +366,7 @@ TEST_CASE("plan shows what would run and starts nothing; mistakes are told with 
               "[sweep.space]\n\"model.n_heads\" = [1, 2, 4]\n\"train.global_batch_size\" = [12, 24]\n");
   auto result = place.run({"sweep", "plan", "sweep.toml"});
   CHECK(result.code == 0);
-  CHECK(result.out == R"(5 trials by grid, 2 side by side; the smallest of loss is best
+  CHECK(result.out == R"(5 trials by grid, 2 at a time; the smallest of loss is best
 TRIAL  model.n_heads  train.global_batch_size
     0              1                       12
     1              1                       24

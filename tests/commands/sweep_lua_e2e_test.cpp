@@ -46,7 +46,7 @@ TEST_CASE("the shipped sweeps in Lua run to their ends", "[e2e][sweep]") {
     auto plan = place.run({"sweep", "plan", shipped(name)});
     INFO(plan.err << plan.out);
     REQUIRE(plan.code == 0);
-    CHECK_THAT(plan.out, ContainsSubstring("what comes then depends on their results\n"));
+    CHECK_THAT(plan.out, ContainsSubstring("the next trials depend on their results\n"));
     auto result = place.finish(
         place.start({"sweep", "run", shipped(name), "--json", "--parallel", "2"}, "command", {{"VALIDATE", "1"}}));
     INFO(result.err);
@@ -178,7 +178,7 @@ TEST_CASE("a script that breaks leaves its sweep to be repaired and continued", 
     CHECK_THAT(result.err, ContainsSubstring("and would now be {\"optimizer.lr\":0.005}"));
     CHECK(final_table(place) == before);
     result = place.run({"sweep", "resume"});  // not taken
-    CHECK_THAT(result.err, ContainsSubstring("is not what it was when sweep "));
+    CHECK_THAT(result.err, ContainsSubstring("has changed since sweep "));
     CHECK(result.code == 2);
     write_lua(place, good + "  sweep:try{[\"optimizer.lr\"] = second.value / 2000}");
     result = place.run({"sweep", "resume", "--file", "sweep.lua", "--json"});
@@ -209,7 +209,7 @@ TEST_CASE("a repaired script with another `set` or recipe is refused, and a brok
     result = place.run({"sweep", "resume", "--file", "changed.lua"});
     CHECK(result.code == 2);
     CHECK_THAT(result.err, ContainsSubstring(std::string("changed.lua: `") + key +
-                                             "` is another than the sweep began with; that makes it another sweep"));
+                                             "` is not the value that the sweep began with; start a new sweep"));
   }
   result = place.run({"sweep", "resume", "--file", "good.lua"});
   INFO(result.err);
@@ -260,12 +260,12 @@ TEST_CASE("plan runs a sweep in Lua until it needs a result", "[e2e][sweep]") {
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK_THAT(result.err, ContainsSubstring("sweep.lua: hello"));
-  CHECK(result.out == R"(at most 9 trials as `run` proposes them, 1 side by side; the smallest of loss is best
+  CHECK(result.out == R"(at most 9 trials as `run` proposes them, 1 at a time; the smallest of loss is best
 TRIAL  optimizer.lr
     0  0.0009765625
     1   0.001953125
     2  0.0029296875
-what comes then depends on their results
+the next trials depend on their results
 )");
   CHECK(place.run({"sweep", "plan", "sweep.lua", "-n", "2", "--json"}).json().at("first").size() == 2);
   CHECK_FALSE(fs::exists(place.home()));
