@@ -124,7 +124,7 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
     auto numel = checked_numel(piece.global_shape);
     RUNNER_CHECK(length * dtype_bytes(piece.dtype) == piece.size() && numel && piece.offset >= 0 &&
                      piece.offset + length <= *numel,
-                 "[{}, {}) is no piece of `{}`", piece.offset, piece.offset + length, piece.tensor);
+                 "[{}, {}) is not a piece of `{}`", piece.offset, piece.offset + length, piece.tensor);
     infos.push_back(
         {fmt::format("{}[{}:{}]", piece.tensor, piece.offset, piece.offset + length), piece.dtype, {length}});
     index.push_back({{"tensor", piece.tensor},
@@ -169,7 +169,7 @@ Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const 
     std::error_code error;
     auto bytes = fs::file_size(temporary_ / file.name, error);
     if (error || bytes != static_cast<uintmax_t>(file.bytes))
-      throw environment_error("{} did not arrive ({}): the run's folder must be on a filesystem that all nodes share",
+      throw environment_error("{} is missing or incomplete ({}): all nodes must share the run's filesystem",
                               (temporary_ / file.name).string(),
                               error ? error.message() : fmt::format("{} of {} bytes", bytes, file.bytes));
   }

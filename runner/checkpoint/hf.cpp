@@ -17,7 +17,7 @@ constexpr size_t listed_max = 10;
 
 nlohmann::json read_json(const fs::path& path) {
   auto parsed = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) throw usage_error("{} is no JSON table", path.string());
+  if (!parsed.is_object()) throw usage_error("{} is not a JSON object", path.string());
   return parsed;
 }
 
@@ -38,7 +38,8 @@ std::vector<fs::path> weight_files(const fs::path& folder) {
   std::set<fs::path> files;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
-      throw usage_error("{}: `{}` is in {}, which is no file beside it", index.string(), tensor, file.dump());
+      throw usage_error("{}: `{}` is in {}, which is not a file in the same folder", index.string(), tensor,
+                        file.dump());
     files.insert(folder / file.get<std::string>());
   }
   for (const auto& file : files)
@@ -75,7 +76,7 @@ void compare_config(const fs::path& folder, const Recipe::Model& model) {
     compare("rope_scaling", scaling(model.rope_scaling), scaling(theirs.rope_scaling));
   }
   if (!differences.empty())
-    throw usage_error("{} holds another model:\n  {}", folder.string(), join(differences, "\n  "));
+    throw usage_error("{} contains a different model:\n  {}", folder.string(), join(differences, "\n  "));
 }
 
 std::vector<int64_t> stored_shape(const ParameterSpec& parameter, bool transposed) {

@@ -62,7 +62,7 @@ class TensorStream {
       if (output.transposed) transpose(output.info.shape[1], output.info.shape[0]);
       bytes_.resize(values_.size() * static_cast<size_t>(dtype_bytes(output.info.dtype)));
       if (!from_floats(output.info.dtype, values_, bytes_))
-        throw environment_error("{} has values that {} cannot hold: export it as bf16 or f32", output.info.name,
+        throw environment_error("{} has values that {} cannot represent: export it as bf16 or f32", output.info.name,
                                 output.info.dtype);
       writer_.write(bytes_);
     }

@@ -27,29 +27,29 @@ class Part {
   }
 
   Part at(const std::string& key) const {
-    if (!value_.is_object()) fail("is no table");
+    if (!value_.is_object()) fail("is not a table");
     auto found = value_.find(key);
     if (found == value_.end()) fail("has no `{}`", key);
     return {file_, place_.empty() ? key : place_ + "." + key, *found};
   }
   std::vector<std::pair<std::string, Part>> entries() const {
-    if (!value_.is_object()) fail("is no table");
+    if (!value_.is_object()) fail("is not a table");
     std::vector<std::pair<std::string, Part>> parts;
     for (const auto& [key, entry] : value_.items()) parts.push_back({key, {file_, place_ + ".`" + key + "`", entry}});
     return parts;
   }
   std::vector<Part> elements() const {
-    if (!value_.is_array()) fail("is no list");
+    if (!value_.is_array()) fail("is not a list");
     std::vector<Part> parts;
     for (size_t i = 0; i < value_.size(); ++i) parts.push_back({file_, fmt::format("{}[{}]", place_, i), value_[i]});
     return parts;
   }
   std::string text() const {
-    if (!value_.is_string()) fail("is no string");
+    if (!value_.is_string()) fail("is not a string");
     return value_.get<std::string>();
   }
   double number() const {
-    if (!value_.is_number()) fail("is no number");
+    if (!value_.is_number()) fail("is not a number");
     return value_.get<double>();
   }
   /// A size or offset: an integer from 0 to 2^63 - 1.
@@ -57,7 +57,7 @@ class Part {
     bool right = value_.is_number_integer() &&
                  (!value_.is_number_unsigned() || value_.get<uint64_t>() <= std::numeric_limits<int64_t>::max()) &&
                  value_.get<int64_t>() >= 0;
-    if (!right) fail("= {} is no size", value_.dump());
+    if (!right) fail("= {} is not a valid size", value_.dump());
     return value_.get<int64_t>();
   }
   const json& value() const { return value_; }
@@ -71,21 +71,21 @@ class Part {
 /// Checks format, version and hash. The version comes first, because a newer version may compute its hash differently.
 void check_envelope(const Part& root) {
   if (!root.value().is_object() || !root.value().contains("format") || root.at("format").value() != format_name)
-    root.fail("this is no manifest of a checkpoint");
+    root.fail("this is not the manifest of a checkpoint");
   if (int64_t version = root.at("version").size(); version > manifest_version)
-    root.fail("format version {}, but this program reads up to version {}: take a newer runner", version,
+    root.fail("format version {}, but this program reads up to version {}: use a newer runner", version,
               manifest_version);
   json sealed = root.value();
   seal_manifest(sealed);
   if (root.at("xxh3").text() != sealed.at("xxh3"))
-    root.fail("corrupted: its hash is {}, not the {} it states", sealed.at("xxh3").get<std::string>(),
+    root.fail("corrupted: its hash is {} instead of {}", sealed.at("xxh3").get<std::string>(),
               root.at("xxh3").text());
 }
 
 std::vector<ManifestFile> read_files(const Part& list) {
   std::vector<ManifestFile> files;
   for (const auto& [name, part] : list.entries()) {
-    if (fs::path(name).filename() != name) part.fail("is no name of a file beside the manifest");
+    if (fs::path(name).filename() != name) part.fail("is not the name of a file in the same folder");
     files.push_back({name, part.at("bytes").size(), part.at("xxh3").text()});
   }
   return files;
@@ -127,12 +127,12 @@ std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>&
     int64_t numel = checked_numel(tensor.shape).value(), end = 0;
     for (const auto& piece : tensor.pieces) {
       if (piece.offset < end)
-        return fmt::format("elements [{}, {}) of `{}` are there twice", piece.offset,
+        return fmt::format("elements [{}, {}) of `{}` occur twice", piece.offset,
                            std::min(end, piece.offset + piece.length), name);
       if (piece.offset > end) return fmt::format("elements [{}, {}) of `{}` are in no file", end, piece.offset, name);
       if (piece.length > numel - end)
-        return fmt::format("elements [{}, {}) of `{}` lie beyond its {}", piece.offset, piece.offset + piece.length,
-                           name, numel);
+        return fmt::format("elements [{}, {}) of `{}` are beyond its {} elements", piece.offset,
+                           piece.offset + piece.length, name, numel);
       end += piece.length;
     }
     if (end < numel) return fmt::format("elements [{}, {}) of `{}` are in no file", end, numel, name);

@@ -24,8 +24,8 @@ nlohmann::json parse_unique_keys(std::string_view text, const fs::path& path) {
     return true;
   };
   auto header = nlohmann::json::parse(text.begin(), text.end(), note_duplicates, /*allow_exceptions=*/false);
-  if (!header.is_object()) throw environment_error("{}: the header is no JSON object", path.string());
-  if (!duplicate.empty()) throw environment_error("{}: `{}` is there twice", path.string(), duplicate);
+  if (!header.is_object()) throw environment_error("{}: the header is not a JSON object", path.string());
+  if (!duplicate.empty()) throw environment_error("{}: `{}` occurs twice", path.string(), duplicate);
   return header;
 }
 
@@ -41,7 +41,7 @@ std::optional<int64_t> find_dtype_bytes(const std::string& dtype) {
 
 int64_t dtype_bytes(const std::string& dtype) {
   auto bytes = find_dtype_bytes(dtype);
-  RUNNER_CHECK(bytes, "`{}` is no dtype", dtype);
+  RUNNER_CHECK(bytes, "`{}` is not a dtype", dtype);
   return *bytes;
 }
 
@@ -71,12 +71,12 @@ nlohmann::json SafetensorsFile::parse_header() {
   auto bytes = file_.bytes();
   uint64_t length = 0;
   if (bytes.size() < sizeof length)
-    throw environment_error("{} is no safetensors file: {} bytes are too few for a header", path().string(),
+    throw environment_error("{} is not a safetensors file: {} bytes are too few for a header", path().string(),
                             bytes.size());
   for (size_t i = 0; i < sizeof length; ++i) length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
   if (length > header_bytes_max)
-    throw environment_error("{} is no safetensors file: a header of {} bytes (at most {} are allowed)", path().string(),
-                            length, header_bytes_max);
+    throw environment_error("{} is not a safetensors file: a header of {} bytes (at most {} are allowed)",
+                            path().string(), length, header_bytes_max);
   if (length > bytes.size() - sizeof length)
     throw environment_error("{} is truncated: {} of at least {} bytes", path().string(), bytes.size(),
                             length + sizeof length);
@@ -85,9 +85,9 @@ nlohmann::json SafetensorsFile::parse_header() {
 }
 
 void SafetensorsFile::read_metadata(const nlohmann::json& entry) {
-  if (!entry.is_object()) throw environment_error("{}: `__metadata__` is no table", path().string());
+  if (!entry.is_object()) throw environment_error("{}: `__metadata__` is not a table", path().string());
   for (const auto& [key, value] : entry.items()) {
-    if (!value.is_string()) throw environment_error("{}: `__metadata__.{}` is no string", path().string(), key);
+    if (!value.is_string()) throw environment_error("{}: `__metadata__.{}` is not a string", path().string(), key);
     metadata_[key] = value.get<std::string>();
   }
 }
@@ -97,10 +97,10 @@ void SafetensorsFile::read_tensor(const std::string& name, const nlohmann::json&
     auto found = entry.find(key);
     bool right = found != entry.end() && found->is_array() &&
                  std::all_of(found->begin(), found->end(), [](const auto& size) { return size.is_number_unsigned(); });
-    if (!right) throw environment_error("{}: `{}`: {} is no list of sizes", path().string(), name, key);
+    if (!right) throw environment_error("{}: `{}`: {} is not a list of sizes", path().string(), name, key);
     return found->get<std::vector<uint64_t>>();
   };
-  if (!entry.is_object()) throw environment_error("{}: `{}` is no table", path().string(), name);
+  if (!entry.is_object()) throw environment_error("{}: `{}` is not a table", path().string(), name);
   auto shape = sizes("shape"), offsets = sizes("data_offsets");
   auto dtype = entry.find("dtype");
   auto element_bytes =
@@ -109,7 +109,7 @@ void SafetensorsFile::read_tensor(const std::string& name, const nlohmann::json&
     throw environment_error("{}: `{}`: dtype {} cannot be read", path().string(), name,
                             dtype == entry.end() ? "(missing)" : dtype->dump());
   if (offsets.size() != 2 || offsets[0] > offsets[1])
-    throw environment_error("{}: `{}`: data_offsets [{}] are no range", path().string(), name,
+    throw environment_error("{}: `{}`: data_offsets [{}] are not a range", path().string(), name,
                             fmt::join(offsets, ", "));
 
   TensorInfo tensor{name, dtype->get<std::string>(), {shape.begin(), shape.end()}, offsets[0], offsets[1]};
@@ -144,7 +144,7 @@ void SafetensorsFile::check_layout() const {
     end = tensor.end;
   }
   if (end < size)
-    throw environment_error("{}: {} bytes after the last tensor belong to none", path().string(), size - end);
+    throw environment_error("{}: {} bytes after the last tensor belong to no tensor", path().string(), size - end);
 }
 
 const TensorInfo* SafetensorsFile::find(const std::string& name) const {

@@ -175,11 +175,11 @@ TEST_CASE("publishing refuses pieces that leave a gap, overlap or disagree, and 
   CHECK_THROWS_MATCHES(publish(piece(three, 0, {7}), piece(three, 3, {7})), std::logic_error,
                        fails_with("step 5: elements [6, 7) of `param/w` are in no file"));
   CHECK_THROWS_MATCHES(publish(piece(three, 0, {5}), piece(three, 2, {5})), std::logic_error,
-                       fails_with("step 5: elements [2, 3) of `param/w` are there twice"));
+                       fails_with("step 5: elements [2, 3) of `param/w` occur twice"));
   CHECK_THROWS_MATCHES(publish(piece(three, 0, {6}), piece(three, 3, {3, 2})), std::logic_error,
                        fails_with("ranks disagree about dtype or shape of `param/w`"));
   CHECK_THROWS_MATCHES(publish(piece(three, 4, {6}), {}), std::logic_error,
-                       fails_with("[4, 7) is no piece of `param/w`"));
+                       fails_with("[4, 7) is not a piece of `param/w`"));
   CHECK(names_in(folder.path).empty());
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("publishing needs the entry of every rank and the file of every entry"
         writer.publish({first, second}, {});
       }) ==
       missing.string() +
-          " did not arrive (No such file or directory): the run's folder must be on a filesystem that all nodes share");
+          " is missing or incomplete (No such file or directory): all nodes must share the run's filesystem");
   CHECK(names_in(folder.path).empty());
 }
 

@@ -98,37 +98,37 @@ TEST_CASE("a manifest that is none, or of a newer program, is refused as such") 
   auto with_text = [](const std::string& text) {
     return after([&](const fs::path& path) { write_text(path / "manifest.json", text); }, false);
   };
-  CHECK(with_text("") == "manifest.json: this is no manifest of a checkpoint");
-  CHECK(with_text("garbage") == "manifest.json: this is no manifest of a checkpoint");
-  CHECK(with_text("[1, 2]") == "manifest.json: this is no manifest of a checkpoint");
-  CHECK(with_text("{\"format\": 3}") == "manifest.json: this is no manifest of a checkpoint");
+  CHECK(with_text("") == "manifest.json: this is not the manifest of a checkpoint");
+  CHECK(with_text("garbage") == "manifest.json: this is not the manifest of a checkpoint");
+  CHECK(with_text("[1, 2]") == "manifest.json: this is not the manifest of a checkpoint");
+  CHECK(with_text("{\"format\": 3}") == "manifest.json: this is not the manifest of a checkpoint");
   CHECK(with_text(R"({"format": "runner-checkpoint"})") == "manifest.json: has no `version`");
   CHECK(with_text(R"({"format": "runner-checkpoint", "version": 1})") == "manifest.json: has no `xxh3`");
   CHECK(with_text(R"({"format": "runner-checkpoint", "version": 2, "anything": "else"})") ==
-        "manifest.json: format version 2, but this program reads up to version 1: take a newer runner");
+        "manifest.json: format version 2, but this program reads up to version 1: use a newer runner");
 }
 
 TEST_CASE("numbers in a manifest are checked before they are used") {
   CHECK(after_edit([](auto&) {}) == "nothing was thrown");
-  CHECK(after_edit([](auto& m) { m["step"] = -1; }) == "manifest.json: step = -1 is no size");
-  CHECK(after_edit([](auto& m) { m["step"] = "100"; }) == "manifest.json: step = \"100\" is no size");
-  CHECK(after_edit([](auto& m) { m["world_size"] = 1.5; }) == "manifest.json: world_size = 1.5 is no size");
-  CHECK(after_edit([](auto& m) { m["created"] = "now"; }) == "manifest.json: created is no number");
+  CHECK(after_edit([](auto& m) { m["step"] = -1; }) == "manifest.json: step = -1 is not a valid size");
+  CHECK(after_edit([](auto& m) { m["step"] = "100"; }) == "manifest.json: step = \"100\" is not a valid size");
+  CHECK(after_edit([](auto& m) { m["world_size"] = 1.5; }) == "manifest.json: world_size = 1.5 is not a valid size");
+  CHECK(after_edit([](auto& m) { m["created"] = "now"; }) == "manifest.json: created is not a number");
   CHECK(after_edit([](auto& m) { m.erase("tensors"); }) == "manifest.json: has no `tensors`");
-  CHECK(after_edit([](auto& m) { m["tensors"] = 3; }) == "manifest.json: tensors is no table");
-  CHECK(after_edit([](auto& m) { m["files"] = nlohmann::json::array(); }) == "manifest.json: files is no table");
+  CHECK(after_edit([](auto& m) { m["tensors"] = 3; }) == "manifest.json: tensors is not a table");
+  CHECK(after_edit([](auto& m) { m["files"] = nlohmann::json::array(); }) == "manifest.json: files is not a table");
   CHECK(after_edit([](auto& m) {
           m["files"]["../x"] = {{"bytes", 1}, {"xxh3", ""}};
-        }) == "manifest.json: files.`../x` is no name of a file beside the manifest");
+        }) == "manifest.json: files.`../x` is not the name of a file in the same folder");
   CHECK(after_edit([](auto& m) { m["files"]["rank-00000.safetensors"]["bytes"] = 18446744073709551615u; }) ==
-        "manifest.json: files.`rank-00000.safetensors`.bytes = 18446744073709551615 is no size");
+        "manifest.json: files.`rank-00000.safetensors`.bytes = 18446744073709551615 is not a valid size");
   CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["dtype"] = "F31"; }) ==
         "manifest.json: tensors.`param/w`.dtype = `F31` cannot be read");
   CHECK(after_edit([](auto& m) {
           m["tensors"]["param/w"]["shape"] = {2, -3};
-        }) == "manifest.json: tensors.`param/w`.shape[1] = -3 is no size");
+        }) == "manifest.json: tensors.`param/w`.shape[1] = -3 is not a valid size");
   CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = 6; }) ==
-        "manifest.json: tensors.`param/w`.shape is no list");
+        "manifest.json: tensors.`param/w`.shape is not a list");
   CHECK(after_edit([](auto& m) {
           m["tensors"]["param/w"]["shape"] = {int64_t{1} << 40, int64_t{1} << 40};
         }) == "manifest.json: tensors.`param/w`.shape has too many elements");
@@ -150,15 +150,15 @@ TEST_CASE("pieces that lie outside their file, overlap or leave a gap are refuse
           piece(m, 0)["length"] = INT64_MAX;
         }).starts_with("manifest.json: tensors.`param/w`.pieces[0] = 9223372036854775807 elements from byte "));
   CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = 2; }) ==
-        "manifest.json: elements [2, 3) of `param/w` are there twice");
+        "manifest.json: elements [2, 3) of `param/w` occur twice");
   CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = 0; }) ==
-        "manifest.json: elements [0, 3) of `param/w` are there twice");
+        "manifest.json: elements [0, 3) of `param/w` occur twice");
   CHECK(after_edit([](auto& m) { piece(m, 1)["offset"] = INT64_MAX; }) ==
         "manifest.json: elements [3, 9223372036854775807) of `param/w` are in no file");
   CHECK(after_edit([](auto& m) { piece(m, 1)["length"] = 2; }) ==
         "manifest.json: elements [5, 6) of `param/w` are in no file");
   CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["shape"] = {5}; }) ==
-        "manifest.json: elements [3, 6) of `param/w` lie beyond its 5");
+        "manifest.json: elements [3, 6) of `param/w` are beyond its 5 elements");
   CHECK(after_edit([](auto& m) { m["tensors"]["param/w"]["pieces"] = nlohmann::json::array(); }) ==
         "manifest.json: elements [0, 6) of `param/w` are in no file");
 }

@@ -163,7 +163,7 @@ TEST_CASE("settings that no shape shows are compared with config.json") {
   other.rope_theta = 10000;
   other.rope_scaling.reset();
   CHECK(exported.open_message(other) ==
-        " holds another model:\n"
+        " contains a different model:\n"
         "  model.n_heads = 8 in the recipe, 4 in config.json\n"
         "  model.n_kv_heads = 4 in the recipe, 2 in config.json\n"
         "  model.norm_eps = 1e-05 in the recipe, 1e-06 in config.json\n"
@@ -172,11 +172,11 @@ TEST_CASE("settings that no shape shows are compared with config.json") {
         "  model.rope_scaling = unset in the recipe, {factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
         "original_max_position_embeddings = 32} in config.json");
   CHECK(exported.open_message(tiny_gpt()) ==
-        " holds another model:\n  model.name = gpt in the recipe, llama in config.json");
+        " contains a different model:\n  model.name = gpt in the recipe, llama in config.json");
   auto gpt = tiny_gpt();
   gpt.activation = "gelu";
   CHECK(Exported(tiny_gpt()).open_message(gpt) ==
-        " holds another model:\n  model.activation = gelu in the recipe, gelu_tanh in config.json");
+        " contains a different model:\n  model.activation = gelu in the recipe, gelu_tanh in config.json");
   auto shorter = tiny_llama();
   shorter.max_seq_len = 8;
   shorter.dropout = 0.1;
@@ -201,11 +201,11 @@ TEST_CASE("folders that are incomplete are refused with what is missing") {
         "/model-00001-of-00002.safetensors is missing, but model.safetensors.index.json names it");
   write_text(exported.path / "model.safetensors.index.json", R"({"weight_map": {"a": "../a.safetensors"}})");
   CHECK(exported.open_message() ==
-        "/model.safetensors.index.json: `a` is in \"../a.safetensors\", which is no file beside it");
+        "/model.safetensors.index.json: `a` is in \"../a.safetensors\", which is not a file in the same folder");
   write_text(exported.path / "model.safetensors.index.json", "{}");
   CHECK(exported.open_message() == "/model.safetensors.index.json has no weight_map");
   write_text(exported.path / "config.json", "{");
-  CHECK(exported.open_message() == "/config.json is no JSON table");
+  CHECK(exported.open_message() == "/config.json is not a JSON object");
   fs::remove(exported.path / "config.json");
   CHECK(exported.open_message() == " has no config.json");
 }
@@ -242,7 +242,7 @@ TEST_CASE("an export never writes over anything and leaves nothing behind when i
     std::fill(values.begin(), values.end(), slot == 3 ? 1e6f : 0.0f);
   };
   CHECK(message_of([&] { export_weights(folder / "half", model, spec, large, half); }) ==
-        "transformer.h.0.ln_1.bias has values that F16 cannot hold: export it as bf16 or f32");
+        "transformer.h.0.ln_1.bias has values that F16 cannot represent: export it as bf16 or f32");
   CHECK_THROWS(export_weights(folder / "fails", model, spec,
                               [](size_t, int64_t, std::span<float>) { throw std::runtime_error("x"); }));
   auto no_bias = model;

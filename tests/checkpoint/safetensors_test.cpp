@@ -129,27 +129,27 @@ TEST_CASE("a full disk is reported with the file's name and leaves no file") {
 }
 
 TEST_CASE("a header that lies is refused with the fault") {
-  CHECK(open_message("[]", "") == "FILE: the header is no JSON object");
-  CHECK(open_message("{\"a\":", "") == "FILE: the header is no JSON object");
-  CHECK(open_message(R"({"__metadata__":{"a":1}})", "") == "FILE: `__metadata__.a` is no string");
-  CHECK(open_message(R"({"__metadata__":3})", "") == "FILE: `__metadata__` is no table");
-  CHECK(open_message(R"({"a":3})", "") == "FILE: `a` is no table");
+  CHECK(open_message("[]", "") == "FILE: the header is not a JSON object");
+  CHECK(open_message("{\"a\":", "") == "FILE: the header is not a JSON object");
+  CHECK(open_message(R"({"__metadata__":{"a":1}})", "") == "FILE: `__metadata__.a` is not a string");
+  CHECK(open_message(R"({"__metadata__":3})", "") == "FILE: `__metadata__` is not a table");
+  CHECK(open_message(R"({"a":3})", "") == "FILE: `a` is not a table");
   CHECK(
       open_message(
           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-          "1234") == "FILE: `a` is there twice");
+          "1234") == "FILE: `a` occurs twice");
   CHECK(open_message(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", "1234") ==
         "FILE: `a`: dtype \"F31\" cannot be read");
   CHECK(open_message(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "1234") ==
         "FILE: `a`: dtype (missing) cannot be read");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234") ==
-        "FILE: `a`: shape is no list of sizes");
+        "FILE: `a`: shape is not a list of sizes");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", "1234") ==
-        "FILE: `a`: shape is no list of sizes");
+        "FILE: `a`: shape is not a list of sizes");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234") ==
-        "FILE: `a`: data_offsets [4, 0] are no range");
+        "FILE: `a`: data_offsets [4, 0] are not a range");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", "1234") ==
-        "FILE: `a`: data_offsets [0] are no range");
+        "FILE: `a`: data_offsets [0] are not a range");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234") ==
         "FILE: `a`: 4 bytes instead of the 8 of F32 [2]");
   CHECK(open_message(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", "1234") ==
@@ -165,7 +165,7 @@ TEST_CASE("a header that lies is refused with the fault") {
           R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
           "1234") == "FILE: 1 bytes before `b` belong to no tensor");
   CHECK(open_message(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", "1234") ==
-        "FILE: 1 bytes after the last tensor belong to none");
+        "FILE: 1 bytes after the last tensor belong to no tensor");
 }
 
 TEST_CASE("a file that was cut short is called truncated, wherever the cut is") {
@@ -178,13 +178,13 @@ TEST_CASE("a file that was cut short is called truncated, wherever the cut is") 
     return message_of([&] { SafetensorsFile opened(folder / "x"); });
   };
   std::string path = (folder / "x").string();
-  CHECK(message_at(0) == path + " is no safetensors file: 0 bytes are too few for a header");
-  CHECK(message_at(7) == path + " is no safetensors file: 7 bytes are too few for a header");
+  CHECK(message_at(0) == path + " is not a safetensors file: 0 bytes are too few for a header");
+  CHECK(message_at(7) == path + " is not a safetensors file: 7 bytes are too few for a header");
   CHECK(message_at(60) == path + " is truncated: 60 of at least 61 bytes");
   CHECK(message_at(61) == path + " is truncated: 61 of 70 bytes");
   CHECK(message_at(69) == path + " is truncated: 69 of 70 bytes");
   CHECK(message_at(70) == "nothing was thrown");
   write_text(folder / "x", std::string(7, '\xff') + '\x7f' + "abc");
   CHECK(message_of([&] { SafetensorsFile opened(folder / "x"); }) ==
-        path + " is no safetensors file: a header of 9223372036854775807 bytes (at most 100000000 are allowed)");
+        path + " is not a safetensors file: a header of 9223372036854775807 bytes (at most 100000000 are allowed)");
 }

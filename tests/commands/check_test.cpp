@@ -67,7 +67,7 @@ TEST_CASE("initial weights are held against the model without reading them") {
   place.write("hf/model.safetensors", file + header + std::string(16, '\0'));
   check_refused(place, "transformer.wte.weight is [2, 2] instead of [256, 32]", {"model.init_from=\"hf\""});
   check_refused(place, "missing: transformer.wpe.weight", {"model.init_from=\"hf\""});
-  check_refused(place, "holds another model", {"model.init_from=\"hf\"", "model.n_heads=4"});
+  check_refused(place, "contains a different model", {"model.init_from=\"hf\"", "model.n_heads=4"});
 }
 
 TEST_CASE("check finds what only the devices show, and says what is no mistake") {
