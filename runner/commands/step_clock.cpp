@@ -31,7 +31,7 @@ void add_calibrations(Knowledge& knowledge, const Facts& facts) {
 void add_runs(Knowledge& knowledge) {
   for (const auto& run : timed_runs(ledger_home(), runs_most))
     if (auto load = StepLoad::from_json(run.step.at("load"))) {
-      // Lost CPU time made the steps longer by up to this factor, which is added to the uncertainty.
+      // Lost CPU time made the steps longer by up to this fraction, which is added to the uncertainty.
       const double lost = std::min(run.lost, 0.9), longer = lost / (1 - lost);
       knowledge.runs.push_back({Circumstances::from_json(run.step.at("where")), std::move(*load), run.seconds,
                                 std::hypot(run.spread, longer)});

@@ -196,7 +196,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   text += "\n" + table(r, all) + "\n";
   text +=
       fmt::format("memory: peak per rank, including {} of context{}; times: {}\n", bytes_text(choice.limit.context),
-                  needs_host(choice) ? "; HOST: peak host memory per rank, including the copy that a checkpoint is written from"
+                  needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints"
                                      : "",
                   r.times);
   if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";

@@ -75,7 +75,8 @@ TEST_CASE("a global batch that the ranks cannot share becomes the next one that 
   };
   CHECK_THAT(answer({}),
              ContainsSubstring("micro-batch 1 x 64 ranks = 64 sequences of") &&
-                 ContainsSubstring("\n  train.global_batch_size = 64: the recipe's 16 cannot be divided among 64 ranks\n"));
+                 ContainsSubstring("\n  train.global_batch_size = 64: "
+                                   "the recipe's 16 cannot be divided among 64 ranks\n"));
   CHECK_THAT(answer({"--set", "train.micro_batch_size=2", "--toml"}),
              ContainsSubstring("\n[train]\nglobal_batch_size = 128\nmicro_batch_size = 2\n"));
   auto json = nlohmann::json::parse(answer({"--json"}));
