@@ -34,8 +34,8 @@ std::vector<Alias> ddp_aliases() {
   return aliases;
 }
 
-/// The Reducer's buckets contain all gradients and exist between steps. Gradients are views of the buckets, or additional
-/// tensors. During its reduction, a compressed bucket has an additional 16-bit copy.
+/// The Reducer's buckets contain all gradients and exist between steps. Gradients are views of the buckets, or
+/// additional tensors. During its reduction, a compressed bucket has an additional 16-bit copy.
 class DdpMemory : public WholeCopyMemory {
  public:
   DdpMemory(const Job& job, const DdpPlan& plan)
@@ -129,23 +129,30 @@ Entry ddp_entry() {
       "Every rank has a full copy of the model; gradients are all-reduced in buckets, overlapped with backward.";
   entry.aliases = ddp_aliases();
   entry.options = {
-      {"find_unused_parameters", Type::boolean, false, {}, {}, "Find the parameters that a step did not use."},
-      {"gradient_as_bucket_view",
-       Type::boolean,
-       true,
-       {},
-       {},
-       "Gradients are views of the buckets, which saves the memory of one copy of the gradients."},
-      {"static_graph", Type::boolean, false, {}, {}, "The autograd graph is the same in every step."},
-      {"bucket_cap_mb", Type::number, 25, {}, 0.001, "Size of a gradient bucket in MiB (the first is 1 MiB)."},
-      {"ddp_comm_hook",
-       Type::choice,
-       "none",
-       {"none", "fp16_compress", "bf16_compress"},
-       {},
-       "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
-       "\"lua:FILE.lua\": a Lua function reduces them."},
-      {"ddp_comm_hook_options", Type::table, nullptr, {}, {}, "Options for the comm hook if it is a Lua file."},
+      {.name = "find_unused_parameters",
+       .type = Type::boolean,
+       .default_value = false,
+       .help = "Find the parameters that a step did not use."},
+      {.name = "gradient_as_bucket_view",
+       .type = Type::boolean,
+       .default_value = true,
+       .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients."},
+      {.name = "static_graph",
+       .type = Type::boolean,
+       .default_value = false,
+       .help = "The autograd graph is the same in every step."},
+      {.name = "bucket_cap_mb",
+       .type = Type::number,
+       .default_value = 25,
+       .minimum = 0.001,
+       .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."},
+      {.name = "ddp_comm_hook",
+       .type = Type::choice,
+       .default_value = "none",
+       .choices = {"none", "fp16_compress", "bf16_compress"},
+       .help = "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
+               "\"lua:FILE.lua\": a Lua function reduces them."},
+      {.name = "ddp_comm_hook_options", .type = Type::table, .help = "Options for the comm hook if it is a Lua file."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.memory = [](const Job& job) {
