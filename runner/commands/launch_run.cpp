@@ -265,6 +265,10 @@ Outcome failure_of(const std::exception& error) {
 /// comes last, because it may take long.
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  double started) {
+  if (recipe.run.fast_dev_run > 0 && !options.resume_run.empty())
+    throw usage_error(
+        "run.fast_dev_run tries a recipe in a temporary folder, so it cannot continue run {}: remove it from --set",
+        options.resume_run);
   fs::path own_home = fs::absolute(ledger_home());
   std::optional<ScratchFolder> scratch;  // must be visible to all supervisors
   if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());

@@ -18,11 +18,12 @@ namespace {
 constexpr int runs_most = 300;
 
 void add_calibrations(Knowledge& knowledge, const Facts& facts) {
+  double newest = 0;  // of the disturbed ones
   for (const auto& row : calibrations(ledger_home(), knowledge.machine)) {
     if (row.disturbed.empty())
       knowledge.calibrations.push_back(
           {row.ranks, row.threads, facts.cores, row.time, row.points.get<std::vector<nlohmann::json>>()});
-    else
+    else if (row.time > std::exchange(newest, std::max(newest, row.time)))
       knowledge.disturbed = fmt::format("the calibration of {:%Y-%m-%d} was disturbed ({})",
                                         fmt::gmtime(static_cast<std::time_t>(row.time)), row.disturbed);
   }

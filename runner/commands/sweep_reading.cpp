@@ -242,7 +242,7 @@ ExitCode stop(const SweepReadingOptions& options) {
     return ExitCode::done;
   }
   const ProcessIdentity me = this_process();
-  if (row.owner.host != me.host)
+  if (row.owner.host != me.host || row.owner.machine != me.machine || row.owner.boot_id != me.boot_id)
     throw usage_error("sweep {} runs as process {} on {}: stop it there", row.id, row.owner.pid, row.owner.host);
   if (row.owner.pid_namespace != me.pid_namespace)  // the pid would be another process here
     throw usage_error("sweep {} runs as process {} in another container on {}: stop it there", row.id, row.owner.pid,
@@ -310,8 +310,8 @@ void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
     return sub;
   };
   auto* state = verb("status", "Print the state of a sweep and of its trials", status);
-  state->add_flag("--all", options->all, "List all sweeps");
-  state->add_flag("--csv", options->csv, "Comma-separated, a row for each trial");
+  auto* all = state->add_flag("--all", options->all, "List all sweeps");
+  state->add_flag("--csv", options->csv, "Comma-separated, a row for each trial")->excludes(all);
   auto* first = verb("best", "The best trial, as a command that trains it again, or as a recipe", best);
   first->add_flag("--toml", options->toml, "Print a recipe");
   auto* share = verb("importance", "How much of the variance each parameter explains", importance);

@@ -55,7 +55,8 @@ WorkerProcess::~WorkerProcess() {
 std::vector<nlohmann::json> WorkerProcess::read_events() {
   std::vector<nlohmann::json> events;
   char buffer[65536];
-  for (int reads = 0; reads < 16 && events_.is_open(); ++reads) {
+  // A running worker is read in portions, so that the others have their turn; an ended one is read to the end.
+  for (int reads = 0; (reads < 16 || !running_) && events_.is_open(); ++reads) {
     ssize_t n = ::read(events_.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;

@@ -14,6 +14,7 @@ using nlohmann::json;
 struct Sweeps::Impl {
   fs::path home;
   std::unique_ptr<sqlite::Database> database;  ///< null while there is no file
+  std::optional<ProcessIdentity> owner;        ///< this process, once it has begun or claimed a sweep
 
   /// Row number of an existing sweep.
   int64_t number(const std::string& id) const {
@@ -27,12 +28,30 @@ struct Sweeps::Impl {
         "1 + (SELECT ifnull(max(sequence), 0) FROM sweep_history WHERE sweep = ?1), ?2, ?3, ?4)",
         sweep, trial, wall_seconds(), entry.dump());
   }
-  void own(int64_t sweep) const {
-    const ProcessIdentity me = this_process();
+  void own(int64_t sweep) {
+    const ProcessIdentity me = owner.emplace(this_process());
     database->run(
         "UPDATE sweep SET status = 'running', ended = NULL, message = NULL, host = ?, machine = ?, boot_id = ?, "
         "pid_namespace = ?, pid = ?, process_start = ?, heartbeat = ? WHERE sweep = ?",
         me.host, me.machine, me.boot_id, me.pid_namespace, me.pid, me.start_time, wall_seconds(), sweep);
+  }
+  /// Throws Error(environment) if another process has claimed the sweep since this one did, because this one seemed lost.
+  void check_owner(int64_t sweep) const {
+    if (!owner) return;
+    auto row = database->query("SELECT host, boot_id, pid_namespace, pid, process_start, id FROM sweep WHERE sweep = ?",
+                               sweep);
+    RUNNER_CHECK(row.step(), "sweep {}", sweep);
+    if (row.text(0) == owner->host && row.text(1) == owner->boot_id && row.text(2) == owner->pid_namespace &&
+        row.integer(3) == owner->pid && row.integer(4) == owner->start_time)
+      return;
+    throw environment_error("process {} on {} has continued sweep {}; this process stops", row.integer(3), row.text(0),
+                            row.text(5));
+  }
+  /// The row number of a sweep that this process may write.
+  int64_t owned(const std::string& id) const {
+    const int64_t sweep = number(id);
+    check_owner(sweep);
+    return sweep;
   }
 };
 
@@ -157,17 +176,21 @@ void Sweeps::claim(const std::string& sweep) {
 
 void Sweeps::set_space(const std::string& sweep, const json& space) {
   sqlite::Transaction transaction(*impl_->database);
-  impl_->database->run("UPDATE sweep SET space = ? WHERE id = ?", keep_text(*impl_->database, space.dump()), sweep);
+  impl_->database->run("UPDATE sweep SET space = ? WHERE sweep = ?", keep_text(*impl_->database, space.dump()),
+                       impl_->owned(sweep));
   transaction.commit();
 }
 
 void Sweeps::heartbeat(const std::string& sweep, double seconds) {
-  impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE id = ?", wall_seconds(), seconds, sweep);
+  sqlite::Transaction transaction(*impl_->database);
+  impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE sweep = ?", wall_seconds(), seconds,
+                       impl_->owned(sweep));
+  transaction.commit();
 }
 
 void Sweeps::end(const std::string& sweep, const std::string& status, const std::string& message, double seconds) {
   sqlite::Transaction transaction(*impl_->database);
-  const int64_t number = impl_->number(sweep);
+  const int64_t number = impl_->owned(sweep);
   impl_->database->run("UPDATE trial SET status = 'waiting' WHERE sweep = ? AND status = 'running'", number);
   impl_->database->run("UPDATE sweep SET status = ?, message = ?, ended = ?, seconds = ? WHERE sweep = ?", status,
                        message, wall_seconds(), seconds, number);
@@ -176,7 +199,7 @@ void Sweeps::end(const std::string& sweep, const std::string& status, const std:
 
 void Sweeps::propose(const std::string& sweep, int64_t trial, const json& parameters, const json& entry) {
   sqlite::Transaction transaction(*impl_->database);
-  const int64_t number = impl_->number(sweep);
+  const int64_t number = impl_->owned(sweep);
   impl_->database->run("INSERT INTO trial (sweep, number, draw, status, parameters) VALUES (?1, ?2, ?2, 'waiting', ?3)",
                        number, trial, parameters.dump());
   impl_->keep(number, trial, entry);
@@ -184,21 +207,23 @@ void Sweeps::propose(const std::string& sweep, int64_t trial, const json& parame
 }
 
 void Sweeps::start(const std::string& sweep, int64_t trial, const std::string& slot) {
+  sqlite::Transaction transaction(*impl_->database);
   impl_->database->run(
       "UPDATE trial SET status = 'running', slot = ?, tries = tries + 1, started = ?, ended = NULL, objective = NULL, "
       "step = NULL, reason = NULL, message = NULL WHERE sweep = ? AND number = ?",
-      slot, wall_seconds(), impl_->number(sweep), trial);
+      slot, wall_seconds(), impl_->owned(sweep), trial);
+  transaction.commit();
 }
 
 void Sweeps::report(const std::string& sweep, int64_t trial, const json& entry) {
   sqlite::Transaction transaction(*impl_->database);
-  impl_->keep(impl_->number(sweep), trial, entry);
+  impl_->keep(impl_->owned(sweep), trial, entry);
   transaction.commit();
 }
 
 void Sweeps::finish(const std::string& sweep, int64_t trial, const TrialEnd& end, const json& entry) {
   sqlite::Transaction transaction(*impl_->database);
-  const int64_t number = impl_->number(sweep);
+  const int64_t number = impl_->owned(sweep);
   auto text = [](const std::string& value) { return value.empty() ? std::nullopt : std::optional(value); };
   impl_->database->run(
       "UPDATE trial SET status = ?, objective = ?, step = ?, reason = ?, message = ?, ended = ? WHERE sweep = ? AND "
