@@ -1,5 +1,5 @@
-// Ends a test program that asserts on another thread than the test's: Catch2's assertions are not safe there, and fail
-// by chance.
+// Aborts a test program that runs a Catch2 assertion on a thread other than the test's thread. Such assertions are a
+// data race and fail at random.
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Runs the built `runner` as a person would, in a folder of its own, and gives back exit code, stdout and stderr.
+// Runs the built `runner` as a process in a temporary folder and returns its exit code, stdout and stderr.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
@@ -38,17 +38,17 @@ inline std::string slurp(const fs::path& path) {
   return text.str();
 }
 
-/// A folder with RUNNER_HOME inside; removed at the end.
+/// A temporary folder with RUNNER_HOME inside. The destructor removes it.
 class Workplace {
  public:
   const fs::path& path() const { return folder_.path; }
   fs::path home() const { return path() / "home"; }
-  /// From now on `runner` is a copy whose worker is this shell script; empty: it has none. `emit JSON` in it sends an
-  /// event.
+  /// From now on, `runner` is a copy of the program, and its worker is this shell script. With an empty script, there
+  /// is no worker. In the script, `emit JSON` sends an event.
   void replace_worker(const std::string& script) {
     program_ = (path() / "bin" / "runner").string();
     fs::create_directories(path() / "bin");
-    fs::copy_file(RUNNER_BINARY_DIR "/bin/runner", program_, fs::copy_options::skip_existing);  // it may be running
+    fs::copy_file(RUNNER_BINARY_DIR "/bin/runner", program_, fs::copy_options::skip_existing);  // the copy may be running
     fs::remove(worker());
     if (script.empty()) return;
     write("bin/runner-worker", "#!/bin/sh\nemit() { echo \"$1\" >/proc/self/fd/$RUNNER_EVENT_FD; }\n" + script + "\n");
@@ -60,8 +60,8 @@ class Workplace {
     std::ofstream(path() / name, std::ios::binary) << text;
   }
 
-  /// Starts `runner ARGUMENTS` and returns its pid; output goes to NAME.out and NAME.err. `private_bytes` > 0: of
-  /// memory that each of its processes may have for itself.
+  /// Starts `runner ARGUMENTS` and returns its pid. The output goes to NAME.out and NAME.err. If `private_bytes` > 0,
+  /// it limits the private memory of each process (RLIMIT_DATA).
   pid_t start(const std::vector<std::string>& arguments, const std::string& name = "command",
               const std::map<std::string, std::string>& environment = {}, uint64_t private_bytes = 0) const {
     pid_t pid = ::fork();
@@ -100,7 +100,7 @@ class Workplace {
   std::string program_ = RUNNER_BINARY_DIR "/bin/runner";
 };
 
-/// Waits until `done()` or the seconds are over; whether it was done.
+/// Polls `done()` until it is true or the time is over. Returns the last result of `done()`.
 template <typename Condition>
 bool wait_until(Condition&& done, double seconds) {
   auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -111,7 +111,7 @@ bool wait_until(Condition&& done, double seconds) {
   return done();
 }
 
-/// The children of a process: a supervisor's workers.
+/// The child processes of a process. The children of a supervisor are its workers.
 inline std::vector<pid_t> children_of(pid_t pid) {
   std::istringstream list(slurp("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
   std::vector<pid_t> children;
@@ -119,7 +119,7 @@ inline std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-/// A recipe that trains in about a second: 2 ranks, a tiny GPT, text made up by a rule.
+/// A recipe that trains in about a second: 2 ranks, a tiny GPT, generated text.
 inline void write_tiny_recipe(const Workplace& place, const std::string& extra = "") {
   std::string text;
   for (int i = 0; i < 4000; ++i) text += "line " + std::to_string(i * i % 97) + " of " + std::to_string(i % 13) + "\n";

@@ -1,6 +1,5 @@
-// A process group that does what NCCL may do beside computation: a collective reads its inputs as late as wait(), and
-// until then its outputs are not what they will be. Found so: an input that is changed or freed too early, an output
-// that is used before wait().
+// A process group that runs each collective as late as NCCL may: it reads the inputs only in wait(), and the outputs
+// are NaN until then. It reveals inputs that are changed or freed too early and outputs that are used before wait().
 #pragma once
 #include <deque>
 
@@ -31,7 +30,7 @@ class DeferredBackend : public c10d::Backend {
   }
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options) override {
-    // An input that is a part of the output must keep its values.
+    // If the input is a part of the output, the output must keep its values.
     auto spoiled = output.is_alias_of(input) ? at::Tensor() : output;
     return defer(spoiled,
                  [this, output, input, options]() mutable { inner_->_allgather_base(output, input, options)->wait(); });
@@ -43,8 +42,8 @@ class DeferredBackend : public c10d::Backend {
   }
 
  private:
-  /// What has been called and not run: in order, as a communicator's stream runs it. Every rank waits for the same
-  /// collectives in the same order, so all reach each of them.
+  /// The calls that have not run yet, in order, like the stream of a communicator. Every rank waits for the same
+  /// collectives in the same order, so every rank reaches each of them.
   struct Queue {
     std::deque<std::function<void()>> calls;
     int64_t called = 0, run = 0;
@@ -70,7 +69,7 @@ class DeferredBackend : public c10d::Backend {
     int64_t index_;
   };
 
-  /// `spoiled` holds nothing of use until the call has run.
+  /// Fills `spoiled` with NaN until the call has run.
   c10::intrusive_ptr<c10d::Work> defer(const at::Tensor& spoiled, std::function<void()> call) {
     if (spoiled.defined()) at::Tensor(spoiled).fill_(std::numeric_limits<double>::quiet_NaN());
     queue_->calls.push_back(std::move(call));
@@ -91,7 +90,7 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> deferred(const c10::intrusive_ptr<
   return wrapped;
 }
 
-/// Every group of the world is deferred, and those that are made of it.
+/// Defers every group of the world and every subgroup made from it.
 inline void defer_groups(World& world) {
   world.group = deferred(world.store, world.group);
   world.make_subgroup = [make = world.make_subgroup, store = world.store](const std::vector<int>& ranks,

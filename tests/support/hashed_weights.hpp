@@ -1,5 +1,5 @@
-// Closed-form weights and tokens: the same model and data in any language without a file
-// (tests/models/make_reference.py uses the same formulas), so that losses can be compared digit by digit.
+// Weights and tokens from closed formulas. tests/models/make_reference.py uses the same formulas, so losses can be
+// compared without files of weights.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -19,8 +19,8 @@ inline uint32_t hash32(uint32_t h) {
   return h ^ (h >> 16);
 }
 
-/// Key of a matrix: embedding.tokens 0, embedding.positions 1, head 2; in block l, 100 (l + 1) + its place among the
-/// block's.
+/// Key of a matrix: embedding.tokens 0, embedding.positions 1, head 2. In block l: 100 (l + 1) + index of the matrix in
+/// the block.
 inline uint32_t hashed_key(const std::string& name) {
   if (name == "embedding.tokens.weight") return 0;
   if (name == "embedding.positions.weight") return 1;
@@ -36,7 +36,8 @@ inline uint32_t hashed_key(const std::string& name) {
   throw std::logic_error("no hashed key for " + name);
 }
 
-/// Elements [offset, offset + count) of a parameter: norms 1, biases 0, matrices uniform with standard deviation 0.02.
+/// Elements [offset, offset + count) of a parameter. Norms are 1, biases are 0, matrices are uniform with standard
+/// deviation 0.02.
 inline std::vector<float> hashed_values(const ParameterSpec& parameter, int64_t offset, int64_t count) {
   if (parameter.shape.size() == 1)
     return std::vector<float>(static_cast<size_t>(count), parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f);
@@ -53,13 +54,13 @@ inline std::vector<float> hashed_values(const ParameterSpec& parameter) {
   return hashed_values(parameter, 0, parameter.numel());
 }
 
-/// Token i of the stream.
+/// Token i of the data.
 inline int64_t hashed_token(int64_t i, int64_t vocab) { return (7 * i + i * i % 13) % vocab; }
 
 struct HashedBatch {
   std::vector<int64_t> inputs, targets;
 };
-/// Sample k is tokens [k T, k T + T], step s takes samples from s * sequences on: data.shuffle = false.
+/// Sample k has the tokens [k T, k T + T]. Step s uses the samples from s * sequences on, as with data.shuffle = false.
 inline HashedBatch hashed_batch(int64_t step, int64_t sequences, int64_t seq_len, int64_t vocab) {
   HashedBatch batch;
   for (int64_t i = step * sequences * seq_len; i < (step + 1) * sequences * seq_len; ++i) {
@@ -69,10 +70,10 @@ inline HashedBatch hashed_batch(int64_t step, int64_t sequences, int64_t seq_len
   return batch;
 }
 
-/// A frozen table of tests/models/reference: PyTorch's losses for one model over 20 AdamW steps.
+/// A stored table of tests/models/reference: PyTorch's losses of one model over 20 AdamW steps.
 struct ReferenceRun {
   Recipe::Model model;
-  int64_t vocab_size = 0, seq_len = 0, sequences = 0;  ///< sequences: of a step
+  int64_t vocab_size = 0, seq_len = 0, sequences = 0;  ///< sequences: per step
   double lr = 0, weight_decay = 0, beta1 = 0, beta2 = 0, eps = 0;
   std::vector<double> losses;
 };

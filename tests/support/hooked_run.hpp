@@ -1,4 +1,4 @@
-// A tiny training with hooks, on ranks that are threads: what tests of hooks run.
+// A tiny training with hooks. Its ranks are threads.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ using nlohmann::json;
 struct Rows : Dataset {
   const TinyRun& run;
   int64_t rows;
-  std::atomic<bool>* stop = nullptr;  ///< set when a row is read
+  std::atomic<bool>* stop = nullptr;  ///< set to true when a row is read
   Rows(const TinyRun& run, int64_t rows) : run(run), rows(rows) {}
   int64_t size() const override { return rows; }
   int64_t seq_len() const override { return run.seq_len; }
@@ -34,17 +34,18 @@ struct Form {
   json options = json::object();
 };
 
-/// A tiny run with one hook, "probe". Steps of 12 rows, two an epoch; two micro-batches a step on each of two ranks.
+/// A tiny run with one hook, "probe". A step has 12 rows, an epoch has two steps. With two ranks, a step has two
+/// micro-batches per rank.
 struct HookedRun {
   TemporaryFolder folder;
   TinyRun tiny;
   Recipe recipe;
   int64_t validation_rows = 0;
-  bool stop_in_validation = false;  ///< SIGTERM, when the first row of a validation is read
+  bool stop_in_validation = false;  ///< requests a stop, as SIGTERM does, when a validation reads its first row
   std::string cache_dir = {};
   TrainerResult result;
-  std::vector<json> events;           ///< rank 0's of the last go()
-  std::vector<std::string> failures;  ///< by rank: what the last go() threw
+  std::vector<json> events;           ///< events of rank 0 from the last go()
+  std::vector<std::string> failures;  ///< per rank: the error of the last go(), or ""
 
   HookedRun(const Form& form, const std::string& hook) {
     tiny.world_size = form.world_size;
@@ -109,7 +110,7 @@ struct HookedRun {
       if (event.at("event") == kind) some.push_back(event);
     return some;
   }
-  /// What hooks logged under a name, in order.
+  /// The values that hooks logged under `name`, in order.
   std::vector<double> logged(const std::string& name) const {
     std::vector<double> values;
     for (const auto& event : events_of("metrics"))
@@ -123,7 +124,7 @@ struct HookedRun {
   }
   fs::path checkpoint(int64_t step) const { return folder.path / "checkpoints" / checkpoint_name(step); }
   json state(int64_t step) const { return Checkpoint(checkpoint(step)).state(); }
-  /// A whole tensor of a checkpoint.
+  /// All elements of a tensor of a checkpoint, gathered from its shards.
   torch::Tensor tensor(int64_t step, const std::string& name) const {
     Checkpoint from(checkpoint(step));
     int64_t count = 1;

@@ -1,4 +1,4 @@
-// Tensor memory of a tiny training, by the counting allocator: what claims are compared with.
+// Measures the tensor memory of a tiny training with the counting allocator. Tests compare it with predicted memory.
 #pragma once
 #include <algorithm>
 #include <mutex>
@@ -8,12 +8,12 @@
 
 namespace runner::testing {
 
-/// Bytes of the rank with the most. Peaks are counted from before the model is made.
+/// Bytes; the maximum over all ranks. Counting starts before the model is built.
 struct MeasuredMemory {
-  int64_t placed = 0;         ///< peak when module_to_device() has returned
-  int64_t loaded = 0;         ///< peak when then all of the training state has been written, as from a checkpoint
-  int64_t between_steps = 0;  ///< when the last step is over, and its update
-  int64_t peak = 0;           ///< of everything
+  int64_t placed = 0;         ///< peak until module_to_device() returns
+  int64_t loaded = 0;         ///< peak until all of the training state has been written, as from a checkpoint
+  int64_t between_steps = 0;  ///< memory in use after the last step and its update
+  int64_t peak = 0;           ///< peak of the complete run
 };
 
 namespace detail {
@@ -41,16 +41,16 @@ MeasuredMemory measure(const TinyRun& run, Body&& body) {
 
 }  // namespace detail
 
-/// Of three steps.
+/// Memory of three steps.
 inline MeasuredMemory measure_memory(const TinyRun& run) {
   return detail::measure(run, [&](Strategy& strategy, World& world, MemoryAccount& account, MeasuredMemory& mine) {
     for (int64_t step = 0; step < 3; ++step) strategy.step(tiny_input(run, world.rank, step));
-    (void)strategy.state();  // waits for an update that goes on beside the next forward
+    (void)strategy.state();  // waits for an update that runs during the next forward pass
     mine.between_steps = account.current();
   });
 }
 
-/// Of loading alone: zeros for every tensor, `piece` elements at a time.
+/// Memory of loading alone: writes zeros to every tensor, `piece` elements at a time.
 inline MeasuredMemory measure_loading(const TinyRun& run, int64_t piece) {
   return detail::measure(run, [&](Strategy& strategy, World&, MemoryAccount& account, MeasuredMemory& mine) {
     for (const auto& tensor : strategy.state())

@@ -1,4 +1,4 @@
-// Several `runner` processes that make one run, as on several nodes or under a launcher.
+// Several `runner` processes that form one run, as on several nodes or under a launcher.
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -8,7 +8,7 @@
 
 namespace runner::testing {
 
-/// A port of 127.0.0.1 that was free a moment ago.
+/// A port of 127.0.0.1 that was free when it was checked.
 inline int free_port() {
   int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -21,7 +21,7 @@ inline int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// Nodes started by hand on 127.0.0.1, node 0 first; output goes to node-N.out and node-N.err.
+/// Processes started as nodes on 127.0.0.1, node 0 first. Their output goes to node-N.out and node-N.err.
 class Nodes {
  public:
   Nodes(const Workplace& place, int count, std::vector<std::string> arguments,
@@ -37,7 +37,7 @@ class Nodes {
     }
   }
   pid_t pid(int node) const { return pids_.at(static_cast<size_t>(node)); }
-  /// What node 0 has said so far.
+  /// What node 0 has written to stderr so far.
   std::string said() const { return slurp(place_.path() / (name(0) + ".err")); }
   std::vector<CommandResult> finish() const {
     std::vector<CommandResult> results;

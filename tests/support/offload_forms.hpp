@@ -1,4 +1,4 @@
-// The forms of ZeRO with offload, and what a device with memory of its own makes of them, on threads.
+// The combinations of ZeRO stage and offload, and a plan for a device with separate memory that runs on CPU threads.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace runner::testing {
 
-/// "" = on the device, "cpu", "nvme".
+/// The device of the optimizer state and of the parameters: "" (not offloaded), "cpu" or "nvme".
 struct OffloadForm {
   int stage;
   std::string optimizer, parameters;
@@ -38,7 +38,7 @@ inline nlohmann::json options_of(const OffloadForm& form, const std::string& fol
   return options;
 }
 
-/// zero on a device that has memory of its own: what a CUDA device makes of "cpu".
+/// The plan of zero for a device with separate memory. "cpu" is then host memory, as for a CUDA device.
 inline ShardPlan plan_apart(const Job& job) {
   ShardPlan plan = zero_plan(job);
   const auto& options = job.options;

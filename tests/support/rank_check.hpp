@@ -1,4 +1,4 @@
-// A check for threads that are ranks, where Catch2's assertions are not safe.
+// A check for threads that are ranks. Catch2's assertions are not thread-safe.
 #pragma once
 #include <stdexcept>
 #include <string>

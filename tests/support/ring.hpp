@@ -1,4 +1,4 @@
-// Collectives on a ring of ranks in memory, message by message: what traffic claims are held against.
+// Simulates ring collectives in memory, message by message. Tests compare claimed traffic with it.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace runner::testing {
 
-/// Ranks that send only to their right neighbour, with the bytes that each has sent. A byte is an element.
+/// Ranks that send only to their right neighbour, and the bytes that each rank has sent. An element is one byte.
 class Ring {
  public:
   using Bytes = std::vector<uint8_t>;
@@ -23,17 +23,17 @@ class Ring {
     }
   }
 
-  /// Rank r ends with the sums of part r.
+  /// Afterwards, rank r has the sums of part r.
   void reduce_scatter() {
     for (int step = 0; step + 1 < ranks_; ++step)
       pass([&](int rank) { return rank - step - 1; }, [](uint8_t& into, uint8_t value) { into += value; });
   }
-  /// Rank r begins with part r and ends with all.
+  /// Before, rank r has part r. Afterwards, every rank has all parts.
   void all_gather() {
     for (int step = 0; step + 1 < ranks_; ++step)
       pass([&](int rank) { return rank - step; }, [](uint8_t& into, uint8_t value) { into = value; });
   }
-  /// All of rank 0's, from neighbour to neighbour, as far as the last rank.
+  /// Passes the buffer of rank 0 from neighbour to neighbour up to the last rank.
   void broadcast() {
     for (int rank = 0; rank + 1 < ranks_; ++rank) {
       buffers_[at(rank + 1)] = buffers_[at(rank)];
@@ -46,14 +46,14 @@ class Ring {
     for (int64_t bytes : sent_) sum += bytes;
     return sum;
   }
-  /// Throws std::logic_error unless elements of `rank` in [begin, end) are as `expected(i)` says.
+  /// Throws std::logic_error if an element of `rank` in [begin, end) differs from `expected(i)`.
   template <typename Expected>
   void check(int rank, int64_t begin, int64_t end, Expected&& expected) const {
     for (int64_t i = begin; i < end; ++i)
       if (buffers_[at(rank)][static_cast<size_t>(i)] != expected(static_cast<size_t>(i)))
         throw std::logic_error("the simulated ring computes something else");
   }
-  /// Part `part` of the payload; parts differ by one element at most.
+  /// First element of part `part` of the payload. The sizes of parts differ by at most one element.
   int64_t begin(int part) const { return payload_ * part / ranks_; }
 
   static uint8_t value(int rank, size_t i) { return static_cast<uint8_t>(31 * static_cast<size_t>(rank + 1) + 7 * i); }
@@ -62,7 +62,7 @@ class Ring {
     for (int rank = 0; rank < ranks_; ++rank) total = static_cast<uint8_t>(total + value(rank, i));
     return total;
   }
-  /// The value that the rank whose part it is began with.
+  /// The initial value of element i on the rank that owns its part.
   uint8_t of_owner(size_t i) const {
     int owner = 0;
     while (begin(owner + 1) <= static_cast<int64_t>(i)) ++owner;
@@ -72,7 +72,7 @@ class Ring {
  private:
   size_t at(int rank) const { return static_cast<size_t>((rank % ranks_ + ranks_) % ranks_); }
 
-  /// Every rank sends a part to its right at the same time.
+  /// Every rank sends one part to its right neighbour. All ranks send at the same time.
   template <typename Part, typename Take>
   void pass(Part&& part_of, Take&& take) {
     auto before = buffers_;
@@ -90,7 +90,8 @@ class Ring {
   std::vector<int64_t> sent_;
 };
 
-/// Bytes that all ranks together send in one collective on a ring. Throws std::logic_error where its result is wrong.
+/// Bytes that all ranks together send in one collective on a ring. Throws std::logic_error if the result of the
+/// collective is wrong.
 inline int64_t sent_on_a_ring(Collective kind, int64_t payload, int ranks) {
   static std::mutex mutex;  // ranks are threads
   static std::map<std::tuple<Collective, int64_t, int>, int64_t> known;

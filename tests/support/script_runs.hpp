@@ -1,4 +1,4 @@
-// Tiny runs under strategies and comm hooks in Lua.
+// Tiny runs with strategies and comm hooks in Lua.
 #pragma once
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/strategies/strategy.hpp"
@@ -6,7 +6,7 @@
 
 namespace runner::testing {
 
-/// A strategy's file by its name in a recipe ("lua:topk", "lua:/path/mine.lua").
+/// A run with a Lua strategy. `name` is its name in a recipe ("lua:topk", "lua:/path/mine.lua").
 inline TinyRun script_run(const std::string& name, const nlohmann::json& options = nlohmann::json::object(),
                           const std::function<void(Recipe&)>& change = {}) {
   Recipe recipe;
@@ -23,7 +23,7 @@ inline TinyRun script_run(const std::string& name, const nlohmann::json& options
   return run;
 }
 
-/// ddp with a comm hook.
+/// A run with ddp and a comm hook.
 inline TinyRun hook_run(const std::string& hook, const nlohmann::json& hook_options = nlohmann::json::object(),
                         nlohmann::json options = nlohmann::json::object()) {
   Recipe recipe;

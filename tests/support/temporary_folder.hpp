@@ -1,4 +1,4 @@
-// A folder that goes away with the test.
+// A folder that the destructor removes.
 #pragma once
 #include <unistd.h>
 

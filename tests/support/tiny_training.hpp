@@ -1,4 +1,4 @@
-// A few steps of a tiny model under any strategy, with ranks as threads: what parity, recording and memory tests run.
+// A few steps of a tiny model under any strategy, with threads as ranks. Tests of parity, traffic and memory use it.
 #pragma once
 #include <functional>
 #include <map>
@@ -29,21 +29,21 @@ struct TinyRun {
   int64_t steps = 5;
   std::optional<double> clip_norm, clip_value;
   bool skip_nonfinite = false;
-  bool recompute = false;                              ///< every transformer block
-  Recipe::ActivationCheckpointing checkpointing = {};  ///< or as a recipe says
+  bool recompute = false;                              ///< of every transformer block
+  Recipe::ActivationCheckpointing checkpointing = {};  ///< as in a recipe; `recompute` overrides its mode
   bool tied = true;
   double dropout = 0.0;
   std::string precision = "32-true";
   OptimizerConfig optimizer = {.lr = 1e-2, .groups = {}};
   int64_t dim = 32, n_layers = 3, n_heads = 4, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
-  /// Makes the strategy, if it is not to be made by name.
+  /// Makes the strategy. If empty, the strategy is made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
-  int64_t short_last = 0;  ///< > 0: the last step has this many sequences in its global batch
+  int64_t short_last = 0;  ///< > 0: number of sequences in the global batch of the last step
 };
 
 struct TinyResult {
   std::vector<double> losses, norms;
-  std::map<std::string, std::vector<float>> state;  ///< every tensor of the training state, whole
+  std::map<std::string, std::vector<float>> state;  ///< every tensor of the training state, unsharded
 };
 
 inline Recipe::Model tiny_model(const TinyRun& run) {
@@ -61,7 +61,7 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   return model;
 }
 
-/// Row `k` of the data: closed-form tokens.
+/// Row `k` of the data. The tokens come from a closed formula.
 inline void tiny_row(const TinyRun& run, int64_t k, int64_t* inputs, int64_t* targets) {
   auto token = [&](int64_t i) { return (7 * i + (i * i) % 13) % run.vocab; };
   for (int64_t t = 0; t < run.seq_len; ++t) {
@@ -78,7 +78,7 @@ inline MicroBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows
   return batch;
 }
 
-/// The Job of a tiny run, as an entry sees it.
+/// The Job of a tiny run, as a strategy's entry receives it.
 inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   Job job;
   job.model = &spec;
@@ -97,12 +97,12 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
     if (!job.options.contains(option.name) && !option.default_value.is_null())
       job.options[option.name] = option.default_value;
   set_recompute(job, checkpointing);
-  // As on a device with memory of its own.
+  // As for a device with memory separate from host memory.
   job.host_checkpoints = checkpointing.cpu_checkpointing;
   return job;
 }
 
-/// Step `step`'s input for a rank: rows are shared as the loader shares them.
+/// The input of step `step` for a rank. Rows are divided among ranks as the loader divides them.
 inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
   int64_t rows = run.short_last > 0 && step + 1 == run.steps ? run.short_last : run.global_batch;
   int64_t first = step * run.global_batch;
@@ -119,7 +119,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
   return input;
 }
 
-/// Runs `body` on one rank's fresh strategy.
+/// Makes a new strategy on this rank and runs `body` with it.
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   auto model = build_model(tiny_model(run), spec);
@@ -135,7 +135,7 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   strategy->teardown();
 }
 
-/// Copies this rank's written pieces into whole tensors.
+/// Copies the pieces that this rank writes into unsharded tensors.
 inline void collect_state(Strategy& strategy, std::map<std::string, std::vector<float>>& whole, std::mutex& mutex) {
   for (const auto& tensor : strategy.state()) {
     int64_t numel = 1;
