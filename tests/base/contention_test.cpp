@@ -1,4 +1,4 @@
-// What the kernel counts of lost CPU time, from a folder that stands for /proc; and this process's own.
+// Lost CPU time: values read from a folder that replaces /proc, and values of this process.
 #include "runner/base/contention.hpp"
 
 #include <catch2/catch_approx.hpp>
@@ -41,7 +41,7 @@ TEST_CASE("waiting, pressure and stolen time are read in seconds") {
   CHECK(read.stolen == Approx(2.0));
 }
 
-TEST_CASE("own waiting counts before the machine's pressure, that before preemptions, and stolen time always") {
+TEST_CASE("lost_share takes waiting, else pressure, else preemptions, and always adds stolen time") {
   const Contention before{.time = 10, .waited = 1, .pressed = 5, .stolen = 2, .preempted = 100};
   Contention after{.time = 20, .waited = 2, .pressed = 10, .stolen = 2, .preempted = 1100};
   CHECK(lost_share(before, after) == Approx(0.1));
@@ -58,7 +58,7 @@ TEST_CASE("own waiting counts before the machine's pressure, that before preempt
 
 TEST_CASE("a process whose threads share too few CPUs waits for them") {
   const Contention before = read_contention();
-  if (!before.waited) SKIP("this kernel does not count how long threads wait");
+  if (!before.waited) SKIP("this kernel does not count the waiting time of threads");
   std::vector<std::jthread> threads;
   for (unsigned i = 0; i < 3 * std::thread::hardware_concurrency(); ++i)
     threads.emplace_back([end = steady_seconds() + 0.3] {

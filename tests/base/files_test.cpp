@@ -1,4 +1,4 @@
-// Atomic publishing and maps.
+// Atomic replacement of files, reading, and memory maps.
 #include "runner/base/files.hpp"
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ struct TemporaryFolder {
 };
 }  // namespace
 
-TEST_CASE("a file is replaced whole and leaves no temporary behind") {
+TEST_CASE("a file is replaced atomically, and no temporary file remains") {
   TemporaryFolder folder;
   write_file_atomic(folder.path / "a", "one");
   write_file_atomic(folder.path / "a", "two");
@@ -42,7 +42,7 @@ TEST_CASE("errors name the path and the reason") {
   CHECK_THROWS_AS(MappedFile(folder.path), Error);
 }
 
-TEST_CASE("a file is read whole, with a buffer of its size, also one that does not tell it") {
+TEST_CASE("read_file reads a complete file into a buffer of its size, also a file without a known size") {
   TemporaryFolder folder;
   for (size_t size : {0, 1, 4096, 4097, 1 << 20}) {
     write_file_atomic(folder.path / "a", std::string(size, 'x'));

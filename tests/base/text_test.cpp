@@ -1,11 +1,11 @@
-// Names, numbers and durations as people write them.
+// Parsing and formatting of names, numbers and durations.
 #include "runner/base/text.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 using namespace runner;
 
-TEST_CASE("nearest finds likely slips and nothing else") {
+TEST_CASE("nearest finds likely typing errors and no other names") {
   std::vector<std::string> names{"n_layers", "n_heads", "dim", "max_seq_len"};
   CHECK(nearest("n_layer", names) == "n_layers");
   CHECK(nearest("nheads", names) == "n_heads");
@@ -18,7 +18,7 @@ TEST_CASE("nearest finds likely slips and nothing else") {
   CHECK_FALSE(nearest("xyz", names));
 }
 
-TEST_CASE("durations parse and print back") {
+TEST_CASE("durations are parsed and written back as the same text") {
   using std::chrono::seconds;
   CHECK(parse_duration("30m") == seconds(1800));
   CHECK(parse_duration("1d12h") == seconds(129600));
@@ -27,7 +27,7 @@ TEST_CASE("durations parse and print back") {
   for (const char* text : {"30m", "1d12h", "1h1m1s", "45s"}) CHECK(write_duration(*parse_duration(text)) == text);
 }
 
-TEST_CASE("sizes") {
+TEST_CASE("sizes, counts and seconds are parsed and formatted") {
   CHECK(parse_bytes("22GiB") == 22ll << 30);
   CHECK(parse_bytes("512 MB") == 512'000'000);
   CHECK(parse_bytes("1e9") == 1'000'000'000);
@@ -42,7 +42,7 @@ TEST_CASE("sizes") {
   CHECK(format_duration(0) == "0.00 s");
 }
 
-TEST_CASE("ranks are named with their nodes, ranges from three on") {
+TEST_CASE("ranks are named with their nodes, and three or more consecutive ranks form a range") {
   CHECK(name_ranks({1}, 2, 2) == "rank 1 of 2");
   CHECK(name_ranks({1}, 2, 1) == "rank 1 of 2 (node 1)");
   CHECK(name_ranks({2, 3}, 4, 2) == "ranks 2, 3 of 4 (node 1)");
@@ -52,7 +52,7 @@ TEST_CASE("ranks are named with their nodes, ranges from three on") {
 TEST_CASE("the first byte that is not UTF-8 is found") {
   CHECK_FALSE(first_invalid_utf8("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
   CHECK(first_invalid_utf8("ab\xff") == 2);
-  CHECK(first_invalid_utf8("\xc3") == 0);           // cut
-  CHECK(first_invalid_utf8("a\xe0\x80\x80") == 1);  // overlong
+  CHECK(first_invalid_utf8("\xc3") == 0);           // incomplete
+  CHECK(first_invalid_utf8("a\xe0\x80\x80") == 1);  // overlong encoding
   CHECK(first_invalid_utf8("\xed\xa0\x80") == 0);   // surrogate
 }

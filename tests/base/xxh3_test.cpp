@@ -1,11 +1,11 @@
-// The hash of files and texts, against the number that xxh128sum prints.
+// XXH3-128 hashes of texts, bytes and streams, compared with the output of xxh128sum.
 #include "runner/base/xxh3.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 using namespace runner;
 
-TEST_CASE("the hash is XXH3-128 as xxh128sum prints it, of a text, of bytes and of a stream") {
+TEST_CASE("the hash of a text, of bytes and of a stream is XXH3-128 as xxh128sum prints it") {
   CHECK(xxh3_hex("") == "99aa06d3014798d86001c324468d497f");
   const std::string text = "runner\n";
   auto bytes = std::as_bytes(std::span(text.data(), text.size()));

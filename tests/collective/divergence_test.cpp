@@ -1,4 +1,4 @@
-// What is read off the ranks' last calls: who diverged, where, and what is no divergence.
+// Detects from the last calls of all ranks which ranks diverged and in which call.
 #include <catch2/catch_test_macros.hpp>
 
 #include "strategies/collective/divergence.hpp"
@@ -8,7 +8,7 @@ using namespace runner;
 
 namespace {
 
-/// The calls of several ranks, each on its own trace.
+/// The calls of several ranks. Each rank has a separate trace.
 class Ranks {
  public:
   explicit Ranks(int size) {
@@ -57,7 +57,7 @@ constexpr auto all_reduce = Collective::all_reduce, all_gather = Collective::all
 
 }  // namespace
 
-TEST_CASE("ranks that call alike, or are only behind, have not diverged", "[divergence]") {
+TEST_CASE("ranks with equal calls have not diverged, and a rank that is only behind has not either", "[divergence]") {
   Ranks ranks(3);
   CHECK(ranks.verdict() == "");
   ranks.all_call(0, all_reduce, 300);
@@ -66,10 +66,10 @@ TEST_CASE("ranks that call alike, or are only behind, have not diverged", "[dive
   ranks.call(0, 0, all_gather);
   ranks.call(0, 1, all_reduce);
   CHECK(ranks.verdict() == "");
-  CHECK(ranks.strayed() == std::vector<int>{1, 2});  // at the same point of the program they would have
+  CHECK(ranks.strayed() == std::vector<int>{1, 2});  // strayed() assumes that all ranks are at the same point
 }
 
-TEST_CASE("the first call that is not alike is found, also far from the first ever", "[divergence]") {
+TEST_CASE("the first call that differs is found, also after many equal calls", "[divergence]") {
   for (int before : {0, 10, 1000}) {
     Ranks ranks(4);
     ranks.all_call(0, all_reduce, before);
@@ -84,7 +84,7 @@ TEST_CASE("the first call that is not alike is found, also far from the first ev
   }
 }
 
-TEST_CASE("groups that share ranks are used in one order", "[divergence]") {
+TEST_CASE("groups that share ranks must be used in the same order on all ranks", "[divergence]") {
   Ranks ranks(2);
   ranks.all_call(0, all_reduce, 5);
   ranks.call(0, 0, all_reduce);
@@ -94,7 +94,7 @@ TEST_CASE("groups that share ranks are used in one order", "[divergence]") {
         "float32) of control");
 }
 
-TEST_CASE("what one group does is no business of ranks outside it", "[divergence]") {
+TEST_CASE("calls of one group are not compared with those of ranks outside the group", "[divergence]") {
   Ranks ranks(4);
   int low = ranks.group("low", {0, 1}), high = ranks.group("high", {2, 3});
   for (int rank : {0, 1}) ranks.call(rank, low, all_reduce, 100);

@@ -1,4 +1,4 @@
-// What shared-memory collectives say when they cannot go on, with ranks as threads: exact text, on every rank.
+// Exact error texts of shared-memory collectives on every rank. Ranks are threads.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -17,7 +17,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-/// What each rank was told: "" if nothing went wrong on it. `dist`: what is thrown must be a c10::DistBackendError.
+/// The error of each rank; "" if the rank had none. `dist`: the error must be a c10::DistBackendError.
 Texts errors(int ranks, const std::function<void(World&)>& body,
              std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   Texts texts(static_cast<size_t>(ranks));
@@ -40,21 +40,21 @@ at::Tensor floats(int64_t numel) { return torch::ones({numel}); }
 
 }  // namespace
 
-TEST_CASE("ranks that do different things are told who does what", "[collective]") {
+TEST_CASE("the error of ranks that diverge names the operation of each rank", "[collective]") {
   auto diverge = [](const std::function<void(World&)>& most, const std::function<void(World&)>& rank_2) {
     return errors(4, [&](World& world) {
       all_reduce(world.group, floats(1));
       world.rank == 2 ? rank_2(world) : most(world);
     });
   };
-  SECTION("another collective") {
+  SECTION("different collective") {
     CHECK(diverge([](World& world) { all_reduce(world.group, floats(3 << 20)); },
                   [](World& world) { all_gather(world.group, floats(3 << 20)); }) ==
           everybody(4,
                     "ranks diverged: ranks 0-1, 3 are in all_reduce #2 (12.0 MiB of float32), rank 2 in all_gather #2 "
                     "(48.0 MiB of float32)"));
   }
-  SECTION("another size") {
+  SECTION("different size") {
     CHECK(diverge([](World& world) { all_reduce(world.group, floats(10)); },
                   [](World& world) { all_reduce(world.group, floats(11)); }) ==
           everybody(
@@ -62,7 +62,7 @@ TEST_CASE("ranks that do different things are told who does what", "[collective]
               "ranks diverged: ranks 0-1, 3 are in all_reduce #2 (40 B of float32), rank 2 in all_reduce #2 (44 B of "
               "float32)"));
   }
-  SECTION("another dtype") {
+  SECTION("different dtype") {
     CHECK(diverge([](World& world) { all_reduce(world.group, floats(10)); },
                   [](World& world) { all_reduce(world.group, floats(10).to(torch::kInt32)); }) ==
           everybody(
@@ -70,7 +70,7 @@ TEST_CASE("ranks that do different things are told who does what", "[collective]
               "ranks diverged: ranks 0-1, 3 are in all_reduce #2 (40 B of float32), rank 2 in all_reduce #2 (40 B of "
               "int32)"));
   }
-  SECTION("another reduction") {
+  SECTION("different reduction") {
     CHECK(diverge([](World& world) { all_reduce(world.group, floats(10)); },
                   [](World& world) { all_reduce(world.group, floats(10), Op::MAX); }) ==
           everybody(
@@ -78,7 +78,7 @@ TEST_CASE("ranks that do different things are told who does what", "[collective]
               "ranks diverged: ranks 0-1, 3 are in all_reduce #2 (40 B of float32), rank 2 in all_reduce #2 (40 B of "
               "float32, MAX)"));
   }
-  SECTION("another root") {
+  SECTION("different root") {
     CHECK(diverge([](World& world) { broadcast(world.group, floats(10), 0); },
                   [](World& world) { broadcast(world.group, floats(10), 3); }) ==
           everybody(
@@ -86,14 +86,14 @@ TEST_CASE("ranks that do different things are told who does what", "[collective]
               "ranks diverged: ranks 0-1, 3 are in broadcast #2 (40 B of float32 from rank 0), rank 2 in broadcast #2 "
               "(40 B of float32 from rank 3)"));
   }
-  SECTION("another order") {
+  SECTION("different order") {
     auto reduce = [](World& world) { all_reduce(world.group, floats(10)); };
     auto meet = [](World& world) { world.control->barrier()->wait(); };
     CHECK(
         diverge([&](World& world) { reduce(world), meet(world); }, [&](World& world) { meet(world), reduce(world); }) ==
         everybody(4, "ranks diverged: ranks 0-1, 3 are in all_reduce #2 (40 B of float32), rank 2 in barrier #2"));
   }
-  SECTION("in a subgroup: ranks are the world's") {
+  SECTION("in a subgroup, with the rank numbers of the world") {
     auto texts = errors(4, [](World& world) {
       auto high = world.make_subgroup({3, 1}, "high");
       if (high) all_reduce(high, floats(world.rank));
@@ -104,12 +104,12 @@ TEST_CASE("ranks that do different things are told who does what", "[collective]
   }
 }
 
-TEST_CASE("a group that has failed stays failed, with the first reason", "[collective]") {
+TEST_CASE("a group that has failed keeps failing with its first error", "[collective]") {
   auto texts = errors(2, [](World& world) {
     try {
       all_reduce(world.group, floats(world.rank + 1));
     } catch (const c10::DistBackendError&) {
-      all_reduce(world.group, floats(1));  // both agree on this one
+      all_reduce(world.group, floats(1));  // both ranks make the same call
     }
   });
   CHECK(texts ==
@@ -118,7 +118,7 @@ TEST_CASE("a group that has failed stays failed, with the first reason", "[colle
                   "float32)"));
 }
 
-TEST_CASE("an exception of one rank wakes the others, and is the one that is seen", "[collective]") {
+TEST_CASE("an exception on one rank ends the wait of the others, and is the one that is rethrown", "[collective]") {
   Texts woken(3);
   auto body = [&](World& world) {
     if (world.rank == 1) throw std::runtime_error("my own trouble");
@@ -133,8 +133,8 @@ TEST_CASE("an exception of one rank wakes the others, and is the one that is see
   CHECK(woken == Texts{"rank 1 gave up", "", "rank 1 gave up"});
 }
 
-TEST_CASE("a timeout names the ranks that are late, and what they did last", "[collective]") {
-  SECTION("still at an earlier call") {
+TEST_CASE("a timeout names the late ranks and their last calls", "[collective]") {
+  SECTION("still in an earlier call") {
     auto texts = errors(
         3,
         [](World& world) {
@@ -149,7 +149,7 @@ TEST_CASE("a timeout names the ranks that are late, and what they did last", "[c
             R"(rank [02] waited 0\.\d+ s in all_gather #2 \(24 B of float32\): rank 1 is still at all_reduce #1 \(4 B of float32\))"));
     CHECK(texts == everybody(3, texts[0]));
   }
-  SECTION("never came") {
+  SECTION("never called") {
     auto texts = errors(
         2,
         [](World& world) {
@@ -163,7 +163,7 @@ TEST_CASE("a timeout names the ranks that are late, and what they did last", "[c
   }
 }
 
-TEST_CASE("what is not supported is named, before any rank is told of the call", "[collective]") {
+TEST_CASE("an unsupported call is refused by name, before any other rank sees it", "[collective]") {
   auto texts = [](const std::function<void(World&)>& body) {
     auto all = errors(2, [&](World& world) {
       try {
@@ -203,7 +203,7 @@ TEST_CASE("what is not supported is named, before any rank is told of the call",
         }) == "all_to_all: splits of 2 ranks that add up to the tensors");
 }
 
-TEST_CASE("more ranks or groups than the segment has room for are refused with the way out", "[collective]") {
+TEST_CASE("more ranks or groups than the segment can contain are refused, and a solution is named", "[collective]") {
   CHECK_THROWS_WITH(run_ranks(65, [](World&) {}),
                     "process_group_backend \"shm\" joins up to 64 ranks of a host, not 65; take \"gloo\"");
   CHECK_THROWS_WITH(run_ranks(1,

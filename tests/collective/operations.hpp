@@ -1,5 +1,5 @@
-// Every operation of a process group checked against a plain reference, by each rank for itself: the same checks run on
-// threads, and in real processes over shared memory and Gloo.
+// Checks every operation of a process group against a simple reference. Each rank checks its results. The same checks
+// run on threads and in processes, over shared memory and Gloo.
 #pragma once
 #include <fmt/format.h>
 
@@ -14,12 +14,12 @@ namespace runner::testing {
 
 using Op = c10d::ReduceOp;
 
-/// What rank `rank` brings: closed-form values that all ranks can compute.
+/// The input of rank `rank`. Every rank can compute it.
 inline at::Tensor input_of(int rank, at::ScalarType dtype, int64_t numel) {
   auto index = torch::arange(numel, torch::kInt64);
   if (dtype == torch::kBool) return ((index + rank) % 3) == 0;
   auto whole = (index * 37 + rank * 11) % 19;
-  if (dtype == torch::kUInt8) return (whole * 13).to(dtype);  // sums wrap around
+  if (dtype == torch::kUInt8) return (whole * 13).to(dtype);  // sums overflow and wrap
   if (!c10::isFloatingType(dtype)) return (whole - 6).to(dtype);
   return ((whole - 6).to(torch::kFloat64) * 0.137 + rank * 0.01).to(dtype);
 }
@@ -38,7 +38,7 @@ inline at::Tensor combine(const at::Tensor& a, const at::Tensor& b, Op::RedOpTyp
   }
 }
 
-/// The reduction of ranks [low, high) over the binary tree that is the contract of the room.
+/// The reduction of ranks [low, high) over the binary tree that strategies/collective/reduction.hpp defines.
 inline at::Tensor tree(const std::vector<at::Tensor>& in, size_t low, size_t high, Op::RedOpType op) {
   if (high - low == 1) return in[low];
   size_t middle = low + (high - low) / 2;
@@ -58,11 +58,11 @@ inline at::Tensor reduced(int ranks, at::ScalarType dtype, int64_t numel, Op::Re
 struct Coverage {
   std::vector<at::ScalarType> dtypes = {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kHalf,
                                         torch::kInt64,   torch::kInt32,   torch::kUInt8,    torch::kBool};
-  std::vector<at::ScalarType> large = {torch::kFloat32, torch::kBFloat16, torch::kUInt8};  ///< in chunks
-  bool exact = true;  ///< bit for bit; else within rounding
+  std::vector<at::ScalarType> large = {torch::kFloat32, torch::kBFloat16, torch::kUInt8};  ///< larger than one chunk
+  bool exact = true;  ///< bitwise equal; otherwise equal within rounding
 };
 
-/// Runs everything on `group`; what went wrong, a line each.
+/// Runs all checks on `group`. Returns one line per failure.
 class OperationCheck {
  public:
   OperationCheck(const ProcessGroup& group, Coverage coverage)
@@ -98,7 +98,7 @@ class OperationCheck {
           fmt::format("{} of {} {} on rank {} of {}", what, should.numel(), c10::toString(dtype_), rank_, size_));
   }
 
-  /// `part`: elements for each rank of what is scattered.
+  /// `part`: number of elements per rank for reduce-scatter.
   void reductions(int64_t numel, int64_t part, Op::RedOpType op) {
     auto expected = reduced(size_, dtype_, numel, op);
     std::vector<at::Tensor> tensors{input_of(rank_, dtype_, numel)};
@@ -121,7 +121,7 @@ class OperationCheck {
     check("reduce_scatter", output, mine);
     check("reduce_scatter's input", input, original);
 
-    if (part == 0) return;  // c10d's list form cannot tell empty parts
+    if (part == 0) return;  // c10d's list form cannot represent empty parts
     std::vector<at::Tensor> outputs{torch::zeros({part}, dtype_)};
     std::vector<std::vector<at::Tensor>> parts(1);
     for (int r = 0; r < size_; ++r) parts[0].push_back(input.narrow(0, r * part, part));
@@ -157,7 +157,7 @@ class OperationCheck {
     check_split_all_to_all(part);
   }
 
-  /// Rank r sends k parts to the rank k after it.
+  /// Rank r sends k parts to rank (r + k) mod size.
   void check_split_all_to_all(int64_t part) {
     auto count = [&](int from, int to) { return (to - from + size_) % size_ * part; };
     std::vector<int64_t> sent_splits, taken_splits;

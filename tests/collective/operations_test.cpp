@@ -1,4 +1,4 @@
-// The shared-memory backend with ranks as threads: every operation, dtype, size and number of ranks; subgroups.
+// The shared-memory backend with threads as ranks: all operations, dtypes, sizes and numbers of ranks; subgroups.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <mutex>
@@ -43,7 +43,7 @@ TEST_CASE("every operation gives the reference's bits for every dtype, size and 
   CHECK(findings.lines() == std::vector<std::string>{});
 }
 
-TEST_CASE("sums run over a binary tree, so that halves reduced first give the bits of the whole", "[collective]") {
+TEST_CASE("sums use a binary tree, so reducing halves first gives the same bits as one reduction", "[collective]") {
   at::set_num_threads(1);
   Findings findings;
   run_ranks(4, [&](World& world) {
@@ -60,7 +60,7 @@ TEST_CASE("sums run over a binary tree, so that halves reduced first give the bi
   CHECK(findings.lines() == std::vector<std::string>{});
 }
 
-TEST_CASE("subgroups work at the same time, and groups that overlap work in turn", "[collective]") {
+TEST_CASE("disjoint subgroups work at the same time, and overlapping groups work in turn", "[collective]") {
   at::set_num_threads(1);
   Findings findings;
   run_ranks(4, [&](World& world) {
@@ -83,7 +83,7 @@ TEST_CASE("subgroups work at the same time, and groups that overlap work in turn
   CHECK(findings.lines() == std::vector<std::string>{});
 }
 
-TEST_CASE("the world's group and its control group are one backend, recorded apart", "[collective]") {
+TEST_CASE("the world's group and its control group share a backend, but have separate traces", "[collective]") {
   at::set_num_threads(1);
   Findings findings;
   run_ranks(2, [&](World& world) {
@@ -109,7 +109,7 @@ TEST_CASE("the world's group and its control group are one backend, recorded apa
   CHECK(findings.lines() == std::vector<std::string>{});
 }
 
-TEST_CASE("a collective of several tensors is refused, not done for the first alone", "[collective]") {
+TEST_CASE("a collective with several tensors is refused", "[collective]") {
   std::vector<std::string> texts(2);
   run_ranks(2, [&](World& world) {
     std::vector<at::Tensor> two{number(1), number(2)};

@@ -1,5 +1,5 @@
-// Collectives between real processes: the same bits over a memfd, Gloo within rounding, and peers that are killed or
-// never come.
+// Collectives between processes: equal bits over a memfd, equal values within rounding over Gloo, and ranks that are
+// killed or never start.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,7 +27,7 @@ std::set<std::string> entries(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("processes over shared memory get the bits that threads get", "[collective]") {
+TEST_CASE("processes over shared memory get the same bits as threads", "[collective]") {
   int size = GENERATE(2, 3);
   RankProcesses ranks(size, "check");
   for (size_t rank = 0; rank < static_cast<size_t>(size); ++rank) {
@@ -36,12 +36,12 @@ TEST_CASE("processes over shared memory get the bits that threads get", "[collec
   }
 }
 
-TEST_CASE("Gloo on 127.0.0.1 gives the same within rounding", "[collective]") {
+TEST_CASE("Gloo on 127.0.0.1 gives the same results within rounding", "[collective]") {
   RankProcesses ranks(3, "check", {{"BACKEND", "gloo"}});
   for (size_t rank = 0; rank < 3; ++rank) CHECK(ranks.finish(rank) == "checked\n");
 }
 
-TEST_CASE("a rank that is killed in a collective is named by all others at once, and nothing is left of the group",
+TEST_CASE("all other ranks report at once a rank that is killed in a collective, and the group leaves nothing behind",
           "[collective]") {
   auto shared = entries("/dev/shm"), open = entries("/proc/self/fd");
   {
@@ -65,16 +65,16 @@ TEST_CASE("a rank that is killed in a collective is named by all others at once,
   CHECK(entries("/proc/self/fd") == open);
 }
 
-TEST_CASE("the rendezvous has a deadline that names the ranks that did not come", "[collective]") {
+TEST_CASE("the rendezvous has a deadline, and its error names the missing ranks", "[collective]") {
   RankProcesses ranks(4, "check", {{"RENDEZVOUS_S", "3"}}, 2);
   CHECK(ranks.finish(0) ==
         fmt::format("rendezvous at 127.0.0.1:{}: ranks 2, 3 of 4 did not come within 3.00 s\n", ranks.port()));
   CHECK(ranks.code(0) == 1);
-  ranks.finish(1);  // says the same, unless rank 0 and its store have gone first
+  ranks.finish(1);  // the text is the same, unless rank 0 and its store ended first
   CHECK(ranks.code(1) == 1);
 }
 
-TEST_CASE("Gloo ranks that wait for one another in different collectives are named, long before the timeout",
+TEST_CASE("Gloo ranks that wait in different collectives are reported long before the timeout",
           "[collective]") {
   struct Case {
     const char* mode;
@@ -96,7 +96,7 @@ TEST_CASE("Gloo ranks that wait for one another in different collectives are nam
   }
 }
 
-TEST_CASE("a rank that is only slow is waited for", "[collective]") {
+TEST_CASE("the other ranks wait for a rank that is only slow", "[collective]") {
   RankProcesses ranks(2, "slow", {{"BACKEND", "gloo"}});
   for (size_t rank : {0, 1}) CHECK(ranks.finish(rank) == "together again\n");
 }

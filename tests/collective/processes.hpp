@@ -1,5 +1,5 @@
-// Ranks as real processes: starts the test's rank program once a rank, with the sockets and memory a supervisor would
-// pass.
+// Ranks as processes. Starts the test's rank program once per rank, with the sockets and memory that a supervisor
+// passes.
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +19,8 @@ namespace runner::testing {
 
 class RankProcesses {
  public:
-  /// `started`: how many of the `size` ranks are really started. Unset BACKEND means shared memory.
+  /// `started`: how many of the `size` ranks to start; -1 for all. Without BACKEND in `environment`, the backend is
+  /// shared memory.
   RankProcesses(int size, const std::string& mode, std::map<std::string, std::string> environment = {},
                 int started = -1)
       : ranks_(static_cast<size_t>(started < 0 ? size : started)) {
@@ -48,7 +49,8 @@ class RankProcesses {
 
   int port() const { return port_; }
   pid_t pid(size_t rank) const { return ranks_[rank].pid; }
-  /// Reads until the rank has said a line that is `text`; false when it ended or 30 s passed before.
+  /// Reads until the rank has printed the line `text`. Returns false if the rank ends, or prints nothing for 30 s,
+  /// before that.
   bool said(size_t rank, const std::string& text) {
     auto& out = ranks_[rank].text;
     while (("\n" + out).find("\n" + text + "\n") == std::string::npos)
@@ -56,7 +58,7 @@ class RankProcesses {
     return true;
   }
   void kill(size_t rank) { ::kill(ranks_[rank].pid, SIGKILL); }
-  /// All that the rank said until it ended.
+  /// All output of the rank until it ends.
   std::string finish(size_t rank) {
     while (read(ranks_[rank])) continue;
     int status = 0;
@@ -100,7 +102,7 @@ class RankProcesses {
     rank.out = ends[0];
   }
 
-  /// Waits up to 30 s for more output; false at its end.
+  /// Waits up to 30 s for more output. Returns false at the end of the output.
   static bool read(Rank& rank) {
     pollfd ready{rank.out, POLLIN, 0};
     if (::poll(&ready, 1, 30'000) <= 0) return false;

@@ -1,5 +1,5 @@
-// One real rank for the process tests: makes its world from the environment, does what the first argument says, prints
-// what came of it on stdout.
+// One rank of the process tests. Makes its world from the environment, runs the mode in the first argument, and prints
+// the result on stdout.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ void reduce_for_ever(World& world) {
   }
 }
 
-/// Rank 1 strays from what the others do.
+/// Rank 1 calls another collective than the other ranks.
 void reduce_or_gather(World& world) {
   all_reduce(world.group, torch::ones({7}));
   world.rank == 1 ? all_gather(world.group, torch::ones({1 << 20})) : all_reduce(world.group, torch::ones({1 << 20}));
@@ -77,7 +77,7 @@ void vote_on_rank_1(World& world) {
   world.rank == 1 ? all_gather(world.control, torch::ones({3})) : all_reduce(world.group, torch::ones({9}));
 }
 
-/// Gloo sums the same number of bytes as what each rank takes them for, and nobody notices.
+/// Gloo adds an equal number of bytes with a different dtype on each rank and reports no error.
 void reduce_integers_on_rank_1(World& world) {
   all_reduce(world.group, torch::ones({5}, world.rank == 1 ? torch::kInt32 : torch::kFloat32));
   auto mine = torch::tensor(world.trace->digests(), torch::kFloat64);

@@ -1,4 +1,4 @@
-// Bad recipes as data: tests/cases/recipes/bad/NAME.toml and the exact text that is said about it, NAME.expected.
+// Wrong recipes as data: tests/cases/recipes/bad/NAME.toml, and NAME.expected with its exact diagnostics.
 // RUNNER_UPDATE_CASES=1 rewrites the expected texts; read the diff before committing it.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
@@ -22,10 +22,10 @@ std::string said_about(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("every bad recipe is told exactly what is wrong with it") {
+TEST_CASE("every wrong recipe gives exactly its expected diagnostics") {
   auto folder = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/recipes/bad";
   auto before = fs::current_path();
-  fs::current_path(folder);  // names in the texts stay relative
+  fs::current_path(folder);  // keeps paths in the texts relative
   int count = 0;
   for (const auto& entry : fs::directory_iterator(".")) {
     auto name = entry.path().filename();

@@ -1,5 +1,5 @@
-// DeepSpeed's configurations as data: tests/cases/deepspeed/NAME.json and NAME.toml (recipes that name one), and beside
-// each the exact recipe or text that comes of it, NAME.json.expected. RUNNER_UPDATE_CASES=1 rewrites these.
+// DeepSpeed configurations as data: tests/cases/deepspeed/NAME.json, NAME.toml (recipes that name a configuration), and
+// *.expected with the exact recipe or text. RUNNER_UPDATE_CASES=1 rewrites the expected files.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <set>
@@ -17,7 +17,7 @@ namespace {
 
 const fs::path cases = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/deepspeed";
 
-/// Names in the texts stay relative.
+/// Keeps paths in the texts relative.
 struct InFolder {
   explicit InFolder(const fs::path& folder) : before(fs::current_path()) { fs::current_path(folder); }
   ~InFolder() { fs::current_path(before); }
@@ -69,7 +69,7 @@ Recipe with(const std::string& strategy, const std::vector<std::string>& overrid
 
 }  // namespace
 
-TEST_CASE("what every configuration of DeepSpeed comes to") {
+TEST_CASE("every DeepSpeed configuration gives its expected recipe or text") {
   InFolder here(cases);
   int count = 0;
   for (const auto& entry : fs::directory_iterator(".")) {
@@ -85,7 +85,7 @@ TEST_CASE("what every configuration of DeepSpeed comes to") {
   CHECK(count >= 60);
 }
 
-TEST_CASE("every key of the table of DeepSpeed's keys is in some configuration of the tests") {
+TEST_CASE("every key of the table of DeepSpeed keys occurs in a tested configuration") {
   std::set<std::string> used;
   for (const auto& entry : fs::directory_iterator(cases)) {
     if (entry.path().extension() != ".json" || entry.path().stem().string().starts_with("syntax_")) continue;
@@ -97,7 +97,7 @@ TEST_CASE("every key of the table of DeepSpeed's keys is in some configuration o
   }
 }
 
-TEST_CASE("the table of DeepSpeed's keys is sound") {
+TEST_CASE("the table of DeepSpeed keys is consistent") {
   std::set<std::string> seen;
   for (const auto& key : deepspeed_keys()) {
     INFO(key.path);
@@ -141,11 +141,11 @@ allgather_bucket_size = 500_000_000
                               "recipe.toml");
   auto recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"");
   CHECK(recipe_to_json(recipe) == recipe_to_json(by_hand));
-  // Printed, it needs the configuration no more.
+  // The printed recipe no longer needs the configuration.
   CHECK(recipe_to_json(parse_recipe(print_recipe(recipe), "recipe.toml")) == recipe_to_json(recipe));
 }
 
-TEST_CASE("what --set says wins over a configuration") {
+TEST_CASE("--set overrides a configuration") {
   InFolder here(cases);
   auto recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"",
                      {"train.gradient_clip_val=0.1", "strategy.stage=3", "precision=32"});
@@ -155,20 +155,20 @@ TEST_CASE("what --set says wins over a configuration") {
   CHECK(recipe.origin("train.gradient_clip_val").kind == Origin::Kind::set);
   CHECK(recipe.origin("optimizer.lr").file == "stage2_documented.json");
 
-  // A configuration that is itself set leaves what was set before it, and wins over the file.
+  // A configuration that --set adds does not change values from earlier --set arguments, but overrides the file.
   recipe = with("name = \"ddp\"", {"strategy=zero", "train.gradient_clip_val=0.1", "optimizer.lr=5.0",
                                    "strategy.config=stage2_documented.json"});
   CHECK(recipe.train.gradient_clip_val == 0.1);
   CHECK(recipe.optimizer.lr == 5.0);
   CHECK(recipe.strategy.options["stage"] == 2);
 
-  // Another strategy drops the options, like those of a recipe.
+  // Another strategy drops the options of the configuration, like those of a recipe.
   recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"", {"strategy=ddp"});
   CHECK(recipe.strategy.options.empty());
   CHECK(recipe.train.global_batch_size == 8);
 }
 
-TEST_CASE("one configuration over another replaces it") {
+TEST_CASE("a configuration replaces the one below it") {
   InFolder here(cases);
   const std::string table =
       "name = \"zero\"\n[strategy.config]\ngradient_clipping = 0.5\n[strategy.config.fp16]\nenabled = true\n"
@@ -183,19 +183,19 @@ TEST_CASE("one configuration over another replaces it") {
   CHECK(recipe.precision.mode == "16-mixed");
   recipe = with(table, {other});
   CHECK(recipe_to_json(recipe) == recipe_to_json(alone));
-  // Also over one that came from --set.
+  // The same if the replaced one came from --set.
   recipe = with(table, {"strategy.config={gradient_clipping=0.1, zero_optimization={stage=2}}", other});
   CHECK(recipe_to_json(recipe) == recipe_to_json(alone));
-  // Even one that leaves everything open.
+  // The same if the new one leaves every value open.
   recipe = with(table,
                 {"strategy.config={fp16={enabled=\"auto\"}, zero_optimization={stage=\"auto\"}}", "strategy.stage=2"});
   CHECK(recipe.precision.mode == "auto");
   CHECK_FALSE(recipe.train.gradient_clip_val);
   CHECK(recipe.strategy.options == nlohmann::json{{"stage", 2}});
-  // What the recipe itself says stays.
+  // Values of the recipe itself stay.
   recipe = with(table + "[optimizer]\nlr = 5.0\n", {other});
   CHECK(recipe.optimizer.lr == 5.0);
-  // What lay under the first one holds again.
+  // Values below the replaced configuration apply again.
   const std::string extending =
       "extends = \"recipe_extends.toml\"\n[strategy]\nconfig = { gradient_clipping = 0.5, zero_optimization = { stage "
       "= "
@@ -206,7 +206,7 @@ TEST_CASE("one configuration over another replaces it") {
   CHECK_FALSE(recipe.train.global_batch_size);
 }
 
-TEST_CASE("of the three batch sizes one follows from what --set says") {
+TEST_CASE("one of the three batch sizes is derived after --set") {
   InFolder here(cases);
   const std::string strategy = "name = \"zero\"\nconfig = \"batch_complete.json\"";
   auto recipe = with(strategy);
@@ -226,7 +226,7 @@ TEST_CASE("of the three batch sizes one follows from what --set says") {
   CHECK_FALSE(recipe.train.accumulate_grad_batches);
 }
 
-TEST_CASE("a configuration in a recipe may be a table of its own") {
+TEST_CASE("a configuration in a recipe may be a table") {
   auto recipe = with(
       "name = \"zero\"\n[strategy.config]\ntrain_batch_size = 8\n[strategy.config.zero_optimization]\n"
       "stage = 3\nstage3_param_persistence_threshold = \"auto\"\n");
@@ -241,7 +241,7 @@ TEST_CASE("a configuration in a recipe may be a table of its own") {
   CHECK(recipe.strategy.options["nvme_path"] == "/scratch");
 }
 
-TEST_CASE("a recipe as a configuration means the same when it comes back") {
+TEST_CASE("a recipe written as a configuration and read again is the same recipe") {
   InFolder here(cases);
   for (const char* file :
        {"stage1.json", "batch_complete.json", "stage2_documented.json", "stage3_huggingface_auto.json",
@@ -269,7 +269,7 @@ TEST_CASE("a recipe as a configuration means the same when it comes back") {
   }
 }
 
-TEST_CASE("what DeepSpeed has no word for is not left out in silence") {
+TEST_CASE("a setting without a DeepSpeed counterpart is reported") {
   auto refused = [](const std::string& set) {
     auto recipe = with("name = \"zero\"\nstage = 2", {set});
     try {

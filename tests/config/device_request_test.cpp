@@ -1,4 +1,4 @@
-// Device strings as Lightning writes them.
+// Device strings in Lightning's syntax.
 #include "runner/config/device_request.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 using namespace runner;
 using Kind = DeviceRequest::Kind;
 
-TEST_CASE("device strings mean what Lightning's mean, and print back") {
+TEST_CASE("device strings have Lightning's meaning and are printed back") {
   struct Row {
     nlohmann::json value;
     Kind kind;
@@ -37,7 +37,7 @@ TEST_CASE("device strings mean what Lightning's mean, and print back") {
   }
 }
 
-TEST_CASE("what is no device string is refused with the reason") {
+TEST_CASE("a text that is not a device string is refused with the reason") {
   for (const auto& [value, why] : std::vector<std::pair<nlohmann::json, std::string>>{
            {0, "0 devices cannot train anything"},
            {-2, "a negative number other than -1 (all) means nothing"},

@@ -1,4 +1,4 @@
-// Divisors at their corners.
+// Divisors of numbers, with edge cases.
 #include "runner/config/divisors.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 using runner::divisors;
 using List = std::vector<int64_t>;
 
-TEST_CASE("divisors come in order, up to a limit, however large the number") {
+TEST_CASE("divisors come in ascending order, up to a limit, for any size of number") {
   CHECK(divisors(1, 10) == List{1});
   CHECK(divisors(12, 100) == List{1, 2, 3, 4, 6, 12});
   CHECK(divisors(12, 4) == List{1, 2, 3, 4});

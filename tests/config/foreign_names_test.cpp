@@ -1,4 +1,4 @@
-// Other tools' names: read as our keys, accepted with a note, or refused with the key to use; in [strategy], too.
+// Names of other tools: read as our keys, accepted with a note, or refused with the key to use; also in [strategy].
 #include "runner/config/foreign_names.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -40,7 +40,7 @@ std::string wrong(const std::string& more, const std::vector<std::string>& overr
 
 }  // namespace
 
-TEST_CASE("names of Lightning in [strategy] are read as the keys that mean the same") {
+TEST_CASE("names of Lightning in [strategy] are read as the corresponding keys") {
   auto recipe = read(R"([strategy]
 name = "ddp"
 parallel_devices = ["cuda:0", "cuda:3"]
@@ -60,7 +60,7 @@ activation_checkpointing = true
   CHECK(recipe.notes[4] == "`precision_plugin`: read as precision.mode = \"bf16-mixed\"");
 }
 
-TEST_CASE("activation_checkpointing_policy takes classes of layers, or names of blocks") {
+TEST_CASE("activation_checkpointing_policy accepts layer classes or block names") {
   auto settings = [](const std::string& policy) {
     return read("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = " + policy + "\n")
         .activation_checkpointing;
@@ -75,7 +75,7 @@ TEST_CASE("activation_checkpointing_policy takes classes of layers, or names of 
         "[\"TransformerEncoderLayer\"], or of block names");
 }
 
-TEST_CASE("DeepSpeed's switches of activation checkpointing are read in [strategy]") {
+TEST_CASE("DeepSpeed's switches for activation checkpointing are read in [strategy]") {
   auto recipe = read(
       "[strategy]\nname = \"deepspeed\"\nactivation_checkpointing = true\ncpu_checkpointing = true\n"
       "partition_activations = true\n");
@@ -84,7 +84,7 @@ TEST_CASE("DeepSpeed's switches of activation checkpointing are read in [strateg
   CHECK(recipe.notes.size() == 3);
 }
 
-TEST_CASE("what another tool's name means may not contradict our key beside it, and gives way to one on top") {
+TEST_CASE("another tool's name must not contradict our key in the same file, and a higher layer overrides it") {
   const std::string four = "[strategy]\nname = \"ddp\"\nparallel_devices = 4\n";
   CHECK(read(four + "[devices]\ndevices = 4\n").devices.devices.count == 4);
   CHECK(wrong(four + "[devices]\ndevices = 2\n") ==
@@ -93,7 +93,7 @@ TEST_CASE("what another tool's name means may not contradict our key beside it, 
   CHECK(read("devices = 2\n", {"strategy.parallel_devices=3"}).devices.devices.count == 3);
 }
 
-TEST_CASE("naming a strategy anew drops what the options of the one below meant") {
+TEST_CASE("a new strategy name drops the values that options of the old one set") {
   const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\nnum_workers = 3\n";
   CHECK(read(fsdp).notes.size() == 2);
   auto ddp = read(fsdp, {"strategy=ddp"});
@@ -101,7 +101,7 @@ TEST_CASE("naming a strategy anew drops what the options of the one below meant"
   CHECK(ddp.notes.empty());
 }
 
-TEST_CASE("options of data loaders and trainers are accepted where a person would write them") {
+TEST_CASE("options of data loaders and trainers are accepted in the sections where users write them") {
   auto recipe = read(R"(sync_batchnorm = true
 use_distributed_sampler = true
 profiler = "simple"
@@ -115,7 +115,7 @@ profiler = "simple"
       wrong("use_distributed_sampler = false\n").starts_with("`use_distributed_sampler` cannot be false: every rank "));
 }
 
-TEST_CASE("names with a counterpart of another shape are refused with it") {
+TEST_CASE("a name whose counterpart has another form is refused, and the error names the counterpart") {
   auto in_ddp = [](const std::string& option) { return wrong("[strategy]\nname = \"ddp\"\n" + option + "\n"); };
   CHECK(in_ddp("model_averaging_period = 4") ==
         "`model_averaging_period` is no option here: name = \"lua:local_sgd\" with `every` = N averages the parameters "
@@ -128,7 +128,7 @@ TEST_CASE("names with a counterpart of another shape are refused with it") {
   CHECK(wrong("", {"strategy={name=\"zero\",zero_optimization=false}"}).find("name = \"ddp\"") != std::string::npos);
 }
 
-TEST_CASE("Horovod's and Bagua's options mean ours") {
+TEST_CASE("options of Horovod and Bagua are read as our options") {
   auto recipe = read(
       "[strategy]\nname = \"horovod\"\nop = \"Average\"\ncompression = \"fp16\"\n"
       "backward_passes_per_step = 2\n");
@@ -137,12 +137,12 @@ TEST_CASE("Horovod's and Bagua's options mean ours") {
   CHECK(read("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\n").strategy.options.empty());
 }
 
-TEST_CASE("a strategy in Lua keeps its own names of options") {
+TEST_CASE("foreign names stay ordinary options in a strategy in Lua") {
   auto recipe = read("[strategy]\nname = \"lua:mine.lua\"\nop = \"max\"\nalgorithm = \"own\"\n");
   CHECK(recipe.strategy.options == json{{"op", "max"}, {"algorithm", "own"}});
 }
 
-TEST_CASE("choices are taken in any case, and clusters as Lightning calls them") {
+TEST_CASE("choices are accepted in any letter case, and clusters also with Lightning's names") {
   for (auto [given, meant] : {std::pair{"TorchElastic", "torchrun"},
                               {"SLURM", "slurm"},
                               {"SLURMEnvironment", "slurm"},
@@ -155,7 +155,7 @@ TEST_CASE("choices are taken in any case, and clusters as Lightning calls them")
         "LibTorch is built without the \"mpi\" backend; \"gloo\" joins CPU ranks, \"nccl\" CUDA devices");
 }
 
-TEST_CASE("every foreign name says something, and every key that one means exists") {
+TEST_CASE("every foreign name gives a note or an error, and every key that it stands for exists") {
   for (const char* name : {"parallel_devices",
                            "cluster_environment",
                            "checkpoint_io",

@@ -1,4 +1,4 @@
-// Good recipes: what they mean, that they print back, and that schema and table stay together.
+// Correct recipes: their values, printing them back, and the agreement of schema and key table.
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/base/files.hpp"
@@ -42,7 +42,7 @@ TEST_CASE("shipped recipes print back to the same recipe") {
   }
 }
 
-TEST_CASE("schemas/recipe.schema.json is the key table's (runner help recipe --schema > schemas/recipe.schema.json)") {
+TEST_CASE("schemas/recipe.schema.json is up to date (runner help recipe --schema > schemas/recipe.schema.json)") {
   CHECK(read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/recipe.schema.json") == recipe_schema());
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("shorthands stand for the main key of their section") {
   CHECK(recipe.devices.devices.count == 4);
 }
 
-TEST_CASE("precision takes the field's spellings") {
+TEST_CASE("precision accepts the usual spellings") {
   for (auto [given, meant] : {std::pair{"16", "16-mixed"},
                               {"32", "32-true"},
                               {"64", "64-true"},
@@ -75,7 +75,7 @@ TEST_CASE("integral floats, durations, sizes and schedules") {
   CHECK(read("accumulate_grad_batches = 3\n").train.accumulate_grad_batches == AccumulationSchedule{{0, 3}});
 }
 
-TEST_CASE("overrides take TOML values and bare words, and a strategy anew drops the old one's options") {
+TEST_CASE("overrides accept TOML values and bare words, and a new strategy drops the options of the old one") {
   auto fsdp = "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"NO_SHARD\"\n";
   CHECK(read(fsdp).strategy.options.at("sharding_strategy") == "NO_SHARD");
   auto recipe = read(fsdp, {"strategy=ddp", "train.max_steps=7", "run.name=my run", "data.shuffle=false"});
@@ -94,7 +94,7 @@ TEST_CASE("a date is a bare word to --set") {
   CHECK(read("", {"run.notes=07:32:00"}).run.notes == "07:32:00");
 }
 
-TEST_CASE("another optimizer, schedule or tokenizer drops the keys of the one below") {
+TEST_CASE("another optimizer, schedule or tokenizer drops keys of the layer below that it does not have") {
   const std::string more =
       "[optimizer]\nbetas = [0.9, 0.95]\n[lr_scheduler]\nname = \"cosine\"\nmin_lr_ratio = 0.1\nwarmup_steps = 2\n";
   auto recipe = read(more, {"optimizer=sgd", "optimizer.momentum=0.9", "lr_scheduler=constant"});
@@ -102,12 +102,12 @@ TEST_CASE("another optimizer, schedule or tokenizer drops the keys of the one be
   CHECK(recipe.optimizer.momentum == 0.9);
   CHECK(recipe.lr_scheduler.min_lr_ratio == 0);
   CHECK(recipe.lr_scheduler.warmup_steps == 2);
-  // One that takes them, too, keeps them.
+  // A new one that has the key keeps its value.
   CHECK(read(more, {"lr_scheduler=linear", "optimizer=adam"}).lr_scheduler.min_lr_ratio == 0.1);
   CHECK(read(more, {"optimizer=adam"}).optimizer.betas[1] == 0.95);
 }
 
-TEST_CASE("unset takes keys and sections away from what lies below, and what needs them") {
+TEST_CASE("unset removes keys and sections of lower layers, and keys that depend on them") {
   TemporaryFolder folder;
   auto write = [&](const std::string& name, const std::string& text) {
     write_file_atomic(folder.path / name, text);
@@ -124,7 +124,7 @@ TEST_CASE("unset takes keys and sections away from what lies below, and what nee
   CHECK(recipe.strategy.name == "auto");
   CHECK(recipe.strategy.options.empty());
   CHECK(recipe.lr_scheduler.name == Recipe().lr_scheduler.name);
-  CHECK(recipe.lr_scheduler.min_lr_ratio == 0);  // meant something for cosine only
+  CHECK(recipe.lr_scheduler.min_lr_ratio == 0);  // has a meaning only for cosine
   CHECK(recipe.lr_scheduler.warmup_steps == 2);
   CHECK(recipe.hooks.options.at("ema").at("decay") == 0.5);
   CHECK(recipe.notes.empty());
@@ -134,22 +134,22 @@ TEST_CASE("unset takes keys and sections away from what lies below, and what nee
   CHECK(recipe.strategy.name == "ddp");
   CHECK(recipe.lr_scheduler.warmup_steps == Recipe().lr_scheduler.warmup_steps);
   CHECK(recipe.notes == std::vector<std::string>{"unset `run.seed` changes nothing: no recipe below sets it"});
-  // In one file what it sets stands on top of what it removes.
+  // Within one file, values that the file sets override what it unsets.
   CHECK(load_recipe(write("again.toml", "extends = \"base.toml\"\nunset = \"strategy\"\nstrategy = \"ddp\"\n"))
             .strategy.options.empty());
 }
 
-TEST_CASE("unset takes a DeepSpeed configuration away with all that it means") {
+TEST_CASE("unset removes a DeepSpeed configuration and all values that it set") {
   auto recipe = read(
       "[strategy]\nname = \"zero\"\nconfig = { train_micro_batch_size_per_gpu = 3, "
       "gradient_clipping = 0.5 }\n",
       {"unset=strategy.config"});
   CHECK_FALSE(recipe.train.micro_batch_size);
   CHECK_FALSE(recipe.train.gradient_clip_val);
-  CHECK(recipe.strategy.options.empty());  // no configuration, no stage that it should have named
+  CHECK(recipe.strategy.options.empty());  // without a configuration, no stage is required
 }
 
-TEST_CASE("what means nothing in a recipe is not printed") {
+TEST_CASE("keys without a meaning in a recipe are not printed") {
   auto printed = print_recipe(read("[optimizer]\nname = \"sgd\"\n"));
   for (const char* key : {"betas", "eps", "gamma", "min_lr_ratio", "every = ", "token_dtype"}) {
     INFO(key);
@@ -160,7 +160,7 @@ TEST_CASE("what means nothing in a recipe is not printed") {
         std::string::npos);
 }
 
-TEST_CASE("environment variables are filled in") {
+TEST_CASE("environment variables are replaced by their values") {
   ::setenv("RUNNER_TEST_NAME", "from outside", 1);
   CHECK(read("[run]\nname = \"${env:RUNNER_TEST_NAME}!\"\n").run.name == "from outside!");
   ::unsetenv("RUNNER_TEST_NAME");

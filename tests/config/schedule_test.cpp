@@ -1,4 +1,4 @@
-// Learning-rate schedules at their corners.
+// Learning-rate schedules, with edge cases.
 #include "runner/config/schedule.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,7 +27,7 @@ TEST_CASE("warm-up is linear and ends at the full rate") {
   }
 }
 
-TEST_CASE("each schedule ends where it says") {
+TEST_CASE("each schedule ends at its documented rate") {
   CHECK(learning_rate(schedule("constant"), 2.0, 100, 100) == 2.0);
   CHECK_THAT(learning_rate(schedule("linear"), 1.0, 55, 100), WithinRel(0.55));
   CHECK_THAT(learning_rate(schedule("linear"), 1.0, 100, 100), WithinRel(0.1));
@@ -36,7 +36,7 @@ TEST_CASE("each schedule ends where it says") {
   CHECK_THAT(learning_rate(schedule("wsd"), 1.0, 90, 100), WithinRel(1.0));
   CHECK_THAT(learning_rate(schedule("wsd"), 1.0, 95, 100), WithinRel(0.55));
   CHECK_THAT(learning_rate(schedule("wsd"), 1.0, 100, 100), WithinRel(0.1));
-  CHECK_THAT(learning_rate(schedule("linear"), 1.0, 150, 100), WithinRel(0.1));  // past the end it stays
+  CHECK_THAT(learning_rate(schedule("linear"), 1.0, 150, 100), WithinRel(0.1));  // stays at the last rate after the end
 }
 
 TEST_CASE("step falls by gamma every step_size steps after warm-up") {
@@ -49,7 +49,7 @@ TEST_CASE("step falls by gamma every step_size steps after warm-up") {
   CHECK(learning_rate(s, 1.0, 9, 0) == 0.25);
 }
 
-TEST_CASE("the logarithmic warm-up is DeepSpeed's curve: 0 at the first step, the full rate at the last") {
+TEST_CASE("the logarithmic warm-up is DeepSpeed's: 0 at the first step, the full rate at the last") {
   auto s = schedule("constant", 1000);
   s.warmup = "log";
   CHECK(learning_rate(s, 3e-4, 1, 0) == 0);
@@ -59,7 +59,7 @@ TEST_CASE("the logarithmic warm-up is DeepSpeed's curve: 0 at the first step, th
   CHECK_THAT(learning_rate(s, 3e-4, 1000, 0), WithinRel(3e-4));
   CHECK(learning_rate(s, 3e-4, 1001, 0) == 3e-4);
 
-  s.warmup_steps = 1;  // DeepSpeed takes 2 then
+  s.warmup_steps = 1;  // DeepSpeed then uses 2
   CHECK(learning_rate(s, 1.0, 1, 0) == 0);
   CHECK(learning_rate(s, 1.0, 2, 0) == 1);
 }
@@ -75,7 +75,7 @@ Recipe with_schedule(const std::string& name, int64_t max_steps, int64_t warmup 
 }
 }  // namespace
 
-TEST_CASE("a warm-up that is longer than training is a note, which says what the rate does") {
+TEST_CASE("a warm-up longer than training gives a note that describes the rate") {
   CHECK(schedule_note(with_schedule("cosine", 20, 20)).empty());
   CHECK(schedule_note(with_schedule("cosine", 10, 20)) ==
         "lr_scheduler.warmup_steps = 20 is more than train.max_steps = 10: the learning rate only rises, to 0.005 of "
@@ -88,7 +88,7 @@ TEST_CASE("a warm-up that is longer than training is a note, which says what the
   CHECK(parse_recipe(text, "recipe.toml", {"train.max_steps=10"}).notes.size() == 1);
 }
 
-TEST_CASE("a resume that changes the learning-rate curve says so, one that continues it does not") {
+TEST_CASE("a resume that changes the learning-rate curve gives a note, one that continues it does not") {
   auto short_run = with_schedule("cosine", 100), long_run = with_schedule("cosine", 200);
   CHECK(rate_change_note(short_run, short_run, 50).empty());
   CHECK(rate_change_note(short_run, long_run, 100) ==

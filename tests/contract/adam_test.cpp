@@ -1,4 +1,5 @@
-// The Adam kernel against LibTorch's fused one, its conversions against every 16-bit value, and cuts of a parameter.
+// The Adam kernel against LibTorch's fused kernel, its conversions of every 16-bit value, and parameters cut into
+// parts.
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <catch2/catch_test_macros.hpp>
@@ -34,7 +35,7 @@ AdamSpan span_of(State& state, const torch::Tensor& gradient) {
   return span;
 }
 
-/// The distance between two results of one update, in units of the last place of the larger of result and change.
+/// The difference of two results of one update, in units in the last place of the larger of result and change.
 double ulps(float ours, float theirs, float before) {
   float scale = std::max(std::abs(theirs), std::abs(theirs - before));
   return std::abs(double{ours} - double{theirs}) / (std::nextafter(scale, INFINITY) - scale);
@@ -48,7 +49,7 @@ TEST_CASE("Adam and AdamW are within two ulp of LibTorch's fused kernels", "[ada
   constexpr int64_t count = 100'003;
   State theirs = random_state(count), ours = theirs.clone();
   for (int64_t step = 1; step <= 5; ++step) {
-    // Same state before each step, so that the comparison is of one update.
+    // The state is equal before each step, so each comparison covers one update.
     ours = theirs.clone();
     auto before = theirs.parameter.clone();
     auto gradient = torch::randn({count}) * 0.1, theirs_gradient = gradient.clone();
@@ -73,7 +74,7 @@ TEST_CASE("Adam and AdamW are within two ulp of LibTorch's fused kernels", "[ada
   }
 }
 
-TEST_CASE("a parameter may be cut anywhere: the same bits", "[adam]") {
+TEST_CASE("a parameter may be cut anywhere, and the bits stay the same", "[adam]") {
   constexpr int64_t count = 10'007;
   State whole = random_state(count), cut = whole.clone();
   auto gradient = torch::randn({count});
@@ -91,9 +92,9 @@ TEST_CASE("a parameter may be cut anywhere: the same bits", "[adam]") {
   CHECK(torch::equal(whole.exp_avg_sq, cut.exp_avg_sq));
 }
 
-TEST_CASE("16-bit gradients are read, and 16-bit copies written, exactly as LibTorch converts", "[adam]") {
+TEST_CASE("reading 16-bit gradients and writing 16-bit copies converts exactly as LibTorch does", "[adam]") {
   auto dtype = GENERATE(torch::kBFloat16, torch::kFloat16);
-  // Every pattern there is, as a gradient: infinities and NaN included.
+  // Every 16-bit pattern as a gradient, including infinities and NaN.
   auto gradient = torch::arange(65536, torch::kInt32).to(torch::kInt16).view(dtype);
   State narrow = random_state(65536), wide = narrow.clone();
   AdamSettings settings;
@@ -103,7 +104,7 @@ TEST_CASE("16-bit gradients are read, and 16-bit copies written, exactly as LibT
   CHECK(torch::equal(narrow.parameter.nan_to_num(7e7), wide.parameter.nan_to_num(7e7)));
   CHECK(torch::equal(narrow.exp_avg.nan_to_num(7e7), wide.exp_avg.nan_to_num(7e7)));
 
-  // Parameters at, between and beside all 16-bit values; an update of nothing leaves them.
+  // Parameters equal to, between and next to all 16-bit values. An update with zero gradients does not change them.
   auto values = torch::cat({widened, torch::nextafter(widened, torch::full({}, 1e30f)), widened * 1.0002441f,
                             torch::randn({100'000}), torch::randn({100'000}) * 1e-6, torch::randn({100'000}) * 1e5});
   State still{values.clone(), torch::zeros_like(values), torch::zeros_like(values)};

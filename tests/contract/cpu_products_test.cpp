@@ -1,5 +1,5 @@
-// What products of 16-bit matrices take on a CPU, against what LibTorch was measured to take. Each line of blocks was
-// measured with its number of threads; lines of avx512_core_fp16 and of matrix units follow from the source alone.
+// Temporary memory of 16-bit matrix products on a CPU, compared with measurements of LibTorch. Each line of blocks was
+// measured with its number of threads. The lines of avx512_core_fp16 and of AMX were derived from the source only.
 #include <catch2/catch_test_macros.hpp>
 
 #include "strategies/contract/cpu_products.hpp"
@@ -16,7 +16,7 @@ int64_t taken(const char* isa, int threads, const ProductShape& shape, DType dty
 
 }  // namespace
 
-TEST_CASE("products take a copy of the result in fp32 where the CPU has AVX-512 without bf16") {
+TEST_CASE("products need an fp32 copy of the result where the CPU has AVX-512 without bf16") {
   for (const char* isa : {"avx512_core", "avx512_core_vnni"}) {
     CHECK(taken(isa, 1, {64, 64, 64}) == 16'512);
     CHECK(taken(isa, 1, {256, 256, 64}) == 262'272);
@@ -25,7 +25,7 @@ TEST_CASE("products take a copy of the result in fp32 where the CPU has AVX-512 
   }
 }
 
-TEST_CASE("products take blocks of bounded size for each thread where the CPU has bf16") {
+TEST_CASE("products need blocks of bounded size for each thread where the CPU has bf16") {
   struct Row {
     int threads;
     ProductShape shape;
@@ -50,7 +50,7 @@ TEST_CASE("products take blocks of bounded size for each thread where the CPU ha
   }
 }
 
-TEST_CASE("products take nothing without kernels for them, in wide dtypes, and where they are tiny") {
+TEST_CASE("products need no memory without kernels for them, in wide dtypes, and if they are tiny") {
   CHECK(taken("", 1, {256, 256, 256}) == 0);
   CHECK(taken("avx2", 1, {256, 256, 256}) == 0);
   for (DType dtype : {DType::float32, DType::float64})

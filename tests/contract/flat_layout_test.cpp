@@ -1,4 +1,4 @@
-// Flat buffers and units.
+// Flat buffers and FSDP units.
 #include "strategies/contract/flat_layout.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -36,7 +36,7 @@ using Blocks = std::vector<std::vector<size_t>>;
 
 }  // namespace
 
-TEST_CASE("parameters begin at 32-element marks and shards are equal for any count and any number of ranks") {
+TEST_CASE("parameters start at multiples of 32 elements, and all shards have the same size") {
   auto spec = model(false);
   for (int shards = 1; shards <= 7; ++shards) {
     auto layout = make_flat_layout(spec, {0, 1, 2}, shards);
@@ -50,7 +50,7 @@ TEST_CASE("parameters begin at 32-element marks and shards are equal for any cou
   }
 }
 
-TEST_CASE("units: a block each, tied blocks together, by size, by name") {
+TEST_CASE("units are formed per block, with tied blocks together, by size and by name") {
   CHECK(blocks_of(make_units(model(false), "block", 0, {})) == Blocks{{0}, {1}, {2}, {3}, {4}});
   CHECK(blocks_of(make_units(model(true), "block", 0, {})) == Blocks{{0, 4}, {1}, {2}, {3}});
   CHECK(blocks_of(make_units(model(false), "none", 0, {})) == Blocks{{0, 1, 2, 3, 4}});

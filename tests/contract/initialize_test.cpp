@@ -1,4 +1,4 @@
-// Initial values depend on seed, name and position only, and are the same bits everywhere.
+// Initial values depend only on seed, name and position. They have the same bits on every machine.
 #include "strategies/contract/initialize.hpp"
 
 #include <bit>
@@ -18,7 +18,7 @@ std::vector<float> values(const std::string& name, int64_t seed, int64_t offset,
 }
 }  // namespace
 
-TEST_CASE("any cut of a parameter gives the same values as the whole") {
+TEST_CASE("any part of a parameter has the same values as in the complete parameter") {
   auto whole = values("w", 1, 0, 1000);
   for (int64_t begin : {0, 1, 2, 333, 998})
     for (size_t count : {size_t{1}, size_t{2}, size_t{7}, size_t{500}}) {
@@ -30,7 +30,7 @@ TEST_CASE("any cut of a parameter gives the same values as the whole") {
   CHECK(values("v", 1, 0, 1000) != whole);
 }
 
-TEST_CASE("values are normal with the asked deviation") {
+TEST_CASE("values are normal with the requested standard deviation") {
   auto sample = values("w", 5, 0, 1 << 18);
   double mean = 0, square = 0, fourth = 0;
   for (float value : sample) {
@@ -45,7 +45,7 @@ TEST_CASE("values are normal with the asked deviation") {
   CHECK_THAT(fourth / n / (variance * variance), Catch::Matchers::WithinRel(3.0, 2e-2));  // kurtosis
 }
 
-TEST_CASE("values are Box and Muller's of the drawn bits, to a few units in the last place") {
+TEST_CASE("values follow the Box-Muller transform of the random bits within a few units in the last place") {
   auto sample = values("w", 5, 0, 1 << 14);
   uint64_t key = name_key(5, "w");
   for (size_t pair = 0; pair < sample.size() / 2; ++pair) {
@@ -58,7 +58,7 @@ TEST_CASE("values are Box and Muller's of the drawn bits, to a few units in the 
   }
 }
 
-TEST_CASE("the bits of weights are frozen") {
+TEST_CASE("the bits of initial weights do not change between versions") {
   auto sample = values("blocks.0.attention.qkv.weight", 1234, 12'345, 4);
   std::vector<uint32_t> bits;
   for (float value : sample) bits.push_back(std::bit_cast<uint32_t>(value));

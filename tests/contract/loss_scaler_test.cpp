@@ -1,11 +1,11 @@
-// The laws of the loss scale: GradScaler's and DeepSpeed's.
+// The rules of the loss scale, as in GradScaler and in DeepSpeed.
 #include "strategies/contract/loss_scaler.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 using namespace runner;
 
-TEST_CASE("by default: halved at each overflow, doubled after 2000 good steps", "[loss scale]") {
+TEST_CASE("by default the scale is halved at each overflow and doubled after 2000 good steps", "[loss scale]") {
   LossScaler scaler(true);
   CHECK(scaler.scale() == 65536);
   scaler.update(false);
@@ -18,7 +18,7 @@ TEST_CASE("by default: halved at each overflow, doubled after 2000 good steps", 
   CHECK_FALSE(scaler.at_floor());
 }
 
-TEST_CASE("hysteresis: overflows are forgiven until the scale has grown again", "[loss scale]") {
+TEST_CASE("hysteresis tolerates overflows until the scale has grown again", "[loss scale]") {
   LossScalePolicy policy;
   policy.window = 3;
   policy.hysteresis = 2;
@@ -34,11 +34,11 @@ TEST_CASE("hysteresis: overflows are forgiven until the scale has grown again", 
   CHECK(scaler.at_floor());
   for (int i = 0; i < 3; ++i) scaler.update(true);
   CHECK(scaler.scale() == 32768);
-  scaler.update(false);  // forgiven again
+  scaler.update(false);  // tolerated again
   CHECK(scaler.scale() == 32768);
 }
 
-TEST_CASE("consecutive hysteresis: a good step makes up for overflows before it", "[loss scale]") {
+TEST_CASE("with consecutive hysteresis a good step resets the count of overflows", "[loss scale]") {
   LossScalePolicy policy;
   policy.hysteresis = 2;
   policy.consecutive_hysteresis = true;
@@ -53,7 +53,7 @@ TEST_CASE("consecutive hysteresis: a good step makes up for overflows before it"
   CHECK(scaler.scale() == 32768);
 }
 
-TEST_CASE("a fixed scale stays; state continues", "[loss scale]") {
+TEST_CASE("a fixed scale does not change, and a loaded state continues", "[loss scale]") {
   LossScalePolicy fixed;
   fixed.dynamic = false;
   fixed.initial = 128;
@@ -73,6 +73,6 @@ TEST_CASE("a fixed scale stays; state continues", "[loss scale]") {
     second.update(finite);
     CHECK(first.state() == second.state());
   }
-  second.load({{"scale", 4.0}, {"good_steps", 1}});  // written before there was patience
+  second.load({{"scale", 4.0}, {"good_steps", 1}});  // a state that does not contain "patience"
   CHECK(second.scale() == 4.0);
 }

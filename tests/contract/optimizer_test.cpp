@@ -1,11 +1,11 @@
-// Groups of the optimizer: absolute rates, which the schedule's factor multiplies.
+// Parameter groups of the optimizer. Their rates are absolute, and the schedule's factor multiplies them.
 #include "strategies/contract/optimizer.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 using namespace runner;
 
-TEST_CASE("a group's rate is absolute: with lr = 0 all but the group stays as it is") {
+TEST_CASE("the rate of a group is absolute: with lr = 0 only the parameters of that group change") {
   for (auto kind : {OptimizerConfig::Kind::adamw, OptimizerConfig::Kind::adam, OptimizerConfig::Kind::sgd}) {
     OptimizerConfig config;
     config.kind = kind;
@@ -23,7 +23,7 @@ TEST_CASE("a group's rate is absolute: with lr = 0 all but the group stays as it
     optimizer.step({torch::ones({2, 2}), torch::ones({2, 2})}, 1.0, 1.0);
     scheduled.step({torch::ones({2, 2})}, 0.5, 1.0);
     CHECK(torch::equal(frozen, torch::ones({2, 2})));
-    // Of a gradient of one, each rule's first step is the rate itself.
+    // With a gradient of one, the first step of each optimizer equals the rate.
     CHECK(torch::allclose(moving, torch::full({2, 2}, 0.5), 1e-5));
     CHECK(torch::allclose(half, torch::full({2, 2}, 0.75), 1e-5));
   }

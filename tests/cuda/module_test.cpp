@@ -52,7 +52,7 @@ TEST_CASE("the CUDA module loads if it is complete, otherwise the message names 
   CHECK(load_cuda_module().version == CudaModule::current_version);
 }
 
-TEST_CASE("NCCL with one rank, the device and the allocator's peak", "[gpu]") {
+TEST_CASE("NCCL with one rank, the device, and the peak of the allocator", "[gpu]") {
   if (auto why = problem()) SKIP(*why);
   if (!torch::cuda::is_available()) SKIP("no CUDA device here");
   const CudaModule& cuda = use_cuda(0);

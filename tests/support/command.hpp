@@ -48,7 +48,7 @@ class Workplace {
   void replace_worker(const std::string& script) {
     program_ = (path() / "bin" / "runner").string();
     fs::create_directories(path() / "bin");
-    fs::copy_file(RUNNER_BINARY_DIR "/bin/runner", program_, fs::copy_options::skip_existing);  // the copy may be running
+    fs::copy_file(RUNNER_BINARY_DIR "/bin/runner", program_, fs::copy_options::skip_existing);  // it may be running
     fs::remove(worker());
     if (script.empty()) return;
     write("bin/runner-worker", "#!/bin/sh\nemit() { echo \"$1\" >/proc/self/fd/$RUNNER_EVENT_FD; }\n" + script + "\n");
