@@ -1,4 +1,4 @@
-// Pre-tokenised files as nanoGPT and llm.c write them.
+// Tokenised files in the formats of nanoGPT and llm.c.
 #include <sys/mman.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -30,7 +30,7 @@ const std::vector<int64_t> nine_ids(nine.begin(), nine.end());
 
 }  // namespace
 
-TEST_CASE("raw files of either width are read, several as one stream") {
+TEST_CASE("raw files of 16-bit and 32-bit tokens are read, and several files form one stream") {
   DataFolder folder;
   std::vector<uint32_t> wide{5, 128000, 7, 8, 9};
   auto small = open_dataset(bin_data({folder.write_tokens("a.bin", nine)}), Split::train, 4, 50257, "unused");
@@ -44,7 +44,7 @@ TEST_CASE("raw files of either width are read, several as one stream") {
   CHECK(stream_of(*open_dataset(both, Split::train, 4, 50257, "unused")) == nine_ids);
 }
 
-TEST_CASE("llm.c's header is found and skipped") {
+TEST_CASE("llm.c's header is recognised and skipped") {
   DataFolder folder;
   auto gpt2 =
       bin_data({folder.write("gpt2.bin", with_header(20240520, 1, 9, nine)), folder.write_tokens("raw.bin", nine)});
@@ -56,7 +56,7 @@ TEST_CASE("llm.c's header is found and skipped") {
   CHECK(stream_of(*open_dataset(llama, Split::train, 4, 128256, "unused")) == std::vector<int64_t>{1, 2, 128255, 4, 5});
 }
 
-TEST_CASE("files that contradict their header, the recipe or their size are refused") {
+TEST_CASE("a file that contradicts its header, the recipe or its size is refused") {
   DataFolder folder;
   std::string path = folder / "a.bin";
   auto error = [&](const std::string& content, const std::string& dtype = "uint16") {
@@ -93,7 +93,7 @@ TEST_CASE("a header without tokens is too short for a sample") {
         "usage: data.train: " + path + " has 0 tokens; one sample of data.seq_len = 4 needs 5");
 }
 
-TEST_CASE("ids beyond the vocabulary are refused with file, position and id") {
+TEST_CASE("ids outside the vocabulary are refused with file, position and id") {
   DataFolder folder;
   std::string good = folder.write_tokens("good.bin", nine), path = folder / "bad.bin";
   folder.write_tokens("bad.bin", nine);
@@ -111,7 +111,7 @@ TEST_CASE("ids beyond the vocabulary are refused with file, position and id") {
             "or data.token_dtype = \"uint32\" wrong?");
 }
 
-TEST_CASE("tokens have no tokenizer and no vocabulary of their own") {
+TEST_CASE("token files define neither a tokenizer nor a vocabulary") {
   CHECK_FALSE(tokenizer_vocab_size(bin_data({"x"}), "unused"));
   CHECK(error_of([] { make_tokenizer(bin_data({"x"}), "unused"); }) ==
         "usage: data.format = \"bin\" holds tokens already and has no tokenizer");

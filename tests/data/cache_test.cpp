@@ -1,4 +1,4 @@
-// The cache: made once by whoever comes first, whole or not at all.
+// The cache: the first process makes an entry, and an entry is either complete or absent.
 #include "runner/data/cache.hpp"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace {
 
 void append(CacheWriter& out, std::string_view text) { out.append(std::as_bytes(std::span(text))); }
 
-/// The status of a child that runs `action` and exits.
+/// Starts a child that runs `action` and exits with its result. Returns the child's pid.
 template <typename Action>
 pid_t start(Action action) {
   pid_t child = ::fork();
@@ -39,7 +39,7 @@ size_t files_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a thing is made once and then only found") {
+TEST_CASE("an entry is made once and then found") {
   DataFolder folder;
   std::string cache = folder / "deep/cache";
   int made = 0;
@@ -55,7 +55,7 @@ TEST_CASE("a thing is made once and then only found") {
   CHECK(files_in(cache) == 1);
 }
 
-TEST_CASE("of many processes that ask at once one fills and all see the whole thing") {
+TEST_CASE("one of many concurrent processes fills an entry, and all of them see the complete entry") {
   DataFolder folder;
   for (int round = 0; round < 5; ++round) {
     std::string cache = folder / ("cache" + std::to_string(round)), witness = folder.write("witness", "");
@@ -76,7 +76,7 @@ TEST_CASE("of many processes that ask at once one fills and all see the whole th
   }
 }
 
-TEST_CASE("a process killed while filling leaves nothing that is used, and a waiting one takes over") {
+TEST_CASE("an entry of a process killed while filling is not used, and a waiting process fills it again") {
   DataFolder folder;
   std::string cache = folder / "cache";
   int ready[2];
@@ -101,7 +101,7 @@ TEST_CASE("a process killed while filling leaves nothing that is used, and a wai
   CHECK(files_in(cache) == 1);
 }
 
-TEST_CASE("what a killed process left is started afresh by the next") {
+TEST_CASE("the next process removes what a killed process left and starts again") {
   DataFolder folder;
   std::string cache = folder / "cache";
   pid_t victim = start([&] {
@@ -129,7 +129,7 @@ TEST_CASE("a failure while filling leaves nothing, and the next attempt succeeds
   CHECK(read_file(make_once(cache, "thing", [](CacheWriter& out) { append(out, "yes"); })) == "yes");
 }
 
-TEST_CASE("a disk that takes no more is an error with path and reason, and leaves nothing") {
+TEST_CASE("a full disk is an error with path and reason, and leaves nothing") {
   DataFolder folder;
   std::string cache = folder / "cache", found = folder / "found";
   wait_for(start([&] {
@@ -144,7 +144,7 @@ TEST_CASE("a disk that takes no more is an error with path and reason, and leave
   CHECK(files_in(cache) == 0);
 }
 
-TEST_CASE("a cache folder that cannot be made is an error with its path") {
+TEST_CASE("a cache folder that cannot be created is an error with its path") {
   DataFolder folder;
   std::string file = folder.write("file", "x");
   CHECK(error_of([&] { make_once(file + "/cache", "thing", [](CacheWriter&) {}); }) ==

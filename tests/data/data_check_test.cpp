@@ -1,4 +1,4 @@
-// What is wrong with [data] shows before anything is tokenised or started.
+// Problems in [data] are found before tokenising and before workers start.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -36,7 +36,7 @@ TEST_CASE("every missing, empty or impossible data file is named, each under its
               "data.validation | data.validation: there is no file " + folder / "none"});
 }
 
-TEST_CASE("data that are too short, not UTF-8 or beyond the vocabulary are found without a run") {
+TEST_CASE("data that are too short, not UTF-8 or outside the vocabulary are found without a run") {
   DataFolder folder;
   auto text = text_data({folder.write("a.txt", "abcd")});
   CHECK(problems_of(text, 3).empty());
@@ -52,7 +52,7 @@ TEST_CASE("data that are too short, not UTF-8 or beyond the vocabulary are found
   CHECK(problems_of(bin, 2, 701).empty());
 }
 
-TEST_CASE("of text that has to be tokenised only the size is looked at, and its tokenizer") {
+TEST_CASE("text that needs tokenising is checked only for its size and its tokenizer") {
   DataFolder folder;
   auto data = text_data({folder.write("a.txt", "abcd")});
   data.tokenizer = "sentencepiece";
@@ -68,7 +68,7 @@ TEST_CASE("of text that has to be tokenised only the size is looked at, and its 
               "\"bin\""});
 }
 
-TEST_CASE("text files that look like JSON are remarked on, others are not") {
+TEST_CASE("a text file that looks like JSON gives a note, other files do not") {
   DataFolder folder;
   auto lines = folder.write("chat.jsonl", "{\"messages\": []}\n{\"messages\": []}\n");
   auto list = folder.write("chat.json", " [\n {\"a\": 1}]");
@@ -85,7 +85,7 @@ TEST_CASE("text files that look like JSON are remarked on, others are not") {
   CHECK(data_notes(bin_data({lines})).empty());
 }
 
-TEST_CASE("a recipe's patterns stand for what they match, sorted; what exists stands for itself") {
+TEST_CASE("a pattern in a recipe matches files in sorted order; the name of an existing file is not a pattern") {
   DataFolder folder;
   for (const char* name : {"shard_2.txt", "shard_10.txt", "other.md", "odd[1].txt"}) folder.write(name, "text");
   auto train = [&](const std::string& patterns) {

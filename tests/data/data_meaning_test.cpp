@@ -1,4 +1,4 @@
-// What changes the meaning of a position in the data, and what does not.
+// Changes that give a position in the data another meaning, and changes that do not.
 #include "runner/data/data_meaning.hpp"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ using Changes = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("each key that gives a position another meaning is named, with what it was and is") {
+TEST_CASE("each key that changes the meaning of a position is named, with its old and new value") {
   struct Row {
     std::function<void(Recipe&)> change;
     Changes said;
@@ -52,7 +52,7 @@ TEST_CASE("each key that gives a position another meaning is named, with what it
   }
 }
 
-TEST_CASE("without shuffling the seed orders nothing, and the size of a step moves no position") {
+TEST_CASE("without shuffling, seed and batch size do not change the meaning of a position") {
   Meaning meaning;
   meaning.recipe.data.shuffle = false;
   const json before = meaning.now();
@@ -62,7 +62,7 @@ TEST_CASE("without shuffling the seed orders nothing, and the size of a step mov
   CHECK(meaning.now().at("global_batch_size") == 24);
 }
 
-TEST_CASE("a file of other content is named, also one of the same size and modification time") {
+TEST_CASE("a file with changed content is named, also with equal size and modification time") {
   Meaning meaning;
   const json before = meaning.now();
   const std::string file = meaning.folder / "b.txt";
@@ -76,7 +76,7 @@ TEST_CASE("a file of other content is named, also one of the same size and modif
   CHECK(changed_meaning(before, meaning.now()).empty());
 }
 
-TEST_CASE("files may move, their order may not change") {
+TEST_CASE("files may be moved, but their order must not change") {
   Meaning meaning;
   const json before = meaning.now();
   fs::rename(meaning.folder / "b.txt", meaning.folder / "moved.txt");
@@ -87,7 +87,7 @@ TEST_CASE("files may move, their order may not change") {
         Changes{"data.train: " + meaning.folder / "moved.txt" + " is other data than " + meaning.folder / "a.txt"});
 }
 
-TEST_CASE("files are hashed once, until they change") {
+TEST_CASE("files are hashed once, and again after a change") {
   Meaning meaning;
   const json before = meaning.now();
   auto cached = [&] {
@@ -103,7 +103,7 @@ TEST_CASE("files are hashed once, until they change") {
   CHECK(cached().size() == 2);
 }
 
-TEST_CASE("of large files blocks over their whole length are hashed, the first and the last among them") {
+TEST_CASE("of large files, blocks spread over the length are hashed, including the first and the last") {
   Meaning meaning;
   const std::string file = meaning.folder.write("large.bin", "");
   constexpr int64_t size = 3 << 20, hashed = 1 << 20;
@@ -117,7 +117,7 @@ TEST_CASE("of large files blocks over their whole length are hashed, the first a
   meaning.recipe.data.seq_len = 32;
   auto now_hashed = [&] { return data_meaning(meaning.recipe, 12, meaning.folder / "cache", hashed); };
   json before = now_hashed();
-  // 16 blocks of 64 KiB: the 9th begins at 1,642,769.
+  // 16 blocks of 64 KiB; the 9th starts at 1,642,769
   for (int64_t offset : {int64_t{0}, int64_t{1'642'900}, size - 7}) {
     write_at(offset);
     json now = now_hashed();
@@ -126,7 +126,7 @@ TEST_CASE("of large files blocks over their whole length are hashed, the first a
   }
 }
 
-TEST_CASE("what a checkpoint of an earlier program does not know is not compared") {
+TEST_CASE("a value that a checkpoint of an older version does not contain is not compared") {
   Meaning meaning;
   CHECK(changed_meaning(json::object(), meaning.now()).empty());
   CHECK(changed_meaning({{"data.seq_len", 16}}, meaning.now()) == Changes{"data.seq_len was 16 and is 32"});

@@ -1,4 +1,4 @@
-// The loader: every rank's share, in order, ahead of time, from any position.
+// The loader: the samples of each rank, their order, prefetching, and starting at any position.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -31,7 +31,7 @@ class NumberedSamples final : public Dataset {
   int64_t size_;
 };
 
-/// The samples in a step, in order; checks on the way that the buffers hold what they say.
+/// The samples of a step, in order. Also checks the sizes of the buffers.
 std::vector<int64_t> samples_of(const StepBatch& step) {
   std::vector<int64_t> samples;
   for (const auto& micro : step.micro_batches) {
@@ -71,7 +71,7 @@ void spin_until(const std::function<bool()>& condition) {
 
 }  // namespace
 
-TEST_CASE("the ranks' rows together are the same global batches for every world size and micro-batch size") {
+TEST_CASE("the rows of all ranks form the same global batches for every world size and micro-batch size") {
   const int64_t global = 12;
   for (int64_t size : {1, 5, 12, 13, 25, 100})
     for (int world : {1, 2, 3, 4, 6, 12})
@@ -112,7 +112,7 @@ TEST_CASE("the ranks' rows together are the same global batches for every world 
       }
 }
 
-TEST_CASE("a short last batch is shared evenly, the first ranks and micro-batches getting one more") {
+TEST_CASE("a short last batch is divided evenly, and the first ranks and micro-batches get one sample more") {
   NumberedSamples samples(7);
   auto rows_of = [&](int rank) {
     Loader loader(samples,
@@ -128,7 +128,7 @@ TEST_CASE("a short last batch is shared evenly, the first ranks and micro-batche
   CHECK(rows_of(1) == std::vector<int64_t>{1, 1, 1, 0});
 }
 
-TEST_CASE("without shuffle step s takes samples s * global_batch_size onwards") {
+TEST_CASE("without shuffling, step s uses the samples from s * global_batch_size on") {
   NumberedSamples samples(10);
   Loader loader(samples, {.global_batch_size = 4, .micro_batch_size = 2, .shuffle = false});
   auto steps = run(loader, 4);
@@ -138,7 +138,7 @@ TEST_CASE("without shuffle step s takes samples s * global_batch_size onwards") 
   CHECK(steps[3] == Step{{0, 1, 2, 3}, 1, 1, 4, 4, false});
 }
 
-TEST_CASE("from any position on come the very batches of an uninterrupted run") {
+TEST_CASE("a loader that starts at any position gives the same batches as an uninterrupted one") {
   for (int64_t size : {3, 8, 23})
     for (int rank : {0, 1}) {
       NumberedSamples samples(size);
@@ -167,7 +167,7 @@ TEST_CASE("a position at the end of an epoch is the beginning of the next") {
   CHECK(run(nothing_left, 1).empty());
 }
 
-TEST_CASE("a position behind the data's end is refused") {
+TEST_CASE("a position beyond the end of the data is refused") {
   NumberedSamples samples(6);
   CHECK(error_of([&] {
           Loader(samples, {.start = {1, 7}});
@@ -176,7 +176,7 @@ TEST_CASE("a position behind the data's end is refused") {
         "since");
 }
 
-TEST_CASE("the batch size may change at the beginning of an epoch, however far ahead the loader reads") {
+TEST_CASE("the batch size may change at the beginning of an epoch, for any prefetch") {
   NumberedSamples samples(8);
   Loader loader(samples, {.global_batch_size = 999, .shuffle = false, .prefetch = 10});
   loader.set_batch_size_of_epoch([](int64_t epoch) { return epoch == 0 ? 8 : 3; });
@@ -186,7 +186,7 @@ TEST_CASE("the batch size may change at the beginning of an epoch, however far a
   CHECK(steps[3].samples == std::vector<int64_t>{6, 7});
 }
 
-TEST_CASE("without repeat the loader ends after one epoch and stays at the end") {
+TEST_CASE("without repeat the loader ends after one epoch and then gives no more steps") {
   NumberedSamples samples(5);
   Loader loader(samples, {.global_batch_size = 2, .shuffle = false, .repeat = false});
   auto steps = run(loader, 10);
@@ -196,7 +196,7 @@ TEST_CASE("without repeat the loader ends after one epoch and stays at the end")
   CHECK_FALSE(loader.next(batch));
 }
 
-TEST_CASE("what reading throws reaches the caller after the steps prepared before it, each time") {
+TEST_CASE("an error while reading reaches the caller after the steps read before it, at every call") {
   NumberedSamples samples(20);
   samples.before_read = [](int64_t sample) {
     if (sample == 9) throw usage_error("sample 9 is bad");
@@ -208,7 +208,7 @@ TEST_CASE("what reading throws reaches the caller after the steps prepared befor
   CHECK(error_of([&] { loader.next(batch); }) == "usage: sample 9 is bad");
 }
 
-TEST_CASE("a batch size that does not divide is our bug and says so") {
+TEST_CASE("a batch size that is not divisible is an internal error") {
   NumberedSamples samples(20);
   Loader loader(samples, {.global_batch_size = 6, .micro_batch_size = 4});
   StepBatch batch;
@@ -234,7 +234,7 @@ TEST_CASE("nothing is read before the first next()") {
   CHECK(samples.reads == 0);
 }
 
-TEST_CASE("a loader goes away with a full queue, in the middle of a step, and after a failure") {
+TEST_CASE("the destructor works with a full queue, during a step and after a failure") {
   NumberedSamples endless(int64_t{1} << 40);
   StepBatch batch;
   {
@@ -242,7 +242,7 @@ TEST_CASE("a loader goes away with a full queue, in the middle of a step, and af
     REQUIRE(loader.next(batch));
     spin_until([&] { return endless.reads == 5; });
   }
-  const int64_t rows = int64_t{1} << 20;  // a second step of 100 seconds, of which one sample may be waited for
+  const int64_t rows = int64_t{1} << 20;  // reading them takes 100 s; the destructor waits for one
   endless.reads = 0;
   endless.before_read = [&](int64_t) {
     if (endless.reads >= rows) std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -258,7 +258,7 @@ TEST_CASE("a loader goes away with a full queue, in the middle of a step, and af
   CHECK_THROWS_AS(loader.next(batch), Error);
 }
 
-TEST_CASE("time spent waiting for data is counted") {
+TEST_CASE("the time spent waiting for data is measured") {
   NumberedSamples samples(10);
   samples.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
   Loader loader(samples, {.prefetch = 0});

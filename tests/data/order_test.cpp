@@ -1,4 +1,4 @@
-// The order of samples is a permutation that depends on (seed, epoch) only.
+// The order of samples is a permutation that depends only on seed and epoch.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
@@ -23,7 +23,7 @@ bool is_permutation_of_all(std::vector<int64_t> samples) {
 }
 }  // namespace
 
-TEST_CASE("every size from 0 to 1100, and sizes around powers, are permuted") {
+TEST_CASE("every size from 0 to 1100, and sizes around powers of two, give a permutation") {
   for (int64_t size = 0; size <= 1100; ++size) {
     INFO("size " << size);
     REQUIRE(is_permutation_of_all(positions({size, true, 7, size % 5})));
@@ -34,7 +34,7 @@ TEST_CASE("every size from 0 to 1100, and sizes around powers, are permuted") {
   }
 }
 
-TEST_CASE("huge data sets need no memory and stay in range without repeats") {
+TEST_CASE("huge data sets need no memory, and their indices are in range and unique") {
   SampleOrder order(int64_t{1} << 40, true, 1, 0);
   std::set<int64_t> seen;
   for (int64_t i = 0; i < 20000; ++i) seen.insert(order[i * 50'000'000]);
@@ -43,7 +43,7 @@ TEST_CASE("huge data sets need no memory and stay in range without repeats") {
   CHECK(*seen.rbegin() < order.size());
 }
 
-TEST_CASE("the order is the same for the same seed and epoch and another for others") {
+TEST_CASE("the order is equal for equal seed and epoch, and differs otherwise") {
   auto base = positions({1000, true, 1234, 0});
   CHECK(base == positions({1000, true, 1234, 0}));
   CHECK(base != positions({1000, true, 1234, 1}));
@@ -51,7 +51,7 @@ TEST_CASE("the order is the same for the same seed and epoch and another for oth
   CHECK(positions({1000, true, 0, 1}) != positions({1000, true, 1, 0}));
 }
 
-TEST_CASE("the order of a seed is frozen: resuming with a newer build continues the same epoch") {
+TEST_CASE("the order of a seed does not change between versions, so a resumed run continues its epoch") {
   SampleOrder order(1000, true, 1234, 2);
   CHECK(std::vector<int64_t>{order[0], order[1], order[2], order[999]} == std::vector<int64_t>{634, 535, 956, 465});
 }
@@ -61,7 +61,7 @@ TEST_CASE("without shuffle the order is the identity") {
   for (int64_t i = 0; i < 10; ++i) CHECK(order[i] == i);
 }
 
-TEST_CASE("over many epochs each sample comes first about equally often, and neighbours are torn apart") {
+TEST_CASE("over many epochs each sample comes first about equally often, and neighbours are separated") {
   for (int64_t size : {5, 24, 100}) {
     std::map<int64_t, int> first;
     const int epochs = 200 * static_cast<int>(size);
@@ -73,7 +73,7 @@ TEST_CASE("over many epochs each sample comes first about equally often, and nei
     }
     INFO("size " << size);
     REQUIRE(first.size() == static_cast<size_t>(size));
-    for (auto [sample, count] : first) {  // 200 expected, a standard deviation of 14
+    for (auto [sample, count] : first) {  // 200 expected, standard deviation 14
       INFO("sample " << sample);
       CHECK((count > 130 && count < 270));
     }

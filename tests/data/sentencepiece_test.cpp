@@ -14,7 +14,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// Prose, code and markup in several scripts, with every kind of white space; as real as a program can carry with it.
+/// Prose, code and markup in several scripts, with many kinds of white space.
 const std::string sample_text =
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness,\n"
     "it was the epoch of belief, it was the epoch of incredulity, it was the season of Light,\r\n\r\n"
@@ -53,7 +53,7 @@ struct Fixture {
   }
 };
 
-/// A model such as others publish them: a space put in front, and `normalization`.
+/// A model as other tools train it: with a leading space (dummy prefix) and `normalization`.
 std::string foreign_model(const DataFolder& folder, const std::string& text, const std::string& normalization,
                           bool squeeze) {
   folder.write("foreign.txt", text);
@@ -72,7 +72,7 @@ std::string foreign_model(const DataFolder& folder, const std::string& text, con
 
 }  // namespace
 
-TEST_CASE("a trained tokenizer has the asked size and gives every text back") {
+TEST_CASE("a trained tokenizer has the requested size and decodes every text to itself") {
   Fixture fixture;
   auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
   CHECK(tokenizer->vocab_size() == 512);
@@ -86,16 +86,16 @@ TEST_CASE("a trained tokenizer has the asked size and gives every text back") {
   CHECK(tokenizer->encode(sample_text).size() < sample_text.size() / 2);
 }
 
-TEST_CASE("real text comes back from a tokenizer trained on a part of it") {
+TEST_CASE("a tokenizer trained on a part of a real text decodes the complete text to itself") {
   fs::path corpus = fs::path(RUNNER_SOURCE_DIR) / ".deps/data/shakespeare.txt";
-  if (!fs::exists(corpus)) SKIP("scripts/setup has not brought the corpus");
+  if (!fs::exists(corpus)) SKIP("scripts/setup has not downloaded the corpus");
   std::string text = read_file(corpus).substr(0, 400'000);
   Fixture fixture(text.substr(0, 200'000));
   auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
   CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
 }
 
-TEST_CASE("training is done once for the same files and size, and again when they change") {
+TEST_CASE("a tokenizer is trained once for the same files and size, and again when they change") {
   Fixture fixture;
   auto before = make_tokenizer(fixture.data, fixture.cache)->encode(sample_text);
   auto model = fixture.cached(".model");
@@ -112,7 +112,7 @@ TEST_CASE("training is done once for the same files and size, and again when the
   CHECK(fixture.cached(".model").size() == 3);
 }
 
-TEST_CASE("training the same twice gives the same model") {
+TEST_CASE("training twice gives the same model") {
   Fixture fixture;
   make_tokenizer(fixture.data, fixture.cache);
   make_tokenizer(fixture.data, fixture.folder / "other");
@@ -120,7 +120,7 @@ TEST_CASE("training the same twice gives the same model") {
   CHECK(read_file(fs::path(fixture.cache) / name) == read_file(fs::path(fixture.folder / "other") / name));
 }
 
-TEST_CASE("the dataset of a trained tokenizer is the whole text's tokens") {
+TEST_CASE("the dataset of a trained tokenizer has the tokens of the complete text") {
   Fixture fixture;
   auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
   auto dataset = open_dataset(fixture.data, Split::train, 16, 512, fixture.cache);
@@ -130,7 +130,7 @@ TEST_CASE("the dataset of a trained tokenizer is the whole text's tokens") {
   CHECK(stream_of(*dataset) == std::vector<int64_t>(whole.begin(), whole.end()));
 }
 
-TEST_CASE("tokens of a file made in parts are those of the whole, for models of any kind") {
+TEST_CASE("tokenising a file in parts gives the tokens of the complete file, for models of any kind") {
   DataFolder folder;
   std::string text = long_text(300'000), one_line = text;
   std::ranges::replace(one_line, '\n', ' ');
@@ -148,7 +148,7 @@ TEST_CASE("tokens of a file made in parts are those of the whole, for models of 
     }
 }
 
-TEST_CASE("each file is a document of its own, and documents follow each other with nothing between") {
+TEST_CASE("each file is tokenised separately, and nothing is inserted between files") {
   DataFolder folder;
   SentencePieceTokenizer tokenizer(foreign_model(folder, long_text(50'000), "identity", false));
   std::vector<std::string> files{folder.write("b.txt", "the age of wisdom"), folder.write("a.txt", "the season\n")};
@@ -162,7 +162,7 @@ TEST_CASE("each file is a document of its own, and documents follow each other w
   CHECK(tokenizer_vocab_size(data, folder / "cache") == 600);
 }
 
-TEST_CASE("prepare_data leaves nothing to do, and its work is used until text or tokenizer change") {
+TEST_CASE("after prepare_data nothing is left to do, until text or tokenizer change") {
   Fixture fixture;
   fixture.data.validation = {fixture.folder.write("validation.txt", sample_text)};
   prepare_data(fixture.data, fixture.cache);
@@ -183,7 +183,7 @@ TEST_CASE("prepare_data leaves nothing to do, and its work is used until text or
   CHECK(fixture.cached(".bin").size() == 5);
 }
 
-TEST_CASE("prepare_data finds what is wrong with files before any worker starts") {
+TEST_CASE("prepare_data finds wrong files before any worker starts") {
   DataFolder folder;
   CHECK(error_of([&] { prepare_data(text_data({folder / "none"}), "unused"); }) ==
         "usage: data.train: there is no file " + folder / "none");
@@ -217,7 +217,7 @@ TEST_CASE("two processes that prepare the same data make one model and one token
     CHECK(read_file(fs::path(fixture.cache) / name) == read_file(fs::path(fixture.folder / "alone") / name));
 }
 
-TEST_CASE("text that is not UTF-8 stops tokenising with its place, and nothing stays in the cache") {
+TEST_CASE("text that is not UTF-8 stops tokenising with its position, and nothing remains in the cache") {
   DataFolder folder;
   std::string model = foreign_model(folder, long_text(50'000), "identity", false);
   std::string text = long_text(3'000'000);
@@ -229,7 +229,7 @@ TEST_CASE("text that is not UTF-8 stops tokenising with its place, and nothing s
   CHECK(fs::is_empty(folder / "cache"));
 }
 
-TEST_CASE("a tokenizer that cannot be had is refused with what to do") {
+TEST_CASE("a missing tokenizer is refused with a solution") {
   Fixture fixture("a few words only\n");
   auto error = [&] { return error_of([&] { make_tokenizer(fixture.data, fixture.cache); }); };
   CHECK_THAT(
@@ -265,7 +265,7 @@ TEST_CASE("a tokenizer that cannot be had is refused with what to do") {
   }
 }
 
-TEST_CASE("a corpus of blank lines has nothing to train on") {
+TEST_CASE("a corpus of blank lines cannot train a tokenizer") {
   Fixture fixture("\n\n\n");
   CHECK_THAT(error_of([&] { make_tokenizer(fixture.data, fixture.cache); }),
              ContainsSubstring("usage: data.tokenizer_vocab_size = 512: "));

@@ -22,7 +22,7 @@ std::unique_ptr<Dataset> open(const Recipe::Data& data, Split split, int64_t seq
 
 }  // namespace
 
-TEST_CASE("the last fraction of the tokens, rounded to the nearest, is for validation; no token is in both parts") {
+TEST_CASE("the last fraction of the tokens, rounded to the nearest, is for validation, and the parts are disjoint") {
   DataFolder folder;
   auto data = counted(folder, 101, 0.25);  // 25.25 tokens
   auto train = open(data, Split::train, 1), validation = open(data, Split::validation, 1);
@@ -33,16 +33,16 @@ TEST_CASE("the last fraction of the tokens, rounded to the nearest, is for valid
   CHECK(tail.size() == 25);
   CHECK(tail.front() == 76);
   CHECK(tail.back() == 100);
-  CHECK(open(counted(folder, 101, 0.255), Split::validation, 1)->size() == 25);  // 25.755 tokens are 26
+  CHECK(open(counted(folder, 101, 0.255), Split::validation, 1)->size() == 25);  // 25.755 tokens, rounded to 26
 }
 
-TEST_CASE("the cut is the same for every sequence length") {
+TEST_CASE("the position of the split is the same for every sequence length") {
   DataFolder folder;
   auto data = counted(folder, 200, 0.3);
   for (int64_t seq_len : {1, 2, 7, 59}) CHECK(read_sample(*open(data, Split::validation, seq_len), 0).inputs[0] == 140);
 }
 
-TEST_CASE("a fraction that leaves no sample is refused with the one that would") {
+TEST_CASE("a fraction that leaves no sample is refused, and the error names one that works") {
   DataFolder folder;
   std::string path = folder / "a.bin";
   CHECK(error_of([&] { open(counted(folder, 1000, 0.004), Split::validation); }) ==
@@ -60,7 +60,7 @@ TEST_CASE("a fraction that leaves no sample is refused with the one that would")
   CHECK(open(counted(folder, 1000, 0.995), Split::train)->size() == 1);
 }
 
-TEST_CASE("the fraction that an error names works, whatever the size") {
+TEST_CASE("the fraction that an error names works for every size") {
   DataFolder folder;
   for (int tokens : {40, 77, 1003, 65537})
     for (int64_t seq_len : {3, 11, 17}) {
@@ -73,7 +73,7 @@ TEST_CASE("the fraction that an error names works, whatever the size") {
     }
 }
 
-TEST_CASE("validation files are a stream of their own, and without any there is no validation") {
+TEST_CASE("validation files are a separate stream, and without them there is no validation") {
   DataFolder folder;
   auto data = text_data({folder.write("train.txt", "training text")});
   CHECK(open(data, Split::validation) == nullptr);

@@ -1,4 +1,4 @@
-// What the data tests share: a folder that goes away, files in it, and errors as text.
+// Helpers of the data tests: a temporary folder, files in it, and errors as text.
 #pragma once
 #include <concepts>
 #include <fstream>
@@ -65,7 +65,7 @@ inline Sample read_sample(const Dataset& dataset, int64_t index) {
   return sample;
 }
 
-/// What the samples say the stream is, up to the last sample's last target.
+/// The stream of tokens, reconstructed from the samples, up to the last target of the last sample.
 inline std::vector<int64_t> stream_of(const Dataset& dataset) {
   std::vector<int64_t> tokens;
   for (int64_t k = 0; k < dataset.size(); ++k) {

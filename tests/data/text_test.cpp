@@ -1,4 +1,4 @@
-// Text as bytes: several files as one stream, what is refused, and large files opened without being read.
+// Text as bytes: several files as one stream, refusals, and large files that are opened without reading.
 #include <sys/mman.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -24,7 +24,7 @@ std::string opening_error(const Recipe::Data& data, int64_t seq_len = 4, int64_t
   return error_of([&] { open_dataset(data, Split::train, seq_len, vocab_size, "unused"); });
 }
 
-/// A file of `size` zero bytes, which take no room, with `patch` at `offset`.
+/// A sparse file of `size` zero bytes with `patch` at `offset`.
 std::string sparse_file(const DataFolder& folder, int64_t size, int64_t offset, std::string_view patch) {
   std::string path = folder.write("sparse", "");
   fs::resize_file(path, static_cast<uintmax_t>(size));
@@ -45,7 +45,7 @@ constexpr int64_t MiB = int64_t{1} << 20;
 
 }  // namespace
 
-TEST_CASE("sample k is bytes k*T to k*T + T: the targets are the inputs moved by one") {
+TEST_CASE("sample k has the bytes k*T to k*T + T, and the targets are the inputs shifted by one") {
   DataFolder folder;
   auto dataset = open_dataset(text_data({folder.write("a.txt", "abcdefghij")}), Split::train, 3, 256, "unused");
   CHECK(dataset->size() == 3);
@@ -63,7 +63,7 @@ TEST_CASE("the number of samples is floor((N - 1) / T)") {
   }
 }
 
-TEST_CASE("several files are one stream in the order given, wherever they are cut") {
+TEST_CASE("several files are one stream in the given order, for any cut") {
   DataFolder folder;
   const std::string text = "The quick brown fox jumps over the lazy dog. Zwölf Boxkämpfer jagen Viktor.";
   const auto sharp = text.find("ö");
@@ -82,7 +82,7 @@ TEST_CASE("several files are one stream in the order given, wherever they are cu
   }
 }
 
-TEST_CASE("files that cannot be read as data are refused with the key, the path and the nearest name") {
+TEST_CASE("files that cannot be read as data are refused with key, path and nearest name") {
   DataFolder folder;
   std::string file = folder.write("corpus.txt", "some text"), empty = folder.write("empty.txt", "");
   CHECK(opening_error(text_data({})) == "usage: data.train names no file");
@@ -106,7 +106,7 @@ TEST_CASE("files that cannot be read as data are refused with the key, the path 
         "usage: data.validation: there is no file " + folder / "corpus.tx" + "; did you mean corpus.txt?");
 }
 
-TEST_CASE("an unknown format is refused with the nearest one") {
+TEST_CASE("an unknown format is refused with the nearest known one") {
   auto data = text_data({"x"});
   data.format = "txt";
   CHECK(opening_error(data) == "usage: data.format = \"txt\": it can be text or bin; did you mean text?");
@@ -114,7 +114,7 @@ TEST_CASE("an unknown format is refused with the nearest one") {
   CHECK(opening_error(data) == "usage: data.format = \"parquet\": it can be text or bin");
 }
 
-TEST_CASE("too little text for one sample is refused with what is needed") {
+TEST_CASE("text too short for one sample is refused with the required size") {
   DataFolder folder;
   std::string four = folder.write("four.txt", "abcd"), five = folder.write("five.txt", "abcde");
   CHECK(opening_error(text_data({four})) ==
@@ -124,14 +124,14 @@ TEST_CASE("too little text for one sample is refused with what is needed") {
   CHECK(open_dataset(text_data({five}), Split::train, 4, 256, "unused")->size() == 1);
 }
 
-TEST_CASE("a vocabulary smaller than the bytes is refused") {
+TEST_CASE("a vocabulary smaller than 256 is refused") {
   DataFolder folder;
   CHECK(opening_error(text_data({folder.write("a.txt", "abcdefg")}), 4, 100) ==
         "usage: data.tokenizer = \"bytes\" has 256 tokens, the model's vocabulary only 100; set model.vocab_size to "
         "256 or more");
 }
 
-TEST_CASE("bytes that are not UTF-8 are placed by file, offset and line") {
+TEST_CASE("bytes that are not UTF-8 are reported with file, offset and line") {
   DataFolder folder;
   auto error = [&](const std::string& content) { return opening_error(text_data({folder.write("bad.txt", content)})); };
   const std::string advice = "; convert it, for example with iconv -f LATIN1 -t UTF-8", path = folder / "bad.txt";
@@ -142,7 +142,7 @@ TEST_CASE("bytes that are not UTF-8 are placed by file, offset and line") {
         "usage: " + path + " is not UTF-8: byte 0xff at offset 0 (line 1)" + advice);
 }
 
-TEST_CASE("UTF-8 is checked across the windows it is read in") {
+TEST_CASE("UTF-8 is checked across the borders of read windows") {
   for (size_t shift = 0; shift < 8; ++shift) {
     std::string text(65536 - 8 + shift, 'x');
     for (int i = 0; i < 40000; ++i) text += "\xf0\x9f\x98\x80";
@@ -151,14 +151,14 @@ TEST_CASE("UTF-8 is checked across the windows it is read in") {
       std::string broken = text;
       broken[bad] = 'x';
       size_t character = bad - (bad - (65536 - 8 + shift)) % 4;
-      size_t expected = bad == character ? bad + 1 : character;  // a lone continuation byte, or a cut character
+      size_t expected = bad == character ? bad + 1 : character;  // an isolated or a missing continuation byte
       CHECK_THAT(error_of([&] { check_utf8("f", broken, 0, broken.size()); }),
                  Catch::Matchers::ContainsSubstring("at offset " + std::to_string(expected) + " "));
     }
   }
 }
 
-TEST_CASE("a range is checked with the characters that reach into it, and with no other") {
+TEST_CASE("the check of a range includes the characters that extend into it, and no others") {
   const std::string text =
       "a\xff"
       "b\xe2\x82\xac"
@@ -169,7 +169,7 @@ TEST_CASE("a range is checked with the characters that reach into it, and with n
   CHECK_THROWS_AS(check_utf8("f", text, 5, 8), Error);
 }
 
-TEST_CASE("opening a large file reads nothing, and reading a sample reads only what is near it") {
+TEST_CASE("opening a large file reads nothing, and reading a sample reads only its neighbourhood") {
   DataFolder folder;
   const int64_t size = 5000 * MiB;
   std::string path = sparse_file(folder, size, size - 3, "end");
@@ -195,7 +195,7 @@ TEST_CASE("a large file is checked sample by sample") {
             "; convert it, for example with iconv -f LATIN1 -t UTF-8");
 }
 
-TEST_CASE("characters that lie across two samples of a large file are whole") {
+TEST_CASE("a character that spans two samples of a large file is valid") {
   DataFolder folder;
   const int64_t seq_len = 1024;
   std::string path = sparse_file(folder, 280 * MiB, 7 * seq_len - 2, "\xf0\x9f\x98\x80");
@@ -204,7 +204,7 @@ TEST_CASE("characters that lie across two samples of a large file are whole") {
   CHECK(read_sample(*dataset, 7).inputs.front() == 0x98);
 }
 
-TEST_CASE("a dataset may be read from several threads at once") {
+TEST_CASE("several threads may read a dataset at once") {
   DataFolder folder;
   std::string text;
   for (int i = 0; i < 30000; ++i) text += std::to_string(i) + "é\n";
@@ -219,7 +219,7 @@ TEST_CASE("a dataset may be read from several threads at once") {
   for (const auto& tokens : found) CHECK(tokens == expected);
 }
 
-TEST_CASE("the bytes tokenizer gives back any text, and refuses what is no byte") {
+TEST_CASE("the bytes tokenizer decodes any text to itself, and refuses ids that are not bytes") {
   Recipe::Data data = text_data({});
   auto tokenizer = make_tokenizer(data, "unused");
   CHECK(tokenizer->vocab_size() == 256);
@@ -233,7 +233,7 @@ TEST_CASE("the bytes tokenizer gives back any text, and refuses what is no byte"
         }) == "usage: token 256 is not a byte: the tokenizer \"bytes\" has tokens 0 to 255");
 }
 
-TEST_CASE("text is cut behind a line end, else before a word, else between characters, and nothing is lost") {
+TEST_CASE("text is cut after a line end, else before a word, else between characters, and nothing is lost") {
   CHECK(first_chunk("short", 100) == "short");
   CHECK(first_chunk("one\ntwo\nthree", 10) == "one\ntwo\n");
   CHECK(first_chunk("one two three", 10) == "one two");

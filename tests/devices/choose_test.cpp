@@ -1,4 +1,4 @@
-// Device choice as a table: the wish, the machine, and what comes of it, word for word.
+// Device choice as a table: request, machine, and the exact result.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 
@@ -61,7 +61,7 @@ void check_refused(const Recipe::Devices& devices, const Facts& facts, ExitCode 
 
 }  // namespace
 
-TEST_CASE("auto takes every CUDA device, or cpu_processes ranks where there is none") {
+TEST_CASE("auto takes all CUDA devices, or cpu_processes ranks without CUDA devices") {
   DeviceChoice on_gpu = choose_devices(wish("auto", automatic, 4), gpus(2));
   CHECK(on_gpu.accelerator == "cuda");
   CHECK(on_gpu.cuda_indices == std::vector{0, 1});
@@ -75,7 +75,7 @@ TEST_CASE("auto takes every CUDA device, or cpu_processes ranks where there is n
   CHECK(on_cpu.reason == "4 ranks on the CPU: no CUDA device can be used: no NVIDIA driver (libcuda.so.1 not found)");
 }
 
-TEST_CASE("where cpu_processes goes before a number of devices, the reason says so") {
+TEST_CASE("the reason states when cpu_processes overrides a number of devices") {
   auto both = choose_devices(wish("auto", count(4), 3), no_gpu());
   CHECK(both.count == 3);
   CHECK(both.reason ==
@@ -108,7 +108,7 @@ TEST_CASE("exact indices keep their order") {
                 "devices = [0, 1]: there is no device 1; this machine has " + one_gpu);
 }
 
-TEST_CASE("free:N passes over devices in use") {
+TEST_CASE("free:N skips devices in use") {
   Facts facts = gpus(4);
   facts.cuda[0].processes = 1;
   facts.cuda[2].free_bytes = 10 * GiB;
@@ -139,12 +139,12 @@ TEST_CASE("on the CPU a count is a number of ranks") {
   CHECK(choose_devices(wish("cpu", count(2)), gpus(2)).count == 2);
   CHECK(choose_devices(wish("cpu", count(2)), gpus(2)).reason == "2 ranks on the CPU");
   CHECK(choose_devices(wish("cpu", count(-1), 2), no_gpu()).count == 2);
-  CHECK(choose_devices(wish("auto", count(8), 2), no_gpu()).count == 2);  // 8 was meant for GPUs
-  CHECK(choose_devices(wish("cpu", count(8), 2), no_gpu()).count == 8);   // 8 was meant for the CPU
+  CHECK(choose_devices(wish("auto", count(8), 2), no_gpu()).count == 2);  // 8 applies to GPUs only
+  CHECK(choose_devices(wish("cpu", count(8), 2), no_gpu()).count == 8);   // 8 applies to the CPU
   check_refused(wish("cpu", automatic, 0), no_gpu(), ExitCode::usage, "cpu_processes = 0: it takes at least 1");
 }
 
-TEST_CASE("devices named for CUDA are never replaced by the CPU") {
+TEST_CASE("devices requested for CUDA are never replaced by the CPU") {
   check_refused(
       wish("cpu", exactly({0})), gpus(1), ExitCode::usage,
       "devices = [0] names CUDA devices, but accelerator = \"cpu\"; write cpu_processes = N for N ranks on the CPU");
@@ -156,7 +156,7 @@ TEST_CASE("devices named for CUDA are never replaced by the CPU") {
                 "(libcuda.so.1 not found)");
 }
 
-TEST_CASE("wishes that no machine can fulfil are the user's mistake") {
+TEST_CASE("requests that no machine can fulfil are usage errors") {
   check_refused(wish("auto", count(0)), gpus(1), ExitCode::usage,
                 "devices = 0: a number of devices is 1 or more, or -1 for all");
   check_refused(wish("auto", unused(0)), gpus(1), ExitCode::usage,

@@ -1,4 +1,4 @@
-// The CUDA probe against a driver of our own, and without any.
+// The CUDA probe with a fake driver, and without any driver.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 
@@ -7,7 +7,7 @@
 using namespace runner;
 
 namespace {
-/// Sets a variable for one scope.
+/// Sets an environment variable for one scope.
 struct Variable {
   const char* name;
   Variable(const char* variable, const char* value) : name(variable) { setenv(variable, value, 1); }
@@ -27,11 +27,11 @@ TEST_CASE("devices, memory and processes come from the driver and NVML") {
   CHECK(facts.cuda[0].major == 9);
   CHECK(facts.cuda[0].bf16());
   CHECK(facts.cuda[1].index == 1);
-  CHECK(facts.cuda[1].free_bytes == 1000);  // a slice of a GPU has no more free than it has
+  CHECK(facts.cuda[1].free_bytes == 1000);  // a MIG device: its free memory is limited by its total memory
   CHECK(facts.cuda[1].processes == 0);
 }
 
-TEST_CASE("without NVML a device's memory counts as free and its processes as unknown") {
+TEST_CASE("without NVML, all memory of a device counts as free and its processes are unknown") {
   Facts facts;
   read_cuda(FAKE_DRIVER, "libno-such-nvml.so", facts);
   REQUIRE(facts.cuda.size() == 2);
@@ -39,7 +39,7 @@ TEST_CASE("without NVML a device's memory counts as free and its processes as un
   CHECK(facts.cuda[0].processes == -1);
 }
 
-TEST_CASE("why there is no CUDA device is said in the driver's words") {
+TEST_CASE("the reason for having no CUDA device is the driver's message") {
   Facts facts;
   facts.cuda.resize(1);
   read_cuda("libno-such-driver.so.1", "libno-such-nvml.so", facts);

@@ -1,4 +1,4 @@
-// Facts as JSON and in place of the real machine.
+// Facts about the machine: as JSON, and as a replacement of the real machine.
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,7 +12,7 @@
 using namespace runner;
 using Catch::Matchers::Message;
 
-TEST_CASE("facts survive JSON") {
+TEST_CASE("facts are the same after a round trip through JSON") {
   Facts facts;
   facts.cuda = {
       {.index = 0, .name = "A", .memory_bytes = 80ll << 30, .free_bytes = 5, .major = 8, .minor = 6, .processes = 1}};
@@ -25,7 +25,7 @@ TEST_CASE("facts survive JSON") {
   CHECK(to_json(facts)["cuda"][0]["memory_bytes"] == 80ll << 30);
 }
 
-TEST_CASE("facts given in short are filled in") {
+TEST_CASE("abbreviated facts are completed") {
   Facts facts =
       facts_from_json({{"cuda", {{{"name", "A"}, {"memory_bytes", 100}}, {{"name", "B"}, {"memory_bytes", 50}}}}});
   CHECK(facts.cuda[1].index == 1);

@@ -1,5 +1,5 @@
-// A libcuda and libnvidia-ml in one, with two devices, for testing the probe on machines without a GPU.
-// FAKE_CUDA_RESULT makes cuInit fail with that result; FAKE_CUDA_DEVICES sets the number of devices.
+// A fake libcuda and libnvidia-ml in one library, with two devices, for tests on machines without a GPU.
+// FAKE_CUDA_RESULT is the result of cuInit. FAKE_CUDA_DEVICES sets the number of devices.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,7 +50,7 @@ int cuGetErrorString(int result, const char** text) {
 
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
-/// Device 0 is a whole GPU, device 1 a slice of one.
+/// Device 0 is a full GPU, device 1 is a MIG device.
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
   const char* names[2] = {"GPU-ab000000-0000-0000-0000-000000000000", "MIG-ab000000-0000-0000-0000-000000000001"};
   for (int i = 0; i < 2; ++i)
@@ -63,6 +63,6 @@ int nvmlDeviceGetMemoryInfo(void* handle, Memory* memory) {
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, void*) {
   *count = *static_cast<int*>(handle) == 0 ? 3 : 0;
-  return *count ? 7 : 0;  // NVML_ERROR_INSUFFICIENT_SIZE: there are more than the zero we had room for
+  return *count ? 7 : 0;  // NVML_ERROR_INSUFFICIENT_SIZE: the caller's array has no room for them
 }
 }

@@ -1,4 +1,4 @@
-// The host probe on machines made of files: affinity, control groups of both versions, memory.
+// The host probe on simulated machines made of files: affinity, control groups of both versions, memory.
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -11,7 +11,7 @@ using namespace runner;
 
 namespace {
 
-/// A root folder with the pseudo-files of an 8-core machine with 1,000 kB, 600 kB of them available.
+/// A root folder with the pseudo-files of a machine with 8 usable cores and 1,000 kB of memory, 600 kB of it available.
 struct Machine {
   fs::path root = fs::temp_directory_path() / ("runner-host-" + std::to_string(::getpid()));
   Machine() {
@@ -35,7 +35,7 @@ struct Machine {
 
 }  // namespace
 
-TEST_CASE("without control groups the affinity mask and the whole memory count") {
+TEST_CASE("without control groups, the affinity mask and all memory count") {
   Machine machine;
   Facts facts = machine.read();
   CHECK(facts.cores == 8);
@@ -48,7 +48,7 @@ TEST_CASE("without control groups the affinity mask and the whole memory count")
   CHECK(facts.avx512);
 }
 
-TEST_CASE("the lowest limit of all enclosing control groups holds, version 2") {
+TEST_CASE("the lowest limit of all enclosing control groups applies, version 2") {
   Machine machine;
   machine.put("proc/self/cgroup", "0::/slice/job\n");
   machine.put("sys/fs/cgroup/slice/cpu.max", "350000 100000\n");
@@ -63,7 +63,7 @@ TEST_CASE("the lowest limit of all enclosing control groups holds, version 2") {
   CHECK(facts.memory_free_bytes == 819200 - 700000 + 100000);
 }
 
-TEST_CASE("a container that sees its own control group as the root is limited by it") {
+TEST_CASE("a container whose root is its control group has the limits of that group") {
   Machine machine;
   machine.put("proc/self/cgroup", "0::/../../outside\n");
   machine.put("sys/fs/cgroup/cpu.max", "50000 100000\n");
@@ -75,7 +75,7 @@ TEST_CASE("a container that sees its own control group as the root is limited by
   CHECK(facts.memory_free_bytes == 0);
 }
 
-TEST_CASE("control groups of version 1") {
+TEST_CASE("limits of control groups, version 1") {
   Machine machine;
   machine.put("proc/self/cgroup", "12:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/job\n");
   machine.put("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "200000\n");
@@ -91,7 +91,7 @@ TEST_CASE("control groups of version 1") {
   CHECK(facts.memory_free_bytes == 150000);
 }
 
-TEST_CASE("this machine can be read") {
+TEST_CASE("the probe can read the real machine") {
   Facts facts;
   read_host("/", facts);
   CHECK(facts.cores >= 1);

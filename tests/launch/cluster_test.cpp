@@ -1,4 +1,4 @@
-// Cluster environments against each launcher's variables, and the checks against the recipe with their exact texts.
+// Detection of cluster environments from each launcher's variables, and exact texts of the checks against the recipe.
 #include "runner/launch/cluster.hpp"
 
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ Map with(Map base, const Map& changes) {
   return base;
 }
 
-/// The message and exit code of what `act` throws, "CODE: message".
+/// The error that `act` throws, as "CODE: message".
 template <typename Act>
 std::string refusal(Act act) {
   try {
@@ -69,7 +69,7 @@ const Map slurm_step{{"SLURM_JOB_ID", "4242"},
                      {"SLURM_STEP_NODELIST", "gpu[07-08]"},
                      {"SLURM_JOB_NAME", "train"},
                      {"SLURMD_NODENAME", "gpu08"}};
-/// A batch script: slurmd gives it PROCID 0 of its own, but no step.
+/// A batch script: slurmd sets SLURM_PROCID to 0 but sets no step.
 const Map slurm_batch{{"SLURM_JOB_ID", "4242"},
                       {"SLURM_PROCID", "0"},
                       {"SLURM_LOCALID", "0"},
@@ -88,7 +88,7 @@ const Map mpich{
 
 }  // namespace
 
-TEST_CASE("host lists expand as Slurm writes them") {
+TEST_CASE("host lists in Slurm's syntax are expanded") {
   using Names = std::vector<std::string>;
   CHECK(expand_hostlist("host[5-9,12],other") == Names{"host5", "host6", "host7", "host8", "host9", "host12", "other"});
   CHECK(expand_hostlist("n[008-011]") == Names{"n008", "n009", "n010", "n011"});
@@ -101,7 +101,7 @@ TEST_CASE("host lists expand as Slurm writes them") {
   }
 }
 
-TEST_CASE("task counts expand as Slurm writes them") {
+TEST_CASE("task counts in Slurm's syntax are expanded") {
   CHECK(expand_counts("2(x3),1") == std::vector{2, 2, 2, 1});
   CHECK(expand_counts("4") == std::vector{4});
   for (const char* bad : {"", "2(x", "2(x3", "(x3)", "2,", "two"}) {
@@ -111,7 +111,7 @@ TEST_CASE("task counts expand as Slurm writes them") {
   }
 }
 
-TEST_CASE("each launcher is detected, torchrun before Slurm before MPI before nothing") {
+TEST_CASE("launchers are detected in the order torchrun, Slurm, MPI") {
   Map all = slurm_step;
   all.insert(mpich.begin(), mpich.end());
   all.insert(openmpi.begin(), openmpi.end());
@@ -149,7 +149,7 @@ TEST_CASE("torchrun: ranks, nodes and address") {
   CHECK(refusal_of(with(torchrun, {{"MASTER_PORT", "70000"}})) == "4: MASTER_PORT=70000 is not a port: 1 to 65535");
 }
 
-TEST_CASE("Kubeflow: one rank a pod, and only by name") {
+TEST_CASE("Kubeflow: one rank per pod, detected only if the recipe names it") {
   const Map pod{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}};
   CHECK(find_placement("auto", from(pod)).cluster == "local");
   Placement p = find_placement("kubeflow", from(pod));
@@ -199,7 +199,7 @@ TEST_CASE("LSF: ranks from jsrun, hosts from the rank file without the launch no
         "4: LSB_DJOB_RANKFILE=" + ranks + ".none names no compute host");
 }
 
-TEST_CASE("torchrun: the agent's own port is not taken, all ranks agree on another") {
+TEST_CASE("torchrun: all ranks derive the same port, which is not the agent's port") {
   Map shared = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   int port = find_placement("auto", from(shared)).master_port;
   CHECK(port != 29511);
@@ -210,7 +210,7 @@ TEST_CASE("torchrun: the agent's own port is not taken, all ranks agree on anoth
   CHECK(find_placement("auto", from(with(shared, {{"MASTER_PORT", "29512"}}))).master_port != port);
 }
 
-TEST_CASE("Slurm: ranks, nodes, the first host and a port that all tasks derive alike") {
+TEST_CASE("Slurm: ranks, nodes, the first host and a port that all tasks derive equally") {
   Placement p = find_placement("auto", from(slurm_step));
   CHECK(p.launched);
   CHECK(p.rank == 5);
@@ -230,7 +230,7 @@ TEST_CASE("Slurm: ranks, nodes, the first host and a port that all tasks derive 
   CHECK(find_placement("auto", from(with(slurm_step, {{"SLURM_STEP_ID", "1"}}))).master_port != p.master_port);
 }
 
-TEST_CASE("Slurm: a step on one node meets on the loopback, whatever the host is called") {
+TEST_CASE("Slurm: a step on one node uses the loopback address, for any host name") {
   Map one = with(slurm_step, {{"SLURM_NODEID", "0"},
                               {"SLURM_STEP_NUM_NODES", "1"},
                               {"SLURM_STEP_NUM_TASKS", "4"},
@@ -239,7 +239,7 @@ TEST_CASE("Slurm: a step on one node meets on the loopback, whatever the host is
                               {"SLURM_STEP_NODELIST", "gpu07"}});
   Placement p = find_placement("auto", from(one));
   CHECK(p.master_addr == "127.0.0.1");
-  CHECK(p.num_nodes == 1);  // the job has two, the step has one
+  CHECK(p.num_nodes == 1);  // the job has two nodes, the step has one
   CHECK(p.world_size == 4);
 }
 
@@ -269,14 +269,14 @@ TEST_CASE("Slurm: interactive shells run locally, srun inside them gives ranks")
   CHECK(find_placement("auto", from(with(one_task, {{"SLURM_JOB_NAME", "bash"}}))).cluster == "local");
   CHECK(find_placement("auto", from(with(one_task, {{"SLURM_PTY_PORT", "33849"}}))).cluster == "local");
   CHECK(find_placement("auto", from(one_task)).cluster == "slurm");
-  // salloc that puts its shell on the first node: step 0xfffffffa, with the job's tasks
+  // salloc with a shell on the first node: step 0xfffffffa, with the tasks of the job
   CHECK(find_placement("auto", from(with(slurm_batch, {{"SLURM_STEP_ID", "4294967290"}}))).cluster == "local");
-  // srun inside keeps the shell's job name
+  // srun in that shell keeps the job name of the shell
   CHECK(find_placement("auto", from(with(slurm_step, {{"SLURM_JOB_NAME", "interactive"}, {"SLURM_PTY_PORT", "1"}})))
             .cluster == "slurm");
 }
 
-TEST_CASE("Slurm: variables that contradict each other or miss are named") {
+TEST_CASE("Slurm: contradicting or missing variables are named") {
   CHECK(refusal_of(with(slurm_step, {{"SLURM_LOCALID", "(unset)"}})) ==
         "4: SLURM_LOCALID is not set; Slurm sets it for every rank: is this process started by it?");
   CHECK(refusal_of(with(slurm_step, {{"SLURM_PROCID", "x"}})) ==
@@ -288,7 +288,7 @@ TEST_CASE("Slurm: variables that contradict each other or miss are named") {
   CHECK(refusal_of(with(slurm_step, {{"SLURM_NODEID", "2"}})) == "4: SLURM_NODEID=2 is beyond the 2 nodes of the step");
 }
 
-TEST_CASE("Open MPI: one node meets on the loopback, several need MASTER_ADDR") {
+TEST_CASE("Open MPI: one node uses the loopback address, several nodes need MASTER_ADDR") {
   Placement p = find_placement("auto", from(openmpi));
   CHECK(p.rank == 1);
   CHECK(p.local_size == 2);
@@ -310,7 +310,7 @@ TEST_CASE("Open MPI: one node meets on the loopback, several need MASTER_ADDR") 
   check_placement(p, 2, 2);
 }
 
-TEST_CASE("MPICH: one node meets on the loopback, several need address and port") {
+TEST_CASE("MPICH: one node uses the loopback address, several nodes need address and port") {
   Placement p = find_placement("auto", from(mpich));
   CHECK(p.rank == 1);
   CHECK(p.num_nodes == 1);
@@ -326,7 +326,7 @@ TEST_CASE("MPICH: one node meets on the loopback, several need address and port"
   p = find_placement("auto", from(two));
   CHECK(p.master_port == 5000);
   CHECK(p.job_id == "node-a:5000");
-  // The other node's proxy is another process.
+  // The proxy of the other node is another process.
   pid_t proxy = ::fork();
   if (proxy == 0) {
     pid_t rank = ::fork();
@@ -340,14 +340,14 @@ TEST_CASE("MPICH: one node meets on the loopback, several need address and port"
   CHECK(status == 0);
 }
 
-TEST_CASE("a launcher that differs from the recipe is refused with both sides and the fix") {
+TEST_CASE("a launcher that contradicts the recipe is refused, with both values and a solution") {
   Placement p = find_placement("auto", from(slurm_step));
   CHECK(refusal([&] { check_placement(p, 4, 3); }) ==
         "2: the recipe asks for 3 nodes, Slurm started 2: set devices.num_nodes = 2, or ask for 3 (--nodes=3)");
   CHECK(refusal([&] { check_placement(p, 8, 2); }) ==
         "2: the recipe asks for 8 devices per node, Slurm started 4 ranks on this node: set devices.devices = 4 "
         "(devices.cpu_processes on CPU), or start 8 ranks per node (srun --ntasks-per-node=8)");
-  check_placement(p, 0, 0);  // the recipe leaves both to the launcher
+  check_placement(p, 0, 0);  // the recipe leaves both values to the launcher
   CHECK(refusal([&] {
           check_placement(find_placement("auto", from(torchrun)), 2, 2);
         }).ends_with("(--nproc-per-node=2)"));
@@ -357,7 +357,7 @@ TEST_CASE("a launcher that differs from the recipe is refused with both sides an
   CHECK(refusal([&] { check_placement(find_placement("auto", from(mpich)), 4, 1); }).ends_with("(-ppn 4)"));
 }
 
-TEST_CASE("uneven nodes and ranks dealt round the nodes are refused") {
+TEST_CASE("nodes with different numbers of ranks, and ranks in round-robin order over nodes, are refused") {
   Placement uneven = find_placement(
       "auto", from(with(slurm_step, {{"SLURM_STEP_NUM_TASKS", "7"}, {"SLURM_STEP_TASKS_PER_NODE", "3,4"}})));
   CHECK(refusal([&] { check_placement(uneven, 4, 2); }) ==
@@ -370,7 +370,7 @@ TEST_CASE("uneven nodes and ranks dealt round the nodes are refused") {
         "--distribution=block)");
 }
 
-TEST_CASE("without a launcher the node options place the ranks") {
+TEST_CASE("without a launcher the node options define the placement of ranks") {
   Placement p = find_placement("auto", from({}));
   apply_node_options(p, {}, 4, 1);
   CHECK(p.world_size == 4);
@@ -387,7 +387,7 @@ TEST_CASE("without a launcher the node options place the ranks") {
   CHECK(p.master_port == 29500);
 }
 
-TEST_CASE("node options that miss or contradict are refused") {
+TEST_CASE("missing or contradicting node options are refused") {
   auto applied = [](const Map& map, const NodeOptions& options, int nodes) {
     return refusal([&] {
       Placement p = find_placement("auto", from(map));
@@ -412,7 +412,7 @@ TEST_CASE("node options that miss or contradict are refused") {
         "\"local\"");
 }
 
-TEST_CASE("explicit device indices under a launcher get a warning") {
+TEST_CASE("explicit device indices under a launcher give a warning") {
   CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {1, 3}) ==
         "devices = [1, 3] under Slurm: the launcher already assigns devices to each rank, and indices refer to the "
         "devices in CUDA_VISIBLE_DEVICES, so they may be invalid or select devices of another job; use a count: "
@@ -421,7 +421,7 @@ TEST_CASE("explicit device indices under a launcher get a warning") {
   CHECK(explicit_indices_warning(find_placement("auto", from({})), {1, 3}).empty());
 }
 
-TEST_CASE("derived ports differ between jobs and stay below the range of outgoing connections") {
+TEST_CASE("derived ports differ between jobs and are below the range of outgoing connections") {
   CHECK(derived_port("slurm/1.0") == derived_port("slurm/1.0"));
   CHECK(derived_port("slurm/1.0") != derived_port("slurm/2.0"));
   for (int job = 0; job < 1000; ++job) {

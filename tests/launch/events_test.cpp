@@ -1,4 +1,4 @@
-// The event pipe: what the worker's end writes, what the supervisor's end makes of good, broken and cut lines.
+// The event pipe: what EventSink writes, and how EventReader handles correct, wrong and incomplete lines.
 #include "runner/launch/events.hpp"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ struct Pipe {
 
 }  // namespace
 
-TEST_CASE("an event arrives with kind, rank and time, and its numbers bit for bit") {
+TEST_CASE("an event arrives with kind, rank and time, and with its numbers bit for bit") {
   Pipe pipe;
   EventSink sink(3, pipe.ends[1]);
   double loss = 0.1 + 0.2;
@@ -49,7 +49,7 @@ TEST_CASE("an event arrives with kind, rank and time, and its numbers bit for bi
   CHECK(events[0]["time"].get<double>() > 1.6e9);
 }
 
-TEST_CASE("what may wait is made by the writer, in its order, and comes without another event too") {
+TEST_CASE("the writer thread makes the events of emit_soon in order, also without another event") {
   Pipe pipe;
   EventSink sink(0, pipe.ends[1]);
   auto made_in = std::this_thread::get_id();
@@ -58,7 +58,7 @@ TEST_CASE("what may wait is made by the writer, in its order, and comes without 
     return json{{"step", 1}};
   });
   EventReader reader(0);
-  auto events = reader.feed(pipe.read_some());  // waits for it
+  auto events = reader.feed(pipe.read_some());  // blocks until the event arrives
   REQUIRE(events.size() == 1);
   CHECK(events[0]["event"] == "metrics");
   CHECK(made_in != std::this_thread::get_id());
@@ -71,7 +71,7 @@ TEST_CASE("what may wait is made by the writer, in its order, and comes without 
   for (int i = 0; i < 3; ++i) CHECK(events[static_cast<size_t>(i)]["step"] == i + 2);
 }
 
-TEST_CASE("NaN and infinities survive the pipe") {
+TEST_CASE("NaN and infinities arrive unchanged") {
   Pipe pipe;
   EventSink sink(0, pipe.ends[1]);
   double infinity = std::numeric_limits<double>::infinity();
@@ -84,7 +84,7 @@ TEST_CASE("NaN and infinities survive the pipe") {
   CHECK(event["reason"] == "nan");
 }
 
-TEST_CASE("a message that is not UTF-8 is sent, not thrown") {
+TEST_CASE("a message that is not UTF-8 is sent and throws nothing") {
   Pipe pipe;
   EventSink sink(0, pipe.ends[1]);
   sink.emit("failed", {{"message", "path \xff here"}});
@@ -92,12 +92,12 @@ TEST_CASE("a message that is not UTF-8 is sent, not thrown") {
   CHECK(EventReader(0).feed(pipe.read_some()).at(0)["message"] == "path \xef\xbf\xbd here");
 }
 
-TEST_CASE("emitting never waits for the reader, and flush waits until all is in the pipe") {
+TEST_CASE("emit never waits for the reader, and flush waits until all events are in the pipe") {
   Pipe pipe;
-  constexpr int count = 5000;  // far more than a pipe holds
+  constexpr int count = 5000;  // far more than fits into a pipe
   EventSink sink(0, pipe.ends[1]);
   for (int i = 0; i < count; ++i) sink.emit("step", {{"step", i}, {"padding", std::string(100, 'x')}});
-  EventReader reader(0);  // this line is reached although nobody has read yet
+  EventReader reader(0);  // emit() has returned although the pipe is full
   std::vector<json> events;
   std::thread consumer([&] {
     while (events.size() < count)
@@ -108,16 +108,16 @@ TEST_CASE("emitting never waits for the reader, and flush waits until all is in 
   for (int i = 0; i < count; ++i) REQUIRE(events[static_cast<size_t>(i)]["step"] == i);
 }
 
-TEST_CASE("a reader that has gone kills nobody, and nobody waits for it") {
+TEST_CASE("a closed reader neither ends the process nor blocks the writer") {
   Pipe pipe;
   ::signal(SIGPIPE, SIG_DFL);
   EventSink sink(0, pipe.ends[1]);
   pipe.close_reader();
-  for (int i = 0; i < 5000; ++i) sink.emit("note", {{"padding", std::string(100, 'x')}});  // more than a pipe holds
+  for (int i = 0; i < 5000; ++i) sink.emit("note", {{"padding", std::string(100, 'x')}});  // more than fits into a pipe
   sink.flush();
 }
 
-TEST_CASE("what training makes again carries the step of the newest snapshot before it") {
+TEST_CASE("events that training repeats after a resume carry the step of the newest snapshot before them") {
   Pipe pipe;
   EventSink sink(0, pipe.ends[1]);
   sink.record("sample", {{"step", 3}});
@@ -125,7 +125,7 @@ TEST_CASE("what training makes again carries the step of the newest snapshot bef
   sink.record("artifact", {{"step", 4}});
   sink.emit("note", {{"message", "x"}});
   sink.flush();
-  sink.settle();  // nobody listens: it returns
+  sink.settle();  // returns although there is no answer
   auto events = EventReader(0).feed(pipe.read_some());
   REQUIRE(events.size() == 3);
   CHECK(events[0]["saved"] == 0);
@@ -139,7 +139,7 @@ TEST_CASE("without a pipe events are dropped") {
   sink.flush();
 }
 
-TEST_CASE("lines come whole however the bytes are cut") {
+TEST_CASE("lines are reassembled from pieces of any size") {
   std::string text = R"({"event":"a","time":1.5})"
                      "\n\n"
                      R"({"event":"b","time":2})"
@@ -154,7 +154,7 @@ TEST_CASE("lines come whole however the bytes are cut") {
   CHECK(reader.finish().empty());
 }
 
-TEST_CASE("what is no event becomes a note that quotes it") {
+TEST_CASE("a line that is not an event becomes a note that quotes it") {
   EventReader reader(1);
   auto events = reader.feed("Segfault!\n[1]\n{\"event\":5}\n{\"event\":\"step\",\"time\":\"late\"}\n{\"event\":\"ste");
   REQUIRE(events.size() == 4);
@@ -170,7 +170,7 @@ TEST_CASE("what is no event becomes a note that quotes it") {
   CHECK(rest[0]["message"] == "not an event: {\"event\":\"ste");
 }
 
-TEST_CASE("a line without end is quoted once and skipped to its newline") {
+TEST_CASE("a line that is too long is quoted once and skipped up to its newline") {
   EventReader reader(0);
   std::vector<json> events;
   for (int i = 0; i < 40; ++i)

@@ -1,5 +1,5 @@
-// A stand-in for runner-worker without torch: each rank does what the argument "RANK=BEHAVIOUR" (or "*=BEHAVIOUR")
-// says.
+// A replacement of runner-worker without torch. Each rank runs the behaviour of the argument "RANK=BEHAVIOUR" or
+// "*=BEHAVIOUR".
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -34,14 +34,14 @@ void wait_for_stop() {
   while (true) pause_briefly();
 }
 
-/// One word for each rank in the memory that the supervisor made.
+/// One word for each rank, in the memory that the supervisor made.
 std::atomic<int>* shared_words() {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, number("RUNNER_SHM_FD"), 0);
   if (memory == MAP_FAILED) std::abort();
   return static_cast<std::atomic<int>*>(memory);
 }
 
-/// Rank 0 answers on the inherited socket until every other rank has connected and said its rank.
+/// Rank 0 accepts connections on the inherited socket until every other rank has connected and sent its rank.
 int meet() {
   int met = 0;
   if (rank == 0) {
@@ -81,7 +81,7 @@ json environment_seen() {
   return seen;
 }
 
-/// What a behaviour returns is the exit code. `text` is what follows the behaviour's first colon.
+/// The result of a behaviour is the exit code. `text` follows the first colon in the behaviour's argument.
 using Behaviour = std::function<int(EventSink& events, const std::string& text)>;
 const std::map<std::string, Behaviour> behaviours{
     {"finish",
@@ -102,7 +102,7 @@ const std::map<std::string, Behaviour> behaviours{
        events.emit("failed", {{"kind", text.substr(0, colon)}, {"message", text.substr(colon + 1)}});
        return 1;
      }},
-    {"fail-in-turn",  // rank 0 once all are here; the others when they are told to stop, and their clocks are behind
+    {"fail-in-turn",  // rank 0 fails first; the others fail when asked to stop, with a clock that is behind
      [](EventSink& events, const std::string&) {
        meet();
        if (rank == 0) {
@@ -113,7 +113,7 @@ const std::map<std::string, Behaviour> behaviours{
        std::string line = to_line({{"event", "failed"}, {"time", 1.0}, {"kind", "error"}, {"message", "second"}});
        return ::write(number("RUNNER_EVENT_FD"), line.data(), line.size()) > 0 ? 1 : 2;
      }},
-    {"fail-among-all",  // fail-among-all:KIND:MESSAGE, once every rank is ready to be stopped
+    {"fail-among-all",  // fail-among-all:KIND:MESSAGE; fails after all ranks have connected
      [](EventSink& events, const std::string& text) {
        meet();
        size_t colon = text.find(':');
@@ -156,7 +156,7 @@ const std::map<std::string, Behaviour> behaviours{
        events.emit("ready", {{"pid", ::getpid()}});
        wait_for_kill();
      }},
-    {"wait-unprepared",  // as a worker does while it starts
+    {"wait-unprepared",  // like a worker that is still starting
      [](EventSink& events, const std::string&) -> int {
        ::signal(SIGTERM, SIG_DFL);
        events.emit("ready");
@@ -175,13 +175,13 @@ const std::map<std::string, Behaviour> behaviours{
        wait_for_stop();
        return 0;
      }},
-    {"die-marked",  // kills itself after telling its peers
+    {"die-marked",  // kills itself after setting its word, which the peers read
      [](EventSink&, const std::string&) -> int {
        shared_words()[rank] = 1;
        ::raise(SIGKILL);
        return 0;
      }},
-    {"notice",  // notice:RANK, what a peer's collective does: fails when that rank has died
+    {"notice",  // notice:RANK; fails when that rank has died, as a peer's collective does
      [](EventSink& events, const std::string& text) {
        while (shared_words()[std::atoi(text.c_str())] == 0) pause_briefly();
        events.emit("failed", {{"kind", "collective"}, {"message", "rank " + text + " has gone"}});
@@ -209,7 +209,7 @@ const std::map<std::string, Behaviour> behaviours{
        events.emit("note", {{"sum", share()}});
        return 0;
      }},
-    {"child",  // leaves a child behind in its process group and ends
+    {"child",  // child:CODE; leaves a child in its process group and exits
      [](EventSink& events, const std::string& text) {
        pid_t child = ::fork();
        if (child == 0) wait_for_kill();

@@ -1,5 +1,4 @@
-// The real launchers, where this machine has them (scripts/setup --tests): two ranks print the placement that they
-// detect.
+// The real launchers, if this machine has them (scripts/setup --tests). Two ranks print the placement that they detect.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@ struct Ran {
   std::string output;
 };
 
-/// With a bare environment: the variables of a launcher that runs this test must not be taken for the tested one's.
+/// Removes variables of a launcher that runs this test, so they cannot be detected as the tested launcher.
 Ran run(const std::string& command) {
   std::string line =
       "env -u TORCHELASTIC_RUN_ID -u MASTER_ADDR -u MASTER_PORT timeout 60 " + command + " 2>&1 </dev/null";
@@ -36,7 +35,7 @@ Ran run(const std::string& command) {
 
 bool works(const std::string& command) { return run("sh -c '" + command + " >/dev/null'").code == 0; }
 
-/// The two ranks' placements, by rank.
+/// Checks the placements of the two ranks.
 void check_two_ranks(const std::string& cluster, const std::string& launch) {
   Ran ran = run(launch + " " PLACEMENT_MAIN " 2");
   INFO(launch << " printed:\n" << ran.output);
@@ -84,6 +83,6 @@ TEST_CASE("two ranks under srun") {
 
 TEST_CASE("two ranks under torchrun") {
   if (!works("torchrun --help")) SKIP("torchrun is not here");
-  // Without redirection torchrun 1.13 fails on Python 3.11 (its enum of flags lists neither 0 nor 3 there).
+  // Without redirection torchrun 1.13 fails on Python 3.11, because its enum of flags does not list 0 and 3 there.
   check_two_ranks("torchrun", "torchrun --standalone --redirects 1 --tee 1 --nproc_per_node 2 --no_python");
 }

@@ -1,4 +1,4 @@
-// Several supervisors with fake workers: rank 0's in this process, the others in forked ones.
+// Several supervisors with fake workers. The supervisor of rank 0 is in this process, the others are forked.
 #include "runner/launch/members.hpp"
 
 #include <signal.h>
@@ -28,7 +28,7 @@ int free_port() {
   return port;
 }
 
-/// `nodes` nodes of `local_size` ranks each, started by hand.
+/// Node `node` of `nodes` nodes with `local_size` ranks each, started by hand.
 Introduction introduction(int node, int nodes, int local_size, int port) {
   Introduction self;
   Placement& p = self.placement;
@@ -44,7 +44,7 @@ Introduction introduction(int node, int nodes, int local_size, int port) {
   return self;
 }
 
-/// One rank of `world` on one node, as a launcher starts them.
+/// One of `world` ranks on one node, as a launcher starts them.
 Introduction launched(int rank, int world, int port) {
   Introduction self = introduction(0, 1, world, port);
   self.placement.launched = true;
@@ -62,10 +62,10 @@ WorkerGroup group_of(const Introduction& self) {
 
 struct Ended {
   int code = -1;
-  std::string words;  ///< the outcome's first cause, or the error
+  std::string words;  ///< first cause of the outcome, or the text of the error
 };
 
-/// A supervisor in a process of its own.
+/// A supervisor in a forked process.
 class Follower {
  public:
   explicit Follower(const Introduction& self, std::chrono::seconds deadline = 20s) {
@@ -100,7 +100,7 @@ class Follower {
   pid_t pid_ = -1;
 };
 
-/// Rank 0's supervisor.
+/// The supervisor of rank 0.
 struct Leader {
   TemporaryFolder folder;
   Introduction self;
@@ -131,7 +131,7 @@ struct Leader {
       if (event["rank"] == rank) return event;
     return {};
   }
-  /// Sends `signal` to `whom` once every rank is ready.
+  /// Calls `send(signal)` once every rank is ready.
   void signal_when_ready(int signal, std::function<void(int)> send) {
     hooks.on_tick = [this, signal, send, sent = false]() mutable {
       if (sent || static_cast<int>(all("ready").size()) < self.placement.world_size) return;
@@ -141,7 +141,7 @@ struct Leader {
   }
 };
 
-/// "CODE: MESSAGE" of the Error that `action` throws.
+/// The Error that `action` throws, as "CODE: MESSAGE".
 std::string refusal(const std::function<void()>& action) {
   try {
     action();
@@ -163,7 +163,7 @@ bool becomes(const std::function<bool()>& condition) {
 
 }  // namespace
 
-TEST_CASE("ranks of two nodes see their places, one store and the address of their node") {
+TEST_CASE("ranks of two nodes get their placement, one store and the address of their node") {
   int port = free_port();
   Follower follower(introduction(1, 2, 2, port));
   Leader leader(introduction(0, 2, 2, port), {"*=environment"});
@@ -186,11 +186,11 @@ TEST_CASE("ranks of two nodes see their places, one store and the address of the
     CHECK_FALSE(seen.contains("RUNNER_SHM_FD"));
     CHECK(std::filesystem::exists(log_file_of(leader.group, rank)));
   }
-  CHECK(first["MASTER_PORT"] != std::to_string(port));  // the supervisors' own
+  CHECK(first["MASTER_PORT"] != std::to_string(port));  // that is the port of the supervisors
   CHECK_FALSE(std::filesystem::exists(leader.folder.path / "run" / "logs" / proof_file_name));
 }
 
-TEST_CASE("ranks under a launcher have a supervisor each") {
+TEST_CASE("under a launcher each rank has its own supervisor") {
   int port = free_port();
   Follower one(launched(1, 3, port)), two(launched(2, 3, port));
   Leader leader(launched(0, 3, port), {"*=environment"});
@@ -203,7 +203,7 @@ TEST_CASE("ranks under a launcher have a supervisor each") {
   }
 }
 
-TEST_CASE("rank 0 is met from another supervisor's workers") {
+TEST_CASE("workers of other supervisors can connect to rank 0") {
   int port = free_port();
   Follower follower(introduction(1, 2, 2, port));
   Leader leader(introduction(0, 2, 2, port), {"*=meet"});
@@ -211,11 +211,11 @@ TEST_CASE("rank 0 is met from another supervisor's workers") {
   CHECK(leader.event("note", 0)["sum"] == 6);
 }
 
-TEST_CASE("how a rank of another supervisor ends decides for all") {
+TEST_CASE("the end of a rank of another supervisor ends the run for all") {
   struct Row {
     std::vector<std::string> behaviours;
     ExitCode code;
-    std::string cause;  ///< its beginning
+    std::string cause;  ///< its first words
   };
   const std::vector<Row> table{
       {{"1=signal:11", "*=wait"},
@@ -241,16 +241,16 @@ TEST_CASE("how a rank of another supervisor ends decides for all") {
   }
 }
 
-TEST_CASE("the first cause is what came first, whatever the clocks of the hosts say") {
+TEST_CASE("the first cause is the first event received, independent of the clocks of the hosts") {
   int port = free_port();
   Follower follower(introduction(1, 2, 1, port));
   Leader leader(introduction(0, 2, 1, port), {"*=fail-in-turn"});
   CHECK(leader.go().first_cause == "rank 0: first");
-  CHECK(leader.event("failed", 1)["time"] == 1.0);  // the record keeps it
+  CHECK(leader.event("failed", 1)["time"] == 1.0);  // the recorded event keeps the time of the rank
   follower.wait();
 }
 
-TEST_CASE("a signal to one supervisor stops the ranks of all, and all exit alike") {
+TEST_CASE("a signal to one supervisor stops the ranks of all, and all exit with the same code") {
   struct Row {
     int signal;
     bool to_follower;
@@ -264,7 +264,7 @@ TEST_CASE("a signal to one supervisor stops the ranks of all, and all exit alike
     leader.signal_when_ready(row.signal,
                              [&](int signal) { row.to_follower ? follower.send(signal) : (void)::raise(signal); });
     CHECK(leader.go().code == row.code);
-    CHECK(leader.event("stopping", 0)["step"] == 7);  // asked, not killed
+    CHECK(leader.event("stopping", 0)["step"] == 7);  // requested to stop, not killed
     CHECK(leader.event("stopping", 1)["step"] == 7);
     CHECK(follower.wait().code == static_cast<int>(row.code));
   }
@@ -283,7 +283,7 @@ TEST_CASE("the group restarts on all nodes, with the new arguments") {
   CHECK(follower.wait().code == 0);
 }
 
-TEST_CASE("a supervisor that is killed takes its ranks with it, and there is no restart without it") {
+TEST_CASE("the ranks of a killed supervisor end, and the run is not restarted without them") {
   int port = free_port();
   Follower follower(introduction(1, 2, 1, port));
   Leader leader(introduction(0, 2, 1, port), {"*=wait"});
@@ -297,7 +297,7 @@ TEST_CASE("a supervisor that is killed takes its ranks with it, and there is no 
   CHECK(becomes([&] { return !alive(worker); }));
 }
 
-TEST_CASE("a supervisor that hangs is given up after the kill") {
+TEST_CASE("rank 0's supervisor stops waiting for a supervisor that hangs after the kill") {
   int port = free_port();
   Follower follower(introduction(1, 2, 1, port));
   Leader leader(introduction(0, 2, 1, port), {"*=wait"});
@@ -309,7 +309,7 @@ TEST_CASE("a supervisor that hangs is given up after the kill") {
   CHECK(leader.go().first_cause == "rank 1 is lost: its supervisor on host1 has gone, or that host cannot be reached");
 }
 
-TEST_CASE("without rank 0's supervisor the others kill their ranks and say whom they lost") {
+TEST_CASE("without rank 0's supervisor the others kill their ranks and report the loss") {
   int port = free_port();
   TemporaryFolder folder;
   pid_t leader = ::fork();
@@ -331,7 +331,7 @@ TEST_CASE("without rank 0's supervisor the others kill their ranks and say whom 
   CHECK_FALSE(alive(std::stoi(read_file(folder.path / "pid"))));
 }
 
-TEST_CASE("who does not come before the deadline is named, and those who came are told") {
+TEST_CASE("missing ranks are named after the deadline, also to the ranks that are there") {
   int port = free_port();
   const std::string meeting = "rendezvous at 127.0.0.1:" + std::to_string(port) + ": ";
   CHECK(refusal([&] { Members(introduction(0, 3, 2, port), 1s); }) ==
@@ -349,7 +349,7 @@ TEST_CASE("who does not come before the deadline is named, and those who came ar
   CHECK(ended.words.starts_with(meeting + "rank 2 of 3 did not come within 1s"));
 }
 
-TEST_CASE("a node that finds nobody says where it looked") {
+TEST_CASE("a node that reaches no supervisor names the address that it tried") {
   int port = free_port();
   CHECK(refusal([&] { join_leader(introduction(1, 2, 1, port), 1s); }) ==
         "4: rank 1 (node 1, host host1): the supervisor of rank 0 did not answer at 127.0.0.1:" + std::to_string(port) +
@@ -388,7 +388,7 @@ TEST_CASE("nodes with different numbers of ranks are refused") {
   CHECK(follower.wait().words == words);
 }
 
-TEST_CASE("a node that is there twice, one of another job and a stranger are turned away; the run goes on") {
+TEST_CASE("a duplicate node, a node of another job and an unknown client are rejected, and the run continues") {
   int port = free_port();
   pid_t leader = ::fork();
   if (leader == 0) ::_exit(Leader(introduction(0, 3, 1, port), {"*=finish"}).go().code == ExitCode::done ? 0 : 1);
@@ -409,7 +409,7 @@ TEST_CASE("a node that is there twice, one of another job and a stranger are tur
   std::this_thread::sleep_for(200ms);
   Follower last(introduction(2, 3, 1, port));
   Ended one = first.wait(), two = twin.wait();
-  CHECK(one.code + two.code == 2);  // whichever came second
+  CHECK(one.code + two.code == 2);  // one of them; the order is random
   CHECK((one.code == 2 ? one : two).words ==
         "rank 1 (node 1, host host1) has already joined: it was started twice, or two nodes have the same "
         "--node-rank");
@@ -419,7 +419,7 @@ TEST_CASE("a node that is there twice, one of another job and a stranger are tur
   CHECK(status == 0);
 }
 
-TEST_CASE("a supervisor that can open no more files says so at once, and not that the others did not come") {
+TEST_CASE("a supervisor that cannot open more files reports that at once, and not that ranks are missing") {
   int port = free_port();
   TemporaryFolder folder;
   const std::string words = folder.path / "words";
@@ -429,7 +429,7 @@ TEST_CASE("a supervisor that can open no more files says so at once, and not tha
     ::setrlimit(RLIMIT_NOFILE, &limit);
     std::vector<int> taken;
     for (int fd = ::dup(2); fd >= 0; fd = ::dup(2)) taken.push_back(fd);
-    ::close(taken.back());  // for the socket that listens
+    ::close(taken.back());  // for the listening socket
     std::string said = "met";
     try {
       Members members(introduction(0, 2, 1, port), 20s);
@@ -449,7 +449,7 @@ TEST_CASE("a supervisor that can open no more files says so at once, and not tha
         "-n), and needs one for each other supervisor");
 }
 
-TEST_CASE("a node that does not see the run folder says where to put it") {
+TEST_CASE("a node that does not see the run folder names a solution") {
   int port = free_port();
   Follower follower(introduction(1, 2, 1, port));
   Descriptor listener = listen_on("127.0.0.1", port);

@@ -1,4 +1,4 @@
-// Started by the real launchers in tests: prints the placement that it detects as one JSON line.
+// The real launchers start this program in tests. It prints the placement that it detects as one JSON line.
 #include <unistd.h>
 
 #include <chrono>
@@ -17,8 +17,8 @@ int main(int argc, char** argv) {
                         {"node_rank", p.node_rank},    {"num_nodes", p.num_nodes},   {"master_addr", p.master_addr},
                         {"master_port", p.master_port}};
     std::string text = "placement " + line.dump() + "\n";
-    bool written = ::write(1, text.data(), text.size()) > 0;  // one write: the ranks share the pipe
-    // Under load MPICH's mpiexec dies of SIGPIPE, now and then, when what it started is gone before it has settled.
+    bool written = ::write(1, text.data(), text.size()) > 0;  // one write, because the ranks share the pipe
+    // Under load MPICH's mpiexec sometimes dies of SIGPIPE if the program ends too early.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return written ? 0 : 1;
   } catch (const runner::Error& error) {

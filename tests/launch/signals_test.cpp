@@ -1,4 +1,4 @@
-// Signals: to the supervisor in this process, to one on a terminal of its own, and a kill -9 that leaves no worker.
+// Signals: to a supervisor in this process, to one on a pseudo-terminal, and a SIGKILL that leaves no worker.
 #include <fcntl.h>
 #include <pty.h>
 #include <signal.h>
@@ -16,8 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-/// Supervises fake workers in this process; `signals` are sent to ourselves, the first once all ranks are ready, each
-/// further one long enough after the one before to be a person's second Ctrl-C.
+/// Supervises fake workers in this process and sends `signals` to it. The first signal is sent when all ranks are
+/// ready. The delay before each further signal is long enough to count as a second Ctrl-C.
 Outcome run_with_signals(int ranks, std::vector<std::string> behaviours, std::vector<int> signals,
                          int grace_seconds = 30, int64_t max_restarts = 0) {
   TemporaryFolder folder;
@@ -41,7 +41,7 @@ Outcome run_with_signals(int ranks, std::vector<std::string> behaviours, std::ve
   return supervise(group, hooks);
 }
 
-/// The state letter of a process, "" when it is gone.
+/// The state letter of a process; "" if it does not exist.
 std::string process_state(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -58,7 +58,7 @@ bool becomes(const std::function<bool()>& condition) {
   return false;
 }
 
-/// supervise_main as the foreground job of a terminal of its own.
+/// supervise_main as the foreground job of a pseudo-terminal.
 struct OnTerminal {
   TemporaryFolder folder;
   pid_t pid = -1;
@@ -110,7 +110,7 @@ struct OnTerminal {
 
 }  // namespace
 
-TEST_CASE("SIGINT, SIGTERM and SIGHUP let the workers checkpoint and tell who asked") {
+TEST_CASE("after SIGINT, SIGTERM and SIGHUP the workers write a checkpoint, and the outcome names the signal") {
   Outcome interrupted = run_with_signals(2, {"*=wait"}, {SIGINT});
   CHECK(interrupted.status == "interrupted");
   CHECK(interrupted.code == ExitCode::interrupted);
@@ -146,11 +146,11 @@ TEST_CASE("a run that ends by itself after the signal is finished") {
   CHECK(run_with_signals(2, {"*=finish-at-stop"}, {SIGTERM}).status == "finished");
 }
 
-TEST_CASE("a worker that dies of the SIGTERM, because it has no handler yet, is no failure") {
+TEST_CASE("a worker without a handler that dies of the SIGTERM is not a failure") {
   CHECK(run_with_signals(2, {"1=wait-unprepared", "*=wait"}, {SIGINT}).status == "interrupted");
 }
 
-TEST_CASE("a checkpoint that fails on the way out is a failure, and nobody restarts") {
+TEST_CASE("a checkpoint that fails while stopping is a failure without a restart") {
   Outcome outcome = run_with_signals(2, {"0=fail-at-stop", "*=wait"}, {SIGINT}, 30, 3);
   CHECK(outcome.status == "failed");
   CHECK(outcome.code == ExitCode::environment);
@@ -158,7 +158,7 @@ TEST_CASE("a checkpoint that fails on the way out is a failure, and nobody resta
   CHECK(outcome.restarts == 0);
 }
 
-TEST_CASE("handlers are as before afterwards, and an ignored SIGINT stays ignored") {
+TEST_CASE("signal handlers are restored, and an ignored SIGINT stays ignored") {
   struct sigaction mine {
   }, after{};
   mine.sa_handler = [](int) {};
@@ -184,19 +184,19 @@ TEST_CASE("handlers are as before afterwards, and an ignored SIGINT stays ignore
   ::signal(SIGINT, SIG_DFL);
 }
 
-TEST_CASE("Ctrl-C on a terminal reaches the supervisor only, which lets the workers stop in order") {
+TEST_CASE("Ctrl-C on a terminal reaches only the supervisor, which stops the workers in order") {
   OnTerminal job(2, "*=wait");
   job.worker_pids(2);
   job.type('\x03');
   int status = job.wait_status();
   REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 130);  // workers killed by the SIGINT would be a failure: 1
+  CHECK(WEXITSTATUS(status) == 130);  // if the SIGINT had killed the workers, the code would be 1
 }
 
-TEST_CASE("Ctrl-Z stops the workers too, and they go on with the supervisor") {
+TEST_CASE("Ctrl-Z also stops the workers, and they continue with the supervisor") {
   OnTerminal job(2, "*=wait");
   auto workers = job.worker_pids(2);
-  ::kill(job.pid, SIGTSTP);  // what Ctrl-Z does to a job of a shell; this one has no shell
+  ::kill(job.pid, SIGTSTP);  // a shell sends it for Ctrl-Z; there is no shell here
   for (pid_t pid : workers) CHECK(becomes([&] { return process_state(pid) == "T"; }));
   CHECK(becomes([&] { return process_state(job.pid) == "T"; }));
   ::kill(job.pid, SIGCONT);
@@ -205,7 +205,7 @@ TEST_CASE("Ctrl-Z stops the workers too, and they go on with the supervisor") {
   CHECK(WEXITSTATUS(job.wait_status()) == 3);
 }
 
-TEST_CASE("no worker survives a kill -9 of the supervisor") {
+TEST_CASE("no worker survives a SIGKILL of the supervisor") {
   OnTerminal job(3, "*=ignore");
   auto workers = job.worker_pids(3);
   ::kill(job.pid, SIGKILL);
@@ -213,6 +213,6 @@ TEST_CASE("no worker survives a kill -9 of the supervisor") {
   for (pid_t pid : workers)
     CHECK(becomes([&] {
       std::string state = process_state(pid);
-      return state.empty() || state == "Z";  // a zombie waits for init
+      return state.empty() || state == "Z";  // init has not reaped the zombie yet
     }));
 }

@@ -1,4 +1,4 @@
-// A stand-in for `runner`: supervises fake workers, prints every event as a line, and exits with the outcome's code.
+// A replacement of `runner`: supervises fake workers, prints every event as a line, and exits with the outcome's code.
 // Arguments: WORKER LOG_DIR LOCAL_SIZE GRACE_SECONDS BEHAVIOUR...
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// The supervisor against workers that do what real ones may: finish, fail, crash, hang, talk nonsense. In this process.
+// The supervisor in this process, with fake workers that finish, fail, crash, hang or write garbage.
 #include "runner/launch/supervisor.hpp"
 
 #include <signal.h>
@@ -19,7 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Supervises fake workers and keeps what came.
+/// Supervises fake workers and records the events.
 struct Run {
   TemporaryFolder folder;
   WorkerGroup group;
@@ -49,13 +49,13 @@ struct Run {
 
 }  // namespace
 
-TEST_CASE("how a run ends decides status and exit code") {
+TEST_CASE("the end of the ranks decides status and exit code") {
   struct Row {
     int ranks;
     std::vector<std::string> behaviours;
     const char* status;
     ExitCode code;
-    const char* cause;  ///< its beginning
+    const char* cause;  ///< its first words
   };
   const std::vector<Row> table{
       {2, {"*=finish"}, "finished", ExitCode::done, ""},
@@ -89,28 +89,28 @@ TEST_CASE("the events of all ranks arrive") {
   CHECK(run.event("finished", 1)["step"] == 3);
 }
 
-TEST_CASE("a failed event is the cause, with its rank") {
+TEST_CASE("a failed event is the first cause, with its rank") {
   Run run(2, {"1=fail-among-all:error:data file vanished", "*=wait-among-all"});
   CHECK(run.go().first_cause == "rank 1: data file vanished");
-  CHECK(run.event("stopping", 0)["step"] == 7);  // the other was asked to stop, not killed
+  CHECK(run.event("stopping", 0)["step"] == 7);  // the other rank was asked to stop, not killed
 }
 
-TEST_CASE("a worker without a failed event is told by its exit code and the end of its log") {
+TEST_CASE("without a failed event, the error has the exit code of the worker and the end of its log") {
   Run run(1, {"*=print-and-exit:7"});
   std::string tail;
   for (int line = 3; line <= 12; ++line) tail += "\nline " + std::to_string(line);
   CHECK(run.go().first_cause == "rank 0 exited with code 7; the end of " + run.log(0) + ":" + tail);
 }
 
-TEST_CASE("the end of a log belongs to this attempt only") {
+TEST_CASE("the end of a log contains only lines of this attempt") {
   Run run(1, {"*=print-and-exit:7"});
   run.go();
   run.group.arguments = {"*=signal:11"};
   CHECK(run.go().first_cause == "rank 0 was killed by signal 11 (SIGSEGV); it wrote nothing to " + run.log(0));
-  CHECK(read_file(run.log(0)).starts_with("line 1\n"));  // and the earlier one is still there
+  CHECK(read_file(run.log(0)).starts_with("line 1\n"));  // the lines of the earlier attempt remain in the file
 }
 
-TEST_CASE("a dead rank is the cause, not the peers that notice") {
+TEST_CASE("a dead rank is the first cause, not the peers that report it") {
   for (int round = 0; round < 5; ++round) {
     Run run(3, {"1=die-marked", "*=notice:1"});
     Outcome outcome = run.go();
@@ -118,7 +118,7 @@ TEST_CASE("a dead rank is the cause, not the peers that notice") {
   }
 }
 
-TEST_CASE("the earliest failure wins, and a consequence never beats a cause") {
+TEST_CASE("the earliest failure is the first cause, but never before a failure that caused it") {
   auto failure = [](double seen, int rank, const char* kind) {
     return failure_from_event({{"time", 1.0}, {"rank", rank}, {"kind", kind}, {"message", "m"}}, seen);
   };
@@ -129,7 +129,7 @@ TEST_CASE("the earliest failure wins, and a consequence never beats a cause") {
         "rank 4: failed without a message");
 }
 
-TEST_CASE("signals are named, and the out-of-memory killer is suspected only with reason") {
+TEST_CASE("signals are named, and the out-of-memory killer is named only if it is suspected") {
   auto said = [](int code, int signal, bool oom_suspected) {
     WorkerExit exit;
     exit.code = code;
@@ -152,12 +152,12 @@ TEST_CASE("a rank that ignores SIGTERM is killed when another fails") {
   CHECK(outcome.first_cause == "rank 0: first");
 }
 
-TEST_CASE("a rank that reports a failure and never exits is killed too") {
+TEST_CASE("a rank that reports a failure and does not exit is killed") {
   Run run(2, {"1=fail-and-hang", "*=wait"});
   CHECK(run.go().first_cause == "rank 1: out of memory");
 }
 
-TEST_CASE("garbage on the pipe becomes notes and harms nothing") {
+TEST_CASE("garbage on the pipe becomes notes") {
   Run run(1, {"*=garbage"});
   CHECK(run.go().status == "finished");
   REQUIRE(run.events.size() == 5);
@@ -166,11 +166,11 @@ TEST_CASE("garbage on the pipe becomes notes and harms nothing") {
   CHECK(run.events[4]["message"] == "not an event: {\"cut");
 }
 
-TEST_CASE("every rank sees its place") {
+TEST_CASE("every rank gets its placement") {
   Run run(2, {"*=environment"});
   run.group.environment = {{"OMP_NUM_THREADS", "3"}, {"RANK", "overridden"}};
   run.group.cuda_indices = {4, 2};
-  ::setenv("RUNNER_LISTEN_FD", "99", 1);  // left by a supervisor above us
+  ::setenv("RUNNER_LISTEN_FD", "99", 1);  // as if a supervisor above this one had set it
   run.go();
   ::unsetenv("RUNNER_LISTEN_FD");
   json zero = run.event("note", 0)["environment"], one = run.event("note", 1)["environment"];
@@ -192,7 +192,7 @@ TEST_CASE("every rank sees its place") {
   CHECK_FALSE(zero.contains("RUNNER_NODE_ADDRESS"));
 }
 
-TEST_CASE("rank 0 answers on the socket that the supervisor made") {
+TEST_CASE("rank 0 accepts connections on the socket that the supervisor made") {
   Run run(3, {"*=meet"});
   CHECK(run.go().status == "finished");
   CHECK(run.event("note", 0)["sum"] == 3);
@@ -212,7 +212,7 @@ TEST_CASE("a port in use is an environment error that names it") {
   }
 }
 
-TEST_CASE("the ranks share one memory") {
+TEST_CASE("the ranks share one memory segment") {
   Run run(3, {"*=share"});
   CHECK(run.go().status == "finished");
   for (int rank = 0; rank < 3; ++rank) CHECK(run.event("note", rank)["sum"] == 6);
@@ -227,7 +227,7 @@ TEST_CASE("the group restarts until it has failed max_restarts + 1 times") {
   CHECK(run.restarts == std::vector<std::string>{"1: rank 1: again", "2: rank 1: again"});
 }
 
-TEST_CASE("a restart may change the arguments, starts with fresh memory, and can succeed") {
+TEST_CASE("a restart may change the arguments, has new shared memory, and can succeed") {
   Run run(2, {"1=die-marked", "*=wait"});
   run.group.max_restarts = 3;
   run.hooks.on_restart = [](WorkerGroup& group, int, const std::string&) { group.arguments = {"*=share"}; };
@@ -237,7 +237,7 @@ TEST_CASE("a restart may change the arguments, starts with fresh memory, and can
   CHECK(run.event("note", 0)["sum"] == 3);
 }
 
-TEST_CASE("what fails the same way again is not restarted") {
+TEST_CASE("errors of usage and non-finite losses are not restarted") {
   for (const char* kind : {"usage", "nonfinite"}) {
     Run run(1, {"*=fail:" + std::string(kind) + ":x"});
     run.group.max_restarts = 5;
@@ -245,7 +245,7 @@ TEST_CASE("what fails the same way again is not restarted") {
   }
 }
 
-TEST_CASE("a worker that settles goes on once the supervisor has answered, with all events before it there") {
+TEST_CASE("settle() returns after the supervisor's answer, which comes after all earlier events") {
   Run run(1, {"*=settle"});
   std::thread later;
   std::vector<std::string> before;
@@ -274,7 +274,7 @@ TEST_CASE("a worker that settles goes on once the supervisor has answered, with 
   CHECK(notes() == std::vector<std::string>{"before", "after"});
 }
 
-TEST_CASE("a supervisor without a record answers a worker that settles, and an answer may come too late") {
+TEST_CASE("a supervisor without a ledger answers settle() at once, and a late answer is harmless") {
   Run alone(1, {"*=settle"});
   CHECK(alone.go().status == "finished");
   Run killed(1, {"*=settle"});
@@ -298,21 +298,21 @@ TEST_CASE("a worker that cannot be started is an environment error, and leaves n
     CHECK(error.code() == ExitCode::environment);
     CHECK(std::string(error.what()) == "cannot start " + run.group.worker + ": No such file or directory");
   }
-  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left, dead or alive
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left, running or zombie
 }
 
-TEST_CASE("a hook that throws leaves no worker behind") {
+TEST_CASE("a hook that throws leaves no worker running") {
   Run run(2, {"*=wait"});
   run.hooks.on_event = [](const json&) { throw environment_error("the ledger's disk is full"); };
   CHECK_THROWS_AS(run.go(), Error);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-TEST_CASE("a worker's own children end with it") {
+TEST_CASE("the child processes of a worker end with it") {
   Run run(1, {"*=child:0"});
   CHECK(run.go().status == "finished");
   auto child = run.event("note", 0)["child"].get<pid_t>();
-  // Nobody but init may reap it: it is gone, or a zombie.
+  // Only init may reap the child: it is gone, or a zombie.
   std::string state = "gone";
   for (int i = 0; i < 500 && state != "Z" && ::kill(child, 0) == 0; ++i) {
     std::string stat = read_file("/proc/" + std::to_string(child) + "/stat");
@@ -322,7 +322,7 @@ TEST_CASE("a worker's own children end with it") {
   CHECK((::kill(child, 0) != 0 || state == "Z"));
 }
 
-TEST_CASE("ticks come while the workers are silent") {
+TEST_CASE("ticks come while the workers send no events") {
   Run run(1, {"*=wait"});
   int ticks = 0;
   run.hooks.on_tick = [&] {
