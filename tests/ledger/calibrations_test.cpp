@@ -1,4 +1,4 @@
-// Measurements of machines: the newest of each number of ranks and threads is what is read, for its machine only; and
+// Stored measurements of machines: reading gives the newest for each number of ranks and threads of a machine. Also
 // runs to learn from.
 #include "runner/ledger/calibrations.hpp"
 
@@ -10,7 +10,7 @@
 
 using namespace runner;
 
-TEST_CASE("the newest calibration of each number of ranks and threads holds, for its machine") {
+TEST_CASE("the newest calibration of each number of ranks and threads is read, for its machine only") {
   TemporaryFolder folder;
   std::string home = folder.path.string();
   CHECK(calibrations(home, "here").empty());
@@ -26,7 +26,7 @@ TEST_CASE("the newest calibration of each number of ranks and threads holds, for
   CHECK((rows[0].disturbed.empty() && rows[1].disturbed.empty()));
 }
 
-TEST_CASE("a disturbed calibration replaces no other, and is found where there is no other") {
+TEST_CASE("a disturbed calibration replaces only other disturbed ones") {
   TemporaryFolder folder;
   std::string home = folder.path.string();
   const auto none = nlohmann::json::array();
@@ -40,7 +40,7 @@ TEST_CASE("a disturbed calibration replaces no other, and is found where there i
   CHECK((rows[1].ranks == 1 && rows[1].time == 4 && rows[1].disturbed == "it became slower"));
 }
 
-TEST_CASE("runs whose steps were timed are found, the newest first, and no others") {
+TEST_CASE("only runs with measured steps are found, the newest first") {
   LedgerFolder folder;
   CHECK(timed_runs(folder.home(), 10).empty());
   {

@@ -1,4 +1,4 @@
-// Naming a run on the command line.
+// Finding a run by the text on the command line.
 #include <catch2/catch_test_macros.hpp>
 #include <regex>
 
@@ -8,7 +8,7 @@ using namespace runner;
 
 namespace {
 
-/// A ledger whose runs have the given ids and names.
+/// A ledger with runs of the given ids and names.
 struct Named {
   LedgerFolder folder;
   std::unique_ptr<Ledger> ledger;
@@ -48,10 +48,10 @@ TEST_CASE("a run is found by id, prefix, suffix, name or as the last one") {
   CHECK(runs.find("llm_fsdp") == "20261121-070000-bbbb");
   CHECK(runs.find("base") == "20261120-100000-aaaa");
   CHECK(runs.find("last") == "20261122-080000-cccc");
-  CHECK(runs.find("20261120") == "20261122-080000-cccc");  // a whole name goes before the beginning of an id
+  CHECK(runs.find("20261120") == "20261122-080000-cccc");  // a name has precedence over a prefix of an id
 }
 
-TEST_CASE("a text that names no run, or several, is refused with what is near") {
+TEST_CASE("a text that matches no run, or several, is refused with similar ids and names") {
   Named runs({{"20261121-065403-k3f9", "llm_fsdp"}, {"20261121-070000-bbbb", "llm_ddp"}});
   const std::string file = runs.folder.file().string();
   CHECK(error_of([&] { runs.find("2026"); }) ==
@@ -68,7 +68,7 @@ TEST_CASE("a text that names no run, or several, is refused with what is near") 
   CHECK(error_of([&] { runs.find(""); }) == "2: an empty text names no run");
 }
 
-TEST_CASE("many runs behind one prefix are counted, and the newest listed") {
+TEST_CASE("many runs with one prefix are counted, and the newest are listed") {
   std::vector<std::pair<std::string, std::string>> seven;
   for (char c = 'a'; c < 'h'; ++c) seven.emplace_back(std::string("20261121-065403-") + std::string(4, c), "x");
   Named runs(seven);
@@ -78,7 +78,7 @@ TEST_CASE("many runs behind one prefix are counted, and the newest listed") {
         "20261121-065403-gggg (2 more)");
 }
 
-TEST_CASE("a metric that a run does not have is refused with the nearest name") {
+TEST_CASE("an unknown metric of a run is refused with the nearest name") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));

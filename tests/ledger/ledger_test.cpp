@@ -1,4 +1,4 @@
-// What is written comes back: rows, points to the last bit, attempts, artifacts, the shapes that scripts rely on.
+// Writing and reading back: rows, points to the last bit, attempts, artifacts, and the JSON that scripts rely on.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -30,7 +30,7 @@ int64_t count(const LedgerFolder& folder, const std::string& table) {
 
 }  // namespace
 
-TEST_CASE("a missing ledger is an empty one and reading makes no file") {
+TEST_CASE("a missing ledger reads as empty, and reading creates no file") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::read);
   CHECK(ledger.runs().empty());
@@ -41,7 +41,7 @@ TEST_CASE("a missing ledger is an empty one and reading makes no file") {
   CHECK(error_of([&] { ledger.show("x"); }) == "2: there is no run x in " + folder.file().string());
 }
 
-TEST_CASE("a run is in the file before its first step, with everything that is known of it") {
+TEST_CASE("a new run is in the file before its first step, with all its data") {
   LedgerFolder folder;
   Ledger writer(folder.home(), Ledger::Mode::write);
   const double before = wall_seconds();
@@ -83,7 +83,7 @@ TEST_CASE("a run is in the file before its first step, with everything that is k
   CHECK(all["metrics"] == json::object());
 }
 
-TEST_CASE("texts that runs share are kept once") {
+TEST_CASE("equal texts of several runs are stored once") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   for (int i = 0; i < 5; ++i) ledger.begin_run(new_run(folder));
@@ -137,7 +137,7 @@ TEST_CASE("points come back to the last bit, with NaN and infinities") {
   CHECK(ledger.runs()[0].final_loss == -infinity);
 }
 
-TEST_CASE("the last, least and greatest value are right whatever the order of the points") {
+TEST_CASE("the last, least and greatest values are right for any order of the points") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -149,7 +149,7 @@ TEST_CASE("the last, least and greatest value are right whatever the order of th
   ledger.metrics(id, {{"loss", 4, 6.0}});
   ledger.flush();
   CHECK(loss() == json{{"last", 6.0}, {"min", 5.0}, {"max", 7.0}});
-  ledger.metrics(id, {{"loss", 3, 1.0}});  // said again: no second point, and the greatest is gone
+  ledger.metrics(id, {{"loss", 3, 1.0}});  // replaces the point of step 3, which had the greatest value
   ledger.flush();
   CHECK(loss() == json{{"last", 6.0}, {"min", 1.0}, {"max", 6.0}});
   CHECK(ledger.points(id, "loss").size() == 4);
@@ -157,7 +157,7 @@ TEST_CASE("the last, least and greatest value are right whatever the order of th
   CHECK(ledger.runs()[0].steps == 4);
 }
 
-TEST_CASE("a restart drops the points that it computes again") {
+TEST_CASE("a restart drops the points that it will compute again") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -185,7 +185,7 @@ TEST_CASE("a restart drops the points that it computes again") {
   CHECK(all["attempts"][1]["ended"].is_null());
 }
 
-TEST_CASE("a run's end, events, artifacts and annotations are shown as scripts expect them") {
+TEST_CASE("the end, events, artifacts and annotations of a run are shown as scripts expect them") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -225,7 +225,7 @@ TEST_CASE("a run's end, events, artifacts and annotations are shown as scripts e
   CHECK(all["events"][0]["time"].is_number());
 }
 
-TEST_CASE("a run that ended can be reopened, and one that goes on cannot") {
+TEST_CASE("a run that ended can be reopened, and a running one cannot") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -247,7 +247,7 @@ TEST_CASE("a run that ended can be reopened, and one that goes on cannot") {
   CHECK(other.runs()[0].status == "finished");
 }
 
-TEST_CASE("what came after the snapshot that an attempt goes on from is dropped: it will be made again") {
+TEST_CASE("an attempt drops everything after the snapshot that it starts from") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -285,7 +285,7 @@ TEST_CASE("what came after the snapshot that an attempt goes on from is dropped:
   CHECK(left() == json{"ready", "stopping", 0.0});
 }
 
-TEST_CASE("what waits for the ledger is answered once everything before is in the file") {
+TEST_CASE("settle() answers when all earlier writes are in the file") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -297,7 +297,7 @@ TEST_CASE("what waits for the ledger is answered once everything before is in th
     while (points == 0) ::usleep(1000);
     CHECK(points == step);
   }
-  // A ledger that cannot be written keeps nobody waiting.
+  // settle() also answers if the ledger cannot be written.
   auto raw = folder.raw();
   raw.execute("CREATE TRIGGER full BEFORE INSERT ON metric BEGIN SELECT RAISE(FAIL, 'disk full'); END");
   std::atomic<bool> answered = false;
@@ -310,7 +310,7 @@ TEST_CASE("what waits for the ledger is answered once everything before is in th
   CHECK(raw.integer("SELECT count(*) FROM metric") == 4);
 }
 
-TEST_CASE("an artifact that is known already is not recorded again where that is asked for") {
+TEST_CASE("with unless_known, a known artifact is not recorded again") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -322,7 +322,7 @@ TEST_CASE("an artifact that is known already is not recorded again where that is
   CHECK(ledger.show(id)["checkpoints"][0]["seconds"] == 1.5);
 }
 
-TEST_CASE("a resumed run tells what runs now, and its attempts what they ran") {
+TEST_CASE("a resumed run shows its new settings, and each attempt shows its settings at that time") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const NewRun first = new_run(folder);
@@ -375,7 +375,7 @@ TEST_CASE("a resumed run tells what runs now, and its attempts what they ran") {
   }
 }
 
-TEST_CASE("something can be said of a run that has ended without waking it") {
+TEST_CASE("an artifact can be added to a run that has ended, without changing its status") {
   LedgerFolder folder;
   std::string id;
   {
@@ -393,7 +393,7 @@ TEST_CASE("something can be said of a run that has ended without waking it") {
   CHECK_THROWS_AS(Ledger(folder.home(), Ledger::Mode::read).flush(), std::logic_error);
 }
 
-TEST_CASE("a queue that cannot be written waits, says so once, and is written when it can be") {
+TEST_CASE("a queue that cannot be written keeps its entries, reports an error, and writes them later") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -407,7 +407,7 @@ TEST_CASE("a queue that cannot be written waits, says so once, and is written wh
   CHECK(ledger.points(id, "loss") == std::vector<std::pair<int64_t, double>>{{1, 1.0}, {2, 2.0}});
 }
 
-TEST_CASE("a run that cannot be written leaves no folder behind") {
+TEST_CASE("a run that cannot be written leaves no folder") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   folder.raw().execute("CREATE TRIGGER full BEFORE INSERT ON run BEGIN SELECT raise(ABORT, 'no room'); END");

@@ -1,4 +1,4 @@
-// Runs whose supervisor is gone are shown as lost, with their last activity as end; living ones never are.
+// Runs whose supervisor is gone are shown as lost. Their end is their last activity. Running ones are not lost.
 #include <sys/wait.h>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A child that sleeps until it is killed.
+/// A child process that sleeps until it is killed.
 struct Child {
   pid_t pid = ::fork();
   Child() {
@@ -33,7 +33,7 @@ struct Child {
   }
 };
 
-/// A ledger with one running run, whose owner the test then rewrites.
+/// A ledger with one running run. The test changes its owner.
 struct OneRun {
   LedgerFolder folder;
   std::string id;
@@ -49,7 +49,7 @@ struct OneRun {
 
 }  // namespace
 
-TEST_CASE("a process is known by pid and start time, and a zombie is none") {
+TEST_CASE("pid and start time identify a process, and a zombie counts as gone") {
   const ProcessIdentity me = this_process();
   CHECK(me.pid == ::getpid());
   CHECK(me.start_time > 0);
@@ -71,19 +71,19 @@ TEST_CASE("a process is known by pid and start time, and a zombie is none") {
   CHECK(is_gone(it, 1e9, me, 1e9));
 }
 
-TEST_CASE("after a reboot everything is gone, if the machine is known to be the same one") {
+TEST_CASE("after a reboot all processes are gone, if the machine is known to be the same") {
   ProcessIdentity me = this_process();
   me.machine = "2f7c";
   ProcessIdentity rebooted = me, namesake = me, unknown = me;
   rebooted.boot_id = namesake.boot_id = unknown.boot_id = "another";
   CHECK(is_gone(rebooted, 1e9, me, 1e9));
-  namesake.machine = "9a01";  // another machine of the same host name
+  namesake.machine = "9a01";  // another machine with the same host name
   CHECK_FALSE(is_gone(namesake, 1e9, me, 1e9));
   me.machine = unknown.machine = "";
   CHECK_FALSE(is_gone(unknown, 1e9, me, 1e9));
 }
 
-TEST_CASE("another host or machine, or another pid namespace, is judged by its heartbeat") {
+TEST_CASE("a process of another host, machine or pid namespace is judged by its heartbeat") {
   const ProcessIdentity me = this_process();
   ProcessIdentity away = me, namesake = me, contained = me;
   away.host = "elsewhere";
@@ -97,7 +97,7 @@ TEST_CASE("another host or machine, or another pid namespace, is judged by its h
   }
 }
 
-TEST_CASE("a running run is left alone while its supervisor lives") {
+TEST_CASE("a run stays running while its supervisor lives") {
   OneRun run;
   CHECK(run.listed().status == "running");
   CHECK(run.listed(Ledger::Mode::write).status == "running");
@@ -105,7 +105,7 @@ TEST_CASE("a running run is left alone while its supervisor lives") {
   CHECK(run.listed().status == "running");
 }
 
-TEST_CASE("a run whose supervisor is gone is lost at the next listing, and ended when it was last seen") {
+TEST_CASE("a run whose supervisor is gone is listed as lost, and ended at its last heartbeat") {
   for (const std::string gone : {"boot_id = 'before the reboot'", "process_start = process_start - 1", "pid = 4194305",
                                  "host = 'elsewhere', boot_id = 'other'"}) {
     OneRun run;
@@ -118,7 +118,7 @@ TEST_CASE("a run whose supervisor is gone is lost at the next listing, and ended
   }
 }
 
-TEST_CASE("every write of a run moves its last activity") {
+TEST_CASE("every write of a run updates its last activity") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -136,11 +136,11 @@ TEST_CASE("every write of a run moves its last activity") {
   ledger.event(id, "note", {{"message", "x"}});
   CHECK(heartbeat() >= start);
   forget();
-  ledger.heartbeat(id);  // there was a write just now
+  ledger.heartbeat(id);  // no update, because there was a write just now
   CHECK(heartbeat() == 1);
 }
 
-TEST_CASE("a run that was taken for lost and still reports is running again") {
+TEST_CASE("a lost run that writes again is running again") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));
@@ -163,14 +163,14 @@ TEST_CASE("a lost run can be reopened") {
   CHECK(Ledger(run.folder.home(), Ledger::Mode::read).runs()[0].status == "running");
 }
 
-TEST_CASE("an attempt that another process has taken up writes nothing more, and is told so") {
+TEST_CASE("an attempt that another process has replaced writes nothing more, and gets an error") {
   LedgerFolder folder;
   Ledger first(folder.home(), Ledger::Mode::write);
   const std::string id = first.begin_run(new_run(folder));
   first.begin_attempt(id, "start");
   first.metrics(id, {{"loss", 1, 1.0}, {"loss", 2, 2.0}});
   first.flush();
-  // Its host could not be reached for a while: somebody resumed it elsewhere.
+  // The host of the first attempt was unreachable for a while, and another process resumed the run.
   folder.raw().execute("UPDATE run SET status = 'lost', ended = 5");
   Ledger second(folder.home(), Ledger::Mode::write);
   second.reopen_run(id, new_run(folder));
@@ -196,14 +196,14 @@ TEST_CASE("an attempt that another process has taken up writes nothing more, and
   second.heartbeat(id);
 }
 
-TEST_CASE("a ledger that cannot be written is read, lost runs included") {
+TEST_CASE("a read-only ledger can be read, and its lost runs are shown as lost") {
   OneRun run;
   run.owner("pid = 4194305, heartbeat = 1700000000.5");
   fs::permissions(run.folder.path, fs::perms(0755));
   fs::permissions(run.folder.file(), fs::perms(0444));
   fs::permissions(run.folder.home(), fs::perms(0555));
   const pid_t child = ::fork();
-  if (child == 0) {  // root writes everywhere, so as nobody
+  if (child == 0) {  // root can write to every file, so the child changes its user
     int answer = 1;
     try {
       if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);

@@ -1,5 +1,5 @@
-// Schemas: the shipped one is frozen, older files are brought to it whole or not at all, foreign and newer ones are
-// refused.
+// Schemas: the shipped one does not change, older files are migrated completely or not at all, unknown and newer ones
+// are refused.
 #include "runner/ledger/migrations.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,7 +27,7 @@ std::map<std::string, std::string> tables_of(Database& database) {
 
 }  // namespace
 
-TEST_CASE("the schema is the one that was published") {
+TEST_CASE("the schema is the published one") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   auto database = folder.raw();
@@ -79,7 +79,7 @@ TEST_CASE("the embedded migrations are numbered without gaps and are those of th
   CHECK(std::distance(fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "schemas/ledger"), {}) == number);
 }
 
-TEST_CASE("a ledger of an older schema is brought up to date with its rows, also when it is only read") {
+TEST_CASE("a ledger with an older schema is migrated with its rows, also if it is only read") {
   for (const auto mode : {Ledger::Mode::read, Ledger::Mode::write}) {
     LedgerFolder folder;
     fs::create_directories(folder.home());
@@ -125,7 +125,7 @@ TEST_CASE("a migration that fails leaves the file as it was") {
   CHECK(database.integer("PRAGMA user_version") == 7);
 }
 
-TEST_CASE("a newer schema is refused by name and left alone") {
+TEST_CASE("a newer schema is refused by its number and not changed") {
   LedgerFolder folder;
   { Ledger ledger(folder.home(), Ledger::Mode::write); }
   folder.raw().execute("PRAGMA user_version = 8");
@@ -138,7 +138,7 @@ TEST_CASE("a newer schema is refused by name and left alone") {
   CHECK(folder.raw().integer("PRAGMA user_version") == 8);
 }
 
-TEST_CASE("a file that is no ledger is refused and left alone") {
+TEST_CASE("a file that is not a ledger is refused and not changed") {
   LedgerFolder folder;
   fs::create_directories(folder.home());
   const std::string file = folder.file().string();
@@ -170,13 +170,13 @@ TEST_CASE("a file that is no ledger is refused and left alone") {
         "4: cannot create the ledger's folder " + folder.home() + ": Not a directory");
 }
 
-TEST_CASE("a damaged ledger says so and how to save its rows") {
+TEST_CASE("the error of a damaged ledger explains how to save its rows") {
   LedgerFolder folder;
   {
     Ledger ledger(folder.home(), Ledger::Mode::write);
     for (int i = 0; i < 20; ++i) ledger.begin_run(new_run(folder));
   }
-  // Everything behind the first pages is overwritten.
+  // Overwrites everything after the first page.
   const auto size = fs::file_size(folder.file());
   std::fstream file(folder.file(), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(4096);

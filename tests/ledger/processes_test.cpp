@@ -1,4 +1,4 @@
-// Many processes on one ledger, and one that is killed in the middle.
+// Many processes that write to one ledger, and one that is killed while writing.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <catch2/catch_test_macros.hpp>
@@ -22,7 +22,7 @@ TEST_CASE("sixteen processes that start and write at once lose nothing") {
     if (child == 0) {
       ::close(gate[1]);
       char wait;
-      if (::read(gate[0], &wait, 1) != 0) ::_exit(9);  // all begin when the parent closes its end
+      if (::read(gate[0], &wait, 1) != 0) ::_exit(9);  // all children start when the parent closes its end
       try {
         Ledger ledger(folder.home(), Ledger::Mode::write);
         const std::string id = ledger.begin_run(new_run(folder, "p" + std::to_string(i)));
@@ -62,7 +62,7 @@ TEST_CASE("sixteen processes that start and write at once lose nothing") {
   CHECK(folder.raw().integer("SELECT count(*) FROM key") == processes + 1);
 }
 
-TEST_CASE("kill -9 loses at most what was not committed, and leaves a sound file and a lost run") {
+TEST_CASE("SIGKILL loses only uncommitted data, and leaves a correct file and a lost run") {
   LedgerFolder folder;
   int reports[2];
   REQUIRE(::pipe(reports) == 0);
@@ -103,12 +103,12 @@ TEST_CASE("kill -9 loses at most what was not committed, and leaves a sound file
   REQUIRE(static_cast<int64_t>(points.size()) >= committed);
   for (size_t i = 0; i < points.size(); ++i)
     REQUIRE(points[i] == std::pair<int64_t, double>(i + 1, static_cast<double>(i + 1)));
-  CHECK(ledger.points(row.id, "lr").size() == points.size());  // a step's points are committed together
+  CHECK(ledger.points(row.id, "lr").size() == points.size());  // all points of a step are committed together
   CHECK(row.steps == static_cast<int64_t>(points.size()));
   CHECK(row.final_loss == static_cast<double>(points.size()));
 }
 
-TEST_CASE("what is queued is committed by itself, without a flush") {
+TEST_CASE("queued data are committed without a flush") {
   LedgerFolder folder;
   Ledger writer(folder.home(), Ledger::Mode::write), reader(folder.home(), Ledger::Mode::read);
   const std::string id = writer.begin_run(new_run(folder));
@@ -118,7 +118,7 @@ TEST_CASE("what is queued is committed by itself, without a flush") {
   CHECK(reader.points(id, "loss").size() == 1);
 }
 
-TEST_CASE("the end of a ledger commits what is queued") {
+TEST_CASE("the destructor of a ledger commits queued data") {
   LedgerFolder folder;
   std::string id;
   {

@@ -1,4 +1,4 @@
-// The state of the working directory, from real git repositories.
+// The git state of the working directory, with real git repositories.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 
@@ -31,7 +31,7 @@ TEST_CASE("a folder outside any repository has no git state") {
   CHECK(git_state(folder.path / "missing").is_null());
 }
 
-TEST_CASE("a repository's commit, branch and changes are told apart") {
+TEST_CASE("commit, branch and changes of a repository are recorded") {
   Repository repository;
   auto state = repository.state();
   CHECK(state == nlohmann::json{{"commit", nullptr}, {"branch", "main"}, {"dirty", false}, {"diff_hash", nullptr}});
@@ -62,7 +62,7 @@ TEST_CASE("a repository's commit, branch and changes are told apart") {
   CHECK(repository.state()["branch"].is_null());
 }
 
-TEST_CASE("a git that does not answer in time is not waited for") {
+TEST_CASE("a git process that does not answer in time is given up") {
   Repository repository;
   repository.write("git", "#!/bin/sh\nexec sleep 600\n");
   fs::permissions(repository.folder.path / "git", fs::perms(0755));

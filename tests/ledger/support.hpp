@@ -1,4 +1,4 @@
-// What the ledger's tests share: a folder that goes away, a run to begin, and raw access to the file.
+// Helpers of the ledger's tests: a temporary folder, the data of a new run, and direct access to the file.
 #pragma once
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace runner {
 struct LedgerFolder : TemporaryFolder {
   std::string home() const { return path / "home"; }
   std::filesystem::path file() const { return path / "home" / "ledger.db"; }
-  /// The file itself, past the Ledger.
+  /// The database file, opened without the Ledger class.
   sqlite::Database raw() const { return {file(), sqlite::Access::existing}; }
 };
 
@@ -39,8 +39,7 @@ inline NewRun new_run(const LedgerFolder& folder, const std::string& name = "llm
   return run;
 }
 
-/// The message of the Error that `action` throws, after its exit code: "2: there is no run ...". "" when it throws
-/// none.
+/// The Error that `action` throws, as "CODE: MESSAGE", such as "2: there is no run ..."; "" if it throws none.
 template <typename Action>
 std::string error_of(Action action) {
   try {

@@ -1,4 +1,4 @@
-// Sweeps in the ledger: rows, owners, names, and what a trial's row says as it goes on.
+// Sweeps in the ledger: rows, owners, names, and the state of a trial during its run.
 #include "runner/ledger/sweeps.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +15,7 @@ NewSweep new_sweep(const std::string& name = "lr") { return {name, 7, {{"metric"
 
 }  // namespace
 
-TEST_CASE("a sweep's trials are kept with their history, and their runs with them") {
+TEST_CASE("a sweep's trials are stored with their history and their runs") {
   LedgerFolder folder;
   Sweeps store(folder.home(), Ledger::Mode::write);
   const std::string id = store.begin(new_sweep());
@@ -64,7 +64,7 @@ TEST_CASE("a sweep's trials are kept with their history, and their runs with the
   CHECK(store.find(id).seconds == 12.5);
 }
 
-TEST_CASE("a sweep has one owner, and is lost when that is gone") {
+TEST_CASE("a sweep has one owner, and is lost when the owner is gone") {
   LedgerFolder folder;
   Sweeps store(folder.home(), Ledger::Mode::write);
   const std::string id = store.begin(new_sweep());
@@ -73,13 +73,13 @@ TEST_CASE("a sweep has one owner, and is lost when that is gone") {
         fmt::format("2: sweep {0} is still running, as process {1} on {2}: stop it "
                     "first (runner sweep stop {0})",
                     id, ::getpid(), this_process().host));
-  folder.raw().execute("UPDATE sweep SET process_start = process_start - 1");  // the pid is another process's now
+  folder.raw().execute("UPDATE sweep SET process_start = process_start - 1");  // the pid now belongs to another process
   CHECK(store.find(id).status == "lost");
   store.claim(id);
   CHECK(store.find(id).status == "running");
 }
 
-TEST_CASE("sweeps are found as runs are") {
+TEST_CASE("a sweep is found in the same ways as a run") {
   LedgerFolder folder;
   CHECK(error_of([&] { Sweeps(folder.home(), Ledger::Mode::read).find("last"); }) ==
         "2: there is no sweep \"last\": there is no ledger " + folder.file().string() +

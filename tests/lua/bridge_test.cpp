@@ -128,7 +128,7 @@ TEST_CASE("exceptions of the program pass through the script, even if it catches
   CHECK(state.load_text("return 1", "a.lua").plain == 1);
 }
 
-TEST_CASE("handles have methods, properties and operators") {
+TEST_CASE("objects have methods, properties and operators") {
   State state;
   auto object = Object::make(tensor_class(), Tensor{2});
   std::vector<Global> globals = {{"t", Value(object)}};

@@ -343,7 +343,7 @@ TEST_CASE("train.early_stopping runs after the hook files, and its options are n
   CHECK(diagnostics[0].other->line == 8);
 }
 
-TEST_CASE("hooks and their options survive extends, --set and printing") {
+TEST_CASE("hooks and their options are kept through extends, --set and printing") {
   TemporaryFolder folder;
   write_file_atomic(
       folder.path / "base.toml",

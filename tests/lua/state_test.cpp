@@ -72,7 +72,7 @@ TEST_CASE("every call has full budgets, and errors of budgets contain the place"
   CHECK(state.memory_bytes() < 1 << 20);
 }
 
-TEST_CASE("the clock stops a script that counts few instructions") {
+TEST_CASE("the clock stops a script that needs few instructions") {
   StateOptions options;
   options.limits.seconds = 0.05;
   options.limits.instructions = int64_t{1} << 60;
@@ -218,7 +218,7 @@ TEST_CASE("a coroutine that was ended by its budget never runs its pending __clo
   CHECK(call("status") == "deadnilfalse");
 }
 
-TEST_CASE("the state of coroutines that end by themselves is closed as in Lua") {
+TEST_CASE("close handlers of other coroutines run as in Lua") {
   State state;
   CHECK(value_of(state, R"lua(
     local log = {}

@@ -1,4 +1,5 @@
-// Chunked cross entropy against at::cross_entropy_loss: value, gradients, chunks, ignored targets, precisions.
+// Chunked cross entropy compared with at::cross_entropy_loss: value, gradients, chunk sizes, ignored targets,
+// precisions.
 #include "runner/models/cross_entropy.hpp"
 
 #include "test_model.hpp"
@@ -83,7 +84,7 @@ TEST_CASE("half precision keeps the loss in fp32 and sums the weight's gradient 
   }
 }
 
-TEST_CASE("a weight kept in fp32 gets an fp32 gradient from half-precision products") {
+TEST_CASE("an fp32 weight gets an fp32 gradient from half-precision products") {
   Problem p(torch::kFloat32, false);
   auto hidden = p.hidden.detach().to(torch::kBFloat16).requires_grad_(true);
   for (int64_t chunk : {0, 8}) {

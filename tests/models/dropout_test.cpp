@@ -22,7 +22,7 @@ TEST_CASE("a mask depends only on its key, and keeps the expected share of eleme
   auto mask = [](uint64_t key) { return keep_mask({1000, 101}, torch::kCPU, 0.2, {key}); };
   CHECK(torch::equal(mask(1), mask(1)));
   CHECK_FALSE(torch::equal(mask(1), mask(2)));
-  // 101,000 draws: five standard deviations are 0.0063.
+  // 101,000 samples; five standard deviations are 0.0063.
   CHECK(std::abs(mask(1).to(torch::kFloat64).mean().item<double>() - 0.8) < 0.0063);
   auto both = (mask(1) & mask(2)).to(torch::kFloat64).mean().item<double>();
   CHECK(std::abs(both - 0.64) < 0.0076);
@@ -83,7 +83,7 @@ TEST_CASE("attention with dropout equals the composed operations with the same m
   }
 }
 
-TEST_CASE("a block run again with the same context repeats its dropout bit for bit") {
+TEST_CASE("a block with the same context repeats its dropout bit for bit") {
   for (auto recipe : {gpt_recipe(), llama_recipe()}) {
     recipe.dropout = 0.2;
     TestModel test(recipe);

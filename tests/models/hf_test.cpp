@@ -47,7 +47,7 @@ nlohmann::json llama_config() {
 
 }  // namespace
 
-TEST_CASE("every parameter has its own name in a Hugging Face checkpoint") {
+TEST_CASE("every parameter has a unique name in a Hugging Face checkpoint") {
   for (const auto& model : varied_recipes()) {
     auto spec = make_spec(model, 96, 16);
     auto tensors = hf_names(model, spec);

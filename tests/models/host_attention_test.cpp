@@ -108,7 +108,7 @@ TEST_CASE("a later position does not affect earlier ones, even if it is NaN") {
   CHECK(after.view({2, 130, -1}).narrow(1, 96, 34).isnan().all().item<bool>());
 }
 
-TEST_CASE("attention in host memory gives the same bits with one thread and with two") {
+TEST_CASE("attention on the CPU gives the same bits with one and with two threads") {
   auto in = slices(257, 40, 2);
   auto gradient = normal({514, heads * 40}, 2);
   auto run = [&](int threads) {
@@ -123,7 +123,7 @@ TEST_CASE("attention in host memory gives the same bits with one thread and with
   for (size_t i = 0; i < 3; ++i) CHECK(torch::equal(one.gradients[i], two.gradients[i]));
 }
 
-TEST_CASE("gradients that are not contiguous, and inputs whose last dimension is strided") {
+TEST_CASE("gradients may be non-contiguous, and inputs may have a strided last dimension") {
   auto in = slices(20, 8, 4);
   auto turned = in;
   for (auto& x : turned) x = x.detach().transpose(2, 3).contiguous().transpose(2, 3).requires_grad_(true);

@@ -125,7 +125,7 @@ TEST_CASE("rotary positions rotate each pair by position times frequency, also w
   }
 }
 
-TEST_CASE("attention is causal softmax(Q K^T) V, and grouped keys equal repeated ones") {
+TEST_CASE("attention is causal softmax(Q K^T) V, and grouped keys equal repeated keys") {
   MicroBatch none;
   ForwardContext context{&none, true, 1};
   for (auto dtype : {torch::kFloat64, torch::kFloat32})

@@ -45,7 +45,7 @@ TEST_CASE("each block saves as much as its spec claims between forward and backw
   for (const auto& [recipe, dtype] : cases()) {
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
     auto batch = small_batch(sequences, seq_len);
-    test.loss(batch);  // makes the rotary table
+    test.loss(batch);  // allocates the rotary table
     MemoryAccount account;
     AccountScope scope(account);
     ForwardContext context{&batch, true, 1};

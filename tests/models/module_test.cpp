@@ -8,7 +8,7 @@
 using namespace runner;
 using namespace runner::testing;
 
-TEST_CASE("forward and backward touch every slot with the shape that the spec lists") {
+TEST_CASE("forward and backward use every slot with the shape in the spec") {
   for (const auto& recipe : varied_recipes()) {
     TestModel test(recipe);
     REQUIRE(test.model->blocks.size() == test.model->spec.blocks.size());
@@ -45,7 +45,7 @@ TEST_CASE("blocks exchange [B, T, dim] in the order of the spec, and do not chan
   }
 }
 
-TEST_CASE("a tied weight gets the gradient of the embedding and of the head") {
+TEST_CASE("a tied weight gets the sum of the gradients of embedding and head") {
   for (auto recipe : {gpt_recipe(), llama_recipe()}) {
     recipe.tie_embeddings = true;
     TestModel tied(recipe);
@@ -65,7 +65,7 @@ TEST_CASE("a tied weight gets the gradient of the embedding and of the head") {
   }
 }
 
-TEST_CASE("a shorter sequence than max_seq_len and an empty micro-batch work") {
+TEST_CASE("a sequence shorter than max_seq_len and an empty micro-batch work") {
   for (const auto& recipe : {gpt_recipe(), llama_recipe()}) {
     TestModel test(recipe);
     auto batch = small_batch(2, 5);

@@ -25,7 +25,7 @@ class Autocast {
 
 }  // namespace
 
-TEST_CASE("under autocast blocks exchange the low precision, and parameters keep fp32 gradients") {
+TEST_CASE("under autocast blocks exchange the low precision, and parameters get fp32 gradients") {
   for (const auto& recipe : varied_recipes())
     for (auto dtype : {torch::kBFloat16, torch::kFloat16}) {
       TestModel test(recipe);
@@ -61,7 +61,7 @@ TEST_CASE("under autocast blocks exchange the low precision, and parameters keep
     }
 }
 
-TEST_CASE("parameters in bf16, fp16 and fp64 train in their own dtype") {
+TEST_CASE("parameters in bf16, fp16 and fp64 are trained in their dtype") {
   for (const auto& recipe : {gpt_recipe(), llama_recipe()}) {
     TestModel reference(recipe);
     auto batch = small_batch();

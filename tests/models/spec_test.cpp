@@ -64,7 +64,7 @@ TEST_CASE("gpt without biases and with an untied head has no biases and no share
   CHECK(spec.blocks[3].shared.empty());
 }
 
-TEST_CASE("a llama lists Llama's parameters, with as many key and value rows as it has key heads") {
+TEST_CASE("a llama lists Llama's parameters, with key and value rows for its number of key heads") {
   auto spec = make_spec(llama_recipe(), 96, 16);
   CHECK(names(spec.blocks[0].parameters) == std::vector<std::string>{"embedding.tokens.weight 96x32"});
   CHECK(names(spec.blocks[1].parameters) ==
@@ -85,7 +85,7 @@ TEST_CASE("published models have their published number of parameters") {
   gpt2.max_seq_len = 1024;
   CHECK(make_spec(gpt2, 50257, 1024).parameter_count() == 124'439'808);
 
-  Recipe::Model llama2;  // Llama 2 7B: no hidden_dim in its params.json, the rule gives 11008
+  Recipe::Model llama2;  // Llama 2 7B: params.json has no hidden_dim; the rule gives 11008
   llama2.name = "llama";
   llama2.n_layers = 32;
   llama2.dim = 4096;
@@ -95,7 +95,7 @@ TEST_CASE("published models have their published number of parameters") {
   CHECK(llama::hidden_dim(llama2) == 11008);
   CHECK(make_spec(llama2, 32000, 4096).parameter_count() == 6'738'415'616);
 
-  Recipe::Model llama3 = llama2;  // Llama 3 8B: ffn_dim_multiplier 1.3, multiple_of 1024 give 14336
+  Recipe::Model llama3 = llama2;  // Llama 3 8B: ffn_dim_multiplier 1.3 and multiple_of 1024 give 14336
   llama3.n_kv_heads = 8;
   llama3.ffn_dim_multiplier = 1.3;
   llama3.multiple_of = 1024;
@@ -104,7 +104,7 @@ TEST_CASE("published models have their published number of parameters") {
   CHECK(make_spec(llama3, 128256, 8192).parameter_count() == 8'030'261'248);
 }
 
-TEST_CASE("FLOPs are two for each multiply-add of the matrix products, with all T x T scores") {
+TEST_CASE("FLOPs are two per multiply-add of the matrix products, with all T x T scores") {
   // GPT-2 124M, T = 1024. A block: qkv 768*2304, out 768*768, up and down 768*3072 each; scores and their product with
   // V 768*1024 each. Multiply-adds: 1769472 + 589824 + 2*2359296 + 2*786432 = 8650752.
   Recipe::Model gpt2 = gpt_recipe();
@@ -124,7 +124,7 @@ TEST_CASE("FLOPs are two for each multiply-add of the matrix products, with all 
   CHECK(llama.blocks[3].forward_flops_per_token == 2.0 * 32 * 96);
 }
 
-TEST_CASE("projections into the residual stream start smaller, norms at one, biases at zero") {
+TEST_CASE("initial projections into the residual stream are smaller, norms are one, biases are zero") {
   auto model = gpt_recipe();
   model.n_layers = 8;
   auto spec = make_spec(model, 96, 16);

@@ -1,4 +1,4 @@
-// Catches what is written to a file descriptor, and sets environment variables, for as long as it lives.
+// Two scoped helpers: Capture records the output to a file descriptor, Variable sets an environment variable.
 #pragma once
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ class Capture {
     std::fclose(file_);
   }
   Capture(const Capture&) = delete;
-  /// Everything so far; ends the catching.
+  /// The output so far. Ends the capture.
   std::string text() {
     restore();
     std::string out;

@@ -1,4 +1,4 @@
-// Curves, to the character.
+// Text curves, compared character by character.
 #include "runner/report/curve.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -14,27 +14,27 @@ std::vector<std::pair<int64_t, double>> falling() {
 }
 }  // namespace
 
-TEST_CASE("a curve has its greatest value on top, its least at the bottom, and its steps below") {
+TEST_CASE("a curve has its greatest value at the top, its least at the bottom, and its steps below") {
   CHECK(draw_curve(falling(), {16, 2}, true) ==
         "16 │█▇▆▅▄▃▂▁\n"
         " 1 │█████████▇▆▅▄▃▂▁\n"
         "    10           160\n");
 }
 
-TEST_CASE("without Unicode two levels a row remain") {
+TEST_CASE("without Unicode each row has two levels") {
   CHECK(draw_curve(falling(), {16, 2}, false) ==
         "16 |####....\n"
         " 1 |############....\n"
         "    10           160\n");
 }
 
-TEST_CASE("many points share columns by their mean") {
+TEST_CASE("points that share a column are drawn as their mean") {
   CHECK(draw_curve(falling(), {4, 1}, true) ==
         "14.5 │█▆▃▁\n"
         "      10 160\n");
 }
 
-TEST_CASE("odd curves are drawn too: none, one point, a flat line, values that are no numbers") {
+TEST_CASE("special curves: no points, one point, a flat line, values that are not numbers") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   CHECK(draw_curve({}, {10, 2}, true) == "");
   CHECK(draw_curve({{7, 0.5}}, {10, 1}, true) ==

@@ -1,4 +1,4 @@
-// The bar and the plain lines, on a clock that the test moves.
+// The progress bar and the plain lines, with a clock that the test sets.
 #include "runner/report/progress.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -44,7 +44,7 @@ struct Shown {
   }
 };
 
-/// What a terminal shows in the end: a line erased and drawn again leaves its last form.
+/// The text that a terminal shows at the end. A redrawn line has only its last content.
 std::string on_screen(const std::string& text) {
   std::string out, line;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -71,7 +71,7 @@ const std::string bar_25 = "step  50/200  =====---------------  loss 2.5000  12.
 
 }  // namespace
 
-TEST_CASE("a bar line holds step, loss, tokens/s, memory and ETA, and gives up what matters least first") {
+TEST_CASE("a bar line has step, loss, tokens/s, memory and ETA, and drops the least important parts first") {
   CHECK(bar_line(state_at(50), {91, false, false}) == bar_25);
   CHECK(bar_line(state_at(50), {80, false, false}) ==
         "step  50/200  ==-------  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
@@ -85,7 +85,7 @@ TEST_CASE("a bar line holds step, loss, tokens/s, memory and ETA, and gives up w
   for (int width = 20; width < 150; ++width) CHECK(display_width(bar_line(state_at(50), {width, true, false})) < width);
 }
 
-TEST_CASE("a bar is full at the end, has colour only on demand, and is left out when the end is unknown") {
+TEST_CASE("a bar is full at the end, has colour only on request, and is omitted if the end is unknown") {
   CHECK(bar_line(state_at(200), {42 + 16, true, false}).find("200/200  ━━━━━━━━━━━━━━━━━━  loss") != std::string::npos);
   CHECK(bar_line(state_at(50), {42 + 16, true, true}).find("\x1b[32m━━━━\x1b[0m──") != std::string::npos);
   CHECK(bar_line(state_at(200), {42 + 16, true, true}).find("━\x1b[0m  loss") != std::string::npos);
@@ -93,7 +93,7 @@ TEST_CASE("a bar is full at the end, has colour only on demand, and is left out 
   CHECK(bar_line(endless, {80, true, false}) == "step 50  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB");
 }
 
-TEST_CASE("a plain line adds the learning rate, the norm and waiting for data") {
+TEST_CASE("a plain line also has the learning rate, the gradient norm and the wait for data") {
   CHECK(plain_line(state_at(50)) == "step  50/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
   ProgressState state = state_at(7);
   state.report.grad_norm = 0.25;
@@ -104,7 +104,7 @@ TEST_CASE("a plain line adds the learning rate, the norm and waiting for data") 
         "step   7/200  loss 1.250e-05  lr 1.00e-03  grad norm 0.2500  12.3 k tokens/s  mem 1.50 GiB  waits for data 50 %");
 }
 
-TEST_CASE("without a terminal there are plain lines: each n steps, two a second, and the last one always") {
+TEST_CASE("without a terminal there is a plain line every n steps, at most two per second, and the last one") {
   Shown shown(false, 2);
   shown.progress->phase("starting 2 workers");
   shown.progress->phase("starting 2 workers");
@@ -140,14 +140,14 @@ TEST_CASE("without a terminal there are plain lines: each n steps, two a second,
             tail + "\n");
 }
 
-TEST_CASE("the total may become known late") {
+TEST_CASE("the total number of steps may become known late") {
   Shown shown(false);
   shown.progress->set_total(50);
   shown.progress->step(report_at(1));
   CHECK(shown.text().starts_with("step  1/50  "));
 }
 
-TEST_CASE("on a terminal one line is redrawn, at most ten times a second, and its last state stays") {
+TEST_CASE("on a terminal one line is redrawn at most ten times a second, and its last state stays") {
   Variable locale("LC_ALL", "C");
   Shown shown(true);
   for (int64_t step = 1; step <= 100; ++step) {
@@ -156,11 +156,11 @@ TEST_CASE("on a terminal one line is redrawn, at most ten times a second, and it
     shown.now += 0.03125;
   }
   const std::string text = shown.text();
-  CHECK(count(text, "\r") == 26);  // 3.1 s at one redraw each 0.125 s, and the last state
+  CHECK(count(text, "\r") == 26);  // 3.1 s with one redraw per 0.125 s, and the last state
   CHECK(on_screen(text) == "step 100/200  ====-----  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3.09 s\n");
 }
 
-TEST_CASE("the phase counts seconds until the first step takes its place") {
+TEST_CASE("the phase shows its seconds until the first step replaces it") {
   Shown shown(true);
   shown.progress->phase("loading weights");
   shown.now += 3;
@@ -171,7 +171,7 @@ TEST_CASE("the phase counts seconds until the first step takes its place") {
   CHECK(text.starts_with("\r\x1b[Kloading weights  0 s\r\x1b[Kloading weights  3 s\r\x1b[Kstep   1/200"));
 }
 
-TEST_CASE("a run without a step leaves nothing of the bar") {
+TEST_CASE("a run without a step leaves no bar") {
   Shown shown(true);
   shown.progress->phase("starting 2 workers");
   CHECK(on_screen(shown.text()) == "");
@@ -190,14 +190,14 @@ TEST_CASE("lines and log messages appear above the bar") {
   CHECK(count(screen, "step") == 1);
 }
 
-TEST_CASE("a log message after the display has gone is an ordinary one") {
+TEST_CASE("a log message after the end of the display is printed normally") {
   { Shown shown(true); }
   Capture capture(STDERR_FILENO);
   log::info("done");
   CHECK(capture.text() == "done\n");
 }
 
-TEST_CASE("the ETA follows the steps of the last minute and starts over after a restart") {
+TEST_CASE("the ETA uses the steps of the last minute and starts again after a restart") {
   Shown shown(false);
   shown.progress->step(report_at(1));
   shown.now += 1000;  // the first step took long

@@ -1,4 +1,4 @@
-// Tables and times, to the character.
+// Tables and times, compared character by character.
 #include "runner/report/table.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -9,7 +9,7 @@
 
 using namespace runner;
 
-TEST_CASE("columns are as wide as their content, numbers to the right, nothing behind the last") {
+TEST_CASE("columns are as wide as their content, numbers are right-aligned, and the last column has no padding") {
   CHECK(format_table({{"NAME"}, {"STEPS", true}, {"TAGS"}}, {{"a", "12", "x"}, {"longer", "3", ""}}, 80) ==
         "NAME    STEPS  TAGS\n"
         "a          12  x\n"
@@ -18,7 +18,7 @@ TEST_CASE("columns are as wide as their content, numbers to the right, nothing b
   CHECK(format_table({{"A"}}, {}, 80) == "A\n");
 }
 
-TEST_CASE("width is counted in columns of the terminal, not in bytes") {
+TEST_CASE("the width is counted in terminal columns, not in bytes") {
   CHECK(display_width("naïve") == 5);
   CHECK(display_width("e\xcc\x81") == 1);  // a combining accent
   CHECK(display_width("模型") == 4);
@@ -29,7 +29,7 @@ TEST_CASE("width is counted in columns of the terminal, not in bytes") {
         "naïve  2\n");
 }
 
-TEST_CASE("what may shrink is cut until the table fits, the widest first") {
+TEST_CASE("shrinkable columns are cut until the table fits, the widest first") {
   Variable locale("LC_ALL", "C.UTF-8");
   const std::vector<Column> columns = {{"ID"}, {"NAME", false, true}, {"TAGS", false, true}};
   const std::vector<std::vector<std::string>> rows = {{"20261121", "a_rather_long_name", "night,  x"}};
@@ -48,14 +48,14 @@ TEST_CASE("what may shrink is cut until the table fits, the widest first") {
 
 TEST_CASE("a cell cannot move the cursor") { CHECK(format_table({{}}, {{"a\x1b[2J\nb"}}, 80) == "a [2J b\n"); }
 
-TEST_CASE("the locale decides about Unicode, LC_ALL first") {
+TEST_CASE("the locale decides whether Unicode is used, LC_ALL first") {
   Variable all("LC_ALL", ""), type("LC_CTYPE", "de_DE.utf8"), lang("LANG", "C");
   CHECK(utf8_locale());
   Variable over("LC_ALL", "POSIX");
   CHECK_FALSE(utf8_locale());
 }
 
-TEST_CASE("times are told as a person would") {
+TEST_CASE("times are written relative to now") {
   const double now = 1'700'000'000;
   CHECK(format_ago(now + 3, now) == "just now");
   CHECK(format_ago(now - 4, now) == "just now");

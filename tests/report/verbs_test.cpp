@@ -1,4 +1,4 @@
-// runner ls, show and metrics: what they print, and the JSON that scripts rely on.
+// runner ls, show and metrics: their output, and the JSON that scripts rely on.
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <regex>
@@ -23,7 +23,7 @@ struct Printed {
   std::string out, err;
 };
 
-/// Runs a verb as the command line would.
+/// Runs a verb as the command line does.
 Printed run_verb(Action (*setup)(CLI::App&), const std::string& arguments) {
   CLI::App app;
   Action action = setup(app);
@@ -35,7 +35,7 @@ Printed run_verb(Action (*setup)(CLI::App&), const std::string& arguments) {
   return printed;
 }
 
-/// Three runs: finished (with metrics), failed, lost; their times set so that relative times do not move.
+/// Three runs: finished (with metrics), failed, lost. Their times are fixed, so relative times are constant.
 struct ThreeRuns {
   LedgerFolder folder;
   Variable home{"RUNNER_HOME", folder.home()};
@@ -84,7 +84,7 @@ struct ThreeRuns {
 
 }  // namespace
 
-TEST_CASE("an empty ledger says how to start a run, on stderr") {
+TEST_CASE("an empty ledger explains how to start a run, on stderr") {
   LedgerFolder folder;
   Variable home("RUNNER_HOME", folder.home());
   const auto printed = run_verb(setup_ls, "");
@@ -149,10 +149,10 @@ TEST_CASE("ls sorts") {
   CHECK(order("name") == "bca");
   CHECK(order("status") == "bac");
   CHECK(order("steps") == "bca");
-  CHECK(order("metric") == "abc");  // the others have none: no point, or NaN
+  CHECK(order("metric") == "abc");  // the others have no value: no point, or NaN
 }
 
-TEST_CASE("ls and show notice that a run's folder was deleted") {
+TEST_CASE("ls and show report that a run's folder was deleted") {
   ThreeRuns runs;
   std::string folder;
   {
@@ -167,7 +167,7 @@ TEST_CASE("ls and show notice that a run's folder was deleted") {
   CHECK(json::parse(run_verb(setup_ls, "--json").out)["runs"][1]["run_dir_exists"] == true);
 }
 
-TEST_CASE("ls chooses by status and tags") {
+TEST_CASE("ls selects runs by status and tags") {
   ThreeRuns runs;
   const auto ids = [](const std::string& arguments) {
     std::vector<std::string> list;
@@ -204,7 +204,7 @@ TEST_CASE("ls --json has the row that scripts rely on") {
   CHECK(list["runs"][2]["final_loss"] == "NaN");
 }
 
-TEST_CASE("show tells what a run was, did and left behind") {
+TEST_CASE("show prints the settings, course and results of a run") {
   ThreeRuns runs;
   std::string out = run_verb(setup_show, "good").out;
   out = std::regex_replace(out, std::regex("started [-0-9]+ [:0-9]+"), "started THEN");
@@ -253,7 +253,7 @@ TEST_CASE("show tells what a run was, did and left behind") {
                  "  just now  note  hello\n") != std::string::npos);
 }
 
-TEST_CASE("show tells why a run failed and how often it was started, and of a lost one when it was last seen") {
+TEST_CASE("show prints why a run failed and how often it was started, and when a lost run was last seen") {
   ThreeRuns runs;
   const std::string failed = run_verb(setup_show, "bbbb").out;
   INFO(failed);
@@ -278,13 +278,13 @@ TEST_CASE("show --json has all keys that scripts rely on") {
   CHECK(all["metrics"]["val_loss"] == json{{"last", 0.1 + 0.2}, {"min", 0.1 + 0.2}, {"max", 0.1 + 0.2}});
 }
 
-TEST_CASE("show and metrics without a run speak of the last one") {
+TEST_CASE("show and metrics without a run use the last run") {
   ThreeRuns runs;
   CHECK(json::parse(run_verb(setup_show, "--json").out)["id"] == "20261121-080000-cccc");
   CHECK(run_verb(setup_metrics, "").out == "step  loss\n   1   nan\n");
 }
 
-TEST_CASE("metrics come as a table to read, and as CSV and JSON to the last digit") {
+TEST_CASE("metrics are printed as a table, and as CSV and JSON with all digits") {
   ThreeRuns runs;
   CHECK(run_verb(setup_metrics, "good").out ==
         "step  loss  val_loss  memory_bytes\n"
@@ -305,7 +305,7 @@ TEST_CASE("metrics come as a table to read, and as CSV and JSON to the last digi
         "{\"metrics\":{},\"run\":\"20261121-070000-bbbb\",\"schema\":1}\n");
 }
 
-TEST_CASE("metrics chooses steps") {
+TEST_CASE("metrics selects steps") {
   ThreeRuns runs;
   CHECK(run_verb(setup_metrics, "good --tail 2 --name loss").out == "step  loss\n   3     2\n   4     1\n");
   CHECK(run_verb(setup_metrics, "good --every 3 --name loss --csv").out == "step,loss\n3,2\n4,1\n");
@@ -313,7 +313,7 @@ TEST_CASE("metrics chooses steps") {
         "{\"name\":\"loss\",\"points\":[[4,1.0]],\"run\":\"20261121-060000-aaaa\",\"schema\":1}\n");
 }
 
-TEST_CASE("metrics refuses names that are not there") {
+TEST_CASE("metrics refuses unknown names") {
   ThreeRuns runs;
   CHECK(
       error_of([] { run_verb(setup_metrics, "good --name los"); }) ==
