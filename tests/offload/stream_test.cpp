@@ -1,4 +1,5 @@
-// One pass over swapped arrays is the plain loop, with the disk at work meanwhile and nothing in flight after an error.
+// A pass over swapped arrays gives the results of a plain loop, overlaps disk and computation, and leaves no request in
+// flight after an error.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
@@ -33,7 +34,7 @@ std::vector<float> get_all(SwappedArrays& arrays, size_t array) {
   return values;
 }
 
-/// Until `came`; a minute is never, however loaded the machine.
+/// Waits until `came()` is true. Returns false after a minute, which is enough on a loaded machine.
 bool comes(const std::function<bool()>& came) {
   for (auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1); !came();) {
     if (std::chrono::steady_clock::now() > end) return false;
@@ -44,7 +45,7 @@ bool comes(const std::function<bool()>& came) {
 
 }  // namespace
 
-TEST_CASE("a pass is the plain loop over all elements") {
+TEST_CASE("a pass gives the results of a plain loop over all elements") {
   int buffers = GENERATE(2, 3, 4);
   auto [tile, elements] = GENERATE(table<int64_t, int64_t>(
       {{2048, 7 * 2048 + 5}, {2048, 8 * 2048}, {6000, 20000}, {8192, 3}, {1 << 20, 2048}, {2048, 2049}}));
@@ -55,7 +56,7 @@ TEST_CASE("a pass is the plain loop over all elements") {
   for (size_t array = 0; array < 4; ++array) set_all(arrays, array, static_cast<float>(array + 1));
   auto a = get_all(arrays, 0), b = get_all(arrays, 1), d = get_all(arrays, 3);
 
-  // a is read, b is read and written, c is written alone, d is left alone; twice, as steps follow each other.
+  // a is read, b is read and written, c is only written, d is not used. Two passes, like two steps.
   std::set<std::byte*> places;
   for (int step = 0; step < 2; ++step) {
     int64_t next = 0;
@@ -69,7 +70,7 @@ TEST_CASE("a pass is the plain loop over all elements") {
         floats(pointers, 1)[i] += 3 * floats(pointers, 0)[i];
         floats(pointers, 2)[i] = floats(pointers, 1)[i] + static_cast<float>(begin + i);
       }
-      floats(pointers, 0)[0] = -1;  // stays in memory: a is not in `out`
+      floats(pointers, 0)[0] = -1;  // is not written to the file: a is not in `out`
       next += count;
     });
     REQUIRE(next == elements);
@@ -81,7 +82,7 @@ TEST_CASE("a pass is the plain loop over all elements") {
   CHECK(get_all(arrays, 1) == b);
   CHECK(get_all(arrays, 2) == c);
   CHECK(get_all(arrays, 3) == d);
-  // One place a tile in memory, which is what the prediction counts.
+  // The number of distinct tile addresses matches the predicted buffer memory.
   CHECK(static_cast<int64_t>(places.size()) * 3 * 4 * std::min(arrays.tile(), (elements + 2047) / 2048 * 2048) ==
         arrays.buffer_bytes(buffers, {0, 1}, {2, 1}));
 }
@@ -112,7 +113,7 @@ TEST_CASE("a pass may only read, only write, or do neither") {
   CHECK_THROWS_AS(arrays.stream(1, {}, {}, [](int64_t, int64_t, Pointers) {}), std::logic_error);
 }
 
-TEST_CASE("the disk reads ahead and writes behind while the body works, within its buffers") {
+TEST_CASE("the disk reads ahead and writes behind during the body, within its buffers") {
   int buffers = GENERATE(2, 3);
   SwapFolder folder;
   int64_t tile = 4096, tiles = 8, tile_bytes = tile * 4;
@@ -120,7 +121,7 @@ TEST_CASE("the disk reads ahead and writes behind while the body works, within i
   const auto& file = arrays.file();
   arrays.stream(buffers, {0}, {0, 1}, [&](int64_t begin, int64_t, Pointers) {
     auto at = begin / tile;
-    // The buffers of the tile before are written and read into again without this thread.
+    // The buffers of the previous tile are written and filled again without this thread.
     auto read_ahead = std::min(at + buffers, tiles) * tile_bytes, written_behind = at * 2 * tile_bytes;
     REQUIRE(comes([&] { return file.bytes_read() >= read_ahead && file.bytes_written() >= written_behind; }));
     CHECK(file.bytes_read() == read_ahead);
@@ -129,7 +130,7 @@ TEST_CASE("the disk reads ahead and writes behind while the body works, within i
   CHECK(file.bytes_written() == tiles * 2 * tile_bytes);
 }
 
-TEST_CASE("an error of the body ends the pass; the tiles before it are written") {
+TEST_CASE("an error of the body ends the pass, and the tiles before it are written") {
   SwapFolder folder;
   SwappedArrays arrays({.folder = folder.path}, four, 5 * 2048, 2048);
   auto add_one = [&](int64_t until) {
@@ -147,7 +148,7 @@ TEST_CASE("an error of the body ends the pass; the tiles before it are written")
   CHECK(get_all(arrays, 0) == expected);
 }
 
-TEST_CASE("an error of the disk ends the pass, and the next one works again") {
+TEST_CASE("an error of the disk ends the pass, and the next pass works") {
   SwapFolder folder;
   SwappedArrays arrays({.folder = folder.path, .label = "rank 1"}, four, 8 * 2048, 2048);
   auto whole = arrays.file().bytes();
@@ -172,7 +173,7 @@ TEST_CASE("an error of the disk ends the pass, and the next one works again") {
   CHECK(seen == 8 * 2048);
 }
 
-TEST_CASE("an error in writing the last tile is told too") {
+TEST_CASE("an error in writing the last tile is reported") {
   SwapFolder folder;
   SwappedArrays arrays({.folder = folder.path}, four, 4 * 2048, 2048);
   auto whole = std::to_string(arrays.file().bytes());

@@ -1,5 +1,5 @@
-// Bytes a second of the swap file by depth and block size, io_uring's beside them, and of a streamed pass against the
-// plain loop. One JSON line each.
+// Measures bytes per second of the swap file by depth and block size, compared with io_uring, and of a streamed pass,
+// compared with a plain loop. One JSON line each.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Row {
   std::vector<double> seconds = {};
 };
 
-/// In turns, so that noise hits all alike; the median is told.
+/// Alternates the rows, so noise affects all alike. Reports the median.
 void measure(std::vector<Row>& rows, int rounds) {
   for (int round = 0; round < rounds; ++round)
     for (auto& row : rows) {
@@ -69,7 +69,7 @@ void measure_depths(const std::filesystem::path& folder, int64_t bytes, int roun
   ::close(plain);
 }
 
-/// Adam's memory traffic; then, up to `seconds`, more work on the same tile.
+/// The memory traffic of Adam, then more work on the same tile until `seconds` are over.
 void update(int64_t count, std::span<std::byte* const> pointers, double seconds) {
   auto* p = reinterpret_cast<float*>(pointers[0]);
   auto* m = reinterpret_cast<float*>(pointers[1]);

@@ -1,4 +1,5 @@
-// The swap file's requests: what is written comes back, errors reach who waits, and the pool goes on after them.
+// Requests to the swap file: data come back as written, errors reach the waiting thread, and the threads work after
+// errors.
 #include "strategies/offload/swap_file.hpp"
 
 #include <sys/mman.h>
@@ -34,7 +35,7 @@ int64_t threads_of_process() {
 
 }  // namespace
 
-TEST_CASE("requests of any number of pages go to the file and come back") {
+TEST_CASE("requests of any number of pages are written and read back") {
   auto [parent, direct] = GENERATE(table<const char*, bool>({{"", true}, {"", false}, {"/dev/shm", true}}));
   SwapFolder folder(*parent ? parent : std::filesystem::temp_directory_path());
   SwapFile file({.folder = folder.path, .block_size = 3 * page, .queue_depth = 2, .thread_count = 2, .direct = direct},
@@ -67,7 +68,7 @@ TEST_CASE("requests of any number of pages go to the file and come back") {
   CHECK(file.bytes_read() == file.bytes() + written);
 }
 
-TEST_CASE("the file system that can takes direct I/O") {
+TEST_CASE("direct I/O is used if the file system supports it") {
   SwapFolder folder;
   auto probe = folder.path / "probe";
   int fd = ::open(probe.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
@@ -75,7 +76,7 @@ TEST_CASE("the file system that can takes direct I/O") {
   CHECK(SwapFile({.folder = folder.path}, page).direct() == (fd >= 0));
 }
 
-TEST_CASE("a request that follows another begins when that has ended") {
+TEST_CASE("a request with a predecessor starts when the predecessor has ended") {
   SwapFolder folder;
   SwapFile file({.folder = folder.path, .block_size = page, .queue_depth = 8}, 16 * page);
   AlignedBuffer first(16 * page), second(16 * page), back(16 * page);
@@ -92,7 +93,7 @@ TEST_CASE("a request that follows another begins when that has ended") {
   }
 }
 
-TEST_CASE("the threads begin with the first request: thread_count x queue_depth") {
+TEST_CASE("the threads start with the first request: thread_count x queue_depth") {
   SwapFolder folder;
   auto before = threads_of_process();
   {
@@ -105,7 +106,7 @@ TEST_CASE("the threads begin with the first request: thread_count x queue_depth"
   CHECK(threads_of_process() == before);
 }
 
-TEST_CASE("a file that became shorter is an error of the requests, and the process goes on") {
+TEST_CASE("a truncated file is an error of the requests, and the process continues") {
   bool direct = GENERATE(true, false);
   SwapFolder folder;
   SwapFile file({.folder = folder.path, .block_size = 2 * page, .label = "rank 5", .direct = direct}, 8 * page);
@@ -144,9 +145,9 @@ TEST_CASE("a file that became shorter is an error of the requests, and the proce
   CHECK(same(back, buffer));
 }
 
-TEST_CASE("an error of the system reaches those who wait for the request and its followers, and nobody else") {
+TEST_CASE("a system error is reported by the request and its followers, and by no other request") {
   SwapFolder folder;
-  // One thread, so that requests end in the order in which they came.
+  // One thread, so requests end in their order.
   SwapFile file({.folder = folder.path, .block_size = page, .queue_depth = 1}, 64 * page);
   auto* memory = ::mmap(nullptr, 64 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
@@ -165,17 +166,17 @@ TEST_CASE("an error of the system reaches those who wait for the request and its
   CHECK_THROWS_MATCHES(file.wait(follower), Error, Message(text));
   CHECK_THROWS_MATCHES(file.wait(bad), Error, Message(text));
   CHECK_THROWS_AS(file.wait(bad), std::logic_error);
-  CHECK(file.bytes_written() == page);  // of the bad request no piece after the first was begun
+  CHECK(file.bytes_written() == page);  // later pieces of the bad request were not started
   CHECK(file.bytes_read() == 0);
 
-  file.read(0, first_page_bad);  // never waited for: the error is dropped
+  file.read(0, first_page_bad);  // not waited for, so the error is dropped
   file.wait(file.read(0, other.bytes()));
   CHECK(same(other, buffer));
   CHECK(file.bytes_read() == page);
   ::munmap(memory, 64 * page);
 }
 
-TEST_CASE("the destructor waits for what is in flight, followers too") {
+TEST_CASE("the destructor waits for requests in flight and for their followers") {
   SwapFolder folder;
   AlignedBuffer buffer(4 << 20);
   fill(buffer, 1);
@@ -189,7 +190,7 @@ TEST_CASE("the destructor waits for what is in flight, followers too") {
   CHECK(same(back, pristine));
 }
 
-TEST_CASE("options that cannot be are refused") {
+TEST_CASE("invalid options are refused") {
   SwapFolder folder;
   auto refused = [&](SwapOptions options, const std::string& text) {
     options.folder = folder.path;
@@ -202,7 +203,7 @@ TEST_CASE("options that cannot be are refused") {
   refused({.queue_depth = 32, .thread_count = 9}, "thread_count x queue_depth must be at most 256, not 9 x 32");
 }
 
-TEST_CASE("requests that are not aligned or not in the file are our bugs") {
+TEST_CASE("requests that are not aligned or outside the file are internal errors") {
   SwapFolder folder;
   SwapFile file({.folder = folder.path}, 4 * page);
   AlignedBuffer buffer(2 * page);

@@ -1,4 +1,4 @@
-// Folders for swap files, and a hand on the nameless file that lies in one.
+// Folders for swap files, and access to the unnamed file in such a folder.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,11 +19,11 @@ struct SwapFolder {
 
   bool empty() const { return std::filesystem::is_empty(path); }
 
-  /// What a stranger could do to the file, through /proc.
+  /// Truncates the file through /proc, as another process could.
   void truncate_file(int64_t bytes) const {
     change_file([&](int fd) { return ::ftruncate(fd, bytes) == 0; });
   }
-  /// Makes it that long again, every block on the disk.
+  /// Extends the file to `bytes` again, with all blocks allocated.
   void reserve_file(int64_t bytes) const {
     change_file([&](int fd) { return ::posix_fallocate(fd, 0, bytes) == 0; });
   }

@@ -1,4 +1,4 @@
-// Arrays in a swap file against arrays in memory: any range, any order of calls.
+// Arrays in a swap file compared with arrays in memory: any range, any order of calls.
 #include "strategies/offload/swapped_arrays.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using Arrays = std::vector<SwappedArrays::Array>;
 
-/// The same arrays in memory, and random operations on both.
+/// Keeps the same arrays in memory and runs random operations on both.
 class Twin {
  public:
   Twin(SwappedArrays& swapped, unsigned seed) : swapped_(swapped), random_(seed) {
@@ -73,7 +73,7 @@ const Arrays adam{{"parameter", 4}, {"exp_avg", 4}, {"copy", 2}, {"wide", 8}};
 
 }  // namespace
 
-TEST_CASE("ranges round page, block and tile borders come back as written") {
+TEST_CASE("ranges around borders of pages, blocks and tiles are read as written") {
   SwapFolder folder("/dev/shm");
   SwappedArrays swapped({.folder = folder.path, .block_size = 8192}, adam, 6 * 2048 + 777, 4096);
   Twin twin(swapped, 1);
@@ -93,7 +93,7 @@ TEST_CASE("ranges round page, block and tile borders come back as written") {
   twin.check_all();
 }
 
-TEST_CASE("random operations, past the page cache and through it") {
+TEST_CASE("random operations, with direct I/O and through the page cache") {
   bool direct = GENERATE(true, false);
   SwapFolder folder;
   SwappedArrays swapped({.folder = folder.path, .block_size = 4096, .direct = direct}, adam, 5 * 2048 + 31, 2048);
@@ -101,7 +101,7 @@ TEST_CASE("random operations, past the page cache and through it") {
   for (int i = 0; i < 300; ++i) {
     auto array = static_cast<size_t>(twin.draw(0, 3));
     auto begin = twin.draw(0, swapped.elements()), count = twin.draw(0, swapped.elements() - begin);
-    // Whole units to the end: what is rounded up is padding then, which the model does not have.
+    // Ranges in units extend to the end. The rounded-up part is padding, which `twin` does not have.
     auto unit = twin.draw(0, 5) * SwappedArrays::tile_unit, rest = swapped.elements() - unit;
     switch (twin.draw(0, 3)) {
       case 0:
@@ -121,10 +121,10 @@ TEST_CASE("random operations, past the page cache and through it") {
   twin.check_all();
 }
 
-TEST_CASE("blocking calls longer than their bounce buffers") {
+TEST_CASE("blocking calls may be longer than their bounce buffers") {
   SwapFolder folder;
   int64_t chunk = (8 << 20) / 4;
-  // One small block at a time: a buffer that is filled before it has been written shows.
+  // One small block at a time reveals a buffer that is filled again before it has been written.
   SwappedArrays swapped({.folder = folder.path, .block_size = 65536, .queue_depth = 1}, {{"a", 4}, {"b", 4}},
                         3 * chunk + 5, 1 << 20);
   Twin twin(swapped, 3);
@@ -138,7 +138,7 @@ TEST_CASE("blocking calls longer than their bounce buffers") {
   twin.check_all();
 }
 
-TEST_CASE("arrays without elements take no room") {
+TEST_CASE("arrays without elements need no space") {
   SwapFolder folder;
   SwappedArrays swapped({.folder = folder.path}, adam, 0, 2048);
   CHECK(swapped.file().bytes() == 0);
@@ -162,7 +162,7 @@ TEST_CASE("bytes on the disk and in memory are known without a file") {
   CHECK(swapped.buffer_bytes(4, {3}, {}) == 3 * 2 * 2048);
 }
 
-TEST_CASE("requests of arrays that are not whole units are our bugs") {
+TEST_CASE("requests that are not multiples of a unit are internal errors") {
   SwapFolder folder;
   SwappedArrays swapped({.folder = folder.path}, adam, 5000, 2048);
   AlignedBuffer unit(2048 * 4);
@@ -176,7 +176,7 @@ TEST_CASE("requests of arrays that are not whole units are our bugs") {
   swapped.wait(swapped.start_read(0, 4096, 904, unit));
 }
 
-TEST_CASE("a read that nobody waits for ends before its memory goes, and before the file") {
+TEST_CASE("a read without a wait ends before its memory and the file are released") {
   SwapFolder folder;
   constexpr int64_t elements = 4 << 20;
   for (int times = 0; times < 10; ++times) {
@@ -190,7 +190,7 @@ TEST_CASE("a read that nobody waits for ends before its memory goes, and before 
   }
 }
 
-TEST_CASE("a read gives what was written, and its error once") {
+TEST_CASE("a read gives the written values, and reports an error once") {
   SwapFolder folder;
   auto swapped = std::make_shared<SwappedArrays>(SwapOptions{.folder = folder.path}, adam, 5000, 2048);
   std::vector<float> values(900, 1.5f);

@@ -1,4 +1,4 @@
-// The nameless file: nothing of it stays, its size is its own, and what the folder lacks is said.
+// The unnamed file: nothing remains of it, its size is reserved, and errors name the problem of the folder.
 #include "strategies/offload/unnamed_file.hpp"
 
 #include <signal.h>
@@ -36,7 +36,8 @@ std::string free_there(const std::filesystem::path& folder) {
   return format_bytes(static_cast<double>(disk.f_bavail * disk.f_frsize));
 }
 
-/// Another program may write to the same disk: the message holds what was free before or after.
+/// Checks the free space in the message. Another program may write to the disk, so the value from before or after is
+/// accepted.
 bool says_free(const std::filesystem::path& folder, int64_t bytes, const std::string& begin) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     auto before = free_there(folder), message = refusal(folder, bytes);
@@ -48,20 +49,20 @@ bool says_free(const std::filesystem::path& folder, int64_t bytes, const std::st
   return false;
 }
 
-/// A user without rights, for as long as it lives.
+/// Changes to a user without rights for one scope.
 struct AsNobody {
   AsNobody() {
     if (::geteuid() == 0) REQUIRE(::seteuid(65534) == 0);
   }
   ~AsNobody() {
     if (::getuid() == 0 && ::seteuid(0) != 0) std::abort();
-    ::prctl(PR_SET_DUMPABLE, 1);  // changing users cleared it, and the leak checker needs it
+    ::prctl(PR_SET_DUMPABLE, 1);  // changing users cleared the flag, and the leak checker needs it
   }
 };
 
 }  // namespace
 
-TEST_CASE("the file has no name, with the system's help or without") {
+TEST_CASE("the file has no name, with O_TMPFILE and without") {
   SwapFolder folder;
   UnnamedFile file(folder.path, 1 << 20, "rank 0", true);
   CHECK(folder.empty());
@@ -72,7 +73,7 @@ TEST_CASE("the file has no name, with the system's help or without") {
   ::close(fd);
 }
 
-TEST_CASE("the file goes with a process that is killed") {
+TEST_CASE("the file disappears with a killed process") {
   SwapFolder folder;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
@@ -97,7 +98,7 @@ TEST_CASE("the file goes with a process that is killed") {
   CHECK(folder.empty());
 }
 
-TEST_CASE("the whole size is reserved before the first use") {
+TEST_CASE("the complete size is reserved before the first use") {
   SwapFolder folder;
   UnnamedFile file(folder.path, 64 << 20, "rank 0", true);
   struct stat info {};
@@ -130,7 +131,7 @@ TEST_CASE("a disk that is too small is an error before anything is written") {
   CHECK(said);
 }
 
-TEST_CASE("what is wrong with the folder is said") {
+TEST_CASE("problems of the folder are named") {
   SwapFolder folder;
   auto none = folder.path / "none";
   CHECK(refusal(none) == "cannot open the swap file of rank 3 in " + none.string() + ": there is no such folder");

@@ -1,4 +1,4 @@
-// The least of io_uring that keeps a number of blocks in flight, by system calls alone; for the benchmark.
+// A minimal io_uring by system calls that keeps a number of blocks in flight. The benchmark uses it.
 #pragma once
 #include <linux/io_uring.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ class Uring {
   }
   Uring(const Uring&) = delete;
 
-  /// Moves `bytes` between `memory` and the beginning of `file`, `depth` blocks at a time.
+  /// Transfers `bytes` between `memory` and the start of `file`, with `depth` blocks in flight.
   void transfer(int file, bool writes, std::byte* memory, int64_t bytes, int64_t block) {
     int64_t given = 0, done = 0, in_flight = 0;
     while (done < bytes) {

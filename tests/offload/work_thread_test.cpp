@@ -1,4 +1,5 @@
-// Pieces run in order beside their owner, who waits for as many as are needed; errors and the end are orderly.
+// A work thread runs pieces in order in the background, and its owner waits for the pieces it needs. Also errors and
+// the end.
 #include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -13,11 +14,11 @@
 
 using namespace runner;
 
-TEST_CASE("a piece can be waited for while those behind it have yet to run", "[work thread]") {
+TEST_CASE("waiting for a piece does not wait for later pieces", "[work thread]") {
   std::promise<void> go;
-  std::vector<int> ran;  // written by the thread, read after waits: a race would be seen by a thread sanitizer
+  std::vector<int> ran;  // the thread writes it; it is read after waits, so TSan detects a race
   WorkThread thread("a test", [&] { ran.push_back(-1); });
-  thread.wait(5);  // no list yet
+  thread.wait(5);  // there is no list yet
   thread.wait_all();
   thread.start({[&] { ran.push_back(0); }, [&] { ran.push_back(1); },
                 [&, gate = go.get_future().share()] {
@@ -26,7 +27,7 @@ TEST_CASE("a piece can be waited for while those behind it have yet to run", "[w
                 }});
   thread.wait(1);
   thread.wait(0);
-  CHECK(ran == std::vector<int>{-1, 0, 1});  // the third piece waits for what comes next
+  CHECK(ran == std::vector<int>{-1, 0, 1});  // the third piece waits for go
   go.set_value();
   thread.wait(2);
   CHECK(ran == std::vector<int>{-1, 0, 1, 2});
@@ -36,7 +37,7 @@ TEST_CASE("a piece can be waited for while those behind it have yet to run", "[w
   CHECK_THROWS_AS(thread.wait(1), std::logic_error);
 }
 
-TEST_CASE("a new list waits for the one before, and a piece is destroyed before it counts as ended", "[work thread]") {
+TEST_CASE("a new list waits for the previous one, and a piece is destroyed before it counts as done", "[work thread]") {
   WorkThread thread("a test");
   for (int round = 0; round < 200; ++round) {
     auto held = std::make_shared<int>(0);
@@ -54,7 +55,7 @@ TEST_CASE("a new list waits for the one before, and a piece is destroyed before 
 }
 
 TEST_CASE(
-    "what a piece throws reaches every wait for it and for what is behind it, with its type, and those are dropped",
+    "an error of a piece is thrown by waits for it and for later pieces, with its type, and those are dropped",
     "[work thread]") {
   bool later = false;
   auto held = std::make_shared<int>(0);
@@ -70,7 +71,7 @@ TEST_CASE(
   CHECK(held.use_count() == 1);
 }
 
-TEST_CASE("its end waits for the piece at work and drops the rest", "[work thread]") {
+TEST_CASE("the destructor waits for the running piece and drops the others", "[work thread]") {
   std::promise<void> begun, go;
   bool ended = false;
   auto held = std::make_shared<int>(0);
@@ -91,7 +92,7 @@ TEST_CASE("its end waits for the piece at work and drops the rest", "[work threa
   releases.join();
 }
 
-TEST_CASE("the thread takes no signals", "[work thread]") {
+TEST_CASE("the thread blocks signals", "[work thread]") {
   sigset_t blocked;
   sigemptyset(&blocked);
   WorkThread thread("a test");

@@ -1,4 +1,4 @@
-// Rates: found again from steps that were made with them, and predictions that are sums of what they are made of.
+// Rates: fitted to generated steps, and predictions as sums of their parts.
 #include "runner/selection/calibration.hpp"
 
 #include <catch2/catch_approx.hpp>
@@ -45,7 +45,7 @@ Recipe::Model tiny() {
 
 }  // namespace
 
-TEST_CASE("rates are found again from the steps they made") {
+TEST_CASE("the fit recovers the rates that generated the steps") {
   Fit fit = fit_rates(made_steps());
   for (size_t k = 0; k < work_kinds; ++k) {
     INFO(name_of(static_cast<Work>(k)));
@@ -54,7 +54,7 @@ TEST_CASE("rates are found again from the steps they made") {
   CHECK(fit.worst_error < 1e-3);
 }
 
-TEST_CASE("steps that something else disturbed move rates little") {
+TEST_CASE("a few disturbed steps change the predictions little") {
   auto steps = made_steps();
   for (size_t i = 0; i < steps.size(); i += 6) steps[i].seconds *= 1.5;
   Fit fit = fit_rates(steps);
@@ -65,13 +65,13 @@ TEST_CASE("steps that something else disturbed move rates little") {
   }
 }
 
-TEST_CASE("no kind of work costs less than nothing, whatever was measured") {
+TEST_CASE("no kind of work has a negative cost, for any measurements") {
   auto steps = made_steps();
   for (size_t i = 0; i < steps.size(); i += 2) steps[i].seconds *= 0.5;
   for (double seconds : fit_rates(steps).seconds) CHECK(seconds >= 0);
 }
 
-TEST_CASE("a step's work: products three times forward, four times where it is recomputed") {
+TEST_CASE("work of a step: products count three times the forward pass, four times if recomputed") {
   auto model = make_spec(tiny(), 100, 32);
   Job job;
   job.model = &model;
@@ -85,14 +85,14 @@ TEST_CASE("a step's work: products three times forward, four times where it is r
   CHECK(step_work(job, {}, {})[static_cast<size_t>(Work::recomputations)] == 3);
 }
 
-TEST_CASE("a collective's time lies between its measured points, and grows with its bytes beyond them") {
+TEST_CASE("the time of a collective is interpolated between measured points, and proportional beyond them") {
   CollectiveCurve curve{{{1000, 1e-5}, {10'000, 4e-5}}};
   CHECK(curve.seconds(10) == 1e-5);
   CHECK(curve.seconds(5500) == Approx(2.5e-5));
   CHECK(curve.seconds(100'000) == Approx(4e-4));
 }
 
-TEST_CASE("what collectives take by themselves is not put down to other work") {
+TEST_CASE("the measured time of collectives is not counted as other work") {
   Calibration calibration{2, 1, 2, 0, {}};
   calibration.points.push_back(
       {{"what", "collective"}, {"name", "all_reduce"}, {"ranks", 2}, {"bytes", 1000}, {"seconds", 2e-3}});
@@ -108,11 +108,11 @@ TEST_CASE("what collectives take by themselves is not put down to other work") {
   REQUIRE(steps.size() == 30);
   CHECK(steps[0].elsewhere == Approx(4e-3));
   CHECK(fit_rates(steps).worst_error < 1e-3);
-  calibration.points.back()["traffic"][0]["collective"] = "all_gather";  // nobody has measured it
+  calibration.points.back()["traffic"][0]["collective"] = "all_gather";  // there is no measurement of it
   CHECK(steps_of(calibration, "gpt", "32-true").size() == 29);
 }
 
-TEST_CASE("collectives of a number of ranks that was not measured take in proportion to the nearest") {
+TEST_CASE("the time of collectives for unmeasured numbers of ranks is scaled from the nearest number") {
   Rates rates;
   rates.curves[{"all_reduce", 2}].points = {{1000, 2e-3}};
   rates.curves[{"all_reduce", 8}].points = {{1000, 9e-3}};
@@ -125,7 +125,7 @@ TEST_CASE("collectives of a number of ranks that was not measured take in propor
   CHECK_FALSE(seconds("all_gather", 2));
 }
 
-TEST_CASE("rates are the fit's, and surer for ranks that were measured") {
+TEST_CASE("rates are those of the fit, and their error is smaller for a measured number of ranks") {
   Calibration calibration{2, 1, 4, 0, {{{"what", "copy"}, {"bytes_per_s", 1e6}}}};
   calibration.points.push_back({{"what", "product"}, {"flops_per_s", 5e10}});
   for (const char* precision : {"32-true", "bf16-mixed"})
@@ -138,7 +138,7 @@ TEST_CASE("rates are the fit's, and surer for ranks that were measured") {
   auto halves = calibrated_rates({calibration}, "gpt", "bf16-mixed", 2, 1);
   REQUIRE(halves);
   CHECK(halves->seconds[static_cast<size_t>(Work::copied_bytes)] == 0);
-  CHECK(halves->peak_flops == 0);  // the product was one of fp32
+  CHECK(halves->peak_flops == 0);  // the measured product was fp32
   CHECK(halves->error == 0.05);
   auto plain = calibrated_rates({calibration}, "gpt", "32-true", 3, 1);
   REQUIRE(plain);
@@ -146,7 +146,7 @@ TEST_CASE("rates are the fit's, and surer for ranks that were measured") {
   CHECK(plain->error == 0.2);
 }
 
-TEST_CASE("threads beyond the cores share them") {
+TEST_CASE("threads beyond the number of cores share the cores") {
   Calibration calibration{2, 1, 2, 0, {}};
   for (const auto& [work, seconds, elsewhere] : made_steps())
     calibration.points.push_back({{"what", "step"},

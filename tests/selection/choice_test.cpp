@@ -1,5 +1,5 @@
-// Choices as data: tests/cases/selection/plans.txt has a line "> RECIPE on DEVICES [x NODES] [with KEY=VALUE ...]" for
-// each case, and the answer below it. RUNNER_UPDATE_CASES=1 writes the answers anew.
+// Choices as data: tests/cases/selection/plans.txt has a line "> RECIPE on DEVICES [x NODES] [with KEY=VALUE ...]" per
+// case, and the answer below it. RUNNER_UPDATE_CASES=1 rewrites the answers.
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
@@ -90,7 +90,7 @@ std::vector<Case> read_cases() {
 
 }  // namespace
 
-TEST_CASE("the plans of plans.txt are as written") {
+TEST_CASE("the plans match plans.txt") {
   auto cases = read_cases();
   REQUIRE(cases.size() >= 80);
   std::string written;
@@ -105,7 +105,7 @@ TEST_CASE("the plans of plans.txt are as written") {
   if (!written.empty()) std::ofstream(folder / "plans.txt") << written;
 }
 
-TEST_CASE("the documented rules, both sides of every boundary") {
+TEST_CASE("the documented rules are applied on both sides of every boundary") {
   auto rule = [](int64_t parameters, int devices, int nodes, bool ddp_fits) {
     return rule_book().match({parameters, devices, nodes, ddp_fits}).id;
   };
@@ -132,7 +132,7 @@ TEST_CASE("the documented rules, both sides of every boundary") {
   }
 }
 
-TEST_CASE("every rule has a source and forms that exist, and every form a strategy that takes its options") {
+TEST_CASE("every rule has a source and existing forms, and every form has a strategy with its options") {
   for (const auto& rule : rule_book().rules) {
     INFO(rule.id);
     CHECK(!rule.source.empty());
@@ -148,7 +148,7 @@ TEST_CASE("every rule has a source and forms that exist, and every form a strate
   }
 }
 
-TEST_CASE("what has no time is no what-if of the fastest plan, and a plan without one is refused", "[fastest]") {
+TEST_CASE("candidates without a predicted time are no what-ifs of the fastest plan, which needs a time", "[fastest]") {
   Topology topology = topology_of_words("cpu 2");
   Recipe recipe = load_whole_recipe((folder / "gpt-124m.toml").string(), {"selection.policy=fastest"});
   StepClock only_fp32;
@@ -177,11 +177,11 @@ TEST_CASE("under FULL_SHARD gradients stay sharded between micro-batches") {
   CHECK(each.job.accumulation == 32);
   CHECK(gib(each.memory.total()) < 35);
   CHECK(gib(each.memory.total() - each.memory.activations) < 12);
-  // The whole model in float32.
+  // The unsharded gradients in float32.
   CHECK(gib(once.memory.total()) - gib(each.memory.total()) > 45);
 }
 
-TEST_CASE("auto reduces gradients once a step where they fit whole and that is faster") {
+TEST_CASE("auto reduces gradients once per step if they fit unsharded and that is faster") {
   Topology topology = topology_of_words("h100-80g 8");
   auto choice = [&](double seconds_a_call) {
     StepClock clock;
@@ -207,7 +207,7 @@ TEST_CASE("auto reduces gradients once a step where they fit whole and that is f
   CHECK(free.bytes < slow.bytes);
 }
 
-TEST_CASE("what would change the answer tries half and twice the batch") {
+TEST_CASE("what_if tries half and twice the batch") {
   Topology topology = topology_of_words("h100-80g 8 x 2");
   Recipe recipe =
       load_whole_recipe((folder / "llama-70b.toml").string(), {"train.global_batch_size=32", "precision=bf16-mixed"});
@@ -218,12 +218,12 @@ TEST_CASE("what would change the answer tries half and twice the batch") {
   REQUIRE(answers.contains("train.global_batch_size = 16"));
   REQUIRE(answers.contains("train.global_batch_size = 64"));
   CHECK(answers.at("train.global_batch_size = 16").plan().sequences() == 16);
-  recipe.train.global_batch_size = 16;  // no smaller batch gives each of 16 ranks a sequence
+  recipe.train.global_batch_size = 16;  // a smaller batch would leave some of the 16 ranks without a sequence
   Plan least = make_plan(recipe, topology, std::nullopt, clock);
   for (const auto& answer : what_if(least.request, clock, true)) CHECK(answer.change != "train.global_batch_size = 8");
 }
 
-TEST_CASE("policy fastest takes what is faster by more than times may be wrong, and says so", "[fastest]") {
+TEST_CASE("policy fastest needs a gain larger than the error of the times, and reports it", "[fastest]") {
   auto choose = [&](double gain) {
     StepClock clock;
     clock.error = [](const Candidate&) { return 0.1; };
@@ -243,7 +243,7 @@ TEST_CASE("policy fastest takes what is faster by more than times may be wrong, 
         "chooses (124.5 M parameters are under 500M and there are 2 devices)");
 }
 
-TEST_CASE("device kinds are told by whole words of the driver's name") {
+TEST_CASE("the device kind is found from complete words of the driver's name") {
   CHECK(kind_of_device("NVIDIA A100-SXM4-80GB")->name == "a100-80g");
   CHECK(kind_of_device("NVIDIA A10")->name == "a10");
   CHECK(kind_of_device("NVIDIA L4")->name == "l4");
@@ -261,7 +261,7 @@ TEST_CASE("device kinds are told by whole words of the driver's name") {
 
 namespace {
 
-/// GPT of 7.5 billion parameters on 64 devices, as the ZeRO paper counts it (Rajbhandari et al. 2020, arXiv 1910.02054,
+/// GPT with 7.5 billion parameters on 64 devices, as in the ZeRO paper (Rajbhandari et al. 2020, arXiv 1910.02054,
 /// figure 1).
 MemoryParts zero_paper(const std::string& strategy, const nlohmann::json& options) {
   Recipe::Model recipe;
@@ -290,16 +290,16 @@ double state_gigabytes(const MemoryParts& parts) {
 
 }  // namespace
 
-TEST_CASE("7.5B parameters on 64 devices take no more than the ZeRO paper says of each stage") {
+TEST_CASE("7.5B parameters on 64 devices need at most the memory that the ZeRO paper gives for each stage") {
   auto gigabytes = [](const std::string& strategy, const nlohmann::json& options) {
     return state_gigabytes(zero_paper(strategy, options));
   };
-  // 120 GB: parameters, gradients, two moments in fp32, 16 bytes each.
+  // 120 GB: parameters, gradients and two moments in fp32, 16 bytes per parameter.
   CHECK(gigabytes("ddp", nlohmann::json::object()) == Catch::Approx(120).epsilon(0.01));
   CHECK(gigabytes("zero", {{"stage", 1}}) <= 31.4);
   CHECK(gigabytes("zero", {{"stage", 2}}) <= 16.6 * 1.01);
   CHECK(gigabytes("zero", {{"stage", 3}}) <= 1.9 * 1.01);
-  // The table in strategies/README.md is this one.
+  // The table in strategies/README.md must have the same numbers.
   std::string readme = read_file(fs::path(RUNNER_SOURCE_DIR) / "strategies/README.md");
   auto row = [&](const std::string& what, const std::string& paper, double here) {
     std::string line = fmt::format("| {} | {} | {:.1f} |", what, paper, here);

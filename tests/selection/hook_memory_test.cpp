@@ -1,4 +1,4 @@
-// What hooks keep, as the planner counts it.
+// The memory that hooks keep, as the planner counts it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -23,7 +23,7 @@ MemoryParts parts_of(const std::string& strategy, const std::string& hooks, cons
 
 }  // namespace
 
-TEST_CASE("what hooks keep is counted in the memory of a plan", "[lua]") {
+TEST_CASE("memory that hooks keep is counted in the memory of a plan", "[lua]") {
   for (std::string strategy :
        {R"("ddp")", R"({name = "fsdp", sharding_strategy = "FULL_SHARD"})", R"("deepspeed_stage_1")"}) {
     INFO(strategy);
@@ -37,7 +37,7 @@ TEST_CASE("what hooks keep is counted in the memory of a plan", "[lua]") {
   }
 }
 
-TEST_CASE("what an offloaded rank's hooks keep is in host memory", "[lua]") {
+TEST_CASE("with offload, the memory that hooks keep is in host memory", "[lua]") {
   const std::string offloaded = R"({name = "zero", stage = 2, offload_optimizer = true})";
   auto gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
   auto without = parts_of(offloaded, "", gpus), with = parts_of(offloaded, R"("ema")", gpus);
@@ -46,15 +46,15 @@ TEST_CASE("what an offloaded rank's hooks keep is in host memory", "[lua]") {
   CHECK(with.host == without.host + 4 * with.held);
 }
 
-TEST_CASE("what hooks keep in host memory is not the device's, where the device has its own") {
+TEST_CASE("host memory that hooks keep is not device memory, if the device has separate memory") {
   auto gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
   auto without = parts_of(R"("ddp")", "", gpus), with = parts_of(R"("ddp")", R"("ema", "both.lua")", gpus);
   CHECK(with.hooks == 4 * with.held + 5);
   CHECK(with.host == without.host + 6);
-  CHECK(parts_of(R"("ddp")", R"("both.lua")").hooks == 11);  // a CPU rank has one memory
+  CHECK(parts_of(R"("ddp")", R"("both.lua")").hooks == 11);  // a CPU rank has only host memory
 }
 
-TEST_CASE("a hook whose `memory` fails or says no number is refused with its place", "[lua]") {
+TEST_CASE("a hook whose `memory` fails or does not return a number is refused with its position", "[lua]") {
   CHECK_THROWS_WITH(
       parts_of(R"("ddp")", R"("broken.lua")"),
       ContainsSubstring(

@@ -1,4 +1,4 @@
-// Host memory beside devices: what a plan says of it, and that it counts in whether the plan fits.
+// Host memory of runs on devices: its amount in a plan, and whether the plan fits.
 #include <algorithm>
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
@@ -39,7 +39,7 @@ bool noted(const Plan& plan, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("the copy that a checkpoint is written from beside steps is in the host memory of a plan for GPUs") {
+TEST_CASE("the copy for an asynchronous checkpoint is counted in the host memory of a plan for GPUs") {
   for (std::string strategy : {"ddp", "fsdp", "zero"}) {
     auto r = recipe(strategy);
     auto without = make_plan(r, gpus(), 256);
@@ -50,12 +50,12 @@ TEST_CASE("the copy that a checkpoint is written from beside steps is in the hos
     CHECK(with.host_bytes() == state / 2);
     CHECK(with.memory_bytes() == without.memory_bytes());
     CHECK(with.to_json().at("host_bytes_per_rank") == state / 2);
-    r.checkpoint.async = false;  // written from the state itself
+    r.checkpoint.async = false;  // written from the state itself, without a copy
     CHECK(make_plan(r, gpus(), 256).host_bytes() == 0);
   }
 }
 
-TEST_CASE("a checkpoint's copy that host memory has no room for is told before the run") {
+TEST_CASE("a checkpoint's copy that does not fit into host memory gives a note in the plan") {
   auto r = recipe("fsdp");
   r.checkpoint.every_n_steps = 5;
   int64_t state = make_plan(r, gpus(), 256).model->parameter_count() * 12;
@@ -63,16 +63,16 @@ TEST_CASE("a checkpoint's copy that host memory has no room for is told before t
   CHECK(!noted(make_plan(r, gpus(state * 2), 256), "it may run out of memory"));
 }
 
-TEST_CASE("a checkpoint of whole tensors needs the whole state on one rank, whether or not steps go on") {
+TEST_CASE("a checkpoint with full tensors needs the complete state on one rank, async or not") {
   for (bool async : {false, true}) {
     auto r = recipe("fsdp", {{"state_dict_type", "full"}});
     r.checkpoint.async = async;
     auto plan = make_plan(r, gpus(), 256);
-    CHECK(plan.host_bytes() == plan.model->parameter_count() * 12 / 2);  // limits are equal shares of the node's memory
+    CHECK(plan.host_bytes() == plan.model->parameter_count() * 12 / 2);  // per rank, of two
   }
 }
 
-TEST_CASE("pinned memory is claimed as the allocator gives it: in powers of two") {
+TEST_CASE("pinned memory is rounded up to powers of two, as the allocator does") {
   auto r = recipe("zero", {{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}});
   auto pinned = make_plan(r, gpus(), 256);
   r.strategy.options["pin_memory"] = false;
@@ -84,8 +84,8 @@ TEST_CASE("pinned memory is claimed as the allocator gives it: in powers of two"
   for (const auto& unit : plan.units) {
     int64_t shard = make_flat_layout(*pinned.model, unit.slots, plan.shards).shard;
     auto add = [&](int64_t bytes) { more += ceil(bytes) - bytes; };
-    add(4 * shard);                                     // masters
-    add(bytes_of(plan.gradient) * shard);               // gradients that wait
+    add(4 * shard);                                     // master parameters
+    add(bytes_of(plan.gradient) * shard);               // gradients for the update
     if (plan.written_apart(unit, DType::float32)) add(2 * shard);
     auto places = plan.places(unit, DType::float32);
     if (places.sent == ShardPlaces::Sent::memory && unit.shards == Tier::host) add(2 * shard);

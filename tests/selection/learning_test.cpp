@@ -1,5 +1,5 @@
-// Learning from earlier runs, on simulated machines whose every part is faster or slower than anybody knows: how wrong
-// predictions for shapes that were never run are after so many runs, and how often the error bar is right.
+// Learning from earlier runs on simulated machines with unknown speeds of their parts: the error of predictions for new
+// shapes after a number of runs, and how often the error bar is right.
 #include "runner/selection/learning.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ T pick(Random& random, const std::vector<T>& values) {
   return values[random() % values.size()];
 }
 
-/// One rank's load of a training of random family, shape, strategy and batch.
+/// The load of one rank for a random family, shape, strategy and batch.
 StepLoad random_load(Random& random, bool cuda) {
   Recipe::Model recipe;
   recipe.name = pick<std::string>(random, {"gpt", "llama"});
@@ -59,10 +59,11 @@ StepLoad random_load(Random& random, bool cuda) {
   return *step_load(candidate);
 }
 
-/// A machine whose parts cost what the base says times factors that the base does not know.
+/// A machine whose parts cost the base rates times factors that the base does not contain.
 class SimulatedMachine {
  public:
-  /// `common` and `own`: standard deviations of the factors' logarithms, of all parts together and of each.
+  /// `common` and `own` are standard deviations of the factors' logarithms: common to all parts, and separate for each
+  /// part.
   SimulatedMachine(Rates base, double common, double own, double noise, uint64_t seed)
       : base_(std::move(base)), noise_(noise), random_(seed) {
     const double all = common * normal_(random_);
@@ -94,11 +95,11 @@ Circumstances circumstances_of(const StepLoad& load) { return here(load.local_si
 
 struct Errors {
   double median = 0;
-  double within = 0;  ///< part of the measured times within the error bar
+  double within = 0;  ///< share of the measured times within the error bar
   std::string text() const { return fmt::format("median error {:.3f}, {:.2f} within the bar", median, within); }
 };
 
-/// Of predictions for shapes that were not run, on forty machines that were run so often.
+/// Errors of predictions for new shapes on forty machines, after `runs` runs on each.
 Errors errors_after(int runs, bool cuda, double common, double own, double noise, double disturbed = 0) {
   std::vector<double> errors;
   double within = 0;
@@ -127,7 +128,7 @@ Errors errors_after(int runs, bool cuda, double common, double own, double noise
 
 }  // namespace
 
-TEST_CASE("after ten runs of mixed shapes other shapes are predicted within 5 %, and far off without") {
+TEST_CASE("after ten runs of mixed shapes, other shapes are predicted within 5 %; without runs they are far off") {
   for (double noise : {0.03, 0.05}) {
     for (bool cuda : {false, true}) {
       INFO("noise " << noise << ", cuda " << cuda);
@@ -145,13 +146,13 @@ TEST_CASE("after ten runs of mixed shapes other shapes are predicted within 5 %,
   }
 }
 
-TEST_CASE("two of ten runs on a busy machine do little harm") {
+TEST_CASE("two disturbed runs of ten change predictions little") {
   const Errors errors = errors_after(10, false, 0.5, 0.4, 0.03, 0.2);
   INFO(errors.text());
   CHECK(errors.median < 0.05);
 }
 
-TEST_CASE("without a run the prediction is the base's, with its error") {
+TEST_CASE("without a run the prediction is that of the base rates, with their error") {
   Random random(3);
   const StepLoad load = random_load(random, true);
   const Rates base = *rates_of(*find_device_kind("a100-80g"), DType::bfloat16, 8);
@@ -162,7 +163,7 @@ TEST_CASE("without a run the prediction is the base's, with its error") {
 }
 
 TEST_CASE(
-    "what was run here before is predicted as it was measured, the surer the more often, but never without doubt") {
+    "a shape that was run before is predicted as measured, with an error that shrinks but stays positive") {
   Random random(5);
   const StepLoad load = random_load(random, false);
   const Rates base = guessed_cpu_rates(2, 1, 2);
@@ -179,7 +180,7 @@ TEST_CASE(
   CHECK(often.error(last) > 0.04);
   CHECK(often.runs() == 50);
 
-  // The same load on a busy machine says nothing against the run on a quiet one, whichever came first.
+  // A run of the same load on a busy machine does not change the result of the run on a quiet one, in any order.
   const PastRun quiet{circumstances_of(load), load, seconds, 0.02}, busy{circumstances_of(load), load, 3 * seconds, 2};
   for (const auto& runs : {std::vector{quiet, busy}, std::vector{busy, quiet}}) {
     const LearnedRates both(base, circumstances_of(load), runs);
@@ -187,7 +188,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("runs count by how like the circumstances are") {
+TEST_CASE("the weight of a run depends on the similarity of its circumstances") {
   const Circumstances now = here();
   CHECK(doubt(now, now) == 0);
   auto with = [&](auto change) {
@@ -217,7 +218,7 @@ TEST_CASE("runs count by how like the circumstances are") {
   CHECK(same.error(*step_time(load, same.rates())) < other.error(*step_time(load, other.rates())));
 }
 
-TEST_CASE("a load and its circumstances come back from JSON; another build's kinds of work do not") {
+TEST_CASE("a load and its circumstances survive a round trip through JSON; unknown kinds of work are rejected") {
   Random random(11);
   const StepLoad load = random_load(random, true);
   const auto json = nlohmann::json::parse(load.to_json().dump());
@@ -233,7 +234,7 @@ TEST_CASE("a load and its circumstances come back from JSON; another build's kin
   CHECK(Circumstances::from_json(here().to_json()).to_json() == here().to_json());
 }
 
-TEST_CASE("a calibration that is surely wrong is corrected, too") {
+TEST_CASE("a calibration with a wrong small error is corrected as well") {
   Rates base = guessed_cpu_rates(2, 1, 2);
   base.error = 0.05;
   SimulatedMachine slower(base, 0, 0, 0.03, 23);

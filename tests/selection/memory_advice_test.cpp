@@ -1,4 +1,4 @@
-// The advice after running out of memory: the parts, and only those ways out that help.
+// The advice after running out of memory: the parts of the memory, and only those changes that help.
 #include "runner/selection/memory_advice.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -35,7 +35,7 @@ std::vector<std::string> changes(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("the advice names the parts, the largest first, and the ways out, the cheapest first") {
+TEST_CASE("the advice names the parts, the largest first, and the changes, the cheapest first") {
   auto ddp = plan("ddp", 2, 8);
   CHECK(
       memory_advice(*ddp.entry, ddp.job) ==
@@ -58,15 +58,15 @@ const std::string on_nvme =
     "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = 0, "
     "nvme_path = \"FOLDER\"}";
 
-TEST_CASE("a way out is named only where it is open and saves something") {
+TEST_CASE("a change is named only if it is possible and saves memory") {
   CHECK(changes(plan("single", 1, 8)) == std::vector<std::string>{"train.micro_batch_size = 4",
                                                                   "activation_checkpointing = \"all\"",
                                                                   "precision = \"bf16-mixed\"", on_nvme});
-  // Parameters outweigh everything: sharding helps most.
+  // Parameters need most of the memory, so sharding helps most.
   auto wide = plan("ddp", 4, 1, 50'000);
   CHECK(changes(wide) ==
         std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\"", on_nvme});
-  // Logits outweigh everything.
+  // Logits need most of the memory.
   auto logits = plan("single", 1, 8, 50'000);
   CHECK(changes(logits).at(0) == "model.loss_chunk_tokens = 256");
   auto last = plan("deepspeed_stage_3", 2, 1);

@@ -49,7 +49,7 @@ std::string refusal(const Recipe& r, const Topology& topology, std::optional<int
 
 }  // namespace
 
-TEST_CASE("auto takes single on one device and ddp on several, and says why") {
+TEST_CASE("auto chooses single on one device and ddp on several, and gives the reason") {
   auto one = make_plan(recipe(), cpus(1), 256);
   CHECK(one.entry->name == "single");
   CHECK(one.reason == "118.5 k parameters are under 500M and there is one device");
@@ -76,7 +76,7 @@ TEST_CASE("the micro-batch is the largest divisor up to 8") {
   }
 }
 
-TEST_CASE("batches that do not divide are refused with the values that work") {
+TEST_CASE("batches that do not divide are refused, with the values that work") {
   auto r = recipe();
   r.train.global_batch_size = 16;
   CHECK(refusal(r, cpus(3)) == "global_batch_size = 16 cannot be shared by 3 data-parallel ranks");
@@ -96,7 +96,7 @@ TEST_CASE("an accumulation schedule sets the global batch by epoch") {
   CHECK(global_batch_size(plan.recipe, 3, 9) == 24);
 }
 
-TEST_CASE("precision auto is bf16-mixed on devices that have it, 32-true elsewhere") {
+TEST_CASE("precision auto is bf16-mixed on devices that support it, and 32-true elsewhere") {
   CHECK(make_plan(recipe(), cpus(1), 256).recipe.precision.mode == "32-true");
   auto gpu = cpus(1);
   gpu.cuda = true;
@@ -109,7 +109,7 @@ TEST_CASE("precision auto is bf16-mixed on devices that have it, 32-true elsewhe
   CHECK(refusal(r, gpu) == "this CUDA device has no bf16");
 }
 
-TEST_CASE("what contradicts is refused") {
+TEST_CASE("contradicting values are refused") {
   auto r = recipe();
   r.data.seq_len = 64;
   CHECK(refusal(r, cpus(1)) == "data.seq_len = 64 is longer than model.max_seq_len = 32");
@@ -131,7 +131,7 @@ TEST_CASE("what contradicts is refused") {
   CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; blocks are \"embedding\" to \"head\"");
 }
 
-TEST_CASE("zero refuses what cannot work, with absurd sizes too") {
+TEST_CASE("zero refuses invalid options, also extreme values") {
   struct Row {
     nlohmann::json options;
     std::string words;
@@ -155,7 +155,7 @@ TEST_CASE("zero refuses what cannot work, with absurd sizes too") {
   }
 }
 
-TEST_CASE("timeout and backend given to a strategy move to the run") {
+TEST_CASE("timeout and backend in [strategy] become those of the run") {
   auto r = recipe();
   r.strategy.name = "ddp";
   r.strategy.options = {{"timeout", "5m"}, {"process_group_backend", "gloo"}};
@@ -177,7 +177,7 @@ TEST_CASE("two timeouts that differ are a contradiction") {
   CHECK(make_plan(r, cpus(2), 256).recipe.train.timeout == std::chrono::minutes(5));
 }
 
-TEST_CASE("a backend that cannot join the ranks is refused, wherever it is given") {
+TEST_CASE("a backend that cannot connect the ranks is refused in [strategy] and in [devices]") {
   auto gpus = cpus(2), launched = cpus(2);
   gpus.cuda = gpus.bf16 = true;
   launched.supervisor_each_rank = true;
@@ -222,7 +222,7 @@ TEST_CASE("a backend that cannot join the ranks is refused, wherever it is given
     }
 }
 
-TEST_CASE("two different backends contradict each other; twice the same does not") {
+TEST_CASE("two different backends are a contradiction, two equal ones are not") {
   auto r = recipe();
   r.strategy.name = "ddp";
   r.strategy.options = {{"process_group_backend", "gloo"}};
@@ -240,7 +240,7 @@ TEST_CASE("two different backends contradict each other; twice the same does not
   CHECK(mistakes(r, cpus(2)).empty());
 }
 
-TEST_CASE("FULL_SHARD's traffic is two gathers and one reduce-scatter of every unit but the ends") {
+TEST_CASE("FULL_SHARD's traffic is two all-gathers and one reduce-scatter per unit, one all-gather at the ends") {
   auto r = recipe();
   r.model.tie_embeddings = false;
   r.strategy.name = "fsdp";
@@ -253,7 +253,7 @@ TEST_CASE("FULL_SHARD's traffic is two gathers and one reduce-scatter of every u
   CHECK(plan.traffic[1].wire_bytes == plan.traffic[1].payload_bytes * 3 / 4);
 }
 
-TEST_CASE("a plan says what an option cannot do here, and what costs more than it must") {
+TEST_CASE("a plan notes an option without effect, and an avoidable cost") {
   auto r = recipe();
   r.strategy.name = "fsdp";
   r.strategy.options = {{"cpu_offload", true}};
@@ -266,7 +266,7 @@ TEST_CASE("a plan says what an option cannot do here, and what costs more than i
                                  "unsharded gradients on every rank"});
 }
 
-TEST_CASE("cpu_checkpointing moves the inputs of recomputed blocks to host memory, on devices that have their own") {
+TEST_CASE("cpu_checkpointing moves inputs of recomputed blocks to host memory, if the device has separate memory") {
   auto r = recipe();
   r.strategy.name = "zero";
   r.activation_checkpointing.mode = "all";
@@ -292,7 +292,7 @@ TEST_CASE("cpu_checkpointing moves the inputs of recomputed blocks to host memor
         "recomputes every block");
 }
 
-TEST_CASE("DeepSpeed's three batch numbers decide the micro-batch, or are refused with what would hold") {
+TEST_CASE("DeepSpeed's three batch numbers determine the micro-batch, or are refused with values that work") {
   auto r = recipe();
   r.strategy.name = "zero";
   r.strategy.options = {{"stage", 2}, {"gradient_accumulation_steps", 4}};
@@ -318,7 +318,7 @@ TEST_CASE("DeepSpeed's three batch numbers decide the micro-batch, or are refuse
   }
 }
 
-TEST_CASE("work with host memory: gradients go there as often as they are reduced, shards come as often as gathered") {
+TEST_CASE("host traffic: gradients are copied once per reduction, shards once per gather") {
   auto gpus = topology_of(*find_device_kind("h100-80g"), 4, 1);
   auto work = [&](const std::string& strategy, const nlohmann::json& options) {
     auto r = recipe();
@@ -332,21 +332,21 @@ TEST_CASE("work with host memory: gradients go there as often as they are reduce
     CHECK((host.updated == 0 || host.updated == plan.memory.held));
     return std::pair(host.copied_bytes / plan.memory.held, host.copied_bytes % plan.memory.held);
   };
-  using Elements = std::pair<int64_t, int64_t>;  // bytes for each element of the rank's shards, and what is left
+  using Elements = std::pair<int64_t, int64_t>;  // bytes per element of the rank's shards, and the remainder
   CHECK(work("zero", {{"stage", 2}}) == Elements{0, 0});
-  // Sums of one micro-batch each, in fp32, three times; then new values in bf16 once.
+  // Three fp32 sums of one micro-batch each, then the new values in bf16 once.
   CHECK(work("zero", {{"stage", 2}, {"offload_optimizer", true}}) == Elements{3 * 4 + 2, 0});
-  CHECK(work("zero", {{"stage", 1}, {"offload_optimizer", true}}) == Elements{2 + 2, 0});  // one sum of all, in bf16
+  CHECK(work("zero", {{"stage", 1}, {"offload_optimizer", true}}) == Elements{2 + 2, 0});  // one sum, in bf16
   CHECK(work("fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}}) == Elements{3 * 4 + 3 * 2, 0});
   CHECK(work("fsdp",
              {{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}, {"reduce_every_micro_batch", false}}) ==
         Elements{4 + 3 * 2, 0});
   auto full = work("fsdp", {{"sharding_strategy", "FULL_SHARD"}, {"cpu_offload", true}});
-  CHECK(full > Elements{3 * 4 + 3 * 2, 0});  // blocks are gathered twice, what is at the ends once
+  CHECK(full > Elements{3 * 4 + 3 * 2, 0});  // blocks are gathered twice, embedding and head once
   CHECK(full < Elements{3 * 4 + 6 * 2, 0});
 }
 
-TEST_CASE("policy smallest explains micro-batch and checkpointing by itself") {
+TEST_CASE("policy smallest explains its micro-batch and checkpointing") {
   auto r = recipe();
   r.selection.policy = "smallest";
   auto plan = make_plan(r, topology_of(*find_device_kind("h100-80g"), 2, 1), 256);
@@ -355,7 +355,7 @@ TEST_CASE("policy smallest explains micro-batch and checkpointing by itself") {
   CHECK(plan.recipe.origin("activation_checkpointing.mode").note == "for the least memory");
 }
 
-TEST_CASE("what does not fit is told by the memory that it does not fit") {
+TEST_CASE("the note of a plan that does not fit names the memory that is too small") {
   auto r = recipe();
   r.strategy.name = "deepspeed_stage_2_offload";
   r.train.micro_batch_size = 1;
@@ -368,13 +368,13 @@ TEST_CASE("what does not fit is told by the memory that it does not fit") {
   }));
 }
 
-TEST_CASE("what reading a recipe left worth saying is among the plan's notes") {
+TEST_CASE("notes from reading a recipe are notes of its plan") {
   auto r = recipe();
   r.notes = {"`wall_clock_breakdown` is ignored"};
   CHECK(make_plan(r, cpus(1), 256).notes.at(0) == r.notes[0]);
 }
 
-TEST_CASE("a job knows the largest factor of its accumulation schedule") {
+TEST_CASE("a job contains the largest factor of its accumulation schedule") {
   auto r = recipe();
   r.train.micro_batch_size = 2;
   r.train.accumulate_grad_batches = AccumulationSchedule{{0, 1}, {2, 6}, {5, 4}};
@@ -388,7 +388,7 @@ TEST_CASE("a job knows the largest factor of its accumulation schedule") {
   CHECK(job.accumulation_most == 3);
 }
 
-TEST_CASE("classes of layers and PyTorch's policies wrap blocks") {
+TEST_CASE("auto_wrap_policy accepts layer classes and PyTorch's policies") {
   auto units = [](const nlohmann::json& policy) {
     auto r = recipe();
     r.strategy.name = "fsdp";
@@ -410,7 +410,7 @@ TEST_CASE("classes of layers and PyTorch's policies wrap blocks") {
         "auto_wrap_policy: no block is called \"nn.Linear\"; blocks are \"embedding\" to \"head\"");
 }
 
-TEST_CASE("stage 2 with offload_parameters runs, and a note says that it offloads none") {
+TEST_CASE("stage 2 with offload_parameters runs, with a note that no parameters are offloaded") {
   auto r = recipe();
   r.strategy.name = "DeepSpeedStrategy";
   r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}, {"offload_parameters", true}};
@@ -424,7 +424,7 @@ TEST_CASE("stage 2 with offload_parameters runs, and a note says that it offload
   CHECK(make_plan(r, gpu, 256).memory_bytes() == plan.memory_bytes());
 }
 
-TEST_CASE("on one rank, `single` does the same only where nothing is offloaded") {
+TEST_CASE("on one rank, a note suggests `single` only if nothing is offloaded") {
   auto says_single = [](const std::string& name, bool cuda) {
     auto r = recipe();
     r.strategy.name = name;
@@ -442,7 +442,7 @@ TEST_CASE("on one rank, `single` does the same only where nothing is offloaded")
   CHECK_FALSE(says_single("fsdp_cpu_offload", true));
 }
 
-TEST_CASE("policy offload takes DeepSpeed with offloading where there is something to offload from") {
+TEST_CASE("policy offload chooses DeepSpeed with offload if the device has separate memory") {
   auto r = recipe();
   r.selection.policy = "offload";
   auto gpu = cpus(2);

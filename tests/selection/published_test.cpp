@@ -1,4 +1,4 @@
-// Predicted against published throughput: what the table of devices and its efficiencies are worth before a run.
+// Predicted compared with published throughput: the accuracy of the device table before any run.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -11,7 +11,7 @@ using namespace runner;
 
 namespace {
 
-/// One line of somebody's benchmark: bf16, FSDP over all devices (one device: none), tokens a second and device.
+/// One line of a published benchmark: bf16, FSDP over all devices (unless there is one), tokens per second and device.
 struct Published {
   std::string source;
   std::string family;
@@ -85,7 +85,7 @@ double predicted_tokens_per_s(const Published& one) {
 
 }  // namespace
 
-TEST_CASE("published throughputs are predicted within the error that predictions from the table state") {
+TEST_CASE("published throughputs are predicted within the stated error of the device table") {
   std::vector<double> errors;
   std::string table;
   for (const auto& one : published) {

@@ -1,4 +1,4 @@
-// A folder with a small recipe and the files of Lua that it names, for tests of plans.
+// A folder with a small recipe and its Lua files, for tests of plans.
 #pragma once
 #include <string>
 #include <vector>
@@ -29,7 +29,7 @@ global_batch_size = 8
 struct RecipePlace {
   TemporaryFolder folder;
 
-  /// recipe.toml: `head` ahead of the tables of recipe_without_strategy, `tail` behind them.
+  /// recipe.toml: `head`, the tables of recipe_without_strategy, `tail`.
   explicit RecipePlace(const std::string& head, const std::string& tail = "") {
     write("recipe.toml", head + recipe_without_strategy + tail);
   }
@@ -40,7 +40,7 @@ struct RecipePlace {
   Recipe load(const std::vector<std::string>& overrides = {}) const {
     return load_whole_recipe((folder.path / "recipe.toml").string(), overrides);
   }
-  /// What load() says is wrong, files named without the folder; "" for nothing.
+  /// The diagnostics of load(), with file names relative to the folder; "" if there are none.
   std::string wrong(const std::vector<std::string>& overrides = {}) const {
     try {
       load(overrides);

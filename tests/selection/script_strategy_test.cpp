@@ -1,4 +1,4 @@
-// Strategies in Lua as the recipe names them and the planner sees them.
+// Strategies in Lua in recipes and plans.
 #include "runner/selection/script_strategy.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -18,7 +18,7 @@ const std::string averaging =
 
 }  // namespace
 
-TEST_CASE("a strategy's file is found beside the recipe, and its options are the recipe's", "[lua]") {
+TEST_CASE("a strategy file is found in the folder of the recipe, and the recipe gives its options", "[lua]") {
   RecipePlace place("[strategy]\nname = \"lua:files/mine.lua\"\nevery = 5\n");
   place.write("files/mine.lua", averaging);
   Recipe recipe = place.load();
@@ -29,7 +29,7 @@ TEST_CASE("a strategy's file is found beside the recipe, and its options are the
   CHECK(plan.recipe.strategy.options == json{{"every", 5}, {"how", "mean"}, {"bucket_cap_mb", 25}});
 }
 
-TEST_CASE("mistakes in the options of a strategy in Lua are told like any other's", "[lua]") {
+TEST_CASE("mistakes in options of a strategy in Lua are reported like those of others", "[lua]") {
   RecipePlace place("[strategy]\nname = \"lua:mine.lua\"\nevry = 5\n");
   place.write("mine.lua", averaging);
   CHECK_THAT(place.wrong(), ContainsSubstring("recipe.toml:3:1: error: strategy `lua:mine.lua` has no option `evry`") &&
@@ -43,7 +43,7 @@ TEST_CASE("mistakes in the options of a strategy in Lua are told like any other'
   CHECK_THAT(place.wrong(), ContainsSubstring("mine.lua:2:1: error: `after` is not part of a strategy"));
 }
 
-TEST_CASE("costs that a file does not say are not known, and nobody guesses them", "[lua]") {
+TEST_CASE("memory and traffic that a strategy file does not define are unknown", "[lua]") {
   RecipePlace place("[strategy]\nname = \"lua:mine.lua\"\n");
   place.write("mine.lua", averaging);
   Plan plan = make_plan(place.load(), cpus(2), 256);
@@ -64,7 +64,7 @@ TEST_CASE("costs that a file does not say are not known, and nobody guesses them
   CHECK_FALSE(known.to_json().at("memory_bytes_per_rank").is_null());
 }
 
-TEST_CASE("a claim that is none is refused", "[lua]") {
+TEST_CASE("an invalid result of `memory`, `traffic` or `shard` is refused", "[lua]") {
   RecipePlace place("[strategy]\nname = \"lua:mine.lua\"\n");
   auto refused = [&](const std::string& functions, const std::string& what) {
     place.write("mine.lua", "return {reduce = function() end, " + functions + "}");
@@ -82,7 +82,7 @@ TEST_CASE("a claim that is none is refused", "[lua]") {
           "`shard` must return true or false, not 1");
 }
 
-TEST_CASE("a registered name is used like any other", "[lua]") {
+TEST_CASE("a registered name can be used like a built-in one", "[lua]") {
   RecipePlace place("[strategy]\nname = \"averaged\"\nregistry = \"lua/strategies.lua\"\nevery = 3\n");
   place.write("lua/mine.lua", averaging);
   place.write("lua/strategies.lua", "strategies.register('averaged', require 'mine', 'Now and then')");
@@ -101,7 +101,7 @@ TEST_CASE("a registered name is used like any other", "[lua]") {
   CHECK_THAT(without.wrong(), ContainsSubstring("unknown strategy `averaged`"));
 }
 
-TEST_CASE("a comm hook in Lua takes its options from ddp_comm_hook_options", "[lua]") {
+TEST_CASE("a comm hook in Lua gets its options from ddp_comm_hook_options", "[lua]") {
   RecipePlace place(
       "[strategy]\nname = \"ddp\"\nddp_comm_hook = \"lua:hook.lua\"\nddp_comm_hook_options = { density = 0.5 }\n");
   place.write("hook.lua",
@@ -123,7 +123,7 @@ TEST_CASE("a comm hook in Lua takes its options from ddp_comm_hook_options", "[l
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=fp16"}), ContainsSubstring("`ddp_comm_hook` cannot be \"fp16\""));
 }
 
-TEST_CASE("a registry may give a name to a strategy that is not built, and lists only what can be used", "[lua]") {
+TEST_CASE("a registry may reuse the name of a strategy that is not built, and lists only usable ones", "[lua]") {
   RecipePlace place("[strategy]\nname = \"hivemind\"\nregistry = \"mine.lua\"\n");
   place.write("mine.lua",
               "for _, name in ipairs(strategies.available_strategies()) do assert(name ~= 'colossalai', name) end\n"

@@ -1,5 +1,4 @@
-// Measurements on simulated machines with other work: what is called settled is right, and what is wrong is not
-// settled.
+// Measurements on simulated machines with other load: settled results are right, and wrong results do not settle.
 #include "runner/selection/steadiness.hpp"
 
 #include <fmt/format.h>
@@ -21,12 +20,12 @@ constexpr int turns_least = 3, turns_most = 8;
 
 double true_seconds(size_t measurement) { return 1e-3 * static_cast<double>(1 + measurement); }
 
-/// What other work does to a turn: by how much it is slower, and how much of it the kernel counts as lost.
+/// The effect of other load on a turn: its slowdown, and the share of its time that the kernel counts as lost.
 struct Other {
   double slowdown = 1, lost = 0;
 };
 
-/// All measurements in turns until they settle, as `runner doctor --calibrate` repeats them.
+/// Repeats all measurements in turns until they settle, as `runner doctor --calibrate` does.
 std::vector<std::vector<Turn>> measured(const std::function<Other(int turn, std::mt19937_64&)>& other) {
   std::mt19937_64 random(17);
   std::normal_distribution<double> noise(0, 0.01);
@@ -71,7 +70,7 @@ TEST_CASE("a quiet machine settles in the fewest turns") {
   for (const auto& turns : all) CHECK(turns.size() == turns_least);
 }
 
-TEST_CASE("bursts of other work are waited out, whether the kernel counts them or not") {
+TEST_CASE("measurements continue during bursts of other load, with and without kernel counts") {
   for (bool counted : {true, false}) {
     const auto all = measured([&](int, auto& random) {
       if (!chance(random, 0.4)) return Other{};
@@ -85,7 +84,7 @@ TEST_CASE("bursts of other work are waited out, whether the kernel counts them o
   }
 }
 
-TEST_CASE("a second process that computes all the time leaves nothing to believe") {
+TEST_CASE("with a second process that computes all the time no measurement settles") {
   const auto all = measured([](int, auto& random) {
     const double share = between(random, 0.3, 0.5);
     return Other{1 / (1 - share), share};
@@ -95,14 +94,14 @@ TEST_CASE("a second process that computes all the time leaves nothing to believe
              ContainsSubstring("60 of 60 measurements did not settle; other work took the CPUs for "));
 }
 
-TEST_CASE("a hypervisor that takes a tenth of the time is noticed, one that takes a hundredth is not in the way") {
+TEST_CASE("10 % of time taken by a hypervisor is reported, 1 % does not disturb") {
   auto stealing = [](double share) { return measured([share](int, auto&) { return Other{1 / (1 - share), share}; }); };
   CHECK_THAT(disturbance(stealing(0.1)), ContainsSubstring("other work took the CPUs for 10 % of the time"));
   CHECK(disturbance(stealing(0.01)).empty());
   CHECK(worst_error(stealing(0.01)) < 0.05);
 }
 
-TEST_CASE("a machine that becomes slower and slower is noticed, a slight change is not in the way") {
+TEST_CASE("a machine that becomes slower is reported, a slight change does not disturb") {
   auto slowing = [](double each_turn) {
     return measured([each_turn](int turn, auto&) { return Other{1 + each_turn * turn}; });
   };
@@ -113,13 +112,13 @@ TEST_CASE("a machine that becomes slower and slower is noticed, a slight change 
   CHECK_THAT(disturbance(throttled), ContainsSubstring("% slower while it was measured"));
 }
 
-TEST_CASE("turns that differ without a reason that anybody counts do not settle") {
+TEST_CASE("turns that differ without counted lost time do not settle") {
   const auto all = measured([](int turn, auto&) { return Other{1.0 + 0.1 * ((turn * 5) % 8)}; });
   CHECK(disturbance(all) ==
         "60 of 60 measurements did not settle; repeated measurements differ by more than the noise of a quiet machine");
 }
 
-TEST_CASE("one turn is no measurement, and nothing is none") {
+TEST_CASE("one turn is not a measurement, and no turn is not either") {
   CHECK_FALSE(figure_of({}).settled());
   CHECK_FALSE(figure_of({{1, 0}}).settled());
   CHECK_FALSE(figure_of({{1, 0}, {1, 0.5}}).settled());
@@ -127,7 +126,7 @@ TEST_CASE("one turn is no measurement, and nothing is none") {
   CHECK(disturbance({}) == "nothing was measured");
 }
 
-TEST_CASE("a few measurements without a figure do not spoil the others") {
+TEST_CASE("a few unsettled measurements do not disturb the others") {
   std::vector<std::vector<Turn>> all(20, {{1, 0}, {1, 0}, {1, 0}});
   all[0] = {{1, 0}, {2, 0}, {3, 0}};
   CHECK(disturbance(all).empty());

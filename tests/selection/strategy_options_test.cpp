@@ -1,4 +1,4 @@
-// [strategy] against the catalog.
+// The options of [strategy], checked with the catalog.
 #include "runner/selection/strategy_options.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -29,7 +29,7 @@ std::string only_message(const std::string& name, nlohmann::json options) {
 
 }  // namespace
 
-TEST_CASE("every name, alias and class of Lightning's strategies means one of ours") {
+TEST_CASE("every name, alias and class of Lightning's strategies maps to one of ours") {
   struct Row {
     const char* entry;
     std::vector<const char*> names;
@@ -61,7 +61,7 @@ TEST_CASE("every name, alias and class of Lightning's strategies means one of ou
   CHECK(find_strategy("fsdp_cpu_offload")->preset == nlohmann::json{{"cpu_offload", true}});
 }
 
-TEST_CASE("strategies that are not built are refused by every one of their names, and never suggested") {
+TEST_CASE("strategies that are not built are refused under all their names, and never suggested") {
   for (const char* name : {"dp",
                            "DataParallelStrategy",
                            "ddp2",
@@ -99,7 +99,7 @@ TEST_CASE("strategies that are not built are refused by every one of their names
   CHECK(problems("xl", {})[0].suggestion == std::nullopt);
 }
 
-TEST_CASE("an alias for another system says what differs") {
+TEST_CASE("an alias of another system gives a note with the differences") {
   auto notes = [](const std::string& name) {
     Recipe recipe;
     recipe.strategy.name = name;
@@ -117,7 +117,7 @@ TEST_CASE("an alias for another system says what differs") {
   CHECK(find_strategy("ddp_sharded")->preset == nlohmann::json{{"stage", 2}});
 }
 
-TEST_CASE("names appear once in the catalog") {
+TEST_CASE("each name is in the catalog once") {
   std::vector<std::string> names;
   for (const auto& entry : catalog()) {
     names.push_back(lower(entry.name));
@@ -127,7 +127,7 @@ TEST_CASE("names appear once in the catalog") {
   CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
 }
 
-TEST_CASE("mistakes in [strategy] are told with what would work") {
+TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdpp", {}) == "unknown strategy `fsdpp`");
   CHECK(problems("fsdpp", {})[0].suggestion == "fsdp");
   CHECK(only_message("ddp", {{"sharding_strategy", "FULL_SHARD"}}) ==
@@ -155,7 +155,7 @@ TEST_CASE("mistakes in [strategy] are told with what would work") {
   CHECK(problems("fsdp", {{"min_num_params", 2e8}, {"timeout", "30m"}, {"auto_wrap_policy", {"blocks.0"}}}).empty());
 }
 
-TEST_CASE("options with nothing to do are accepted with the reason") {
+TEST_CASE("options without an effect are accepted, with the reason") {
   Recipe recipe;
   recipe.strategy.name = "fsdp";
   recipe.strategy.options = {{"use_orig_params", true}, {"sync_module_states", true}};
@@ -165,7 +165,7 @@ TEST_CASE("options with nothing to do are accepted with the reason") {
   CHECK(resolved.notes.size() == 2);
 }
 
-TEST_CASE("an option that does nothing in a job gets a note that says what it needs") {
+TEST_CASE("an option without an effect in a job gives a note with its condition") {
   auto idle = [](const std::string& name, const nlohmann::json& given, Job job = {}) {
     const Entry& entry = *find_strategy(name)->entry;
     job.options = complete_options(entry, given);
@@ -199,7 +199,7 @@ TEST_CASE("an option that does nothing in a job gets a note that says what it ne
   CHECK(idle("zero", {{"hysteresis", 3}}, half).empty());
 }
 
-TEST_CASE("every option that needs something can do something in some job") {
+TEST_CASE("the condition of every option is met by some job") {
   Job job;
   job.cuda = true;
   job.world_size = job.local_size = 2;
@@ -221,7 +221,7 @@ TEST_CASE("every option that needs something can do something in some job") {
     }
 }
 
-TEST_CASE("choices are taken as PyTorch spells them") {
+TEST_CASE("choices are accepted in PyTorch's spelling") {
   auto options = [](const std::string& name, nlohmann::json given) {
     Recipe recipe;
     recipe.strategy.name = name;
@@ -240,7 +240,7 @@ TEST_CASE("choices are taken as PyTorch spells them") {
   CHECK(options("FSDPStrategy", {{"state_dict_type", "sharded"}})["state_dict_type"] == "sharded");
 }
 
-TEST_CASE("an option that a configuration gives is refused at its place there") {
+TEST_CASE("an error in an option of a configuration is reported at its position there") {
   auto recipe = parse_recipe(
       "[strategy]\nname = \"zero\"\nconfig = { zero_optimization = { stage = \"two\" } }\n"
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
@@ -254,7 +254,7 @@ TEST_CASE("an option that a configuration gives is refused at its place there") 
   CHECK(diagnostics[0].place.column == 34);
 }
 
-TEST_CASE("a configuration is refused where nothing reads it") {
+TEST_CASE("a configuration is refused for strategies that do not read it") {
   const nlohmann::json config = {{"config", "ds.json"}};
   const std::string needs = "`config` is read where the strategy has a name of DeepSpeed's: name = \"deepspeed\"";
   CHECK(only_message("auto", config) == needs);
@@ -262,7 +262,7 @@ TEST_CASE("a configuration is refused where nothing reads it") {
   CHECK(only_message("fsdp", config) == "`config` is an option of `zero`, not of `fsdp`");
 }
 
-TEST_CASE("numbers beyond what can be are refused, not cut off") {
+TEST_CASE("numbers that are too large are refused, not truncated") {
   CHECK(only_message("zero", {{"optimizer_buffer_count", int64_t{1} << 32}}) ==
         "`optimizer_buffer_count` must be at most 65536, not 4294967296");
   CHECK(only_message("zero", {{"params_buffer_count", int64_t{1} << 32}}) ==

@@ -1,5 +1,5 @@
-// The update beside the next forward: the same bits as one that is over when the step is, in an order that is proven by
-// what happened before what, and with its errors and its end where the rank's thread sees them.
+// The update runs in the background of the next forward pass. Tests check that it gives the same bits as an update that
+// ends with its step, the order of events, and that errors and the end reach the rank's thread.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
@@ -19,7 +19,7 @@ using namespace runner::testing;
 
 namespace {
 
-/// With the optimizer in host memory.
+/// The forms with the optimizer state in host memory.
 std::vector<OffloadForm> forms_beside() { return {{1, "cpu", ""}, {2, "cpu", ""}, {3, "cpu", ""}, {3, "cpu", "cpu"}}; }
 
 TinyRun zero_run(const OffloadForm& form, int world_size) {
@@ -31,7 +31,7 @@ TinyRun zero_run(const OffloadForm& form, int world_size) {
   return run;
 }
 
-/// What happened on one rank, in order, and a way to wait for it.
+/// The events of one rank, in order. Other threads can wait for an event.
 class History {
  public:
   void add(const std::string& what) {
@@ -39,13 +39,13 @@ class History {
     list_.push_back(what);
     added_.notify_all();
   }
-  /// False where `what` has not happened `times` times within half a minute.
+  /// Returns false if `what` has not happened `times` times within 30 s.
   bool wait_for(const std::string& what, int64_t times) {
     std::unique_lock lock(mutex_);
     return added_.wait_for(lock, std::chrono::seconds(30),
                            [&] { return std::count(list_.begin(), list_.end(), what) >= times; });
   }
-  /// Where in the list `what` happened for the nth time, from 1; -1 if it did not.
+  /// The index of the nth `what` in the list (n starts at 1); -1 if there is none.
   int64_t place(const std::string& what, int64_t nth) const {
     for (size_t i = 0; i < list_.size(); ++i)
       if (list_[i] == what && --nth == 0) return static_cast<int64_t>(i);
@@ -74,7 +74,7 @@ auto beside(ShardEvents events = {}) {
 
 }  // namespace
 
-TEST_CASE("an update beside the next forward gives the bits of one that is over before", "[parity][offload]") {
+TEST_CASE("an update in the background gives the bits of one in the foreground", "[parity][offload]") {
   at::set_num_threads(1);
   TinyRun run;
   run.accumulation = GENERATE(1, 3);
@@ -92,13 +92,13 @@ TEST_CASE("an update beside the next forward gives the bits of one that is over 
       other.clip_norm = run.clip_norm;
       other.precision = run.precision;
       if (run.precision == "16-mixed") {
-        other.options.update({{"initial_scale_power", 20}, {"hysteresis", 1}});  // overflows on the way
+        other.options.update({{"initial_scale_power", 20}, {"hysteresis", 1}});  // causes overflows
         other.steps = 7;
       }
       INFO("stage " << form.stage << ", parameters " << form.parameters << ", " << run.family << ", " << run.precision
                     << ", accumulation " << run.accumulation << ", clipping " << clipped << ", " << world_size
                     << " ranks");
-      auto before = train_tiny(other);  // on CPU offload to host memory is nothing
+      auto before = train_tiny(other);  // on CPU, offload to host memory has no effect
       auto skipped =
           std::count_if(before.norms.begin(), before.norms.end(), [](double n) { return !std::isfinite(n); });
       CHECK((skipped > 0) == (run.precision == "16-mixed"));
@@ -116,7 +116,7 @@ TEST_CASE("an update beside the next forward gives the bits of one that is over 
   }
 }
 
-TEST_CASE("other optimizers, precisions, value clipping and fsdp's groups keep their bits too", "[parity][offload]") {
+TEST_CASE("other optimizers, precisions, value clipping and fsdp's groups give the same bits", "[parity][offload]") {
   at::set_num_threads(1);
   TinyRun run = zero_run(GENERATE(from_range(forms_beside())), 2);
   run.n_layers = 2;
@@ -144,7 +144,7 @@ TEST_CASE("other optimizers, precisions, value clipping and fsdp's groups keep t
   check_equal(train_tiny(run), before);
 }
 
-TEST_CASE("fsdp's optimizer in host memory beside a device keeps its bits", "[parity][offload]") {
+TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits", "[parity][offload]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "fsdp";
@@ -180,7 +180,7 @@ std::vector<std::vector<size_t>> units_of(const ModelSpec& spec, const ShardPlan
 
 }  // namespace
 
-TEST_CASE("forward goes on while a later unit's update has yet to begin, and waits where the unit is used",
+TEST_CASE("forward continues before the update of a later unit starts, and waits before it uses the unit",
           "[offload][order]") {
   at::set_num_threads(1);
   auto form = GENERATE(from_range(forms_beside()));
@@ -200,8 +200,8 @@ TEST_CASE("forward goes on while a later unit's update has yet to begin, and wai
     History& history = histories[static_cast<size_t>(world.rank)];
     ShardEvents events;
     events.forward_begins = [&](size_t block) { history.add(named("forward ", block)); };
-    // Held back until the second forward has come to the block before its use: were that to wait for all units, none
-    // would go on.
+    // Delays the update until the second forward has reached the block before the first use of the unit. If that block
+    // waited for all updates, both would wait until the timeout.
     events.update_begins = [&](size_t unit) {
       if (unit == held && !history.wait_for(before_use, 2)) history.add("gave up");
     };
@@ -229,7 +229,7 @@ TEST_CASE("forward goes on while a later unit's update has yet to begin, and wai
   }
 }
 
-TEST_CASE("training state right after a step holds the updated values, and can be loaded", "[offload][order]") {
+TEST_CASE("training state right after a step has the updated values, and can be loaded", "[offload][order]") {
   at::set_num_threads(1);
   auto form = GENERATE(from_range(forms_beside()));
   TinyRun run = zero_run(form, 2);
@@ -238,7 +238,7 @@ TEST_CASE("training state right after a step holds the updated values, and can b
   auto two = train_tiny(run);
   run.steps = 3;
   auto three = train_tiny(run);
-  // Every unit's update is late: it would be seen where nobody waits.
+  // Every update is late, so a missing wait is detected.
   ShardEvents late;
   late.update_begins = [](size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
   run.make = beside(late);
@@ -250,7 +250,7 @@ TEST_CASE("training state right after a step holds the updated values, and can b
       for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(run, world.rank, step));
       collect_state(strategy, saved, mutex);
       auto scalars = strategy.scalars();
-      strategy.step(tiny_input(run, world.rank, 0));  // what loading undoes
+      strategy.step(tiny_input(run, world.rank, 0));  // loading undoes this step
       for (const auto& tensor : strategy.state()) {
         if (tensor.numel() == 0) continue;
         const auto& whole = saved.at(tensor.name);
@@ -271,7 +271,7 @@ TEST_CASE("training state right after a step holds the updated values, and can b
   CHECK(last == three.state);
 }
 
-TEST_CASE("what an update throws is thrown by the next call, as what it is, and by teardown", "[offload]") {
+TEST_CASE("an error of an update is thrown by the next call and by teardown, with its type", "[offload]") {
   at::set_num_threads(1);
   auto form = GENERATE(from_range(forms_beside()));
   auto call = GENERATE(as<std::string>(), "step", "evaluate", "state", "state_to_save", "state_loaded", "teardown");
@@ -312,7 +312,7 @@ TEST_CASE("what an update throws is thrown by the next call, as what it is, and 
   CHECK(texts == std::vector<std::string>(2, "no memory behind unit " + std::to_string(third)));
 }
 
-TEST_CASE("a strategy that is let go of in the middle of an update ends it and frees what it holds", "[offload]") {
+TEST_CASE("a strategy destroyed during an update ends the update and frees its memory", "[offload]") {
   at::set_num_threads(1);
   auto form = GENERATE(from_range(forms_beside()));
   bool torn_down = GENERATE(false, true);
@@ -346,7 +346,7 @@ TEST_CASE("a strategy that is let go of in the middle of an update ends it and f
     if (torn_down) strategy->teardown();
     strategy.reset();
     int after = ended;
-    RANK_CHECK(after >= 2);  // the unit that was being updated is finished; later ones may be
+    RANK_CHECK(after >= 2);  // the running update is finished; later ones may be
     if (torn_down)
       RANK_CHECK(after == static_cast<int>(units_in_forward(spec, plan_apart(tiny_job(run, spec))).size()));
   });

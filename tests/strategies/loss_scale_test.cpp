@@ -1,5 +1,5 @@
-// 16-mixed: overflows are skipped, at the smallest scale the message names a parameter, clipping by value takes any
-// bound, and a run that begins with 16-mixed begins with its own scale.
+// 16-mixed: overflows are skipped, an overflow at the smallest scale names a parameter, clipping by value accepts any
+// bound, and a run that changes to 16-mixed starts with its initial scale.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -39,14 +39,14 @@ TEST_CASE("an overflow is skipped, and the second one halves the scale", "[loss 
     std::vector<double> scales;
     for (const auto& result : rank) {
       CHECK(result.skipped);
-      CHECK(result.finite);  // dealt with
+      CHECK(result.finite);  // handled by the loss scale
       scales.push_back(result.loss_scale);
     }
     CHECK(scales == std::vector<double>{0x1p30, 0x1p30, 0x1p29, 0x1p28});
   }
 }
 
-TEST_CASE("a loss that is not a number is a failure, or skipped where asked, and no matter of the scale",
+TEST_CASE("a NaN loss is a failure, or skipped on request, and does not change the scale",
           "[loss scale]") {
   at::set_num_threads(1);
   TinyRun run;
@@ -72,7 +72,7 @@ TEST_CASE("a loss that is not a number is a failure, or skipped where asked, and
   CHECK(results[0].loss_scale == 65536);
 }
 
-TEST_CASE("an overflow at the smallest scale names the first parameter, on every rank alike", "[loss scale]") {
+TEST_CASE("an overflow at the smallest scale names the first parameter, equally on every rank", "[loss scale]") {
   at::set_num_threads(1);
   TinyRun run = overflowing();
   run.options["min_loss_scale"] = 0x1p29;
@@ -101,7 +101,7 @@ TEST_CASE("gradients that are never finite end the run under every strategy", "[
   run.seq_len = 4;
   run.n_layers = 1;
   INFO(run.strategy);
-  // The loss is finite, its gradient is not: the root of 0 has none.
+  // The loss is finite, but its gradient is not: the derivative of the square root at 0 is infinite.
   TokenLoss rough = [](const torch::Tensor& logits, const torch::Tensor& targets) {
     return at::cross_entropy_loss(logits, targets, {}, at::Reduction::None) + (logits.select(1, 0) * 0).abs().sqrt();
   };
@@ -125,7 +125,7 @@ TEST_CASE("gradients that are never finite end the run under every strategy", "[
   }
 }
 
-TEST_CASE("clipping by value takes bounds beyond fp16's range, and clips what is in it", "[loss scale]") {
+TEST_CASE("clipping by value accepts bounds beyond fp16's range, and clips values in it", "[loss scale]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "zero";
@@ -133,17 +133,17 @@ TEST_CASE("clipping by value takes bounds beyond fp16's range, and clips what is
   run.precision = "16-mixed";
   run.options = {{"stage", GENERATE(1, 2, 3)}};
   auto unclipped = train_tiny(run);
-  run.clip_value = 2.0;  // times the scale of 65536 this is no number of fp16
+  run.clip_value = 2.0;  // times the scale of 65536, it exceeds fp16's range
   CHECK(train_tiny(run).state == unclipped.state);
   run.clip_value = 0x1p-10;
   auto zero = train_tiny(run);
   CHECK(zero.state != unclipped.state);
-  run.strategy = "fsdp";  // keeps the same sums in fp32
+  run.strategy = "fsdp";  // with the same sums in fp32
   run.options = {{"mixed_precision", {{"reduce_dtype", "float16"}}}};
   CHECK(train_tiny(run).state == zero.state);
 }
 
-TEST_CASE("a run that continues in 16-mixed begins with that precision's loss scale", "[loss scale]") {
+TEST_CASE("a run that changes to 16-mixed starts with that precision's loss scale", "[loss scale]") {
   at::set_num_threads(1);
   TinyRun run;
   std::string before = GENERATE(as<std::string>(), "32-true", "bf16-mixed", "16-mixed");

@@ -1,4 +1,5 @@
-// Every entry's claim of memory, against the counting allocator: what stays between steps exactly, the peak within 3 %.
+// The memory that every entry predicts, compared with the counting allocator: equal between steps, within 3 % at the
+// peak.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -25,13 +26,13 @@ void check_claim(const TinyRun& run) {
   CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.03));
 }
 
-/// Big enough that what no claim counts (the step's words, the kernels' small temporaries) does not show.
+/// Large enough that memory outside the prediction (control values, small temporaries of kernels) is negligible.
 TinyRun sized(const std::string& family, bool wide) {
   TinyRun run;
   run.family = family;
   run.vocab = 503;
   run.loss_chunk_tokens = 128;
-  run.dim = wide ? 128 : 64;  // wide: parameters weigh more than activations
+  run.dim = wide ? 128 : 64;  // wide: parameters need more memory than activations
   run.n_layers = 2;
   run.seq_len = wide ? 16 : 64;
   run.global_batch = 12;
@@ -40,7 +41,7 @@ TinyRun sized(const std::string& family, bool wide) {
 
 }  // namespace
 
-TEST_CASE("memory of single is what its entry claims", "[memory]") {
+TEST_CASE("memory of single is as predicted", "[memory]") {
   at::set_num_threads(1);
   TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
   run.accumulation = GENERATE(1, 3);
@@ -49,7 +50,7 @@ TEST_CASE("memory of single is what its entry claims", "[memory]") {
   check_claim(run);
 }
 
-TEST_CASE("memory of ddp is what its entry claims, with each of its options", "[memory]") {
+TEST_CASE("memory of ddp is as predicted, with each of its options", "[memory]") {
   at::set_num_threads(1);
   TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
   run.strategy = "ddp";
@@ -61,7 +62,7 @@ TEST_CASE("memory of ddp is what its entry claims, with each of its options", "[
   check_claim(run);
 }
 
-TEST_CASE("memory of fsdp is what its entry claims, in each of its forms", "[memory]") {
+TEST_CASE("memory of fsdp is as predicted, with each of its options", "[memory]") {
   at::set_num_threads(1);
   TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
   run.strategy = "fsdp";
@@ -76,7 +77,7 @@ TEST_CASE("memory of fsdp is what its entry claims, in each of its forms", "[mem
   }
 }
 
-TEST_CASE("memory of zero is what its entry claims, in each stage", "[memory]") {
+TEST_CASE("memory of zero is as predicted, in each stage", "[memory]") {
   at::set_num_threads(1);
   TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));
   run.strategy = "zero";
@@ -98,7 +99,7 @@ TEST_CASE("memory of zero is what its entry claims, in each stage", "[memory]") 
   }
 }
 
-TEST_CASE("memory of a sharded strategy never holds the whole model, not while it is made or loaded", "[memory]") {
+TEST_CASE("a sharded strategy never has the unsharded model in memory, also while it is made or loaded", "[memory]") {
   at::set_num_threads(1);
   TinyRun run = sized("gpt", true);
   run.n_layers = 6;
@@ -123,7 +124,7 @@ TEST_CASE("memory of a sharded strategy never holds the whole model, not while i
     }
 }
 
-TEST_CASE("memory claims hold for other units, precisions, dropout and tied weights", "[memory]") {
+TEST_CASE("memory is as predicted for other units, precisions, dropout and tied weights", "[memory]") {
   at::set_num_threads(1);
   auto family = GENERATE(as<std::string>(), "gpt", "llama");
   TinyRun run = sized(family, GENERATE(false, true));

@@ -1,5 +1,5 @@
-// Offload changes where bytes wait, not what they are: ZeRO with its optimizer and its parameters in host memory beside
-// the device or in a file, against ddp and against itself without offload.
+// Offload does not change results. ZeRO with optimizer state and parameters in separate host memory or in a file is
+// compared with ddp and with ZeRO without offload.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -72,21 +72,21 @@ TEST_CASE("offload to host memory and NVMe keeps every bit, in each stage", "[pa
   CHECK(empty(folder.path));
 }
 
-TEST_CASE("offload keeps bits where steps are skipped, ranks lack data and Adam is coupled", "[parity][offload]") {
+TEST_CASE("offload keeps all bits with skipped steps, ranks without data and coupled Adam", "[parity][offload]") {
   at::set_num_threads(1);
   TemporaryFolder folder;
   TinyRun run;
   run.strategy = "zero";
   run.world_size = 3;
   run.steps = 8;
-  run.short_last = 2;  // of 12: the last rank has nothing
+  run.short_last = 2;  // of 12: the last rank has no data
   run.precision = GENERATE(as<std::string>(), "32-true", "16-mixed");
   bool apart = GENERATE(false, true);
   run.optimizer.kind = OptimizerConfig::Kind::adam;
   run.optimizer.groups = {{"*norm*", 5e-3, 0.2}};
   for (int stage : {1, 2, 3}) {
     run.options = options_of({stage, "", ""}, folder.path.string());
-    run.options["initial_scale_power"] = 18;  // overflows on the way
+    run.options["initial_scale_power"] = 18;  // causes overflows
     run.options["hysteresis"] = 1;
     run.make = nullptr;
     auto plain = train_tiny(run);
@@ -108,7 +108,7 @@ TEST_CASE("offload keeps bits where steps are skipped, ranks lack data and Adam 
   }
 }
 
-TEST_CASE("a skipped step changes no parameter, as the first one or as the first after loading", "[offload]") {
+TEST_CASE("a skipped step changes no parameter, also as the first step or as the first after loading", "[offload]") {
   at::set_num_threads(1);
   TemporaryFolder folder;
   TinyRun run;
@@ -127,7 +127,7 @@ TEST_CASE("a skipped step changes no parameter, as the first one or as the first
         double before = strategy.evaluate(batch);
         bool first_skipped = strategy.step(tiny_input(run, world.rank, 0)).skipped;
         double after_first = strategy.evaluate(batch);
-        for (const auto& tensor : strategy.state())  // as loading does
+        for (const auto& tensor : strategy.state())  // like loading a checkpoint
           if (tensor.numel() > 0) tensor.write(0, tensor.read(0, tensor.numel()));
         strategy.state_loaded();
         bool second_skipped = strategy.step(tiny_input(run, world.rank, 1)).skipped;
@@ -140,7 +140,7 @@ TEST_CASE("a skipped step changes no parameter, as the first one or as the first
   }
 }
 
-TEST_CASE("max_in_cpu keeps the first blocks' shards in memory, to the element", "[offload]") {
+TEST_CASE("max_in_cpu keeps the shards of the first blocks in memory, exact to one element", "[offload]") {
   TinyRun run;
   run.strategy = "zero";
   run.world_size = 2;
@@ -165,7 +165,7 @@ TEST_CASE("max_in_cpu keeps the first blocks' shards in memory, to the element",
   CHECK(on_nvme(1'000'000'000) == std::vector<bool>(all.size(), false));
 }
 
-TEST_CASE("memory of zero with offload is what its entry claims: what stays exactly, the peak within 3 %",
+TEST_CASE("memory of zero with offload is as predicted: equal between steps, within 3 % at the peak",
           "[memory][offload]") {
   at::set_num_threads(1);
   TemporaryFolder folder;
@@ -187,7 +187,7 @@ TEST_CASE("memory of zero with offload is what its entry claims: what stays exac
       other.options["params_buffer_count"] = buffers;
       return find_strategy("zero")->entry->memory(tiny_job(other, spec));
     };
-    // Pages for direct I/O do not come from the allocator that counts.
+    // The counting allocator does not count pages for direct I/O.
     int64_t read_ahead = claimed(2).total() - claimed(1).total();
     auto claim = claimed(1);
     auto measured = measure_memory(run);
@@ -199,7 +199,7 @@ TEST_CASE("memory of zero with offload is what its entry claims: what stays exac
   }
 }
 
-TEST_CASE("memory beside the device is claimed as the host's: both together are what stays between steps",
+TEST_CASE("separate host memory is predicted: device plus host memory is the memory between steps",
           "[memory][offload]") {
   at::set_num_threads(1);
   TemporaryFolder folder;
@@ -215,7 +215,7 @@ TEST_CASE("memory beside the device is claimed as the host's: both together are 
     Job job = tiny_job(run, spec);
     ShardPlan plan = plan_apart(job);
     auto claim = sharded_memory(job, plan);
-    // Gradients that wait, and pages for direct I/O, are in host memory at the peak only.
+    // Gradients for the update and pages for direct I/O are in host memory only at the peak.
     int64_t waiting = 0, shard_most = 0, elements = 0;
     for (const auto& unit : plan.units) {
       int64_t shard = make_flat_layout(spec, unit.slots, plan.shards).shard;

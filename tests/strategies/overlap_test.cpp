@@ -1,5 +1,4 @@
-// Gathers and reductions beside computation change when they happen, not what they are, and what memory holds meanwhile
-// is claimed.
+// All-gathers and reductions that overlap computation do not change results, and their memory is predicted.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -22,7 +21,7 @@ ShardPlan overlapping_plan(const std::string& strategy, const Job& job) {
   return plan;
 }
 
-/// The plan of the job with all that CUDA does beside computation, on groups that deliver as late as they may.
+/// The plan of the job with all overlap that CUDA uses, on groups that complete each collective as late as possible.
 std::unique_ptr<Strategy> make_overlapped(StrategySetup setup) {
   defer_groups(setup.world);
   ShardPlan plan = overlapping_plan(setup.job.options.contains("stage") ? "zero" : "fsdp", setup.job);
@@ -34,7 +33,7 @@ struct Form {
   nlohmann::json options;
 };
 
-/// With several micro-batches reduced one by one, units whose reduction is in flight when their next gradient comes.
+/// Forms with a reduction per micro-batch. A unit's reduction may be in flight when its next gradient arrives.
 std::vector<Form> forms() {
   return {
       {"zero", {{"stage", 2}, {"reduce_bucket_size", 10'000'000}}},
@@ -49,7 +48,7 @@ std::vector<Form> forms() {
 
 }  // namespace
 
-TEST_CASE("reductions that end when they are waited for lose no gradient of any micro-batch", "[parity][overlap]") {
+TEST_CASE("reductions that complete in their wait lose no gradient of any micro-batch", "[parity][overlap]") {
   at::set_num_threads(1);
   TinyRun run;
   run.world_size = 4;
@@ -70,7 +69,7 @@ TEST_CASE("reductions that end when they are waited for lose no gradient of any 
 
 namespace {
 
-/// Plans that gather ahead in forward, backward or both, one unit or several.
+/// Plans that prefetch one or several units, in forward, backward or both.
 std::vector<Form> gathering_forms() {
   nlohmann::json all_sharded{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}};
   auto with = [&](nlohmann::json more) {
@@ -93,7 +92,7 @@ std::vector<Form> gathering_forms() {
 
 }  // namespace
 
-TEST_CASE("units that are gathered ahead, and arrive when they are waited for, change no bit", "[parity][overlap]") {
+TEST_CASE("prefetched units that arrive in their wait change no bit", "[parity][overlap]") {
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");
@@ -118,7 +117,7 @@ TEST_CASE("units that are gathered ahead, and arrive when they are waited for, c
   }
 }
 
-TEST_CASE("the unit that is gathered ahead is claimed: one more than without", "[memory][overlap]") {
+TEST_CASE("memory of a prefetched unit is predicted", "[memory][overlap]") {
   at::set_num_threads(1);
   TinyRun run;
   run.vocab = 503;
@@ -147,7 +146,7 @@ TEST_CASE("the unit that is gathered ahead is claimed: one more than without", "
   }
 }
 
-TEST_CASE("memory of overlapped reductions is claimed, at most 3 % too low and 6 % too high", "[memory][overlap]") {
+TEST_CASE("memory of overlapped reductions is predicted, at most 3 % too low and 6 % too high", "[memory][overlap]") {
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");

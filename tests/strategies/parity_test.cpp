@@ -1,4 +1,4 @@
-// Parity: every strategy gives the same losses; sharded forms equal ddp bit for bit at the same world size.
+// Parity: all strategies give the same losses. Sharded forms give the same bits as ddp on the same number of ranks.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -26,7 +26,7 @@ std::vector<Sharded> fsdp_forms(int world_size) {
   return forms;
 }
 
-/// ZeRO's stages, the third also with every parameter sharded and none kept.
+/// ZeRO's stages; stage 3 also with every parameter sharded and released after each use.
 std::vector<Sharded> zero_stages() {
   return {{"stage 1", {{"stage", 1}}},
           {"stage 2", {{"stage", 2}}},
@@ -35,7 +35,7 @@ std::vector<Sharded> zero_stages() {
            {{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}};
 }
 
-/// What changes how things travel.
+/// Options that change the communication.
 std::vector<Sharded> zero_forms(int world_size) {
   std::vector<Sharded> forms;
   for (int stage : {1, 2, 3}) {
@@ -58,7 +58,7 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b, dou
   for (size_t i = 0; i < a.size(); ++i) CHECK_THAT(a[i], Catch::Matchers::WithinRel(b[i], tolerance));
 }
 
-/// Bit for bit, losses and every tensor of the training state.
+/// Compares losses and every tensor of the training state bit for bit.
 void check_equal(const TinyResult& a, const TinyResult& b) {
   CHECK(a.losses == b.losses);
   REQUIRE(a.state.size() == b.state.size());
@@ -96,7 +96,7 @@ TEST_CASE("ddp and every form of fsdp follow single, and fsdp equals ddp bit for
     for (const auto& form : fsdp_forms(world_size)) {
       INFO(form.label);
       run.options = form.options;
-      run.options["reduce_every_micro_batch"] = false;  // as ddp: sums over micro-batches before those over ranks
+      run.options["reduce_every_micro_batch"] = false;  // like ddp: sums over micro-batches first, then over ranks
       auto fsdp = train_tiny(run);
       if (clipped)
         check_close(fsdp.losses, ddp.losses, 1e-5);
@@ -129,7 +129,7 @@ TEST_CASE("every stage of zero equals ddp bit for bit without clipping", "[parit
                       << ", recompute " << run.recompute << ", " << world_size << " ranks");
       run.options = form.options;
       auto zero = train_tiny(run);
-      // Stages 2 and 3 sum over ranks before they sum over micro-batches.
+      // Stages 2 and 3 sum over ranks first, then over micro-batches.
       if (clipped || (run.accumulation > 1 && form.options.at("stage") != 1))
         check_close(zero.losses, ddp.losses, 1e-5);
       else
@@ -201,7 +201,7 @@ TEST_CASE("dropout is the same on any number of ranks and micro-batches", "[pari
   run.family = GENERATE(as<std::string>(), "gpt", "llama");
   run.dropout = 0.1;
   run.global_batch = 18;
-  run.short_last = 7;  // shared unevenly
+  run.short_last = 7;  // divided unevenly
   auto single = train_tiny(run);
   for (std::string strategy : {"single", "ddp", "fsdp"})
     for (int world_size : {1, 2, 3})
@@ -216,7 +216,7 @@ TEST_CASE("dropout is the same on any number of ranks and micro-batches", "[pari
       }
 }
 
-TEST_CASE("zero's options change how things travel, not what they are", "[parity]") {
+TEST_CASE("zero's options for communication do not change results", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");
@@ -234,7 +234,7 @@ TEST_CASE("zero's options change how things travel, not what they are", "[parity
   }
 }
 
-TEST_CASE("ddp's options change how gradients travel, not what they are", "[parity]") {
+TEST_CASE("ddp's options for communication do not change results", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "ddp";
@@ -252,7 +252,7 @@ TEST_CASE("ddp's options change how gradients travel, not what they are", "[pari
   }
 }
 
-TEST_CASE("a short last batch weighs its tokens, also when a rank has none", "[parity]") {
+TEST_CASE("a short last batch is weighted by its tokens, also when a rank has none", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.steps = 3;
@@ -265,7 +265,7 @@ TEST_CASE("a short last batch weighs its tokens, also when a rank has none", "[p
   }
 }
 
-TEST_CASE("fsdp reduces after every micro-batch where gradients are sharded, as ZeRO stages 2 and 3 do", "[parity]") {
+TEST_CASE("fsdp with sharded gradients reduces after every micro-batch, as ZeRO stages 2 and 3 do", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.world_size = 2;
@@ -279,15 +279,15 @@ TEST_CASE("fsdp reduces after every micro-batch where gradients are sharded, as 
   check_equal(sharded, zero);
   run.options = {{"reduce_every_micro_batch", false}};
   auto once = train_tiny(run);
-  CHECK(once.state != sharded.state);  // another order of summing
+  CHECK(once.state != sharded.state);  // the order of sums differs
   check_close(once.losses, sharded.losses, 1e-5);
   run.options = {{"sharding_strategy", "NO_SHARD"}};
-  check_equal(train_tiny(run), once);  // with nothing sharded there is nothing to save
+  check_equal(train_tiny(run), once);  // reducing every micro-batch would save no memory without sharding
 }
 
 namespace {
 
-/// Every parameter's gradient in the first step, whole, without the loss scale.
+/// Every parameter's gradient in the first step, unsharded and divided by the loss scale.
 std::map<std::string, torch::Tensor> first_gradients(TinyRun run) {
   struct Observer : StepObserver {
     std::map<std::string, torch::Tensor>* whole = nullptr;
@@ -317,7 +317,7 @@ std::map<std::string, torch::Tensor> first_gradients(TinyRun run) {
   return whole;
 }
 
-/// |a - b| / |b| of each gradient, the largest of them.
+/// The largest relative error |a - b| / |b| of all gradients.
 double largest_error(const std::map<std::string, torch::Tensor>& a, const std::map<std::string, torch::Tensor>& b) {
   REQUIRE(a.size() == b.size());
   double largest = 0;
@@ -328,7 +328,7 @@ double largest_error(const std::map<std::string, torch::Tensor>& a, const std::m
 
 }  // namespace
 
-TEST_CASE("mixed precision: every gradient of the first step is that of float64, within the format's rounding",
+TEST_CASE("mixed precision: every gradient of the first step equals float64's within rounding",
           "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
@@ -337,7 +337,7 @@ TEST_CASE("mixed precision: every gradient of the first step is that of float64,
   run.precision = "64-true";
   auto exact = first_gradients(run);
   run.world_size = 2;
-  // Unit roundoff of bfloat16 is 2^-8 and of fp16 2^-11; a gradient is rounded a few dozen times on its way.
+  // Unit roundoff is 2^-8 for bfloat16 and 2^-11 for fp16. A gradient is rounded a few dozen times.
   for (auto [precision, most] : {std::pair("64-true", 1e-12), std::pair("32-true", 1e-5), std::pair("bf16-mixed", 0.04),
                                  std::pair("16-mixed", 0.005), std::pair("bf16-true", 0.04)}) {
     run.precision = precision;
@@ -351,14 +351,14 @@ TEST_CASE("mixed precision: every gradient of the first step is that of float64,
   }
 }
 
-TEST_CASE("mixed precision: zero equals fsdp bit for bit where both send gradients in one dtype", "[parity]") {
+TEST_CASE("mixed precision: zero equals fsdp bit for bit if both reduce gradients in one dtype", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.world_size = 2;
   run.precision = GENERATE(as<std::string>(), "bf16-mixed", "16-mixed", "bf16-true", "64-true");
   run.strategy = "fsdp";
   auto fsdp = train_tiny(run);
-  // What zero puts on the wire in 16 bits, fsdp does too when asked; then they are equal.
+  // With reduce_dtype, fsdp reduces in the same 16-bit dtype as zero.
   if (run.precision != "64-true")
     run.options = {{"mixed_precision", {{"reduce_dtype", run.precision == "16-mixed" ? "float16" : "bfloat16"}}}};
   auto narrow = train_tiny(run);
@@ -372,7 +372,7 @@ TEST_CASE("mixed precision: zero equals fsdp bit for bit where both send gradien
   }
 }
 
-TEST_CASE("micro-batches are added up as wide as the masters, and rounded once, for the wire", "[parity]") {
+TEST_CASE("micro-batches are summed in the dtype of the masters, and rounded once for the reduction", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.precision = GENERATE(as<std::string>(), "bf16-mixed", "16-mixed");
@@ -392,7 +392,7 @@ TEST_CASE("micro-batches are added up as wide as the masters, and rounded once, 
   CHECK_THAT(train_tiny(run).norms.at(0), Catch::Matchers::WithinRel(narrow, 1e-6));
 }
 
-TEST_CASE("a schedule's later epochs decide how wide micro-batches are added up", "[parity]") {
+TEST_CASE("later epochs of an accumulation schedule decide the dtype of sums over micro-batches", "[parity]") {
   TinyRun run;
   run.precision = "bf16-mixed";
   run.world_size = 2;

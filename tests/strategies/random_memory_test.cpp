@@ -1,6 +1,5 @@
-// Claims of memory against what is measured from the start, for plans that nobody chose: random shapes with fixed seeds.
-//
-// 24 plans; RUNNER_MEMORY_PLANS=128 tries so many, and prints how far off each was.
+// Predicted memory compared with the measured peak, for random plans with fixed seeds. RUNNER_MEMORY_PLANS=N checks N
+// plans instead of 24 and prints the error of each.
 #include "strategies/collective/libtorch.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -14,7 +13,7 @@ using namespace runner::testing;
 
 namespace {
 
-/// Draws by plain arithmetic, so that every C++ library makes the same plans.
+/// Draws with integer arithmetic, so every C++ library makes the same plans.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : state_(mix64(seed)) {}
@@ -92,7 +91,7 @@ std::string text_of(const TinyRun& run) {
 
 }  // namespace
 
-TEST_CASE("memory of random plans is claimed at -1 to +3 % of what is measured from the start", "[memory]") {
+TEST_CASE("memory of random plans is predicted with an error between -1 and +3 %", "[memory]") {
   at::set_num_threads(1);
   const char* asked = std::getenv("RUNNER_MEMORY_PLANS");
   uint64_t plans = asked ? std::strtoull(asked, nullptr, 10) : 24;
@@ -111,7 +110,7 @@ TEST_CASE("memory of random plans is claimed at -1 to +3 % of what is measured f
   }
 }
 
-TEST_CASE("memory of plans that were once claimed too low", "[memory]") {
+TEST_CASE("memory of plans that older versions underestimated", "[memory]") {
   at::set_num_threads(1);
   TinyRun zero;
   zero.strategy = "zero";

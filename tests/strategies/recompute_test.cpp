@@ -1,5 +1,4 @@
-// Activation checkpointing changes when activations are computed, not what anything is: bit for bit, whichever blocks
-// are recomputed.
+// Activation checkpointing does not change any bit of the results, for any set of recomputed blocks.
 #include <ATen/autocast_mode.h>
 #include "strategies/collective/libtorch.hpp"
 
@@ -77,7 +76,7 @@ TEST_CASE("recomputing any set of blocks equals recomputing none, tied and untie
   }
 }
 
-TEST_CASE("inputs that wait in host memory change no bit", "[parity][recompute]") {
+TEST_CASE("inputs kept in host memory change no bit", "[parity][recompute]") {
   at::set_num_threads(1);
   TinyRun run;
   run.n_layers = 4;
@@ -102,11 +101,11 @@ TEST_CASE("inputs that wait in host memory change no bit", "[parity][recompute]"
   }
 }
 
-TEST_CASE("inputs that wait in host memory are claimed there, and two of them on the device", "[memory][recompute]") {
+TEST_CASE("inputs kept in host memory are predicted there, and two of them on the device", "[memory][recompute]") {
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");
-  run.dim = 32;  // activations outweigh parameters, so the peak is where all inputs are kept
+  run.dim = 32;  // activations exceed parameters, so at the peak all inputs are in memory
   run.n_layers = 6;
   run.seq_len = 128;
   run.vocab = 101;
@@ -128,12 +127,12 @@ TEST_CASE("inputs that wait in host memory are claimed there, and two of them on
   CHECK(on_device.total() - claim.total() <= (inputs - 1) * input);
   auto measured = measure_memory(run);
   CHECK(measured.between_steps == claim.between_steps);
-  auto together = static_cast<double>(claim.total() + claim.host - input);  // the block at the peak has its own back
+  auto together = static_cast<double>(claim.total() + claim.host - input);  // the block's input has returned
   CHECK(together > 0.99 * static_cast<double>(measured.peak));
   CHECK(together < 1.03 * static_cast<double>(measured.peak));
 }
 
-TEST_CASE("an input leaves the device when the next recomputed block begins, and comes back before its backward",
+TEST_CASE("an input leaves the device when the next recomputed block starts, and returns before its backward",
           "[recompute]") {
   HostCheckpoints host(torch::kCPU);
   MemoryAccount account;
@@ -142,7 +141,7 @@ TEST_CASE("an input leaves the device when the next recomputed block begins, and
   std::vector<std::shared_ptr<HostCheckpoints::Input>> inputs;
   for (int64_t i = 0; i < 4; ++i) {
     inputs.push_back(host.keep(torch::full({bytes / 4}, static_cast<float>(i))));
-    CHECK(account.current() == bytes * (i + 2));  // all in host memory, the last one on the device too
+    CHECK(account.current() == bytes * (i + 2));  // all are in host memory, the last one also on the device
   }
   for (int64_t i = 3; i >= 0; --i) {
     auto x = host.take(*inputs[static_cast<size_t>(i)]);
@@ -153,7 +152,7 @@ TEST_CASE("an input leaves the device when the next recomputed block begins, and
   CHECK(account.current() == 0);
 }
 
-TEST_CASE("a block that throws when it is run again leaves autocast as it was", "[recompute]") {
+TEST_CASE("a block that throws during recomputation leaves autocast unchanged", "[recompute]") {
   at::autocast::set_autocast_enabled(at::kCPU, false);
   auto x = torch::ones({2}, torch::requires_grad());
   int runs = 0;

@@ -1,4 +1,4 @@
-// Sums of gradients by themselves: what they are, in which dtype, where the dtype on the wire is narrow.
+// Sums of gradients and their dtype, if gradients are sent in a narrow dtype.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -12,8 +12,8 @@ using namespace runner::testing;
 
 namespace {
 
-/// Every element of every gradient is `values[m]` on each rank, in micro-batch m: the sums' largest and smallest, and
-/// their dtype.
+/// Every element of every gradient is `values[m]` on each rank in micro-batch m. `least` and `most` are the smallest
+/// and largest sum, `dtype` is theirs.
 struct Sums {
   double least = 0, most = 0;
   torch::ScalarType dtype = torch::kFloat32;
@@ -38,7 +38,7 @@ Sums sums(TinyRun run, const std::vector<double>& values) {
     }
     reduction.finish();
     if (world.rank != 0) return;
-    auto first = reduction.sum(0).narrow(0, 0, 32);  // before any gap
+    auto first = reduction.sum(0).narrow(0, 0, 32);  // elements before any padding
     result = {first.min().item<double>(), first.max().item<double>(), first.scalar_type()};
   });
   return result;
@@ -46,7 +46,7 @@ Sums sums(TinyRun run, const std::vector<double>& values) {
 
 }  // namespace
 
-TEST_CASE("dividing gradients before their sum makes room in fp16", "[reduction]") {
+TEST_CASE("dividing gradients before their sum avoids overflow in fp16", "[reduction]") {
   TinyRun run;
   run.strategy = "zero";
   run.world_size = 2;
@@ -60,13 +60,13 @@ TEST_CASE("dividing gradients before their sum makes room in fp16", "[reduction]
   CHECK(divided.most == 80'000);
 }
 
-TEST_CASE("micro-batches are added up as wide as the masters", "[reduction]") {
+TEST_CASE("micro-batches are summed in the dtype of the masters", "[reduction]") {
   TinyRun run;
   run.strategy = "zero";
   run.world_size = 2;
   run.precision = "16-mixed";
   run.options = {{"stage", GENERATE(1, 2, 3)}};
-  auto result = sums(run, {2048, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5});  // fp16 holds even numbers there
+  auto result = sums(run, {2048, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5});  // fp16 represents only even numbers there
   CHECK(result.least == 2 * 2052);
   CHECK(result.most == 2 * 2052);
 }

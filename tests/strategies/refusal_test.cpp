@@ -1,4 +1,4 @@
-// What an entry refuses before anything runs, word for word.
+// Options that an entry refuses before anything runs, with exact texts.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/support/tiny_training.hpp"
@@ -23,7 +23,7 @@ std::string fsdp(const std::string& option, nlohmann::json value) {
 
 }  // namespace
 
-TEST_CASE("fsdp's mixed_precision takes dtypes, for all or by part, and names the nearest to anything else") {
+TEST_CASE("fsdp's mixed_precision accepts dtypes, for all or by part, and suggests the nearest one") {
   for (nlohmann::json fine :
        {nlohmann::json("bfloat16"), nlohmann::json("16"), nlohmann::json{{"param_dtype", "bf16"}},
         nlohmann::json{{"param_dtype", "float16"}, {"reduce_dtype", "fp32"}, {"buffer_dtype", "float32"}}})
@@ -40,7 +40,7 @@ TEST_CASE("fsdp's mixed_precision takes dtypes, for all or by part, and names th
         "mixed_precision.buffer_dtype cannot be \"float3\" (did you mean \"float32\"?)" + dtypes);
 }
 
-TEST_CASE("fsdp says what holds of mixed_precision.buffer_dtype") {
+TEST_CASE("fsdp explains mixed_precision.buffer_dtype") {
   TinyRun run;
   run.strategy = "fsdp";
   run.world_size = 2;
@@ -64,7 +64,7 @@ TEST_CASE("fsdp refuses an auto_wrap_policy that would silently wrap nothing") {
         "auto_wrap_policy: no block is called \"blocks.9\"; blocks are \"embedding\" to \"head\"");
 }
 
-TEST_CASE("a group of ranks beyond 32 bits is refused, not cut off") {
+TEST_CASE("a group size beyond 32 bits is refused, not truncated") {
   int64_t large = (int64_t{1} << 32) + 2;
   CHECK(refusal("fsdp", {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", large}}) ==
         "HYBRID_SHARD cannot cut 2 ranks into groups of 4294967298; hybrid_group_size may be 1, 2");

@@ -1,4 +1,4 @@
-// Recording: what a step of a strategy puts on the wire is what its entry claims, call by call and byte by byte.
+// The recorded traffic of a step equals the predicted traffic of the strategy's entry, per call and byte.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -14,7 +14,7 @@ using namespace runner::testing;
 
 namespace {
 
-/// Calls of one kind in groups of so many ranks, so far apart.
+/// Calls of one kind in groups of `ranks` ranks with distance `stride`.
 struct Row {
   std::string collective;
   int ranks, stride;
@@ -27,7 +27,7 @@ struct Row {
 };
 using Wire = std::vector<Row>;  // sorted
 
-/// Adds up calls by kind and group.
+/// Sums calls by kind and group.
 class Tally {
  public:
   void add(const CollectiveCall& call) {
@@ -52,7 +52,7 @@ class Tally {
  private:
   struct Sum {
     int64_t calls = 0, payload = 0;
-    int64_t sent = 0;  ///< by all ranks of the group
+    int64_t sent = 0;  ///< by all ranks of the group together
   };
   std::map<std::pair<Collective, int>, Sum> sums_;
 };
@@ -61,7 +61,7 @@ struct StepTraffic {
   Wire strategy, control;
 };
 
-/// What each rank called in each step.
+/// The traffic of each step, per rank.
 std::vector<std::vector<StepTraffic>> record(const TinyRun& run) {
   std::vector<std::vector<StepTraffic>> ranks(static_cast<size_t>(run.world_size));
   run_ranks(run.world_size, [&](World& world) {
@@ -90,7 +90,8 @@ Wire claim(const TinyRun& run) {
   return wire;
 }
 
-/// The first step's: where a static graph is learnt, the Reducer sums a 32-bit mark of each parameter too.
+/// The predicted traffic of the first step. With a static graph, the Reducer also sums a 32-bit flag per parameter in
+/// it.
 Wire first_step(const TinyRun& run, Wire claimed) {
   if (!run.options.value("static_graph", false) || run.world_size == 1) return claimed;
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
@@ -116,7 +117,7 @@ void check_claim(TinyRun run) {
 
 }  // namespace
 
-TEST_CASE("a rank's traffic is the mean of what the ranks of a ring send, also where parts are unequal",
+TEST_CASE("the traffic of a rank is the mean of a ring's ranks, also if parts are unequal",
           "[recording]") {
   for (int64_t bytes : {0, 1, 10, 12, 1001})
     for (int ranks : {1, 2, 3, 4, 7})
@@ -128,7 +129,7 @@ TEST_CASE("a rank's traffic is the mean of what the ranks of a ring send, also w
   CHECK(ring_bytes(Collective::barrier, 12, 4) == 0);
 }
 
-TEST_CASE("ddp puts on the wire what it claims, under every option", "[recording]") {
+TEST_CASE("ddp's traffic is as predicted, with every option", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "ddp";
@@ -165,7 +166,7 @@ TEST_CASE("ddp puts on the wire what it claims, under every option", "[recording
   }
 }
 
-TEST_CASE("small buckets are several calls, and the first step is like the others", "[recording]") {
+TEST_CASE("small buckets need several calls, and the first step equals the others", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "ddp";
@@ -178,7 +179,7 @@ TEST_CASE("small buckets are several calls, and the first step is like the other
   CHECK(steps[0].strategy == steps[1].strategy);
 }
 
-TEST_CASE("fsdp puts on the wire what it claims: sharding, units, accumulation, ranks", "[recording]") {
+TEST_CASE("fsdp's traffic is as predicted: sharding, units, accumulation, ranks", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "fsdp";
@@ -206,7 +207,7 @@ TEST_CASE("fsdp puts on the wire what it claims: sharding, units, accumulation, 
       }
 }
 
-TEST_CASE("zero puts on the wire what it claims: 2 x parameters in stages 1 and 2, 3 x in stage 3", "[recording]") {
+TEST_CASE("zero's traffic is as predicted: 2 x parameters in stages 1 and 2, 3 x in stage 3", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "zero";
@@ -232,7 +233,7 @@ TEST_CASE("zero puts on the wire what it claims: 2 x parameters in stages 1 and 
     }
 }
 
-TEST_CASE("zero's volume is the paper's, but for padding", "[recording]") {
+TEST_CASE("zero's traffic equals the paper's, except for padding", "[recording]") {
   TinyRun run;
   run.strategy = "zero";
   run.world_size = 4;
@@ -246,7 +247,7 @@ TEST_CASE("zero's volume is the paper's, but for padding", "[recording]") {
     return bytes;
   };
   for (int stage : {1, 2}) CHECK_THAT(payload({{"stage", stage}}), Catch::Matchers::WithinRel(2 * 2 * psi, 0.02));
-  // Without the last block, which stays gathered for its backward, and the embedding, whose backward reads none.
+  // The last block stays gathered for its backward, and the backward of the embedding reads no parameters.
   run.tied = false;
   spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   psi = static_cast<double>(spec.parameter_count());
@@ -255,7 +256,7 @@ TEST_CASE("zero's volume is the paper's, but for padding", "[recording]") {
              Catch::Matchers::WithinRel(2 * (3 * psi - once), 0.02));
 }
 
-TEST_CASE("fsdp puts on the wire what it claims: precision", "[recording]") {
+TEST_CASE("fsdp's traffic is as predicted: precision", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "fsdp";
@@ -272,7 +273,7 @@ TEST_CASE("fsdp puts on the wire what it claims: precision", "[recording]") {
     }
 }
 
-TEST_CASE("a step's control words are one all-gather, recorded apart from the strategy's", "[recording]") {
+TEST_CASE("the control values of a step are one all-gather, separate from the strategy's calls", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.steps = 2;
@@ -283,12 +284,12 @@ TEST_CASE("a step's control words are one all-gather, recorded apart from the st
       REQUIRE(step.control.size() == 1);
       CHECK(step.control[0].collective == "all_gather");
       CHECK(step.control[0].calls == 1);
-      // loss, norm, votes, and the digests of what was called on the world's two groups
+      // loss, norm, votes, and the digests of the calls of the world's two groups
       CHECK(step.control[0].payload_bytes == run.world_size * 8 * (3 + 2));
     }
 }
 
-TEST_CASE("ranks that called different collectives in a step are told which, at its end", "[recording]") {
+TEST_CASE("ranks that called different collectives in a step get an error at its end", "[recording]") {
   at::set_num_threads(1);
   TinyRun run;
   run.strategy = "ddp";
@@ -298,7 +299,7 @@ TEST_CASE("ranks that called different collectives in a step are told which, at 
     run_ranks(3, [&](World& world) {
       with_strategy(run, world, [&](Strategy& strategy) {
         strategy.step(tiny_input(run, world.rank, 0));
-        // The transport compares its calls, so one that it never sees is noted.
+        // The transport compares its calls, so the calls are added to the trace without the transport.
         Operation stray;
         stray.bytes = 12;
         stray.dtype = static_cast<int8_t>(torch::kFloat32);

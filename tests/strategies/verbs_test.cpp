@@ -1,4 +1,4 @@
-// The field's verbs, as a strategy offers them: over all ranks, and by itself.
+// The verbs of a strategy (reduce, all_gather, broadcast, barrier), over all ranks and on a single one.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -9,7 +9,7 @@
 using namespace runner;
 using namespace runner::testing;
 
-TEST_CASE("reduce, all_gather, broadcast and barrier go over all ranks", "[verbs]") {
+TEST_CASE("reduce, all_gather, broadcast and barrier involve all ranks", "[verbs]") {
   TinyRun run;
   run.strategy = "ddp";
   run.world_size = GENERATE(1, 3);
