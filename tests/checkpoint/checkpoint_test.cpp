@@ -1,5 +1,5 @@
-// Checkpoints: any cut on N ranks is read in any cut on M; publishing checks, replaces and never shows half of
-// anything.
+// Checkpoints: pieces of N ranks are read as other pieces on M ranks; publishing checks, replaces, and never exposes an
+// incomplete checkpoint.
 #include "runner/checkpoint/checkpoint.hpp"
 
 #include <atomic>
@@ -56,7 +56,7 @@ uint64_t rank_file_bytes(const fs::path& checkpoint) {
   return bytes;
 }
 
-/// Borders 0 = b0 <= b1 <= ... <= total.
+/// Returns borders 0 = b0 <= b1 <= ... <= total.
 std::vector<int64_t> random_cut(Random& random, int64_t total) {
   std::vector<int64_t> borders = {0, total};
   for (int64_t cuts = random(0, 4); cuts > 0; --cuts) borders.push_back(random(0, total));
@@ -72,7 +72,7 @@ std::vector<Piece> piece(const std::vector<float>& values, int64_t offset, std::
 
 }  // namespace
 
-TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the bytes asked for are read") {
+TEST_CASE("pieces that N ranks wrote are read as other pieces, and only the requested bytes are read") {
   Random random(20);
   for (int round = 0; round < 40; ++round) {
     Folder folder;
@@ -96,7 +96,7 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
       for (size_t rank = 0; rank < ranks; ++rank)
         threads.emplace_back([&, rank] {
           CheckpointWriter writer(folder.path, 7, static_cast<int>(rank), static_cast<int>(ranks));
-          entries[rank] = nlohmann::json::parse(writer.write_rank(pieces[rank]).dump());  // as through a store
+          entries[rank] = nlohmann::json::parse(writer.write_rank(pieces[rank]).dump());  // round trip as through a store
         });
     }
     nlohmann::json state = {{"step", 7}, {"loss", 0.1 + round}, {"text", "ä\n"}, {"list", {1, 2.5, nullptr}}};
@@ -118,7 +118,7 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
       auto element = dtype_bytes(tensor.dtype);
       auto borders = random_cut(random, tensor.numel());
       for (size_t i = 0; i + 1 < borders.size(); ++i) {
-        if (random(0, 3) == 0) continue;  // not every rank needs everything
+        if (random(0, 3) == 0) continue;  // a rank need not read everything
         int64_t length = borders[i + 1] - borders[i];
         std::vector<std::byte> out(static_cast<size_t>(length * element));
         checkpoint.read(tensor.name, borders[i], length, out);
@@ -131,7 +131,7 @@ TEST_CASE("pieces that N ranks wrote are read back in other pieces, and only the
   }
 }
 
-TEST_CASE("a rank's file says by itself what it holds") {
+TEST_CASE("the file of a rank describes its contents") {
   Folder folder;
   auto path = publish_small(folder.path, 50);
   CHECK(names_in(path) ==
@@ -147,7 +147,7 @@ TEST_CASE("a rank's file says by itself what it holds") {
         nlohmann::json::parse(R"([{"tensor":"param/w","dtype":"F32","shape":[2,3],"offset":3,"length":3}])"));
 }
 
-TEST_CASE("a tensor that is not there is refused with the nearest name") {
+TEST_CASE("a missing tensor is refused with the nearest name") {
   Folder folder;
   auto path = publish_small(folder.path, 50);
   Checkpoint checkpoint(path);
@@ -161,7 +161,7 @@ TEST_CASE("a tensor that is not there is refused with the nearest name") {
   CHECK_THROWS_AS(checkpoint.read("param/w", 0, 2, out), std::logic_error);
 }
 
-TEST_CASE("publishing refuses pieces that leave a gap, overlap or disagree, and leaves nothing behind") {
+TEST_CASE("publishing refuses pieces that leave a gap, overlap or disagree, and leaves nothing") {
   Folder folder;
   std::vector<float> three(3);
   auto publish = [&](const std::vector<Piece>& first, const std::vector<Piece>& second) {
@@ -208,7 +208,7 @@ TEST_CASE("publishing needs the entry of every rank and the file of every entry"
   CHECK(names_in(folder.path).empty());
 }
 
-TEST_CASE("what another attempt of more ranks writes of the same step does not get into the checkpoint") {
+TEST_CASE("files of another attempt with more ranks for the same step are not part of the checkpoint") {
   Folder folder;
   std::vector<float> values(6);
   CheckpointWriter(folder.path, 50, 4, 5, /*attempt=*/7).write_rank(piece(values, 0, {6}));
@@ -219,7 +219,7 @@ TEST_CASE("what another attempt of more ranks writes of the same step does not g
   CHECK(read_small(Checkpoint(path)) == std::vector<float>{10, 11, 12, 13, 14, 15});
 }
 
-TEST_CASE("a writer that is slow to die cannot touch the file that replaced its own") {
+TEST_CASE("a late writer cannot change the file that replaced its file") {
   Folder folder;
   std::vector<float> old_values(3, -1), values(3, 1);
   auto old_writer = std::make_unique<SafetensorsWriter>(folder / "x", std::vector<TensorInfo>{{"t", "F32", {3}}});
@@ -229,7 +229,7 @@ TEST_CASE("a writer that is slow to die cannot touch the file that replaced its 
   CHECK(std::equal(bytes_of(values).begin(), bytes_of(values).end(), file.data(*file.find("t")).begin()));
 }
 
-TEST_CASE("saving a step again replaces its checkpoint without a moment in which there is none") {
+TEST_CASE("saving a step again replaces its checkpoint, which exists at every moment") {
   Folder folder;
   auto path = publish_small(folder.path, 50, 0);
   std::atomic<bool> stop{false};
@@ -250,7 +250,7 @@ TEST_CASE("saving a step again replaces its checkpoint without a moment in which
   CHECK(read_small(Checkpoint(path))[0] == 20);
 }
 
-TEST_CASE("a checkpoint that is open can be read to its end while it is replaced and removed") {
+TEST_CASE("an open checkpoint can be read completely after it was replaced and removed") {
   Folder folder;
   auto path = publish_small(folder.path, 50, 0);
   Checkpoint checkpoint(path);
@@ -259,7 +259,7 @@ TEST_CASE("a checkpoint that is open can be read to its end while it is replaced
   CHECK(read_small(checkpoint) == std::vector<float>{0, 1, 2, 3, 4, 5});
 }
 
-TEST_CASE("leftovers of earlier attempts go, whatever their step; those of this attempt stay") {
+TEST_CASE("temporary folders of earlier attempts are removed for all steps, and those of this attempt stay") {
   Folder folder;
   for (const char* name : {".step-000050.tmp", ".step-000060.1.tmp", ".step-000070.2.tmp", ".step-000050.3.tmp"})
     fs::create_directories(folder / name);
@@ -279,7 +279,7 @@ TEST_CASE("a rank that cannot write leaves no file, and publishing with its entr
   CHECK(names_in(folder.path).empty());
 }
 
-TEST_CASE("a rank says which checkpoint it cannot write") {
+TEST_CASE("the error of a rank names the checkpoint that it cannot write") {
   Folder folder;
   std::vector<float> values(6);
   write_text(folder / "checkpoints", "a file where the folder should be");

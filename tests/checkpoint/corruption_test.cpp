@@ -1,4 +1,4 @@
-// Whatever happens to a checkpoint's files is noticed before anything is loaded, and named.
+// Any damage to the files of a checkpoint is detected and named before loading starts.
 #include <functional>
 
 #include "runner/checkpoint/manifest.hpp"
@@ -11,7 +11,8 @@ namespace {
 
 const std::string rank_file = "rank-00001.safetensors";
 
-/// Publishes steps 50 and 100, damages 100, and gives back what opening it says, with the checkpoint's path left out.
+/// Publishes steps 50 and 100, damages step 100, and returns the error of opening it, without the path of the
+/// checkpoint.
 std::string after(const std::function<void(const fs::path&)>& damage, bool with_previous = true) {
   Folder folder;
   if (with_previous) publish_small(folder.path, 50);
@@ -22,7 +23,7 @@ std::string after(const std::function<void(const fs::path&)>& damage, bool with_
   return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
 }
 
-/// The same for a change of the manifest that keeps its hash right.
+/// The same for a change of the manifest that keeps its hash valid.
 std::string after_edit(const std::function<void(nlohmann::json&)>& edit) {
   return after(
       [&](const fs::path& path) {
@@ -40,7 +41,7 @@ nlohmann::json& piece(nlohmann::json& manifest, size_t index) {
 
 }  // namespace
 
-TEST_CASE("damaged files are named with the fault and the previous good checkpoint") {
+TEST_CASE("damaged files are named with the damage and the previous good checkpoint") {
   CHECK(after([](const fs::path&) {}) == "nothing was thrown");
   CHECK(after([](const fs::path& path) { fs::remove(path / rank_file); }) ==
         "rank-00001.safetensors is missing; the previous good checkpoint is step-000050");
@@ -61,7 +62,7 @@ TEST_CASE("damaged files are named with the fault and the previous good checkpoi
         "rank-00001.safetensors is missing");
 }
 
-TEST_CASE("one flipped bit anywhere in a rank's file is found") {
+TEST_CASE("one flipped bit anywhere in a rank's file is detected") {
   Folder folder;
   publish_small(folder.path, 50);
   auto path = publish_small(folder.path, 100);
@@ -77,7 +78,7 @@ TEST_CASE("one flipped bit anywhere in a rank's file is found") {
   }
 }
 
-TEST_CASE("every byte of the manifest counts") {
+TEST_CASE("a change of any byte of the manifest is detected") {
   Folder folder;
   auto path = publish_small(folder.path, 100, 0, {{"loss", 1.25}, {"rng", 12345678901234567}});
   const auto content = read_file(path / "manifest.json");
@@ -94,7 +95,7 @@ TEST_CASE("every byte of the manifest counts") {
   CHECK(different > 400);
 }
 
-TEST_CASE("a manifest that is none, or of a newer program, is refused as such") {
+TEST_CASE("a file that is not a manifest, or is from a newer version, is refused") {
   auto with_text = [](const std::string& text) {
     return after([&](const fs::path& path) { write_text(path / "manifest.json", text); }, false);
   };
@@ -134,7 +135,7 @@ TEST_CASE("numbers in a manifest are checked before they are used") {
         }) == "manifest.json: tensors.`param/w`.shape has too many elements");
 }
 
-TEST_CASE("pieces that lie outside their file, overlap or leave a gap are refused") {
+TEST_CASE("pieces that are outside their file, overlap or leave a gap are refused") {
   CHECK(after_edit([](auto& m) { piece(m, 0)["file"] = "rank-00009.safetensors"; }) ==
         "manifest.json: tensors.`param/w`.pieces[0] is in `rank-00009.safetensors`, which is not among the files");
   CHECK(after_edit([](auto& m) {
@@ -163,7 +164,7 @@ TEST_CASE("pieces that lie outside their file, overlap or leave a gap are refuse
         "manifest.json: elements [0, 6) of `param/w` are in no file");
 }
 
-TEST_CASE("the previous good checkpoint is one that verifies") {
+TEST_CASE("the previous good checkpoint is one that passes verification") {
   Folder folder;
   publish_small(folder.path, 10);
   auto middle = publish_small(folder.path, 20);

@@ -1,4 +1,4 @@
-// kill -9 at any moment: what is listed is complete, and what was published is not lost.
+// SIGKILL at random moments: listed checkpoints are complete, and published ones are not lost.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -13,8 +13,8 @@ using namespace runner::testing;
 
 namespace {
 
-/// Saves each step twice (the second save replaces the first), keeping three; says on `report` what publish() has
-/// returned for.
+/// Saves each step twice (the second save replaces the first) and keeps three checkpoints. Writes the step to `report`
+/// after each publish().
 [[noreturn]] void save_forever(const fs::path& folder, int64_t step, int report) {
   for (;; ++step)
     for (float first : {1.0f, 2.0f}) {
@@ -24,7 +24,7 @@ namespace {
     }
 }
 
-/// The next step that was reported; nothing when the writer is dead and all has been read.
+/// The next reported step; nothing when the writer is dead and all reports have been read.
 std::optional<int64_t> next_report(int report) {
   int64_t step = 0;
   return ::read(report, &step, sizeof step) == sizeof step ? std::optional(step) : std::nullopt;
@@ -32,7 +32,7 @@ std::optional<int64_t> next_report(int report) {
 
 }  // namespace
 
-TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and the last published one is there") {
+TEST_CASE("after SIGKILL at random moments every listed checkpoint verifies and the last published one exists") {
   Folder folder;
   std::mt19937 random(7);
   int64_t published = 0;
@@ -45,7 +45,8 @@ TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and 
       save_forever(folder.path, published + 1, report[1]);
     }
     ::close(report[1]);
-    // Every other time in the first save, else in what follows the first: the save that replaces it, or retain().
+    // In even rounds, kills during the first save. In odd rounds, kills during the save that replaces it, or during
+    // retain().
     if (round % 2 == 1) published = next_report(report[0]).value();
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 50'000));
     ::kill(pid, SIGKILL);
@@ -63,7 +64,7 @@ TEST_CASE("after kill -9 at random moments every listed checkpoint verifies and 
       auto expected = static_cast<float>(checkpoint.step()) * 10;
       CHECK((first == expected + 1 || first == expected + 2));
     }
-    CHECK(list.size() <= 4);  // three, and one that retain() had not got to
+    CHECK(list.size() <= 4);  // three, and one that retain() had not removed yet
     if (published > 0) CHECK(fs::exists(folder / checkpoint_name(published)));
   }
   CHECK(published >= 20);

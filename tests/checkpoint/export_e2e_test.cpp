@@ -1,4 +1,4 @@
-// `runner export` as a person would call it, on a run that stands in the ledger with its checkpoints.
+// `runner export` on a run that is in the ledger with its checkpoints.
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/checkpoint/checkpoint.hpp"
@@ -13,8 +13,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A run of a tiny GPT with checkpoints at steps 10 and 20. At step 20 parameters have their parameter_value, at 10
-/// zero.
+/// A run of a tiny GPT with checkpoints at steps 10 and 20. Parameters are parameter_value at step 20 and zero at step
+/// 10.
 struct Run {
   Workplace place;
   std::string id, dir;
@@ -86,7 +86,7 @@ TEST_CASE("the newest checkpoint of a run becomes a Hugging Face folder") {
   }
 }
 
-TEST_CASE("an export has the token ids and the tokenizer of the folder that training started from") {
+TEST_CASE("an export contains the token ids and the tokenizer of the folder that training started from") {
   Workplace source;
   auto folder = source.path() / "hf";
   source.write("hf/config.json",
@@ -108,7 +108,7 @@ TEST_CASE("an export has the token ids and the tokenizer of the folder that trai
   CHECK(result.err.find("the export has no tokenizer and no ids of special tokens: ") != std::string::npos);
 }
 
-TEST_CASE("an earlier checkpoint is exported by its step or its folder, and weights also under our names") {
+TEST_CASE("an earlier checkpoint is exported by step or folder, and weights also with our names") {
   Run run;
   REQUIRE(run.run({"--output", "first", "--step", "10"}).code == 0);
   REQUIRE(run.run({"--output", "second", "--checkpoint", run.checkpoint("step-000010")}).code == 0);
@@ -138,7 +138,7 @@ TEST_CASE("averages that a hook keeps are exported instead of the weights") {
   CHECK_FALSE(fs::exists(run.place.path() / "other"));
 }
 
-TEST_CASE("a damaged newest checkpoint is passed over with a warning, a damaged one that was named is refused") {
+TEST_CASE("a damaged newest checkpoint is skipped with a warning, and refused if it was named") {
   Run run;
   fs::remove(run.checkpoint("step-000020/rank-00001.safetensors"));
   auto result = run.run({"--output", "out"});
@@ -151,7 +151,7 @@ TEST_CASE("a damaged newest checkpoint is passed over with a warning, a damaged 
   CHECK_FALSE(fs::exists(run.place.path() / "named"));
 }
 
-TEST_CASE("what cannot be exported is refused with the reason and leaves nothing") {
+TEST_CASE("a request that cannot be exported is refused with the reason and leaves nothing") {
   Run run;
   auto refused = [&](std::vector<std::string> arguments, int code, const std::string& text) {
     auto result = run.run(arguments);

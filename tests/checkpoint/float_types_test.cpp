@@ -1,4 +1,4 @@
-// Conversions between floating-point dtypes: exact where they can be, rounded to nearest even where not.
+// Conversions between floating-point dtypes: exact if possible, otherwise rounded to nearest even.
 #include "runner/checkpoint/float_types.hpp"
 
 #include <bit>
@@ -13,7 +13,7 @@ using namespace runner::testing;
 
 namespace {
 
-/// The definition (IEEE 754 binary16), in doubles.
+/// The definition (IEEE 754 binary16), computed in doubles.
 double half_by_definition(uint16_t half) {
   double sign = half & 0x8000 ? -1 : 1;
   int exponent = (half >> 10) & 0x1f, mantissa = half & 0x3ff;
@@ -22,7 +22,7 @@ double half_by_definition(uint16_t half) {
 }
 
 /// Whether `rounded` is the encoding nearest to `value` among its neighbours, and even on a tie. Encodings of one sign
-/// are in order of magnitude, so neighbours differ by one.
+/// are sorted by magnitude, so neighbours differ by one.
 template <typename Decode>
 bool is_nearest(float value, uint16_t rounded, Decode decode) {
   double error = std::fabs(static_cast<double>(value) - decode(rounded));
@@ -39,7 +39,7 @@ bool is_nearest(float value, uint16_t rounded, Decode decode) {
 
 }  // namespace
 
-TEST_CASE("all halves become the floats that the definition gives, and back") {
+TEST_CASE("all halves convert to the floats of the definition, and back") {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     auto half = static_cast<uint16_t>(bits);
     if ((half & 0x7c00) == 0x7c00) continue;
@@ -52,7 +52,7 @@ TEST_CASE("all halves become the floats that the definition gives, and back") {
   CHECK(std::isnan(half_to_float(0x7e01)));
 }
 
-TEST_CASE("all bfloat16 come back") {
+TEST_CASE("all bfloat16 values are the same after a round trip") {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     auto value = static_cast<uint16_t>(bits);
     if ((value & 0x7f80) == 0x7f80 && (value & 0x7f)) continue;
@@ -61,7 +61,7 @@ TEST_CASE("all bfloat16 come back") {
   CHECK(std::isnan(bfloat16_to_float(float_to_bfloat16(std::nanf("")))));
 }
 
-TEST_CASE("floats are rounded to the nearest, ties to even") {
+TEST_CASE("floats are rounded to nearest, ties to even") {
   auto decode_bfloat16 = [](uint16_t value) { return static_cast<double>(bfloat16_to_float(value)); };
   std::mt19937 random(5);
   for (int i = 0; i < 200'000; ++i) {
@@ -82,7 +82,7 @@ TEST_CASE("floats are rounded to the nearest, ties to even") {
   CHECK(float_to_half(-1e30f) == 0xfc00);
 }
 
-TEST_CASE("arrays are converted by dtype name, and a value that does not fit is told") {
+TEST_CASE("arrays are converted by dtype name, and a value out of range is reported") {
   std::vector<double> doubles = {1.5, -3, 0.1};
   std::vector<float> out(3);
   to_floats("F64", bytes_of(doubles), out);

@@ -1,4 +1,5 @@
-// Hugging Face folders: written and read back in every form, and folders of another model refused with names.
+// Hugging Face folders: written and read back in every form. Folders of other models are refused, with the names of
+// tensors.
 #include "runner/checkpoint/hf.hpp"
 
 #include <cstring>
@@ -23,7 +24,7 @@ struct Exported {
       : model(std::move(recipe)), spec(make_spec(model, tiny_vocab, 8)) {
     export_weights(path, model, spec, parameter_values, options);
   }
-  /// Replaces model.safetensors by what `edit` makes of its tensors.
+  /// Replaces the tensors of model.safetensors by the result of `edit`.
   void edit(const std::function<void(std::vector<TensorToWrite>&)>& edit) {
     auto file = std::make_unique<SafetensorsFile>(path / "model.safetensors");
     std::vector<TensorToWrite> tensors;
@@ -49,12 +50,12 @@ TensorToWrite& named(std::vector<TensorToWrite>& tensors, const std::string& nam
 
 }  // namespace
 
-TEST_CASE("what is exported is read back in every dtype, in one file and in shards") {
+TEST_CASE("an export is read back in every dtype, in one file and in shards") {
   for (const auto& model : {tiny_gpt(), tiny_llama()})
     for (const char* dtype : {"F32", "BF16", "F16"})
       for (int64_t shard_bytes_max : {int64_t{5'000'000'000}, int64_t{10'000}, int64_t{1}}) {
         if (shard_bytes_max == 1 && std::string(dtype) != "BF16")
-          continue;  // a file for each tensor: slow, once is enough
+          continue;  // one file per tensor is slow, so only for one dtype
         WeightsFolder options;
         options.dtype = dtype;
         options.shard_bytes_max = shard_bytes_max;
@@ -77,7 +78,7 @@ TEST_CASE("what is exported is read back in every dtype, in one file and in shar
       }
 }
 
-TEST_CASE("a GPT-2 linear is stored transposed, and any range of it is read in our layout") {
+TEST_CASE("a GPT-2 linear layer is stored transposed, and any range of it is read in our layout") {
   Exported exported(tiny_gpt());
   auto slot = exported.spec.slot("blocks.1.mlp.up.weight");
   SafetensorsFile file(exported.path / "model.safetensors");
@@ -101,7 +102,7 @@ TEST_CASE("a GPT-2 linear is stored transposed, and any range of it is read in o
   }
 }
 
-TEST_CASE("transposed parameters of more rows than a block are read whole") {
+TEST_CASE("transposed parameters with more rows than a block are read correctly") {
   auto model = tiny_gpt();
   model.dim = 96;
   model.n_heads = 4;
@@ -109,7 +110,7 @@ TEST_CASE("transposed parameters of more rows than a block are read whole") {
   CHECK(wrong_values(HfSource(exported.path, model, exported.spec), exported.spec) == 0);
 }
 
-TEST_CASE("double precision, names of the bare model and buffers without parameters are read") {
+TEST_CASE("double precision, names without a prefix and buffers without parameters are read") {
   Exported exported(tiny_gpt());
   std::vector<std::vector<double>> storage;
   std::vector<float> mask(16);
@@ -145,7 +146,7 @@ TEST_CASE("missing, unknown and misshapen tensors are listed together") {
         "  not in the model: model.layers.1.mlp.up_project.weight");
 }
 
-TEST_CASE("a long list of tensors is cut short with a count") {
+TEST_CASE("a long list of tensors is shortened and ends with a count") {
   Exported exported(tiny_llama());
   exported.edit([](auto& tensors) { tensors.resize(2); });
   auto message = exported.open_message();
@@ -153,7 +154,7 @@ TEST_CASE("a long list of tensors is cut short with a count") {
   CHECK(message.ends_with(fmt::format(" and {} more", exported.spec.parameters().size() - 2 - 10)));
 }
 
-TEST_CASE("settings that no shape shows are compared with config.json") {
+TEST_CASE("settings that do not change any shape are compared with config.json") {
   Exported exported(tiny_llama());
   auto other = tiny_llama();
   other.n_heads = 8;
@@ -183,7 +184,7 @@ TEST_CASE("settings that no shape shows are compared with config.json") {
   CHECK(exported.open_message(shorter) == "nothing was thrown");
 }
 
-TEST_CASE("folders that are incomplete are refused with what is missing") {
+TEST_CASE("incomplete folders are refused with the missing files") {
   Exported exported(tiny_gpt());
   auto gone = exported.folder / "gone";
   CHECK(message_of([&] { HfSource source(gone, exported.model, exported.spec); }) ==
@@ -223,7 +224,7 @@ TEST_CASE("a tensor in two shards is refused with both files") {
   CHECK(message.find(" and in " + (exported.path / "zz.safetensors").string()) != std::string::npos);
 }
 
-TEST_CASE("an export never writes over anything and leaves nothing behind when it fails") {
+TEST_CASE("an export never overwrites a file and leaves nothing when it fails") {
   Folder folder;
   auto model = tiny_gpt();
   auto spec = make_spec(model, tiny_vocab, 8);
@@ -252,11 +253,11 @@ TEST_CASE("an export never writes over anything and leaves nothing behind when i
   CHECK(names_in(folder.path) == std::vector<std::string>{"file", "out"});
 }
 
-TEST_CASE("weights can be written under our own names and layout") {
+TEST_CASE("weights can be written with our names and layout") {
   WeightsFolder options;
   options.naming = WeightsFolder::Naming::runner;
   auto model = tiny_gpt();
-  model.bias = false;  // has no counterpart at Hugging Face
+  model.bias = false;  // Hugging Face has no counterpart
   Exported exported(model, options);
   CHECK(names_in(exported.path) == std::vector<std::string>{"model.safetensors"});
   SafetensorsFile file(exported.path / "model.safetensors");

@@ -1,4 +1,4 @@
-// Which checkpoints are listed, continued from and kept.
+// Which checkpoints are listed, used for resuming, and kept.
 #include "runner/base/clock.hpp"
 #include "runner/checkpoint/manifest.hpp"
 #include "support.hpp"
@@ -18,7 +18,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("checkpoints are listed by step, also beyond six digits, and nothing else is") {
+TEST_CASE("checkpoints are listed by step, also beyond six digits, and other files are not listed") {
   Folder folder;
   for (int64_t step : {1000000, 50, 100}) publish_small(folder.path, step);
   fs::create_directories(folder / ".step-000200.1.tmp");
@@ -28,7 +28,7 @@ TEST_CASE("checkpoints are listed by step, also beyond six digits, and nothing e
   CHECK(listed(folder / "nowhere").empty());
 }
 
-TEST_CASE("the newest good checkpoint is found past damaged ones, and why those were skipped is said") {
+TEST_CASE("the newest good checkpoint is found behind damaged ones, and the damage is reported") {
   Folder folder;
   for (int64_t step : {50, 100, 150, 200}) publish_small(folder.path, step);
   fs::remove(folder / "step-000200/manifest.json");
@@ -47,7 +47,7 @@ TEST_CASE("the newest good checkpoint is found past damaged ones, and why those 
   CHECK_FALSE(newest_good_checkpoint(folder / "nowhere"));
 }
 
-TEST_CASE("a run that was taken back continues from what it wrote since, and keeps that") {
+TEST_CASE("a run resumed from an earlier checkpoint continues from its newer ones, and keeps them") {
   Folder folder;
   for (int64_t step : {50, 100, 150}) publish_small(folder.path, step);
   publish_small(folder.path, 75);
@@ -56,7 +56,7 @@ TEST_CASE("a run that was taken back continues from what it wrote since, and kee
   CHECK(listed(folder.path) == Names{"step-000075", "step-000150"});
 }
 
-TEST_CASE("the order of publication holds when the clock is set back") {
+TEST_CASE("the order of publication is right also if the clock was set back") {
   Folder folder;
   auto ahead = publish_small(folder.path, 50);
   auto manifest = nlohmann::json::parse(read_file(ahead / manifest_name));
@@ -71,12 +71,12 @@ TEST_CASE("the order of publication holds when the clock is set back") {
   CHECK(listed(folder.path) == Names{"step-000075", "step-000100"});
 }
 
-TEST_CASE("the last ones and the best ones are kept") {
+TEST_CASE("the last and the best checkpoints are kept") {
   Folder folder;
   const double losses[] = {0.5, 0.1, 0.3, 0.9, 0.7};
   for (int i = 0; i < 5; ++i) publish_small(folder.path, (i + 1) * 10, 0, {{"val_loss", losses[i]}});
   publish_small(folder.path, 60);                              // not validated
-  publish_small(folder.path, 70, 0, {{"val_loss", nullptr}});  // was NaN
+  publish_small(folder.path, 70, 0, {{"val_loss", nullptr}});  // the loss was NaN
   retain(folder.path, 0, 0, "val_loss");
   CHECK(listed(folder.path).size() == 7);
   retain(folder.path, 2, 2, "val_loss");
@@ -85,7 +85,7 @@ TEST_CASE("the last ones and the best ones are kept") {
   CHECK(names_in(folder.path) == Names{"step-000070"});
 }
 
-TEST_CASE("a damaged checkpoint neither counts as kept nor is removed") {
+TEST_CASE("a damaged checkpoint does not count as kept and is not removed") {
   Folder folder;
   for (int64_t step : {10, 20, 30}) publish_small(folder.path, step);
   fs::remove(folder / "step-000030/rank-00000.safetensors");
@@ -93,7 +93,7 @@ TEST_CASE("a damaged checkpoint neither counts as kept nor is removed") {
   CHECK(listed(folder.path) == Names{"step-000020", "step-000030"});
 }
 
-TEST_CASE("leftovers of killed runs go, a temporary folder that another rank is writing stays") {
+TEST_CASE("leftovers of killed runs are removed, a temporary folder that another rank writes stays") {
   Folder folder;
   publish_small(folder.path, 100);
   std::vector<float> values(3);

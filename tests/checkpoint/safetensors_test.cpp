@@ -1,4 +1,4 @@
-// The safetensors format: what is written is what the format describes, and a header that lies is refused by name.
+// The safetensors format: files match its specification, and a wrong header is refused with its fault.
 #include "runner/checkpoint/safetensors.hpp"
 
 #include <signal.h>
@@ -14,7 +14,7 @@ using namespace runner::testing;
 
 namespace {
 
-/// A file as the format describes it, made by hand.
+/// A file that follows the specification, without the writer.
 std::string raw_file(const std::string& header, const std::string& data) {
   std::string file;
   for (int i = 0; i < 8; ++i) file.push_back(static_cast<char>(header.size() >> (8 * i)));
@@ -32,7 +32,7 @@ std::string open_message(const std::string& header, const std::string& data) {
 
 }  // namespace
 
-TEST_CASE("a file made by hand is read") {
+TEST_CASE("a file made without the writer is read") {
   Folder folder;
   std::vector<float> values = {1.5f, -2.0f, 3.25f};
   std::string data(reinterpret_cast<const char*>(values.data()), 12);
@@ -51,7 +51,7 @@ TEST_CASE("a file made by hand is read") {
   CHECK(file.find("c") == nullptr);
 }
 
-TEST_CASE("what is written is read back, with data at a multiple of 64 bytes and the hash of the file's bytes") {
+TEST_CASE("a file is read back, with data at multiples of 64 bytes and the hash of its bytes") {
   Folder folder;
   std::vector<double> first = {1, 2, 3, 4, 5, 6};
   std::vector<uint16_t> second = {7, 8};
@@ -72,7 +72,7 @@ TEST_CASE("what is written is read back, with data at a multiple of 64 bytes and
   CHECK(file.metadata().at("key") == "value \"quoted\"");
 }
 
-TEST_CASE("a stream in odd pieces gives the same file as one write") {
+TEST_CASE("a stream in pieces of any size gives the same file as one write") {
   Folder folder;
   std::vector<float> values(300'000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
@@ -88,7 +88,7 @@ TEST_CASE("a stream in odd pieces gives the same file as one write") {
   CHECK(read_file(folder / "whole") == read_file(folder / "pieces"));
 }
 
-TEST_CASE("a stream that is given up leaves no file") {
+TEST_CASE("an abandoned stream leaves no file") {
   Folder folder;
   std::vector<float> values(10);
   {
@@ -168,7 +168,7 @@ TEST_CASE("a header that lies is refused with the fault") {
         "FILE: 1 bytes after the last tensor belong to no tensor");
 }
 
-TEST_CASE("a file that was cut short is called truncated, wherever the cut is") {
+TEST_CASE("a shortened file is reported as truncated for every length") {
   const std::string header = R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})";  // 53 bytes
   REQUIRE(header.size() == 53);
   const std::string file = raw_file(header, "123456789");

@@ -1,4 +1,4 @@
-// Folders that go away, byte views, and small checkpoints, for the tests of this room.
+// Helpers of the tests in this folder: temporary folders, byte views and small checkpoints.
 #pragma once
 #include <unistd.h>
 
@@ -52,7 +52,7 @@ std::string message_of(Work&& work) {
   return "nothing was thrown";
 }
 
-/// Names in a folder, hidden ones too.
+/// The names in a folder, including hidden ones.
 inline std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
@@ -60,7 +60,7 @@ inline std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Publishes a checkpoint of two ranks: "param/w" of shape [2, 3], half each, with values from `first` on.
+/// Publishes a checkpoint of two ranks: "param/w" of shape [2, 3], half per rank, with values first, first + 1, ...
 inline fs::path publish_small(const fs::path& checkpoints, int64_t step, float first = 0,
                               const TrainerState& state = nlohmann::json::object()) {
   std::vector<float> values(6);

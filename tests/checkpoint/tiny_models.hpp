@@ -1,4 +1,4 @@
-// Small models whose parameters have values that every dtype holds exactly.
+// Small models whose parameters have values that every dtype represents exactly.
 #pragma once
 #include <vector>
 
@@ -44,7 +44,7 @@ inline void parameter_values(size_t slot, int64_t offset, std::span<float> out) 
   for (size_t i = 0; i < out.size(); ++i) out[i] = parameter_value(slot, offset + static_cast<int64_t>(i));
 }
 
-/// How many elements of all parameters differ from parameter_value.
+/// The number of elements of all parameters that differ from parameter_value.
 inline int64_t wrong_values(const HfSource& source, const ModelSpec& spec) {
   int64_t wrong = 0;
   auto parameters = spec.parameters();

@@ -1,5 +1,5 @@
-// The real reader of the folders we write, and the real writer of the folders we read: Hugging Face's transformers,
-// where a Python with it is at hand: RUNNER_TEST_PYTHON, or the system's with what scripts/setup --tests brings.
+// Hugging Face's transformers reads exported folders and writes folders to import. Needs a Python with transformers:
+// RUNNER_TEST_PYTHON, or the system's with the packages of scripts/setup --tests.
 #include <cstdlib>
 
 #include "support.hpp"
@@ -8,7 +8,7 @@
 using namespace runner;
 using namespace runner::testing;
 
-TEST_CASE("transformers opens what is exported, and what it saves is read back", "[transformers]") {
+TEST_CASE("transformers opens exported folders, and its folders are read back", "[transformers]") {
   const char* chosen = std::getenv("RUNNER_TEST_PYTHON");
   std::string python = chosen ? chosen : "PYTHONPATH=" RUNNER_SOURCE_DIR "/.deps/transformers /usr/bin/python3";
   std::string probe =

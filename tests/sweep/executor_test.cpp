@@ -1,5 +1,4 @@
-// Trials as the executor takes them up and ends them, with a shell script in place of `runner` and runs that the tests
-// write into the ledger.
+// The executor starts and ends trials. A shell script replaces `runner`, and the tests write the runs into the ledger.
 #include "runner/sweep/executor.hpp"
 
 #include <signal.h>
@@ -19,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A sweep over recipes of ten steps, begun and waiting to be executed.
+/// A sweep over recipes of ten steps. It is in the ledger but no trial runs yet.
 struct Begun : TemporaryFolder {
   explicit Begun(const std::string& keys) {
     write_file_atomic(path / "base.toml",
@@ -41,7 +40,7 @@ struct Begun : TemporaryFolder {
   void report(int64_t trial, int64_t step, double value) {
     store.report(id, trial, to_json(*search->report(trial, step, value)));
   }
-  /// Its run, with losses that end with `loss` at step 10.
+  /// Adds a run of the trial to the ledger, with `loss` at step 10.
   std::string run(int64_t trial, const std::string& status, double loss, const json& failure = {}) {
     store.start(id, trial, "cpu:0");
     Ledger ledger(home, Ledger::Mode::write);
@@ -57,7 +56,7 @@ struct Begun : TemporaryFolder {
     ledger.finish_run(run, status, status == "finished" ? 0 : 1, "");
     return run;
   }
-  /// With `script` as what runs the trials.
+  /// Executes the sweep with `script` as the program that runs the trials.
   ExecutionEnd go_on(const std::string& script, ExecutorHooks hooks = {}, std::vector<int64_t> again = {}) {
     const fs::path program = path / "program";
     write_file_atomic(program, "#!/bin/sh\n" + script + "\n");
@@ -74,7 +73,7 @@ struct Begun : TemporaryFolder {
 
 }  // namespace
 
-TEST_CASE("budget.trial_time goes on where a trial was interrupted, and begins anew where it is tried again") {
+TEST_CASE("budget.trial_time includes the time before an interruption, and starts again for a retry") {
   Begun sweep("method = \"random\"\nbudget = { trials = 1, trial_time = \"1m\" }");
   auto trial = sweep.propose();
   auto run = sweep.run(trial, "interrupted", 3);
@@ -91,7 +90,7 @@ TEST_CASE("budget.trial_time goes on where a trial was interrupted, and begins a
   CHECK(sweep.store.trial(sweep.id, trial).status == "finished");
 }
 
-TEST_CASE("a failure has its class also where the sweep did not live to see it") {
+TEST_CASE("a failure that the sweep did not observe also has a class") {
   Begun sweep("method = \"random\"\nbudget = { trials = 1 }");
   auto trial = sweep.propose();
   sweep.run(trial, "failed", 3, {{"kind", "nonfinite"}, {"message", "loss is NaN"}});
@@ -100,7 +99,7 @@ TEST_CASE("a failure has its class also where the sweep did not live to see it")
   CHECK(sweep.store.trial(sweep.id, trial).reason == "nan");
 }
 
-TEST_CASE("a trial that fails while the sweep is being stopped has failed") {
+TEST_CASE("a trial that fails while the sweep stops counts as failed") {
   Begun sweep("method = \"random\"\nbudget = { trials = 1 }");
   ExecutorHooks hooks;
   bool asked = false;
@@ -117,14 +116,14 @@ TEST_CASE("a trial that fails while the sweep is being stopped has failed") {
   CHECK(sweep.store.trial(sweep.id, 0).reason == "nan");
 }
 
-TEST_CASE("a trial that is told to stop at its last step has finished") {
+TEST_CASE("a trial stopped at its last step counts as finished") {
   const std::string asha =
       "method = { name = \"asha\", min_steps = STEPS, reduction_factor = 2 }\nbudget = { trials = 2 }";
   auto with = [&](const std::string& steps) {
     auto text = asha;
     return text.replace(text.find("STEPS"), 5, steps);
   };
-  SECTION("as it is seen") {
+  SECTION("stopped by a report") {
     for (const char* steps : {"10", "5"}) {
       Begun sweep(with(steps));
       for (double loss : {1.0, 2.0}) sweep.run(sweep.propose(), "interrupted", loss);
@@ -135,7 +134,7 @@ TEST_CASE("a trial that is told to stop at its last step has finished") {
       CHECK(sweep.store.trial(sweep.id, 1).status == (std::string(steps) == "10" ? "finished" : "pruned"));
     }
   }
-  SECTION("as its run says") {
+  SECTION("finished according to its run") {
     Begun sweep(with("10"));
     for (double loss : {1.0, 2.0}) {
       auto trial = sweep.propose();

@@ -1,4 +1,4 @@
-// Importance: shares of variance that are known, and nothing where there is nothing. Classes of failures, as a table.
+// Importance: known shares of the variance, and no result without data. Classes of failures, as a table.
 #include "runner/sweep/importance.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,7 +12,7 @@ using namespace runner;
 using namespace runner::sweep;
 using namespace runner::testing;
 
-TEST_CASE("a parameter's importance is the variance that it explains by itself") {
+TEST_CASE("a parameter's importance is the share of the variance that it explains alone") {
   Space space({real("x", 0, 1), choice("c", {"a", "b"}), real("unused", 0, 1), under(real("inner", 0, 1), "c", {"b"})});
   auto sobol = make_sobol(space, 1, true);
   std::vector<Observation> observations;
@@ -24,7 +24,7 @@ TEST_CASE("a parameter's importance is the variance that it explains by itself")
   auto list = importance(space, observations);
   REQUIRE(list.size() == 4);
   CHECK(list[0].parameter == "x");
-  CHECK(std::abs(list[0].share - 0.571 * 35 / 36) < 0.03);  // six bins see 35/36 of an even slope
+  CHECK(std::abs(list[0].share - 0.571 * 35 / 36) < 0.03);  // six bins explain 35/36 of a linear function
   double by_c = 0, by_unused = 1, by_inner = 0;
   for (const auto& one : list) {
     if (one.parameter == "c") by_c = one.share;
@@ -33,7 +33,7 @@ TEST_CASE("a parameter's importance is the variance that it explains by itself")
   }
   CHECK(std::abs(by_c - 0.429) < 0.03);
   CHECK(by_unused < 0.03);
-  CHECK(by_inner >= by_c - 0.03);  // whether it is active is c's choice
+  CHECK(by_inner >= by_c - 0.03);  // whether it is active depends on c
   observations.resize(7);
   try {
     importance(space, observations);
@@ -43,7 +43,7 @@ TEST_CASE("a parameter's importance is the variance that it explains by itself")
   }
 }
 
-TEST_CASE("failures have one class each") {
+TEST_CASE("each failure has one class") {
   struct Row {
     TrialExit exit;
     const char* expected;

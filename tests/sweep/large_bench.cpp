@@ -1,4 +1,4 @@
-// What long sweeps cost: a ledger with many ended trials for scripts/bench/sweep_large. One JSON line a method.
+// Measures long sweeps for scripts/bench/sweep_large, with a ledger of many ended trials. One JSON line per method.
 #include <cstdio>
 #include <cstdlib>
 
@@ -30,7 +30,7 @@ std::string file_of(const std::string& method, int64_t trials) {
          "\"\nbudget = { trials = " + std::to_string(trials) + " }\n[sweep.space]\n" + space;
 }
 
-/// Of the last hundred proposals, the mean; of the replay, all.
+/// The mean of the last hundred proposals, and the time of the complete replay.
 json measure(const fs::path& folder, const std::string& method, int64_t trials) {
   const auto file = folder / (method + (method == "lua" ? ".lua" : ".toml"));
   write_file_atomic(file, file_of(method, trials + 1));

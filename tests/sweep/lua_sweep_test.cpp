@@ -1,4 +1,4 @@
-// Sweeps in Lua: what files mean, what `run` sees, replay, and files that misbehave.
+// Sweeps in Lua: the meaning of files, the data that `run` gets, replay, and wrong files.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -30,7 +30,7 @@ struct Place : TemporaryFolder {
     return read("return {recipe = 'base.toml', metric = 'loss', " + more + " run = function(sweep)\n" + body +
                 "\nend}");
   }
-  /// What is said about it, without the folder.
+  /// The error of `action`, without the folder; or "nothing".
   std::string said(const std::function<void()>& action) const {
     try {
       action();
@@ -44,7 +44,7 @@ struct Place : TemporaryFolder {
   std::string said(const std::string& text) const {
     return said([&] { check_recipes(read(text)); });
   }
-  /// What the search says when it is asked for its trials one after the other, each of which ends with 1.
+  /// The error of a search whose trials are proposed one after the other and end with the value 1.
   std::string run_says(const std::string& body, const std::string& more = "") const {
     return said([&] {
       auto search = with_run(body, more).make_search();
@@ -62,7 +62,7 @@ double lr_of(const Proposal& proposal) { return proposal.trial.parameters.at("op
 
 }  // namespace
 
-TEST_CASE("a sweep in Lua says what [sweep] says, and its mistakes are told at their lines") {
+TEST_CASE("a sweep in Lua has the settings of [sweep], and its mistakes are reported with their lines") {
   Place place;
   auto sweep = place.read(R"(
 local trials = 4 * 10
@@ -143,7 +143,7 @@ s.lua:8:6: error: `dropout` must be at most 0.999, not 2.0
       "s.lua:2:3: error: trial 0 of `run`: trials with model.n_heads=3 would fail: ");
 }
 
-TEST_CASE("run proposes, waits and is told") {
+TEST_CASE("run proposes trials, waits, and gets their results") {
   Place place;
   auto search = place
                     .with_run(R"(
@@ -179,7 +179,7 @@ TEST_CASE("run proposes, waits and is told") {
   CHECK(search.propose().kind == Kind::done);
 }
 
-TEST_CASE("run is told reports and stops trials by them") {
+TEST_CASE("run gets reports and stops trials because of them") {
   Place place;
   auto search = place
                     .with_run(R"(
@@ -199,7 +199,7 @@ TEST_CASE("run is told reports and stops trials by them") {
   search.propose();
   CHECK_FALSE(search.report(0, 5, -3)->stop);
   CHECK(search.report(1, 5, -4)->stop);
-  CHECK_FALSE(search.report(1, 6, -4));  // it was told
+  CHECK_FALSE(search.report(1, 6, -4));  // the stop was already reported
   search.end(1, "pruned", -4, 5, "");
   CHECK(search.report(0, 6, -2)->stop);
   search.end(0, "pruned", -2, 6, "");
@@ -207,7 +207,7 @@ TEST_CASE("run is told reports and stops trials by them") {
   CHECK(search.propose().kind == Kind::done);
 }
 
-TEST_CASE("what a trial reports again after it was interrupted or failed is not told again") {
+TEST_CASE("reports that a trial repeats after an interruption or failure are not given to run again") {
   Place place;
   auto make = [&] {
     return place
@@ -232,13 +232,13 @@ TEST_CASE("what a trial reports again after it was interrupted or failed is not 
   };
   for (int64_t step : {8, 16, 24}) CHECK(report(0, step));
   CHECK(report(1, 8));
-  // Killed; trial 0 goes on from its checkpoint at step 10.
+  // Killed. Trial 0 continues from its checkpoint at step 10.
   search = make();
   for (const auto& entry : history) search.replay(entry);
   for (int64_t step : {16, 24}) CHECK_FALSE(report(0, step));
   CHECK(report(0, 32));
   history.push_back(search.end(1, "failed", NAN, 0, "other"));
-  // Trial 1 is tried again, from its beginning.
+  // Trial 1 is retried from its beginning.
   for (int64_t step : {8, 16}) CHECK_FALSE(report(1, step));
   history.push_back(search.end(1, "finished", 3, 16, ""));
   history.push_back(search.end(0, "finished", 1, 32, ""));
@@ -250,7 +250,7 @@ TEST_CASE("what a trial reports again after it was interrupted or failed is not 
   CHECK(again.propose().trial.parameters == told);
 }
 
-TEST_CASE("rebuilt from its history after every entry, a sweep in Lua goes on as if nothing had been") {
+TEST_CASE("a sweep in Lua that is rebuilt from its history after every entry continues unchanged") {
   Place place;
   auto file = place.with_run(R"(
   for _ = 1, 4 do sweep:start{["optimizer.lr"] = math.random()} end
@@ -294,7 +294,7 @@ TEST_CASE("rebuilt from its history after every entry, a sweep in Lua goes on as
   CHECK(simulate(true) == undisturbed);
 }
 
-TEST_CASE("a history that the file would not have made is refused at its first trial that differs") {
+TEST_CASE("a history that the file cannot produce is refused at the first different trial") {
   Place place;
   auto body = [](const std::string& second) {
     return "sweep:try{['optimizer.lr'] = 1}\nsweep:try{['optimizer.lr'] = " + second + "}";
@@ -325,7 +325,7 @@ TEST_CASE("a history that the file would not have made is refused at its first t
   CHECK_THAT(replay("error('broken')"), ContainsSubstring("s.lua:2:1: error: broken"));
 }
 
-TEST_CASE("what run does wrong is told at its line, and keeps no result from the history") {
+TEST_CASE("errors in run are reported with their line, and no result in the history is lost") {
   Place place;
   auto says = [&](const std::string& body, const std::string& what, const std::string& more = "") {
     auto said = place.run_says(body, more);
@@ -351,7 +351,7 @@ TEST_CASE("what run does wrong is told at its line, and keeps no result from the
   says("sweep:try(sweep:sample())", "sample: 10000 draws in a row were rejected by the constraints",
        "space = {['run.seed'] = {1, 2}}, constraints = {'run.seed > 2'},");
 
-  // After trials: the end of the last is kept all the same, and each later question gets the error.
+  // An error after trials: the end of the last trial is recorded, and each later call gets the error.
   auto search = place.with_run("sweep:try{}\nerror('after ' .. sweep:best().value)").make_search();
   search.propose();
   CHECK(search.end(0, "finished", 4, 1, "").value == 4);
@@ -362,7 +362,7 @@ TEST_CASE("what run does wrong is told at its line, and keeps no result from the
   }
 }
 
-TEST_CASE("files that misbehave end with an error, and nothing is lost") {
+TEST_CASE("files that misuse Lua end with an error, and no result is lost") {
   Place place;
   for (const char* body :
        {"while true do end", "while true do sweep:wait() end", "while true do pcall(sweep.wait, sweep) end",
@@ -378,7 +378,7 @@ TEST_CASE("files that misbehave end with an error, and nothing is lost") {
     auto search = place.with_run("sweep:try{['run.seed'] = 4}\n" + std::string(body)).make_search();
     auto trial = search.propose().trial;
     CHECK(trial.parameters == json{{"run.seed", 4}});
-    CHECK(search.end(0, "finished", 2, 1, "").value == 2);  // recorded before anything is said
+    CHECK(search.end(0, "finished", 2, 1, "").value == 2);  // recorded before the error is reported
     std::string said;
     for (int i = 0; i < 20'000 && said.empty(); ++i)
       said = place.said([&] {

@@ -1,4 +1,4 @@
-// Best values that runner's methods reach on closed-form problems: scripts/bench/sweep_methods. One JSON line a run.
+// Best values of runner's methods on problems with a formula, for scripts/bench/sweep_methods. One JSON line per run.
 #include <cstdio>
 
 #include "problems.hpp"
@@ -22,7 +22,7 @@ double minimize(const std::string& method, const Space& space, double (*f)(const
   return best_of(search);
 }
 
-/// Trials one after the other until all together made `budget` steps; the best loss that any step showed.
+/// Runs trials one after the other until they have used `budget` steps. Returns the best loss of any step.
 double train_curves(const std::string& sampler, uint64_t seed, int64_t budget) {
   auto method =
       make_method("asha", curve_space(), seed, {{"min_steps", 3}, {"reduction_factor", 3}, {"sampler", sampler}});

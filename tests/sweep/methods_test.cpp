@@ -1,4 +1,4 @@
-// Methods: what they propose on problems whose answers are known, that they do so again, and what they stop.
+// Search methods: proposals on problems with known solutions, reproducibility, and the trials that they stop.
 #include "runner/sweep/methods.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Trials one after the other; what was proposed.
+/// Runs trials one after the other and returns their parameters.
 std::vector<json> run(Method& method, int64_t trials, const std::function<double(const json&)>& f) {
   std::vector<json> points;
   for (int64_t i = 0; i < trials; ++i) {
@@ -53,7 +53,7 @@ double mixed(const json& point) {
 
 }  // namespace
 
-TEST_CASE("a grid visits every accepted combination once, the last parameter fastest") {
+TEST_CASE("a grid visits every accepted combination once, and the last parameter changes fastest") {
   auto grid = make_grid(Space({choice("a", {1, 2}), under(choice("b", {"x", "y"}), "a", {2}), integer("c", 1, 2)},
                               {Constraint("a * c != 4")}));
   CHECK(grid->count() == 4);
@@ -64,7 +64,7 @@ TEST_CASE("a grid visits every accepted combination once, the last parameter fas
                                     {{"a", 2}, {"b", "y"}, {"c", 1}}});
 }
 
-TEST_CASE("every method keeps to ranges, conditions and constraints, and proposes the same again by its seed") {
+TEST_CASE("every method respects ranges, conditions and constraints, and is reproducible by its seed") {
   Space space = mixed_space();
   for (const char* name : {"random", "sobol", "tpe"}) {
     INFO(name);
@@ -83,7 +83,7 @@ TEST_CASE("every method keeps to ranges, conditions and constraints, and propose
   }
 }
 
-TEST_CASE("constraints that leave nothing are told") {
+TEST_CASE("constraints that accept no point are reported") {
   Space space({real("x", 0, 1)}, {Constraint("x > 2")});
   for (const char* name : {"random", "sobol"}) {
     try {
@@ -96,13 +96,13 @@ TEST_CASE("constraints that leave nothing are told") {
   CHECK(make_grid(Space({choice("x", {1})}, {Constraint("x > 2")}))->count() == 0);
 }
 
-TEST_CASE("Sobol's points are those of Joe and Kuo, and scrambled ones are as evenly spread") {
+TEST_CASE("Sobol points are those of Joe and Kuo, and scrambled ones are as uniform") {
   std::vector<Parameter> parameters;
   for (int d = 0; d < 64; ++d)
     parameters.push_back(real("x" + std::string(d < 10 ? "0" : "") + std::to_string(d), 0, 1));
   Space space(parameters);
   auto points = run(*make_sobol(space, 0, false), 12, [](const json&) { return 0.0; });
-  // Points 5 and 11 as scipy.stats.qmc.Sobol(64, scramble=False) gives them.
+  // Points 5 and 11 of scipy.stats.qmc.Sobol(64, scramble=False).
   std::vector<double> fifth = {0.875, 0.875, 0.125, 0.375, 0.875};
   for (size_t d = 0; d < fifth.size(); ++d) CHECK(points[5].at(parameters[d].name) == fifth[d]);
   std::vector<double> eleventh = {
@@ -119,7 +119,7 @@ TEST_CASE("Sobol's points are those of Joe and Kuo, and scrambled ones are as ev
       for (const auto& point : many) cells.insert(static_cast<int>(point.at(parameter.name).get<double>() * 64));
       CHECK(cells.size() == 64);
     }
-    std::set<std::pair<int, int>> squares;  // a (0, m, 2)-net
+    std::set<std::pair<int, int>> squares;  // they form a (0, m, 2)-net
     for (const auto& point : many)
       squares.emplace(static_cast<int>(point.at("x00").get<double>() * 8),
                       static_cast<int>(point.at("x01").get<double>() * 8));
@@ -129,21 +129,21 @@ TEST_CASE("Sobol's points are those of Joe and Kuo, and scrambled ones are as ev
         run(*make_sobol(space, 8, true), 2, [](const json&) { return 0.0; }));
 }
 
-TEST_CASE("TPE finds more than random draws do") {
+TEST_CASE("TPE finds better values than random search") {
   CHECK(median_best("tpe", branin_space(), branin, 60) < 0.6 * median_best("random", branin_space(), branin, 60));
   CHECK(median_best("tpe", hartmann6_space(), hartmann6, 100) <
         median_best("random", hartmann6_space(), hartmann6, 100) - 0.3);
   CHECK(median_best("tpe", mixed_space(), mixed, 60) < 0.6 * median_best("random", mixed_space(), mixed, 60));
 }
 
-TEST_CASE("with the liar, TPE's parallel proposals keep apart") {
+TEST_CASE("with constant_liar, TPE's parallel proposals stay apart") {
   auto spread = [](bool liar) {
     TpeOptions options;
     options.constant_liar = liar;
     auto tpe = make_tpe(Space({real("x", 0, 1)}), 3, options);
     run(*tpe, 30, [](const json& point) { return std::abs(point.at("x").get<double>() - 0.3); });
     double low = 1, high = 0;
-    for (int64_t i = 30; i < 42; ++i) {  // none of them ends
+    for (int64_t i = 30; i < 42; ++i) {  // none of these trials ends
       double x = tpe->propose(i).trial.parameters.at("x");
       low = std::min(low, x);
       high = std::max(high, x);
@@ -153,7 +153,7 @@ TEST_CASE("with the liar, TPE's parallel proposals keep apart") {
   CHECK(spread(true) > 2 * spread(false));
 }
 
-TEST_CASE("ASHA lets the best 1/factor of each rung go on, the first ones only while they lead") {
+TEST_CASE("ASHA continues the best 1/factor of each rung, and the first trials only while they lead") {
   auto asha = make_method("asha", curve_space(), 1, {{"min_steps", 10}, {"reduction_factor", 3}});
   auto verdict = [&](int64_t trial, int64_t step, double value) {
     REQUIRE(asha->wants(trial, step));
@@ -164,18 +164,18 @@ TEST_CASE("ASHA lets the best 1/factor of each rung go on, the first ones only w
   CHECK_FALSE(asha->wants(0, 29));
   CHECK_FALSE(verdict(1, 10, 6));
   CHECK(verdict(2, 10, 4));
-  CHECK_FALSE(verdict(3, 11, 4.5));  // of 4, 4.5, 5, 6 one goes on
+  CHECK_FALSE(verdict(3, 11, 4.5));  // one of 4, 4.5, 5 and 6 continues
   CHECK_FALSE(verdict(4, 10, NAN));
   CHECK(verdict(5, 10, 3.9));
-  CHECK(verdict(6, 10, 4));  // of seven, two: 3.9 and 4
-  CHECK(verdict(0, 30, 5));  // the first at the second rung
+  CHECK(verdict(6, 10, 4));  // two of seven continue: 3.9 and 4
+  CHECK(verdict(0, 30, 5));  // the first trial at the second rung
   CHECK_FALSE(verdict(2, 30, 6));
-  CHECK(verdict(5, 100, 1));  // came past rungs of 30 and 90: judged at 90
+  CHECK(verdict(5, 100, 1));  // passed the rungs at 30 and 90, judged at 90
   CHECK_FALSE(asha->wants(5, 269));
   CHECK(asha->wants(5, 270));
 }
 
-TEST_CASE("PBT: the worst take weights and perturbed parameters of the best, generations wait for each other") {
+TEST_CASE("PBT: the worst get weights and perturbed parameters of the best, and generations wait for each other") {
   Space space({real("lr", 1e-4, 1, true), choice("c", {"a", "b"})});
   auto pbt = make_method("pbt", space, 2, {{"population", 8}, {"interval", 10}, {"generations", 3}});
   CHECK(pbt->count() == 24);
@@ -205,5 +205,5 @@ TEST_CASE("PBT: the worst take weights and perturbed parameters of the best, gen
     }
     pbt->finished(trial, {Ending::Kind::failed});
   }
-  CHECK(pbt->propose(16).kind == Proposal::Kind::done);  // nobody is left to go on from
+  CHECK(pbt->propose(16).kind == Proposal::Kind::done);  // no member is left to continue from
 }

@@ -1,4 +1,4 @@
-// Closed-form problems that methods of search are measured on.
+// Problems with a formula, to measure search methods.
 #pragma once
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -37,7 +37,7 @@ inline sweep::Parameter under(sweep::Parameter parameter, const std::string& par
   return parameter;
 }
 
-/// Minimum 0.397887, at three places.
+/// Minimum 0.397887, at three points.
 inline sweep::Space branin_space() { return sweep::Space({real("x", -5, 10), real("y", 0, 15)}); }
 inline double branin(const nlohmann::json& point) {
   const double pi = std::numbers::pi, x = point.at("x"), y = point.at("y");
@@ -71,8 +71,8 @@ inline double hartmann6(const nlohmann::json& point) {
   return sum;
 }
 
-/// A training's loss after `step` of 81 steps: falls as a power of steps towards what lr and width allow, the faster
-/// the closer lr is to its best; a ripple by step and lr crosses early curves. Best 1.0.
+/// The loss of a training after `step` of 81 steps. It falls as a power of the step to a limit that depends on lr and
+/// width, and faster if lr is near its optimum. A ripple makes early curves cross. The best value is 1.0.
 inline sweep::Space curve_space() {
   return sweep::Space({real("lr", 1e-5, 1, true), integer("width", 16, 1024, true)});
 }

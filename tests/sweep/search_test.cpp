@@ -1,4 +1,4 @@
-// A sweep as a state machine: replaying any prefix of its history gives the sweep that had not been interrupted.
+// A sweep as a state machine: replaying any prefix of its history gives the state of an uninterrupted sweep.
 #include "runner/sweep/search.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -33,8 +33,8 @@ const std::vector<Maker> makers = {{"random", json::object(), 30},
                                    {"asha", {{"min_steps", 3}, {"reduction_factor", 3}, {"sampler", "tpe"}}, 30},
                                    {"pbt", {{"population", 6}, {"interval", 9}, {"generations", 5}}, 30}};
 
-/// `parallel` trials at a time, ending in an order that depends on nothing but the trials; the whole history. `restart`
-/// is called before each entry that is made, and may replace the search.
+/// Runs `parallel` trials at a time and returns the history. The order in which trials end depends only on the trials.
+/// `restart` is called after each entry and may replace the search.
 std::vector<json> simulate(Search search, size_t parallel,
                            const std::function<void(Search&, const std::vector<json>&)>& restart) {
   struct Running {
@@ -91,7 +91,7 @@ HistoryEntry entry_of(const json& text) {
 
 }  // namespace
 
-TEST_CASE("rebuilt from its history after every single entry, a sweep goes on as if nothing had been") {
+TEST_CASE("a sweep that is rebuilt from its history after every entry continues unchanged") {
   for (const auto& maker : makers) {
     INFO(maker.method);
     auto undisturbed = simulate(maker.make(), 3, [](Search&, const std::vector<json>&) {});
@@ -105,7 +105,7 @@ TEST_CASE("rebuilt from its history after every single entry, a sweep goes on as
   }
 }
 
-TEST_CASE("a history that the method would not have made is refused") {
+TEST_CASE("a history that the method cannot produce is refused") {
   auto history = simulate(makers[0].make(), 1, [](Search&, const std::vector<json>&) {});
   auto other = history[0];
   other["parameters"]["width"] = 17;
@@ -120,7 +120,7 @@ TEST_CASE("a history that the method would not have made is refused") {
   }
 }
 
-TEST_CASE("limits end the proposals, and say which") {
+TEST_CASE("limits end the proposals, and the reason names the limit") {
   auto limited = [](Limits limits, Goal goal = Goal::min) {
     return Search(make_method("random", branin_space(), 1), goal, limits);
   };
@@ -144,7 +144,7 @@ TEST_CASE("limits end the proposals, and say which") {
 
   Search patient = limited({{}, {}, 2});
   end_next(patient, "finished", 1);
-  end_next(patient, "pruned", 0.1);  // no candidate for the best
+  end_next(patient, "pruned", 0.1);  // a pruned trial cannot be the best
   CHECK(patient.limit_reached().empty());
   end_next(patient, "finished", 1.5);
   CHECK(patient.limit_reached() == "stop.no_improvement = 2 trials");
@@ -153,7 +153,7 @@ TEST_CASE("limits end the proposals, and say which") {
   Search retried = limited({{}, {}, 2});
   end_next(retried, "finished", 1);
   end_next(retried, "failed", NAN);
-  retried.end(1, "failed", NAN, 0, "other");  // the same one, tried again
+  retried.end(1, "failed", NAN, 0, "other");  // the same trial, retried
   CHECK(retried.limit_reached().empty());
   end_next(retried, "finished", 2);
   CHECK(retried.limit_reached() == "stop.no_improvement = 2 trials");
@@ -162,7 +162,7 @@ TEST_CASE("limits end the proposals, and say which") {
   end_next(unlucky, "failed", NAN);
   end_next(unlucky, "failed", NAN);
   CHECK(unlucky.limit_reached() == "stop.failures = 2");
-  unlucky.end(1, "finished", 4, 1, "");  // tried again
+  unlucky.end(1, "finished", 4, 1, "");  // retried
   CHECK(unlucky.limit_reached().empty());
   CHECK(unlucky.best()->trial.number == 1);
 }

@@ -1,4 +1,4 @@
-// Spaces: values from the unit interval and back, what is active, what constraints reject, and how mistakes are told.
+// Spaces: values from the unit interval and back, active parameters, constraints, and errors.
 #include "runner/sweep/space.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -33,7 +33,7 @@ std::map<std::string, int> histogram(const Parameter& parameter, int draws) {
 
 }  // namespace
 
-TEST_CASE("values of finite parameters are equally likely, and both ends are among them") {
+TEST_CASE("values of finite parameters are equally likely, including both ends") {
   CHECK(histogram(integer("n", 2, 5), 400) ==
         std::map<std::string, int>{{"2", 100}, {"3", 100}, {"4", 100}, {"5", 100}});
   CHECK(histogram(integer("n", 8, 30, false, 8), 300) ==
@@ -45,18 +45,18 @@ TEST_CASE("values of finite parameters are equally likely, and both ends are amo
   CHECK(histogram(stepped, 300) == std::map<std::string, int>{{"0.0", 100}, {"0.25", 100}, {"0.5", 100}});
 }
 
-TEST_CASE("logarithmic ranges are even in the logarithm") {
+TEST_CASE("logarithmic ranges are uniform in the logarithm") {
   auto lr = real("lr", 1e-5, 1e-1, true);
   CHECK(std::abs(lr.at(0.5).get<double>() - 1e-3) < 1e-12);
   CHECK(lr.at(0).get<double>() >= 1e-5);
   CHECK(lr.at(1).get<double>() <= 1e-1);
-  auto counts = histogram(integer("n", 1, 4, true), 9000);  // of log(4.5/0.5): n has log((n+.5)/(n-.5))
+  auto counts = histogram(integer("n", 1, 4, true), 9000);  // of log(4.5/0.5), value n has log((n+.5)/(n-.5))
   for (int n = 1; n <= 4; ++n)
     CHECK(std::abs(counts[std::to_string(n)] - 9000 * std::log((n + 0.5) / (n - 0.5)) / std::log(9)) <= 1);
 }
 
-TEST_CASE("steps that reach beyond the beginning of a logarithmic range leave every value possible") {
-  auto n = integer("n", 8, 64, true, 16);  // half a step below 8 there is no logarithm
+TEST_CASE("with steps larger than the lower end of a logarithmic range every value is possible") {
+  auto n = integer("n", 8, 64, true, 16);  // half a step below 8 is 0, which has no logarithm
   auto counts = histogram(n, 4000);
   std::vector<std::string> values;
   for (const auto& [value, count] : counts) {
@@ -67,7 +67,7 @@ TEST_CASE("steps that reach beyond the beginning of a logarithmic range leave ev
   for (double u : {0.0, 0.3, 0.99}) CHECK(n.at(n.unit(n.at(u))) == n.at(u));
 }
 
-TEST_CASE("unit() is where at() took a value from") {
+TEST_CASE("unit() is the inverse of at()") {
   for (const auto& parameter : {real("x", -5, 10), real("x", 1e-4, 1, true), integer("n", 1, 64, true),
                                 integer("n", 3, 9), choice("c", {1, 2, 3})})
     for (double u : {0.01, 0.3, 0.77, 0.99}) {
@@ -79,7 +79,7 @@ TEST_CASE("unit() is where at() took a value from") {
     }
 }
 
-TEST_CASE("a parameter is active only under the values it was given for, parents come first") {
+TEST_CASE("a parameter is active only for the given values of its parent, and parents come first") {
   Space space({under(real("momentum", 0, 1), "optimizer", {"sgd"}), choice("optimizer", {"adamw", "sgd"}),
                under(choice("nesterov", {true, false}), "momentum", {0.5})});
   CHECK(space.parameters()[0].name == "optimizer");
@@ -89,7 +89,7 @@ TEST_CASE("a parameter is active only under the values it was given for, parents
   CHECK(point(0.7) == json{{"optimizer", "sgd"}, {"momentum", 0.7}});
 }
 
-TEST_CASE("constraints have Python's precedence and reject points") {
+TEST_CASE("constraints have Python's operator precedence and reject points") {
   json values = {{"a", 6}, {"b", 4}, {"model.dim", 96}, {"name", "sgd"}, {"on", true}};
   std::vector<std::pair<std::string, bool>> cases = {
       {"a + b * 2 == 14", true},
@@ -114,7 +114,7 @@ TEST_CASE("constraints have Python's precedence and reject points") {
   CHECK(error_of([&] { Constraint("a + b").holds(values); }) == "the constraint `a + b` takes 10.0 as true or false");
 }
 
-TEST_CASE("a space that cannot be is refused by name") {
+TEST_CASE("an impossible space is refused with the name of the parameter") {
   CHECK(error_of([] {
           Space({under(real("x", 0, 1), "optimzer", {"a"}), choice("optimizer", {"a"})});
         }) == "`x` depends on `optimzer`, which is not in the space; did you mean `optimizer`?");
@@ -129,7 +129,7 @@ TEST_CASE("a space that cannot be is refused by name") {
   CHECK(with_constant.accepts({{"x", 2}}));
 }
 
-TEST_CASE("a grid has the ends of a range, and evenly what is between") {
+TEST_CASE("a grid contains both ends of a range and evenly spaced values between") {
   auto lr = real("lr", 1e-4, 1e-2, true);
   CHECK(error_of([&] { lr.grid(); }) ==
         "a grid needs to know how many values of `lr` to visit: add points = N to its range");
@@ -142,7 +142,7 @@ TEST_CASE("a grid has the ends of a range, and evenly what is between") {
   CHECK(integer("n", 1, 3).grid() == std::vector<json>{1, 2, 3});
 }
 
-TEST_CASE("a grid has every value of a finite parameter, also where its range ends between two") {
+TEST_CASE("a grid contains every value of a finite parameter, also if its range ends between two values") {
   CHECK(integer("n", 8, 38, false, 8).grid() == std::vector<json>{8, 16, 24, 32});
   auto log = integer("n", 1, 8, true);
   CHECK(log.grid() == std::vector<json>{1, 2, 3, 4, 5, 6, 7, 8});

@@ -1,4 +1,4 @@
-// Sweep files: what they mean, and the exact text of every mistake, all in one pass.
+// Sweep files: their meaning, and the exact text of every mistake, all in one pass.
 #include "runner/sweep/sweep_file.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -37,7 +37,7 @@ struct Place : TemporaryFolder {
     write_file_atomic(path / "text.txt", "some text");
   }
   SweepFile read(const std::string& text) const { return parse_sweep(text, (path / "s.toml").string()); }
-  /// What is said about it, without the folder.
+  /// The diagnostics of the text, without the folder.
   std::string said(const std::string& text) const {
     try {
       check_recipes(read(text));
@@ -52,7 +52,7 @@ struct Place : TemporaryFolder {
 
 }  // namespace
 
-TEST_CASE("a sweep's file says method, metric, space and limits") {
+TEST_CASE("a sweep file defines method, metric, space and limits") {
   Place place;
   auto sweep = place.read(R"([sweep]
 name = "wide"
@@ -95,11 +95,11 @@ optimizer.name = ["adamw", "sgd"]
   CHECK(parameters[1].choices == std::vector<json>{"adamw", "sgd"});
   CHECK(parameters[2].parent == "optimizer.name");
   CHECK(parameters[3].count() == 3);
-  CHECK(sweep.space.accepts({{"model.dim", 64}}));  // n_heads is the recipe's
+  CHECK(sweep.space.accepts({{"model.dim", 64}}));  // the recipe defines n_heads
   check_recipes(sweep);
 }
 
-TEST_CASE("every mistake of a sweep's file is told with its place, in one pass") {
+TEST_CASE("every mistake in a sweep file is reported with its position, in one pass") {
   Place place;
   CHECK(place.said(R"([model]
 dim = 3
@@ -185,7 +185,7 @@ s.toml:17:43: error: `points` is for method = "grid" only
       |                                           ^)");
 }
 
-TEST_CASE("what a strategy's name would drop comes after it, in `set` and in trials") {
+TEST_CASE("keys that a new strategy name would drop come after it, in `set` and in trials") {
   Place place;
   auto sweep = place.read(R"([sweep]
 recipe = "base.toml"
@@ -207,7 +207,7 @@ set = { "model.hidden_dim" = 64, strategy.cpu_offload = true, strategy.name = "f
   CHECK(load_whole_recipe(sweep.recipe, {of_trial[1], of_trial[3]}).strategy.options == json{{"cpu_offload", true}});
 }
 
-TEST_CASE("a trial's recipe as TOML reads where `set` names a section by its short form") {
+TEST_CASE("the recipe of a trial as TOML is valid if `set` contains a short form") {
   Place place;
   auto sweep = place.read(R"([sweep]
 recipe = "base.toml"
@@ -223,7 +223,7 @@ set = { optimizer = "sgd", strategy = "single" }
   CHECK(recipe.optimizer.name == "sgd");
   CHECK(recipe.optimizer.lr == 0.25);
   CHECK(recipe.strategy.name == "ddp");
-  // What the trial's strategy and optimizer drop is not there.
+  // Keys that the trial's strategy and optimizer drop are not in the text.
   text = recipe_with(sweep.recipe,
                      {"strategy.name=\"fsdp\"", "strategy.cpu_offload=true", "optimizer.name=\"sgd\"",
                       "optimizer.momentum=0.5", "optimizer.weight_decay=0.0"},
@@ -236,7 +236,7 @@ set = { optimizer = "sgd", strategy = "single" }
   CHECK(recipe.optimizer.weight_decay == 0.0);
 }
 
-TEST_CASE("a condition that no value of its parent meets is refused, with the nearest one") {
+TEST_CASE("a condition that no value of its parent meets is refused with the nearest value") {
   Place place;
   CHECK(place.said(R"([sweep]
 recipe = "base.toml"
@@ -272,12 +272,12 @@ s.toml:12:44: error: `when` must be { "KEY" = value } or { "KEY" = [values] }, o
       "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 3 }\n[sweep.space]\n"
       "\"model.dropout\" = { uniform = [0, 0.5], step = 0.1 }\n"
       "\"model.n_heads\" = { choice = [1], when = { \"model.dropout\" = 0.3 } }\n");
-  json third = 0.1 * 3;  // not 0.3
+  json third = 0.1 * 3;  // differs from 0.3 by rounding
   CHECK(stepped.space.find("model.n_heads")->when == std::vector<json>{third});
   CHECK(stepped.space.find("model.dropout")->at(0.6) == third);
 }
 
-TEST_CASE("mistakes that only the recipe shows stand at the parameter that makes them") {
+TEST_CASE("mistakes that depend on the recipe are reported at the parameter that causes them") {
   Place place;
   const std::string head = "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n";
   CHECK(place.said(head + "[sweep.space]\n\"model.n_heads\" = [2, 5]\n") ==
@@ -293,18 +293,18 @@ TEST_CASE("mistakes that only the recipe shows stand at the parameter that makes
         "^~~~~~~~~~~");
 }
 
-TEST_CASE("a mistake of a range is told once, at the parameter that makes it") {
+TEST_CASE("a mistake of a range is reported once, at the parameter that causes it") {
   Place place;
   const std::string head =
       "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nbudget = { trials = 4 }\n[sweep.space]\n";
-  // Whatever the learning rate is, the width is wrong.
+  // The width is wrong for every learning rate.
   auto said = place.said(head + "\"optimizer.lr\" = { log_uniform = [1e-4, 1e-2] }\n\"model.dim\" = [33, 35]\n");
   CHECK(said.starts_with("s.toml:7:1: error: trials with model.dim=3"));
   CHECK(said.find("does not divide dim = 3") != std::string::npos);
   CHECK(said.find("error:", said.find("error:") + 1) == std::string::npos);
 }
 
-TEST_CASE("a metric that no trial would report is a mistake, with the nearest name") {
+TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") {
   Place place;
   const std::string tail = "budget = { trials = 1 }\n[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
   auto said = place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"los\"\n" + tail);
@@ -321,12 +321,12 @@ TEST_CASE("a metric that no trial would report is a mistake, with the nearest na
                       "\"] }\nmetric = \"" + metric + "\"\n" + tail);
   };
   CHECK(hooked("norm/1") == "");
-  CHECK(hooked("norm/head.weight") == "");  // names that depend on the model
-  CHECK(hooked("late") == "");              // logged only later than lua check goes
+  CHECK(hooked("norm/head.weight") == "");  // the name depends on the model
+  CHECK(hooked("late") == "");              // logged after the last step of lua check
   CHECK(hooked("lots").find("no trial will report a metric `lots`") != std::string::npos);
 }
 
-TEST_CASE("what method and metric ask of the recipe is told before anything runs") {
+TEST_CASE("requirements of method and metric on the recipe are checked before anything runs") {
   Place place;
   const std::string space = "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
   CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\n" + space) ==
@@ -342,7 +342,7 @@ TEST_CASE("what method and metric ask of the recipe is told before anything runs
         "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
-TEST_CASE("PBT is refused over keys with which members' checkpoints would not fit each other") {
+TEST_CASE("PBT refuses keys that make the checkpoints of its members incompatible") {
   Place place;
   auto said = [&](const std::string& parameter) {
     return place.said(
@@ -364,7 +364,7 @@ TEST_CASE("PBT is refused over keys with which members' checkpoints would not fi
   CHECK(said("\"optimizer.momentum\" = { uniform = [0.5, 0.9] }") == "");
 }
 
-TEST_CASE("ASHA is refused where its metric comes too late for it") {
+TEST_CASE("ASHA is refused if its metric comes too late") {
   Place place;
   const std::string sweep =
       "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\nmethod = { name = \"asha\", min_steps "
@@ -380,7 +380,7 @@ TEST_CASE("ASHA is refused where its metric comes too late for it") {
   CHECK(with("2") == "");
 }
 
-TEST_CASE("shipped sweeps read, and their recipes are sound") {
+TEST_CASE("shipped sweeps can be read, and their recipes are correct") {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/sweeps")) {
     INFO(entry.path().string());
@@ -393,7 +393,7 @@ TEST_CASE("shipped sweeps read, and their recipes are sound") {
   CHECK(count == 6);
 }
 
-TEST_CASE("device slots of free GPUs are groups of these, of all GPUs there is one") {
+TEST_CASE("device slots of free GPUs are groups of free ones, and all GPUs are one slot") {
   Facts facts;
   facts.cuda_module = true;
   for (int i = 0; i < 6; ++i)
@@ -418,7 +418,7 @@ TEST_CASE("device slots of free GPUs are groups of these, of all GPUs there is o
   CHECK_THROWS_AS(device_slots(recipe, facts, 2), Error);
 }
 
-TEST_CASE("device slots are groups of GPUs, or of cores") {
+TEST_CASE("device slots are groups of GPUs or of cores") {
   Facts facts;
   facts.cores = 8;
   Recipe recipe = parse_recipe(recipe_text, "base.toml");

@@ -118,7 +118,7 @@ TEST_CASE("a checkpoint of any strategy on N ranks loads bit for bit under any o
   }
 }
 
-TEST_CASE("state_dict_type = full puts everything into one file, of rank 0") {
+TEST_CASE("state_dict_type = full writes everything into the file of rank 0") {
   at::set_num_threads(1);
   auto data_bytes = [](nlohmann::json type) {
     Folder folder;
@@ -137,7 +137,7 @@ TEST_CASE("state_dict_type = full puts everything into one file, of rank 0") {
   CHECK(full[2] < 200);
 }
 
-TEST_CASE("a sharded rank reads only its own bytes") {
+TEST_CASE("a sharded rank reads only its bytes") {
   at::set_num_threads(1);
   Folder folder;
   TinyRun run = tiny({"ddp", {}, 2});

@@ -36,7 +36,7 @@ struct Told {
 
 }  // namespace
 
-TEST_CASE("each kind of failure has its name and exit code") {
+TEST_CASE("each kind of failure has a name and an exit code") {
   struct Row {
     std::function<void()> fail;
     const char* kind;

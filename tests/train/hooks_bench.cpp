@@ -19,7 +19,7 @@ double median(std::vector<double> values) {
 }
 
 struct Measured {
-  double hook_s = 0, step_s = 0;  ///< medians of rank 0
+  double hook_s = 0, step_s = 0;  ///< medians on rank 0
 };
 
 /// Steps of `tiny` with the hooks of `recipe`. The first two are not measured. The time of a step excludes its hooks.

@@ -14,7 +14,7 @@ using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::WithinRel;
 
-TEST_CASE("hooks are called at Lightning's moments, in its order") {
+TEST_CASE("hooks are called at Lightning's moments and in Lightning's order") {
   HookedRun run({2, "ddp"}, R"(
     local seen, hook = {}, {}
     for _, name in ipairs {"setup", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_backward",

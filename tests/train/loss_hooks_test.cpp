@@ -22,7 +22,7 @@ namespace {
 const char* const cross_entropy = R"(return {
   loss = function(ctx, logits, targets) return logits:logsumexp() - logits:gather(targets) end})";
 
-/// A hook's loss without a training.
+/// The loss of a hook, without a training.
 struct LuaLoss {
   TemporaryFolder folder;
   Recipe recipe;
@@ -101,7 +101,7 @@ TEST_CASE("label_smoothing: loss and gradients equal LibTorch's, and the closed 
   });
 }
 
-TEST_CASE("every operation of a matrix is differentiated as LibTorch does it") {
+TEST_CASE("every operation of a matrix has LibTorch's gradient") {
   auto hit = [](const torch::Tensor& of, const Problem& p) { return of.gather(1, p.counted(p.targets).unsqueeze(1)); };
   check_loss(LuaLoss("local p = logits:softmax():gather(targets); return (1 - p):pow(2) * -p:log()"),
              [&](const Problem& p) {

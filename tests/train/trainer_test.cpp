@@ -42,7 +42,7 @@ struct Rows : Dataset {
   }
 };
 
-/// A tiny run under the trainer. Batches of 12 rows, 48 rows an epoch.
+/// A tiny run with the trainer. A batch has 12 rows, an epoch 48 rows.
 struct Training {
   TemporaryFolder folder;
   TinyRun tiny;
@@ -219,7 +219,7 @@ TEST_CASE("a stop in the last step of a run without validation changes nothing")
   CHECK(training.published() == Steps{1});
 }
 
-TEST_CASE("limit_val_batches means the same rows on any number of ranks") {
+TEST_CASE("limit_val_batches selects the same rows on any number of ranks") {
   std::vector<json> validations;
   for (int ranks : {1, 2}) {
     Training training(ranks);
@@ -250,7 +250,7 @@ TEST_CASE("a checkpoint contains only the validation loss of its step") {
     CHECK(training.state(event.at("step")).at("val_loss") == event.at("loss"));
 }
 
-TEST_CASE("save_top_k saves where it validates, and keeps the best of these") {
+TEST_CASE("save_top_k saves after validations, and keeps the best of these") {
   Training training;
   training.validation_rows = 12;
   training.recipe.train.max_steps = 7;
