@@ -1,4 +1,5 @@
-// What can be known before anything starts: `check` finds it, and `run` and `sweep` refuse it without leaving a run.
+// Errors that are known before anything starts: `check` reports them, and `run` and `sweep` refuse them without
+// creating a run.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -14,7 +15,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// `check` and `run` say the same, and there is no run afterwards.
+/// `check` and `run` give the same error, and afterwards there is no run.
 void check_refused(const Workplace& place, const std::string& message, const std::vector<std::string>& overrides = {}) {
   for (const char* verb : {"check", "run"}) {
     std::vector<std::string> arguments = {verb, "tiny.toml"};
@@ -29,7 +30,7 @@ void check_refused(const Workplace& place, const std::string& message, const std
 
 }  // namespace
 
-TEST_CASE("data that are missing, too short or wrong are found by check, and no run is made for them") {
+TEST_CASE("missing, too short or wrong data are found by check, and no run is created for them") {
   Workplace place;
   write_tiny_recipe(place);
   check_refused(place, "error: data.train: there is no file", {"data.train=[\"txt.text\"]"});
@@ -42,7 +43,7 @@ TEST_CASE("data that are missing, too short or wrong are found by check, and no 
   check_refused(place, "is not a SentencePiece model", {"data.tokenizer=\"text.txt\""});
 }
 
-TEST_CASE("missing data are told in the same pass as other mistakes") {
+TEST_CASE("missing data are reported in the same pass as other mistakes") {
   Workplace place;
   write_tiny_recipe(place, "max_stepz = 3\n");
   fs::remove(place.path() / "text.txt");
@@ -54,7 +55,7 @@ TEST_CASE("missing data are told in the same pass as other mistakes") {
   CHECK(codes == std::set<std::string>{"unknown-key", "data"});
 }
 
-TEST_CASE("initial weights are held against the model without reading them") {
+TEST_CASE("initial weights are compared with the model without reading their data") {
   Workplace place;
   write_tiny_recipe(place);
   check_refused(place, "there is no such folder", {"model.init_from=\"gpt2\""});
@@ -70,7 +71,7 @@ TEST_CASE("initial weights are held against the model without reading them") {
   check_refused(place, "contains a different model", {"model.init_from=\"hf\"", "model.n_heads=4"});
 }
 
-TEST_CASE("check finds what only the devices show, and says what is no mistake") {
+TEST_CASE("check finds errors that depend on the devices, and prints notes about valid recipes") {
   Workplace place;
   write_tiny_recipe(place);
   check_refused(place, "cannot be shared by 5 data-parallel ranks", {"devices.cpu_processes=5"});
@@ -101,10 +102,10 @@ TEST_CASE("check finds what only the devices show, and says what is no mistake")
   CHECK_THAT(trained.err, ContainsSubstring("chat.jsonl looks like JSON"));
 }
 
-TEST_CASE("what this machine lacks is no mistake of the recipe") {
+TEST_CASE("missing resources of this machine are not errors of the recipe") {
   Workplace place;
   write_tiny_recipe(place);
-  // 30 PB of weights: no disk and no memory holds them.
+  // 30 PB of weights exceed every disk and memory.
   std::vector<std::string> huge = {"check", "tiny.toml", "--json", "--set", "strategy=fsdp"};
   for (const char* text : {"model.dim=262144", "model.n_layers=3000", "checkpoint.save_at_end=true"})
     huge.insert(huge.end(), {"--set", text});
@@ -117,7 +118,7 @@ TEST_CASE("what this machine lacks is no mistake of the recipe") {
   CHECK(place.run(without).json().at("not_here").is_null());
 }
 
-TEST_CASE("check takes a sweep's file, and finds what sweep plan finds") {
+TEST_CASE("check accepts a sweep file, and finds the same errors as sweep plan") {
   Workplace place;
   write_tiny_recipe(place);
   auto write = [&](const std::string& metric, const std::string& recipe = "tiny.toml") {
@@ -150,7 +151,7 @@ TEST_CASE("check takes a sweep's file, and finds what sweep plan finds") {
   CHECK_THAT(lua.err, ContainsSubstring("data.train: there is no file"));
 }
 
-TEST_CASE("checkpoints are held against the free space of the disk") {
+TEST_CASE("the size of checkpoints is compared with the free space of the disk") {
   Workplace place;
   write_tiny_recipe(place);
   auto recipe = load_recipe((place.path() / "tiny.toml").string());
@@ -159,7 +160,7 @@ TEST_CASE("checkpoints are held against the free space of the disk") {
   topology.cores = 2;
   Plan plan = plan_on(recipe, topology, false);
   const int64_t one = one_checkpoint_bytes(plan.job);
-  CHECK(one == 12 * plan.model->parameter_count());  // float32, and Adam's two moments
+  CHECK(one == 12 * plan.model->parameter_count());  // float32, with Adam's two moments
   CHECK(disk_space_note(plan, 3 * one, 0).empty());  // two are kept while a third is written
   CHECK_THAT(disk_space_note(plan, 2 * one, 0), ContainsSubstring("room for 2 checkpoints more"));
   CHECK(disk_space_note(plan, 2 * one, 1).empty());

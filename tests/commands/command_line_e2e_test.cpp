@@ -1,4 +1,4 @@
-// The command line itself: verbs and their slips, help, overrides, completion, and where the ledger is found.
+// The command line: verbs and misspelt words, help, overrides, completion, and finding the ledger.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
@@ -12,7 +12,7 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-/// Runs a line of bash in the workplace, with the built `runner` in the path and no RUNNER_HOME.
+/// Runs a line of bash in the workplace, with the built `runner` in PATH and without RUNNER_HOME.
 CommandResult shell(const Workplace& place, const std::string& line) {
   place.write("line.sh", "unset RUNNER_HOME\nexport NO_COLOR=1 LC_ALL=C\nPATH=" RUNNER_BINARY_DIR "/bin:$PATH\ncd '" +
                              place.path().string() + "'\n" + line + "\n");
@@ -28,7 +28,7 @@ std::string complete(const Workplace& place, std::vector<std::string> words) {
 
 }  // namespace
 
-TEST_CASE("a word that is no verb is answered with the one that is meant", "[e2e]") {
+TEST_CASE("an unknown verb or option is refused with the nearest one", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   struct Row {
@@ -79,7 +79,7 @@ TEST_CASE("help VERB is VERB --help, and runner alone prints a short help", "[e2
   CHECK(place.run({"help", "recipe", "train.max_steps"}).out == place.run({"help", "train.max_steps"}).out);
 }
 
-TEST_CASE("on a terminal the help of recipes goes through the pager", "[e2e]") {
+TEST_CASE("on a terminal the help of recipes uses the pager", "[e2e]") {
   Workplace place;
   auto paged = [&](const std::string& pager) {
     return shell(place, "PAGER=\"" + pager + "\" script -qec 'runner help recipe train' /dev/null </dev/null").out;
@@ -89,7 +89,7 @@ TEST_CASE("on a terminal the help of recipes goes through the pager", "[e2e]") {
   CHECK_THAT(paged(""), StartsWith("[train]"));
 }
 
-TEST_CASE("several values after --set, and --unset, are applied in the order given", "[e2e]") {
+TEST_CASE("several values after --set, and --unset, are applied in the given order", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto config = [&](std::vector<std::string> words) {
@@ -114,7 +114,7 @@ TEST_CASE("several values after --set, and --unset, are applied in the order giv
   CHECK(config({"tiny.toml", "--unset", "run.seed", "--set", "run.seed=5"})["config"]["run"]["seed"] == 5);
 }
 
-TEST_CASE("completion knows verbs, options, keys, values, strategies and runs", "[e2e]") {
+TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   CHECK(complete(place, {"re"}) ==
@@ -132,7 +132,7 @@ TEST_CASE("completion knows verbs, options, keys, values, strategies and runs", 
   CHECK_THAT(complete(place, {"strategies", "dd"}), StartsWith("ddp\n"));
   CHECK_THAT(complete(place, {"help", "met"}), StartsWith("metrics\t"));
   CHECK(complete(place, {"completion", ""}) == "bash\nzsh\nfish\n");
-  CHECK(complete(place, {"run", "ti"}) == "");  // a file
+  CHECK(complete(place, {"run", "ti"}) == "");  // files are completed by the shell
   CHECK(complete(place, {"show", "la"}) == "last\tthe newest run\n");
   place.replace_worker("exit 1");
   place.run({"run", "tiny.toml", "--set", "devices=1"});
@@ -140,7 +140,7 @@ TEST_CASE("completion knows verbs, options, keys, values, strategies and runs", 
   CHECK(complete(place, {"resume", "20"}) == id + "\ttiny, failed\n");
 }
 
-TEST_CASE("the script for bash completes in bash", "[e2e]") {
+TEST_CASE("the script for bash works in bash", "[e2e]") {
   Workplace place;
   auto completed = [&](const std::string& line) {
     return shell(place, "source <(runner completion bash)\nCOMP_LINE='" + line +
@@ -151,11 +151,11 @@ TEST_CASE("the script for bash completes in bash", "[e2e]") {
   CHECK(completed("runner metr") == "metrics\n");
   CHECK(completed("runner export --dtype ") == "f32\nbf16\nf16\n");
   CHECK(completed("runner run --set model.n_he") == "model.n_heads=\n");
-  CHECK(completed("runner run --set optimizer.name=sg") == "sgd\n");  // bash replaces only what follows "="
-  CHECK(completed("runner check ") == "\n");                          // bash goes on with files
+  CHECK(completed("runner run --set optimizer.name=sg") == "sgd\n");  // bash replaces only the text after "="
+  CHECK(completed("runner check ") == "\n");                          // bash then completes files
 }
 
-TEST_CASE("the ledger is found in parent folders, as git finds its repository", "[e2e]") {
+TEST_CASE("the ledger is found in parent folders, like git's repository", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   const std::string home = fs::canonical(place.path()).string() + "/.runner";
@@ -186,10 +186,10 @@ TEST_CASE("the ledger is found in parent folders, as git finds its repository", 
   CHECK_THAT(shell(place, "cd deep && RUNNER_HOME=other runner ls").err, StartsWith("no runs in other yet"));
   CHECK_THAT(shell(place, "cd deep && mkdir .runner && runner ls").err, StartsWith("no runs in .runner yet"));
   CHECK_THAT(shell(place, "rmdir deep/.runner; chmod o+w . && cd deep && runner ls").err,
-             StartsWith("no runs in .runner yet"));  // anybody could have put it there
+             StartsWith("no runs in .runner yet"));  // any user could have created it there
 }
 
-TEST_CASE("strategies says why what is missing is missing, and each difference once", "[e2e]") {
+TEST_CASE("strategies gives the reason for each missing strategy, and each difference once", "[e2e]") {
   Workplace place;
   auto count = [](const std::string& text, const std::string& part) {
     int n = 0;

@@ -1,4 +1,4 @@
-// DeepSpeed's configuration files through the commands: run, import, print --as.
+// DeepSpeed configuration files in the commands run, import and print --as.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -20,7 +20,7 @@ const std::string configuration = R"({
   "wall_clock_breakdown": true
 })";
 
-/// The tiny recipe without a batch, which the configuration brings.
+/// The tiny recipe without a batch size; the configuration sets it.
 void write_recipe(const Workplace& place, const std::string& strategy) {
   write_tiny_recipe(place, strategy);
   auto text = slurp(place.path() / "tiny.toml");
@@ -30,7 +30,7 @@ void write_recipe(const Workplace& place, const std::string& strategy) {
 
 }  // namespace
 
-TEST_CASE("a recipe with a DeepSpeed configuration trains as the configuration says", "[e2e]") {
+TEST_CASE("a recipe with a DeepSpeed configuration trains with the configuration's settings", "[e2e]") {
   Workplace place;
   place.write("ds.json", configuration);
   write_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
@@ -47,7 +47,7 @@ TEST_CASE("a recipe with a DeepSpeed configuration trains as the configuration s
   CHECK(plan.at("options").at("reduce_bucket_size") == 20000);
 }
 
-TEST_CASE("import deepspeed prints sections that train alike; print --as deepspeed gives the configuration back",
+TEST_CASE("import deepspeed prints sections of a recipe; print --as deepspeed prints a configuration",
           "[e2e]") {
   Workplace place;
   place.write("ds.json", configuration);
@@ -67,7 +67,7 @@ TEST_CASE("import deepspeed prints sections that train alike; print --as deepspe
   CHECK_THAT(sections.out, ContainsSubstring("# ds.json:9:3: `wall_clock_breakdown` is ignored"));
 }
 
-TEST_CASE("what cannot be imported says why and what to do", "[e2e]") {
+TEST_CASE("a file that cannot be imported is refused with reason and solution", "[e2e]") {
   Workplace place;
   place.write("bad.json", "{\n  \"zero_optimization\": {\"stagee\": 2}\n}\n");
   auto bad = place.run({"import", "deepspeed", "bad.json"});

@@ -1,4 +1,4 @@
-// Exit codes and what is said with them, as a table.
+// Exit codes and their messages, as a table.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -8,7 +8,7 @@ using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::EndsWith;
 
-TEST_CASE("each kind of end has its exit code", "[e2e]") {
+TEST_CASE("each kind of end has an exit code", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   struct Row {
@@ -50,7 +50,7 @@ TEST_CASE("each kind of end has its exit code", "[e2e]") {
   }
 }
 
-TEST_CASE("fast_dev_run keeps nothing", "[e2e]") {
+TEST_CASE("fast_dev_run leaves no run", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   REQUIRE(place.run({"run", "tiny.toml", "--set", "run.fast_dev_run=2"}).code == 0);
@@ -63,7 +63,7 @@ TEST_CASE("a rank that is killed ends the run within seconds and is named", "[e2
   pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
   auto stepping = [&] { return slurp(place.path() / "command.err").find("loss") != std::string::npos; };
   REQUIRE(wait_until(stepping, 30));
-  // The workers are the supervisor's children; take the second.
+  // The workers are the supervisor's children. The test kills the second one.
   auto children = slurp("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
   std::istringstream list(children);
   std::vector<pid_t> workers;
@@ -77,7 +77,7 @@ TEST_CASE("a rank that is killed ends the run within seconds and is named", "[e2
   CHECK(::kill(workers[0], 0) != 0);
 }
 
-TEST_CASE("mistakes of keys, of values between keys and of the strategy come in one pass", "[e2e]") {
+TEST_CASE("mistakes in keys, in combinations of values and in the strategy are reported in one pass", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto result = place.run({"run", "tiny.toml", "--set", "model.n_heads=5", "--set", "optimizer.learning_rate=1",
@@ -91,13 +91,13 @@ TEST_CASE("mistakes of keys, of values between keys and of the strategy come in 
   CHECK_THAT(result.err, ContainsSubstring("n_heads = 5 does not divide dim = 32"));
   CHECK_THAT(result.err, ContainsSubstring("data.seq_len = 64 is longer than model.max_seq_len = 32"));
   result = place.run({"check", "tiny.toml", "--set", "model.max_seq_len=true", "--set", "data.seq_len=64"});
-  CHECK_THAT(result.err, !ContainsSubstring("is longer than"));  // that may follow from the other
+  CHECK_THAT(result.err, !ContainsSubstring("is longer than"));  // it may be a consequence of the other error
 }
 
-TEST_CASE("mistakes that need the vocabulary's size are told before a tokenizer is trained", "[e2e]") {
+TEST_CASE("mistakes that need the vocabulary size are reported before a tokenizer is trained", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
-  std::string text;  // of more pieces than the recipe's own
+  std::string text;  // with more pieces than the recipe's text
   for (int i = 0; i < 2000; ++i)
     text += "pack my box with five dozen liquor jugs before quick zephyrs blow, vexing daft Jim\n";
   place.write("text.txt", text);
@@ -119,7 +119,7 @@ TEST_CASE("mistakes that need the vocabulary's size are told before a tokenizer 
              ContainsSubstring("\nvocab_size = 300\n"));
 }
 
-TEST_CASE("without a worker there is no run", "[e2e]") {
+TEST_CASE("without a worker program, run is refused", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   place.replace_worker("");
@@ -130,7 +130,7 @@ TEST_CASE("without a worker there is no run", "[e2e]") {
   CHECK(place.run({"ls", "--json"}).json().at("runs").empty());
 }
 
-TEST_CASE("a start that fails is recorded as failed, with its cause", "[e2e]") {
+TEST_CASE("a failed start is recorded as failed, with its cause", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto check_end = [&](const std::string& why, const CommandResult& result) {
@@ -154,7 +154,7 @@ TEST_CASE("a start that fails is recorded as failed, with its cause", "[e2e]") {
   check_end("cannot make the folder " + logs.string() + ": Not a directory", place.run({"resume", "--json"}));
 }
 
-TEST_CASE("the total of the progress is what the worker knows", "[e2e]") {
+TEST_CASE("the total of the progress is the number of steps from the worker", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   const std::string step =
@@ -177,7 +177,7 @@ TEST_CASE("a generated text is printed line by line", "[e2e]") {
   CHECK_THAT(result.err, ContainsSubstring("\nsample at step 4:\n  ROMEO.\n  But soft, what light\n"));
 }
 
-TEST_CASE("running out of memory says what takes it and what would help", "[e2e]") {
+TEST_CASE("running out of memory is reported with the parts of the memory and with solutions", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   // The logits of a micro-batch: 192 tokens x 1 M words, twice.

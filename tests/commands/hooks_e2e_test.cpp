@@ -1,4 +1,4 @@
-// Hooks as real processes: what they log in the ledger, their state over a resume, and how runs end by them.
+// Hooks in processes: metrics in the ledger, state over a resume, and runs that end because of them.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The tiny recipe with hooks/probe.lua.
+/// The tiny recipe with the hook file hooks/probe.lua.
 void write_hooked_recipe(const Workplace& place, const std::string& hook, const std::string& extra = "") {
   write_tiny_recipe(place, "[hooks]\nfiles = [\"hooks/probe.lua\"]\n" + extra);
   place.write("hooks/probe.lua", hook);
@@ -74,7 +74,7 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
                                                 "as it is now"));
 }
 
-TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it leaves the losses as they are",
+TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it does not change the losses",
           "[e2e]") {
   auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
   INFO(strategy);
@@ -111,7 +111,7 @@ TEST_CASE("train.early_stopping ends a run that does not improve", "[e2e]") {
   CHECK_THAT(result.err, ContainsSubstring("hook early_stopping: val_loss has not improved on"));
 }
 
-TEST_CASE("what ema keeps is in the predicted memory, and exported instead of the weights", "[e2e]") {
+TEST_CASE("the memory of ema is predicted, and its average can be exported instead of the weights", "[e2e]") {
   auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp", "deepspeed_stage_1");
   INFO(strategy);
   Workplace place;
@@ -133,7 +133,7 @@ TEST_CASE("what ema keeps is in the predicted memory, and exported instead of th
   CHECK(slurp(place.path() / "average/model.safetensors") != slurp(place.path() / "weights/model.safetensors"));
 }
 
-TEST_CASE("shipped hooks as a person uses them: averages over a resume, a text in the ledger and in a file", "[e2e]") {
+TEST_CASE("shipped hooks in use: averages over a resume, a text in the ledger and in a file", "[e2e]") {
   auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
   INFO(strategy);
   auto recipe = [](const Workplace& place) {

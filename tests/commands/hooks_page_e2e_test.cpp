@@ -1,4 +1,4 @@
-// The examples of recipes/hooks/README.md: each is checked by `runner lua check`, and trains two steps on two ranks.
+// The examples in recipes/hooks/README.md: `runner lua check` accepts each, and each trains two steps on two ranks.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The page's blocks of Lua, by the number of their heading.
+/// The Lua blocks of the page, by the number of their heading.
 std::map<int, std::string> examples() {
   std::map<int, std::string> blocks;
   std::istringstream page(slurp(fs::path(RUNNER_SOURCE_DIR) / "recipes/hooks/README.md"));
@@ -41,7 +41,7 @@ json last_of(const Workplace& place, const std::string& metric) {
 
 }  // namespace
 
-TEST_CASE("the hooks' page names every hook that comes with runner") {
+TEST_CASE("the page about hooks names every shipped hook") {
   auto folder = fs::path(RUNNER_SOURCE_DIR) / "recipes/hooks";
   auto page = slurp(folder / "README.md");
   for (const auto& entry : fs::directory_iterator(folder))
@@ -49,7 +49,7 @@ TEST_CASE("the hooks' page names every hook that comes with runner") {
       CHECK_THAT(page, ContainsSubstring("| `" + entry.path().stem().string() + "` |"));
 }
 
-TEST_CASE("every example of the hooks' page is checked, and trains", "[e2e]") {
+TEST_CASE("every example in the page about hooks is checked, and trains", "[e2e]") {
   auto blocks = examples();
   REQUIRE(blocks.size() == 10);
   int number = GENERATE(range(1, 11));

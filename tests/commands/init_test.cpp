@@ -1,4 +1,4 @@
-// `runner init`: what it writes is a recipe that means what its user means.
+// `runner init` writes valid recipes with suitable settings.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -26,7 +26,7 @@ void write_llama(const Workplace& place, int64_t vocab_size, int64_t max_seq_len
 
 }  // namespace
 
-TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and says how to go on") {
+TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and gives a solution") {
   Workplace place;
   write_llama(place, 600, 64);
   auto refused = [&](const std::string& what) {
@@ -53,7 +53,7 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and says how 
   CHECK(recipe.model.vocab_size == 256);
 }
 
-TEST_CASE("init --from-hf takes rates and lengths that are right for fine-tuning") {
+TEST_CASE("init --from-hf sets rates and lengths that suit fine-tuning") {
   Workplace place;
   write_llama(place, 128256, 131072);
   auto result = place.run({"init", "--from-hf", "hf", "--format", "bin"});
@@ -62,7 +62,7 @@ TEST_CASE("init --from-hf takes rates and lengths that are right for fine-tuning
              ContainsSubstring("note: samples have 2048 tokens (data.seq_len), although the model takes 131072"));
   auto recipe = load_recipe((place.path() / "recipe.toml").string());
   CHECK(recipe.optimizer.lr == 2e-5);
-  CHECK(recipe.model.max_seq_len == 131072);  // an export says the same as its source
+  CHECK(recipe.model.max_seq_len == 131072);  // an export has the same value as its source
   CHECK(recipe.data.seq_len == 2048);
   CHECK(recipe.data.token_dtype == "uint32");
 
@@ -73,7 +73,7 @@ TEST_CASE("init --from-hf takes rates and lengths that are right for fine-tuning
   CHECK(place.run({"init", "--format", "bin", "other.toml"}).code == 2);
 }
 
-TEST_CASE("init --from-hf takes bytes for a vocabulary of bytes, and a SentencePiece model where there is one") {
+TEST_CASE("init --from-hf uses bytes for a vocabulary of 256, and a SentencePiece model if there is one") {
   Workplace place;
   write_llama(place, 256, 64);
   CHECK(place.run({"init", "--from-hf", "hf", "bytes.toml"}).code == 0);
@@ -84,15 +84,15 @@ TEST_CASE("init --from-hf takes bytes for a vocabulary of bytes, and a SentenceP
   data.format = "text";
   data.train = {(place.path() / "text.txt").string()};
   data.tokenizer = "sentencepiece";
-  data.tokenizer_vocab_size = 280;  // at most what this text has
+  data.tokenizer_vocab_size = 280;  // the text allows no more
   make_tokenizer(data, (place.path() / "cache").string());
   for (const auto& entry : fs::directory_iterator(place.path() / "cache"))
     if (entry.path().extension() == ".model") fs::copy_file(entry.path(), place.path() / "hf/tokenizer.model");
   place.write("hf/tokenizer.json", "{}");
-  write_llama(place, 288, 64);  // padded
+  write_llama(place, 288, 64);  // padded vocabulary
   CHECK(place.run({"init", "--from-hf", "hf", "pieces.toml"}).code == 0);
   CHECK(load_recipe((place.path() / "pieces.toml").string()).data.tokenizer ==
         (place.path() / "hf/tokenizer.model").string());
-  write_llama(place, 279, 64);  // of another model
+  write_llama(place, 279, 64);  // the vocabulary of another model
   CHECK(place.run({"init", "--from-hf", "hf", "wrong.toml"}).code == 2);
 }

@@ -1,6 +1,6 @@
-// kill -9 of supervisor and workers together, at random moments and at chosen ones: the record of the resumed run is
-// that of a run that was left alone. Curves (those of hooks too), samples, artifacts and their files have no gap and
-// nothing twice.
+// SIGKILL of supervisor and workers together, at random moments and at chosen ones. The record of the resumed run
+// equals that of an undisturbed run: curves (also of hooks), samples, artifacts and their files have no gaps and no
+// duplicates.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <random>
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Logs at many moments, writes files, some only once, and has text generated.
+/// Logs at many moments, writes files (some only once), and generates text.
 const char* const probe = R"(return {
   on_train_batch_start = function(ctx)
     ctx:log("probe/start", ctx.step)
@@ -53,13 +53,13 @@ void write_recipe(const Workplace& place, const Form& form) {
   place.write("tiny.toml", recipe + "[strategy]\nname = \"" + form.strategy + "\"\n");
 }
 
-/// What two runs of the same recipe must have in common.
+/// The data that two runs of the same recipe must have in common.
 json record_of(const Workplace& place) {
   json shown = place.run({"show", "last", "--json"}).json(), record;
   const std::string folder = shown.at("run_dir");
   for (const auto& [name, last] : shown.at("metrics").items()) {
     json points = place.run({"metrics", "last", "--name", name, "--json"}).json().at("points");
-    // Times and bytes differ from run to run: their steps must not.
+    // Times and bytes differ from run to run, so only their steps are compared.
     const bool repeats = name == "loss" || name == "lr" || name == "grad_norm" || name == "epoch" ||
                          name == "val_loss" || name.starts_with("probe/");
     for (auto& point : points) record["metrics"][name].push_back(repeats ? point : point.at(0));
@@ -84,7 +84,7 @@ json undisturbed(const Form& form) {
   INFO(result.err);
   REQUIRE(result.code == 0);
   json record = record_of(place);
-  // What is compared is there.
+  // The compared data are not empty.
   CHECK(record.at("metrics").at("loss").size() == 24);
   CHECK(record.at("metrics").at("probe/norm").size() == 24);
   CHECK(record.at("samples").size() == 4);
@@ -93,12 +93,13 @@ json undisturbed(const Form& form) {
   return record;
 }
 
-/// A run that is killed again and again.
+/// A run that is killed repeatedly.
 class Killed {
  public:
   explicit Killed(const Form& form) { write_recipe(place_, form); }
 
-  /// At the N-th time that a process comes to a place, "NAME:N". False where the run ended before.
+  /// Kills at the N-th time that a process reaches the fault NAME, given as "NAME:N". Returns false if the run ended
+  /// before.
   bool kill_at(const std::string& fault) {
     log_ += "  at " + fault;
     return ended_by_kill(place_.start(command(), "command", {{"RUNNER_FAULT", fault}}));
@@ -147,13 +148,13 @@ class Killed {
   bool finished_ = false;
 };
 
-/// Between a snapshot and its publication, between that and its event, during a ledger's commit, a validation, a
+/// Moments between a snapshot, its publication and its event, and during a commit of the ledger, a validation, a
 /// retention and a resume.
 const std::vector<const char*> faults{"snapshot", "rank written", "settle",        "publish",      "published",
                                       "commit",   "committed",    "retention",     "validation",   "artifact",
                                       "step",     "resumed",      "begin attempt", "attempt begun"};
 
-/// Kills `kills` times, at the places in turn and, every fourth time, at random; at most six times in one run.
+/// Kills `kills` times, at the faults in turn and every fourth time at random, at most six times per run.
 void kill_and_compare(const Form& form, int kills, unsigned seed) {
   auto begun = std::chrono::steady_clock::now();
   const json expected = undisturbed(form);
@@ -178,7 +179,7 @@ void kill_and_compare(const Form& form, int kills, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("after kills the record is that of a run that was left alone", "[e2e]") {
+TEST_CASE("after kills the record equals that of an undisturbed run", "[e2e]") {
   const Form form{"fsdp", 2};
   const json expected = undisturbed(form);
   for (const std::vector<const char*>& faults_of_run :
@@ -190,7 +191,7 @@ TEST_CASE("after kills the record is that of a run that was left alone", "[e2e]"
   }
 }
 
-TEST_CASE("after 200 kills the record is that of a run that was left alone", "[.nightly][kills]") {
+TEST_CASE("after 200 kills the record equals that of an undisturbed run", "[.nightly][kills]") {
   const char* asked = std::getenv("RUNNER_KILLS");
   const int kills = asked ? std::atoi(asked) : 200;
   kill_and_compare({"single", 1}, kills / 2, 1);

@@ -1,5 +1,5 @@
-// One `runner run` for each rank, as launchers start them: with the variables of each, and under the real ones that
-// this machine has (scripts/setup --tests installs them).
+// One `runner run` per rank, as launchers start them: with the variables of each launcher, and with the real launchers
+// of this machine (scripts/setup --tests installs them).
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -63,7 +63,7 @@ const std::vector<Launcher> launchers = {
 
 std::string this_job() { return std::to_string(::getpid()); }
 
-/// The losses of two ranks under one supervisor.
+/// The losses of two ranks with one supervisor.
 std::vector<double> expected_losses() {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
@@ -86,10 +86,10 @@ bool works(const std::string& command) {
   return ::system(("timeout 60 " + command + " >/dev/null 2>&1 </dev/null").c_str()) == 0;
 }
 
-/// What starts a Slurm around a command.
+/// A prefix that runs a command in a Slurm cluster of one node.
 const std::string one_node_slurm = RUNNER_SOURCE_DIR "/tests/support/one_node_slurm ";
 
-/// Two ranks under a real launcher.
+/// Runs two ranks with a real launcher.
 void check_launcher(const std::string& launch) {
   auto expected = expected_losses();
   Workplace place;
@@ -105,12 +105,12 @@ void check_launcher(const std::string& launch) {
   std::string out = slurp(place.path() / "out");
   size_t first = out.find("{\"failure\":");
   CHECK(first != std::string::npos);
-  CHECK(out.find("{\"failure\":", first + 1) == std::string::npos);  // rank 0's supervisor alone prints it
+  CHECK(out.find("{\"failure\":", first + 1) == std::string::npos);  // only rank 0's supervisor prints it
 }
 
 }  // namespace
 
-TEST_CASE("with each launcher's variables, two supervisors make one run", "[e2e]") {
+TEST_CASE("with each launcher's variables, two supervisors form one run", "[e2e]") {
   auto expected = expected_losses();
   for (const auto& launcher : launchers) {
     INFO(launcher.name);
@@ -134,7 +134,7 @@ TEST_CASE("with each launcher's variables, two supervisors make one run", "[e2e]
   }
 }
 
-TEST_CASE("a run under a launcher stops at SIGTERM and resumes under another with another number of ranks", "[e2e]") {
+TEST_CASE("a run under a launcher stops at SIGTERM, and resumes under another with more ranks", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
   std::vector<pid_t> pids;
@@ -163,7 +163,7 @@ TEST_CASE("a run under a launcher stops at SIGTERM and resumes under another wit
   }
 }
 
-TEST_CASE("a launcher that started another number of ranks than the recipe asks for is refused", "[e2e]") {
+TEST_CASE("a launcher that started another number of ranks than in the recipe is refused", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto result =
@@ -174,7 +174,7 @@ TEST_CASE("a launcher that started another number of ranks than the recipe asks 
         "(devices.cpu_processes on CPU), or start 4 ranks per node (srun --ntasks-per-node=4)\n");
 }
 
-TEST_CASE("shared memory as the strategy's option is refused under a launcher, before there is a run", "[e2e]") {
+TEST_CASE("shared memory in the strategy's options is refused under a launcher, before a run is created", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"ddp\"\nprocess_group_backend = \"shm\"\n");
   std::vector<pid_t> pids;
@@ -191,7 +191,7 @@ TEST_CASE("shared memory as the strategy's option is refused under a launcher, b
   CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
 }
 
-TEST_CASE("explicit device indices under a launcher get a warning", "[e2e]") {
+TEST_CASE("explicit device indices under a launcher give a warning", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   place.write(
@@ -203,13 +203,13 @@ TEST_CASE("explicit device indices under a launcher get a warning", "[e2e]") {
   auto result = place.run({"run", "tiny.toml", "--set", "devices.accelerator=cuda", "--set", "devices.devices=[1, 0]",
                            "--set", "devices.rendezvous_timeout=1s"},
                           variables);
-  CHECK(result.code == 4);  // rank 1 does not come
+  CHECK(result.code == 4);  // rank 1 is missing
   CHECK_THAT(result.err, ContainsSubstring("devices = [1, 0] under Slurm: it already gives each rank its devices"));
 }
 
 TEST_CASE("a run under torchrun", "[e2e]") {
   if (!works("torchrun --help")) SKIP("torchrun is not here");
-  // Without redirection torchrun 1.13 fails on Python 3.11 (its enum of flags lists neither 0 nor 3 there).
+  // Without redirection torchrun 1.13 fails on Python 3.11, because its enum of flags does not list 0 and 3 there.
   check_launcher("torchrun --standalone --redirects 1 --tee 1 --nproc_per_node 2 --no_python");
   check_launcher("torchrun --redirects 1 --tee 1 --nproc_per_node 2 --master_port " + std::to_string(free_port()) +
                  " --no_python");
@@ -231,12 +231,12 @@ TEST_CASE("a run under srun", "[e2e]") {
   check_launcher(one_node_slurm + "srun -n2 --overcommit");
 }
 
-TEST_CASE("a job that goes back to Slurm's queue resumes its run and finishes it", "[e2e]") {
+TEST_CASE("a requeued Slurm job resumes its run and finishes it", "[e2e]") {
   if (!works(one_node_slurm + "true")) SKIP("a Slurm of one node does not start (" << one_node_slurm << "true)");
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
   const std::vector<std::string> run = {"run", "tiny.toml", "--set", "train.max_steps=150"};
-  // What preempts a job sends SIGTERM to its tasks; the job itself then asks to be queued again.
+  // A preemption sends SIGTERM to the tasks of a job. The job then requeues itself.
   place.write("preempted_job", R"(
 id=$(sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 --overcommit "$@") || exit 1
 until grep -q loss runner-$id.out 2>/dev/null; do sleep 0.02; done
@@ -259,7 +259,7 @@ scontrol show job $id >job
   CHECK(runs[0].at("status") == "finished");
   auto curve = losses(place);
 
-  Workplace quiet;  // the same run, not disturbed
+  Workplace quiet;  // the same run without interruption
   write_tiny_recipe(quiet, "[strategy]\nname = \"fsdp\"\n");
   auto result = quiet.run(run);
   INFO(result.err);

@@ -1,4 +1,4 @@
-// train.micro_batch_size = "auto" through whole runs: chosen, confirmed, corrected, and kept.
+// train.micro_batch_size = "auto" in complete runs: choosing, measuring, correcting and keeping the size.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>
@@ -26,7 +26,7 @@ CommandResult run(const Workplace& place, std::vector<std::string> words, uint64
 
 }  // namespace
 
-TEST_CASE("micro_batch_size = \"auto\" takes the largest that fits and tells prediction and measurement", "[e2e]") {
+TEST_CASE("micro_batch_size = \"auto\" is the largest size that fits, and prints its prediction", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto result = run(place, {"run", "tiny.toml", "--set", "strategy=single"});
@@ -39,10 +39,10 @@ TEST_CASE("micro_batch_size = \"auto\" takes the largest that fits and tells pre
   CHECK(std::abs(json["peak_memory_bytes_per_rank"][0].get<double>() / predicted - 1) < 0.015);
 }
 
-TEST_CASE("a first step that runs out of memory is tried again with the next smaller micro-batch", "[e2e]") {
+TEST_CASE("a first step that runs out of memory is repeated with the next smaller micro-batch", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
-  // Private memory is limited, which the prediction knows nothing of.
+  // Private memory is limited. The prediction does not know this limit.
   auto result =
       run(place,
           {"run", "tiny.toml", "--set", "model.max_seq_len=256", "--set", "model.dim=64", "--set",
@@ -63,7 +63,7 @@ TEST_CASE("a first step that runs out of memory is tried again with the next sma
   CHECK(row["steps"] == 2);
 }
 
-TEST_CASE("a resumed run keeps the micro-batch that its steps follow from", "[e2e]") {
+TEST_CASE("a resumed run keeps its micro-batch size", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   std::string recipe = read_file(place.path() / "tiny.toml");
@@ -81,7 +81,7 @@ TEST_CASE("a resumed run keeps the micro-batch that its steps follow from", "[e2
   double predicted = plan_of(place, id)["memory_bytes_per_rank"];
   CHECK(std::abs(nlohmann::json::parse(first.out)["peak_memory_bytes_per_rank"][0].get<double>() / predicted - 1) <
         0.015);
-  // A limit under which a new run would take fewer: this one keeps its own, which does not fit there.
+  // With this limit a new run would use a smaller size. The resumed run keeps its size, which does not fit.
   auto refused = place.run({"resume", id, "--set", "train.max_steps=4", "--set", "devices.memory_limit=200MiB"});
   CHECK(refused.code == 1);
   CHECK_THAT(refused.err, ContainsSubstring("nothing fits: the least is single at micro-batch 1024"));

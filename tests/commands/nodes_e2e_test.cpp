@@ -1,4 +1,4 @@
-// Two nodes by hand, each with a supervisor: one curve, one ledger row, one end.
+// Two nodes started by hand, each with a supervisor, form one run with one curve, one ledger row and one end.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -55,7 +55,7 @@ const Overrides endless = {"train.max_steps=1000000", "devices.cpu_processes=1",
 
 }  // namespace
 
-TEST_CASE("two nodes of one and two ranks follow the curve of one rank", "[e2e]") {
+TEST_CASE("two nodes of one and two ranks give the curve of one rank", "[e2e]") {
   Workplace single;
   write_tiny_recipe(single);
   train_alone(single, {"strategy=single", "devices.cpu_processes=1", "model.dropout=0"});
@@ -74,7 +74,7 @@ TEST_CASE("two nodes of one and two ranks follow the curve of one rank", "[e2e]"
       auto measured = results[0].json();
       CHECK(measured.at("run") == row.at("id"));
       CHECK(measured.at("peak_memory_bytes_per_rank").size() == static_cast<size_t>(2 * std::stoi(ranks)));
-      CHECK(results[1].out.empty());  // node 0 does the talking
+      CHECK(results[1].out.empty());  // only node 0 prints
       CHECK(results[1].err.empty());
       fs::path run_dir = measured.at("run_dir").get<std::string>();
       CHECK(fs::exists(run_dir / "logs" / "rank-1.log"));
@@ -85,7 +85,7 @@ TEST_CASE("two nodes of one and two ranks follow the curve of one rank", "[e2e]"
     }
 }
 
-TEST_CASE("a run of two nodes continues on one, and one of one node on two", "[e2e]") {
+TEST_CASE("a run of two nodes continues on one, and a run of one node on two", "[e2e]") {
   Workplace whole;
   write_tiny_recipe(whole, "[strategy]\nname = \"fsdp\"\n");
   train_alone(whole, {"model.dropout=0", "train.max_steps=24"});
@@ -111,7 +111,7 @@ TEST_CASE("a run of two nodes continues on one, and one of one node on two", "[e
   check_same(losses(growing), expected);
 }
 
-TEST_CASE("fast_dev_run on two nodes keeps nothing", "[e2e]") {
+TEST_CASE("fast_dev_run on two nodes leaves no run", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto results = finish_well(Nodes(place, 2, {"run", "tiny.toml"}, {"run.fast_dev_run=2"}));
@@ -194,7 +194,7 @@ TEST_CASE("max_restarts restarts the ranks of all nodes from the last checkpoint
   CHECK(losses(place).size() == 200);
 }
 
-TEST_CASE("a supervisor that is killed with -9 ends the run on the other node", "[e2e]") {
+TEST_CASE("a supervisor that is killed ends the run on the other node", "[e2e]") {
   for (int node : {0, 1}) {
     Workplace place;
     write_tiny_recipe(place);
@@ -214,7 +214,7 @@ TEST_CASE("a supervisor that is killed with -9 ends the run on the other node", 
   }
 }
 
-TEST_CASE("a node that does not come is named after the deadline", "[e2e]") {
+TEST_CASE("a missing node is named after the deadline", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   std::string port = std::to_string(free_port());
@@ -245,7 +245,7 @@ TEST_CASE("a node that does not come is named after the deadline", "[e2e]") {
   CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
 }
 
-TEST_CASE("nodes that were not started alike are refused on all", "[e2e]") {
+TEST_CASE("nodes with different settings are refused on all nodes", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   std::string port = std::to_string(free_port());
@@ -266,7 +266,7 @@ TEST_CASE("nodes that were not started alike are refused on all", "[e2e]") {
   CHECK_THAT(there.err, ContainsSubstring("error: node 0: rank 2 (node 1, host ") && ContainsSubstring(words));
 }
 
-TEST_CASE("a mistake that only node 0 sees reaches the others", "[e2e]") {
+TEST_CASE("a mistake that only node 0 finds is reported on the other nodes", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto results = Nodes(place, 2, {"run", "tiny.toml"}, {"train.global_batch_size=7"}).finish();
@@ -275,7 +275,7 @@ TEST_CASE("a mistake that only node 0 sees reaches the others", "[e2e]") {
   CHECK_THAT(results[1].err, ContainsSubstring("node 0: "));
 }
 
-TEST_CASE("what needs one supervisor is refused, with what to take", "[e2e]") {
+TEST_CASE("a setting that needs one supervisor is refused, with the allowed value", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   const std::string words =
@@ -290,8 +290,8 @@ TEST_CASE("what needs one supervisor is refused, with what to take", "[e2e]") {
   CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
 }
 
-TEST_CASE("a node that does not share RUNNER_HOME ends the run, and says where to put it", "[e2e]") {
-  if (::system("unshare -m true 2>/dev/null") != 0) SKIP("this user may not make a mount namespace (unshare -m)");
+TEST_CASE("a node that does not share RUNNER_HOME ends the run, and the error names a solution", "[e2e]") {
+  if (::system("unshare -m true 2>/dev/null") != 0) SKIP("this user cannot make a mount namespace (unshare -m)");
   Workplace place;
   write_tiny_recipe(place);
   fs::create_directories(place.home());

@@ -1,4 +1,4 @@
-// Offload through the whole command: a file that loses its end, a disk that is full, a model whose optimizer state does
+// Offload in complete runs: a truncated swap file, a folder that cannot be used, and a model whose optimizer state does
 // not fit in memory.
 #include <sys/resource.h>
 
@@ -13,7 +13,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// The workers' unnamed files in the place: /proc/PID/fd/N of each.
+/// The unnamed swap files of the workers in the workplace, as /proc/PID/fd/N.
 std::vector<fs::path> swap_files(pid_t supervisor, const Workplace& place) {
   std::vector<fs::path> files;
   auto here = fs::canonical(place.path()).string();
@@ -33,7 +33,7 @@ const std::string on_nvme =
 
 }  // namespace
 
-TEST_CASE("a swap file that loses its end stops the run, and the message names it", "[e2e]") {
+TEST_CASE("a truncated swap file stops the run, and the message names it", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, on_nvme);
   fs::create_directory(place.path() / "swap");
@@ -45,12 +45,12 @@ TEST_CASE("a swap file that loses its end stops the run, and the message names i
   auto result = place.finish(pid);
   INFO(result.err);
   CHECK(result.code == 1);
-  // A write that was under way when the file was cut makes it longer again: what it is found by is not known.
+  // A write in flight during the truncation extends the file again, so the error may come from a read or a write.
   CHECK_THAT(result.err, ContainsSubstring("the swap file of rank ") && ContainsSubstring(" in swap: the file has "));
 }
 
-TEST_CASE("a model whose optimizer state is twice the memory trains from NVMe to the same losses", "[e2e]") {
-  // 101 M parameters in bf16-mixed: masters and Adam's moments are 1157 MiB.
+TEST_CASE("a model whose optimizer state is twice the memory trains from NVMe with the same losses", "[e2e]") {
+  // 101 M parameters in bf16-mixed. Masters and Adam's moments need 1157 MiB.
   constexpr uint64_t half = 578 << 20;
   Workplace place;
   write_tiny_recipe(place);
@@ -85,7 +85,7 @@ TEST_CASE("a model whose optimizer state is twice the memory trains from NVMe to
   CHECK(streamed.json().at("final_loss") == free.json().at("final_loss"));
 }
 
-TEST_CASE("NVMe that cannot be used is found before the first step", "[e2e]") {
+TEST_CASE("an NVMe folder that cannot be used is reported before the first step", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, on_nvme);
   auto missing = place.run({"run", "tiny.toml"});

@@ -1,4 +1,4 @@
-// `runner recommend` as a person and a program see it: text, JSON, TOML to paste, errors, exit codes.
+// `runner recommend` for users and programs: text, JSON, TOML to paste, errors, exit codes.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ CommandResult recommend(const std::string& model, std::vector<std::string> optio
 
 }  // namespace
 
-TEST_CASE("recommend says what it takes, why, what else there is and what would change it") {
+TEST_CASE("recommend prints its choice, the reason, the alternatives, and what would change it") {
   auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
   REQUIRE(result.code == 0);
   CHECK_THAT(result.out, ContainsSubstring("fsdp FULL_SHARD, micro-batch"));
@@ -36,7 +36,7 @@ TEST_CASE("recommend says what it takes, why, what else there is and what would 
   CHECK_THAT(result.out, ContainsSubstring("num_nodes = 2: "));
 }
 
-TEST_CASE("recommend --json has the shape that scripts may rely on") {
+TEST_CASE("recommend --json has the structure that scripts rely on") {
   auto result = recommend("llama-7b.toml", {"--device-kind", "a100-80g", "--world-size", "16", "--json"});
   REQUIRE(result.code == 0);
   auto json = nlohmann::json::parse(result.out);
@@ -57,14 +57,14 @@ TEST_CASE("recommend --json has the shape that scripts may rely on") {
   CHECK(chosen == 1);
 }
 
-TEST_CASE("recommend --toml prints sections that make the recipe what was recommended") {
+TEST_CASE("recommend --toml prints sections that turn the recipe into the recommended one") {
   auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--toml"});
   REQUIRE(result.code == 0);
   CHECK(result.out.starts_with(
       "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\nmicro_batch_size = "));
 }
 
-TEST_CASE("a global batch that the ranks cannot share becomes the next one that they can, and recommend says so") {
+TEST_CASE("a global batch that ranks cannot share is replaced by the next possible one, with a note") {
   const std::vector<std::string> asked = {
       "--device-kind", "h100-80g", "--world-size", "64", "--set", "train.global_batch_size=16"};
   auto answer = [&](std::vector<std::string> more) {
@@ -89,7 +89,7 @@ TEST_CASE("a global batch that the ranks cannot share becomes the next one that 
   CHECK_THAT(absurd.err, ContainsSubstring("9223372036854775807 cannot be shared by 64 data-parallel ranks"));
 }
 
-TEST_CASE("what --toml prints can be pasted, whatever the recipe says beside it") {
+TEST_CASE("the output of --toml can be pasted into recipes with other settings") {
   Workplace place;
   auto paste = [&](const std::string& model, std::vector<std::string> options) {
     std::vector<std::string> words = {"recommend", (cases / model).string(), "--toml"};
@@ -110,7 +110,7 @@ TEST_CASE("what --toml prints can be pasted, whatever the recipe says beside it"
              ContainsSubstring("timeout = \"30m\""));
 }
 
-TEST_CASE("the strategy that a recipe names is one of the candidates") {
+TEST_CASE("the strategy of the recipe is one of the candidates") {
   auto named =
       recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=fsdp_cpu_offload"});
   CHECK_THAT(named.out,
@@ -124,7 +124,7 @@ TEST_CASE("the strategy that a recipe names is one of the candidates") {
     CHECK(candidate.at("recipes_own") == (candidate.at("strategy") == "ddp"));
 }
 
-TEST_CASE("recommend says how a rule departs from its document") {
+TEST_CASE("recommend prints how a rule differs from its document") {
   auto medium = recommend("gpt-774m.toml", {"--device-kind", "a100-40g", "--devices", "8"});
   CHECK_THAT(medium.out,
              ContainsSubstring("(Strategy Selection Guide, row 3)\n  differs: the guide says so where memory "
@@ -133,7 +133,7 @@ TEST_CASE("recommend says how a rule departs from its document") {
   CHECK_THAT(single.out, !ContainsSubstring("differs: "));
 }
 
-TEST_CASE("where nothing fits, recommend ends with 1, the shortfall and ways out") {
+TEST_CASE("if nothing fits, recommend exits with 1 and prints the missing memory and solutions") {
   auto result = recommend("gpt-1558m.toml", {"--device-kind", "t4", "--set", "devices.memory_limit=3GiB"});
   CHECK(result.code == 1);
   CHECK_THAT(result.err, ContainsSubstring("nothing fits: the least is "));
@@ -143,7 +143,7 @@ TEST_CASE("where nothing fits, recommend ends with 1, the shortfall and ways out
   CHECK_THAT(result.out, ContainsSubstring("does not fit: "));
 }
 
-TEST_CASE("recommend refuses what it cannot answer for") {
+TEST_CASE("recommend refuses wrong requests") {
   auto wrong = [](std::vector<std::string> options) {
     auto result = recommend("gpt-124m.toml", std::move(options));
     CHECK(result.code == 2);
@@ -164,7 +164,7 @@ TEST_CASE("recommend refuses what it cannot answer for") {
 
 namespace {
 
-/// A worker with twelve steps of equal length.
+/// A worker with twelve steps of the same duration.
 std::string steps_of(const std::string& seconds) {
   return R"(i=1
 while [ $i -le 12 ]; do
@@ -185,7 +185,7 @@ nlohmann::json recommendation(const Workplace& place, std::vector<std::string> w
 
 }  // namespace
 
-TEST_CASE("recommend learns from earlier runs, says so, and prints an error", "[e2e]") {
+TEST_CASE("recommend learns from earlier runs, reports that, and prints an error of the time", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   place.replace_worker(steps_of("0.2"));
@@ -205,7 +205,7 @@ TEST_CASE("recommend learns from earlier runs, says so, and prints an error", "[
   auto text = place.run({"recommend", "tiny.toml", "--devices", "1"}, {{"LC_ALL", "C"}}).out;
   CHECK_THAT(text, ContainsSubstring("times: a guess at this CPU, corrected by 1 earlier run\n") &&
                        ContainsSubstring(" +-") && ContainsSubstring("STEP has a standard error: about two of three"));
-  // Another width was never run: its error is larger.
+  // There was no run of another width, so its error is larger.
   auto other = recommendation(place, {"--set", "model.dim=256"});
   CHECK(other["candidates"][0]["step_seconds_error"] > single["step_seconds_error"]);
   CHECK(recommendation(place, {"--set", "precision=bf16-mixed"})["times"]["earlier_runs"] == 0);
@@ -216,7 +216,7 @@ TEST_CASE("recommend learns from earlier runs, says so, and prints an error", "[
   CHECK(shown["measured"]["step_seconds"] == 0.2);
   CHECK(recommendation(place)["times"]["earlier_runs"] == 2);
 
-  // A busy machine teaches little.
+  // A run on a busy machine has little weight.
   place.replace_worker(steps_of("0.6") +
                        R"(
 emit '{"event":"memory","rank":0,"peak_bytes":1,"rss_peak_bytes":1,"lost_share":0.7}')");
@@ -225,7 +225,7 @@ emit '{"event":"memory","rank":0,"peak_bytes":1,"rss_peak_bytes":1,"lost_share":
   CHECK(std::abs(recommendation(place)["candidates"][0]["step_seconds"].get<double>() / 0.2 - 1) < 0.1);
 }
 
-TEST_CASE("a disturbed calibration is not used, and recommend says why there are no times", "[e2e]") {
+TEST_CASE("a disturbed calibration is not used, and recommend explains why there are no times", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   place.replace_worker(R"(emit '{"event":"calibration","what":"product","rows":512,"width":64,"flops_per_s":1e9}'

@@ -1,4 +1,4 @@
-// From the same safetensors weights and the same tokens, 20 AdamW steps match PyTorch's own losses under each strategy.
+// 20 AdamW steps from the same safetensors weights and tokens give PyTorch's losses under each strategy.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -31,7 +31,7 @@ std::string model_section(const Recipe::Model& model) {
   return text;
 }
 
-/// A folder with the table's weights as Hugging Face writes them, its tokens, and a recipe that trains on both.
+/// A folder with the table's weights in Hugging Face's format, its tokens, and a recipe that trains with both.
 void write_reference(const Workplace& place, const ReferenceRun& run) {
   ModelSpec spec = make_spec(run.model, run.vocab_size, run.seq_len);
   auto parameters = spec.parameters();

@@ -1,4 +1,4 @@
-// Nothing is lost: kill -9, Ctrl-C and SIGTERM, then resume, and the end is bit-equal to a run that was left alone.
+// SIGKILL, Ctrl-C and SIGTERM, then a resume: the end is bit-equal to an undisturbed run.
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -51,7 +51,7 @@ struct End {
 };
 
 const std::string fsdp = "[strategy]\nname = \"fsdp\"\n";
-/// Optimizer and parameters in a file, several tiles long.
+/// Optimizer state and parameters are in a file, several tiles long.
 const std::string on_nvme =
     "[strategy]\nname = \"deepspeed_stage_3_offload_nvme\"\nnvme_path = \".\"\nmax_in_cpu = 0\n"
     "stage3_param_persistence_threshold = 200\nsub_group_size = 4096\n";
@@ -73,13 +73,13 @@ void check_end(const Workplace& place, const CommandResult& result, const End& e
   CHECK(final_state(only_run_dir(place)) == expected.state);
 }
 
-/// Whether it has ended. It stays a zombie until finish(), so that its pid is nobody else's.
+/// Whether the process has ended. It stays a zombie until finish(), so its pid is not reused.
 bool has_ended(pid_t pid) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
-/// Kills a run at a random moment. False when it had finished before.
+/// Kills a run at a random moment. Returns false if the run had finished before.
 bool interrupt(const Workplace& place, std::mt19937& random) {
   pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
   int after = 1 + static_cast<int>(random() % 12);
@@ -104,7 +104,7 @@ json events_of(const Workplace& place, const std::string& kind) {
 
 }  // namespace
 
-TEST_CASE("killed with -9 at random moments ten times, a resumed run ends bit-equal", "[e2e]") {
+TEST_CASE("killed at random moments ten times, a resumed run ends bit-equal", "[e2e]") {
   auto [strategy, rounds] = GENERATE(std::pair(fsdp, 10), std::pair(on_nvme, 3));
   End expected = undisturbed(strategy);
   std::mt19937 random(5);
@@ -123,7 +123,7 @@ TEST_CASE("killed with -9 at random moments ten times, a resumed run ends bit-eq
   }
 }
 
-TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; with max_restarts it goes on bit-equal",
+TEST_CASE("a killed rank stops the run within seconds, with the cause; with max_restarts it ends bit-equal",
           "[e2e]") {
   End expected = undisturbed();
   for (std::string restarts : {"0", "1"}) {
@@ -152,7 +152,7 @@ TEST_CASE("a rank killed with -9 stops the run within seconds, with the cause; w
   }
 }
 
-TEST_CASE("Ctrl-C and SIGTERM checkpoint at the next step and continue bit-equal", "[e2e]") {
+TEST_CASE("Ctrl-C and SIGTERM write a checkpoint at the next step, and the resumed run is bit-equal", "[e2e]") {
   struct Row {
     int signal, code;
     const char* status;
@@ -175,7 +175,7 @@ TEST_CASE("Ctrl-C and SIGTERM checkpoint at the next step and continue bit-equal
   }
 }
 
-TEST_CASE("on resume the ranks together read what they need of the checkpoint once", "[e2e]") {
+TEST_CASE("on resume the ranks together read the checkpoint once", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
@@ -188,7 +188,7 @@ TEST_CASE("on resume the ranks together read what they need of the checkpoint on
   CHECK(resumed[0].at("bytes_read").get<uint64_t>() + resumed[1].at("bytes_read").get<uint64_t>() == whole);
 }
 
-TEST_CASE("numbers that are not finite end a run for good: nobody tries again", "[e2e]") {
+TEST_CASE("numbers that are not finite end a run without a restart", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto result =
@@ -201,12 +201,12 @@ TEST_CASE("numbers that are not finite end a run for good: nobody tries again", 
   CHECK(events_of(place, "failed").size() == 2);
 }
 
-TEST_CASE("a rank that fails says so while its last checkpoint is still on its way", "[e2e]") {
+TEST_CASE("a rank that fails reports it while its last checkpoint is not yet published", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + "[checkpoint]\nevery_n_steps = 200\n");
   pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
   REQUIRE(wait_until([&] { return fs::exists(place.home() / "runs") && !only_run_dir(place).empty(); }, 30));
-  // Publishing looks at the checkpoints beside: it waits for what nobody writes into this pipe.
+  // Publishing reads the manifests of the other checkpoints. It blocks on this pipe, which has no writer.
   auto folder = fs::path(only_run_dir(place)) / "checkpoints";
   fs::create_directories(folder / "step-999999");
   REQUIRE(::mkfifo((folder / "step-999999" / "manifest.json").c_str(), 0600) == 0);
@@ -224,7 +224,7 @@ TEST_CASE("a rank that fails says so while its last checkpoint is still on its w
   CHECK(failed[0].at("message").get<std::string>().starts_with("rank 1 (pid "));
 }
 
-TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
+TEST_CASE("a run continues with another strategy and number of ranks", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
   REQUIRE(place.run({"run", "tiny.toml", "--set", "devices=4"}).code == 0);
@@ -254,7 +254,7 @@ TEST_CASE("a run goes on under another strategy and number of ranks", "[e2e]") {
   CHECK(std::abs(a - b) < 1e-4 * a);
 }
 
-TEST_CASE("a run that goes on for longer than its schedule was made for says where the learning rate jumps", "[e2e]") {
+TEST_CASE("a run that continues beyond its schedule reports the jump of the learning rate", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, checkpoints + "[lr_scheduler]\nname = \"cosine\"\nwarmup_steps = 2\nwarmup = \"log\"\n");
   auto first = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=4"});
@@ -271,7 +271,7 @@ TEST_CASE("a run that goes on for longer than its schedule was made for says whe
   CHECK(rates[1][1] == 1e-3);  // ln 2 / ln 2
 }
 
-TEST_CASE("resume --checkpoint goes on from it, and refuses what is none before it touches the record", "[e2e]") {
+TEST_CASE("resume --checkpoint uses that checkpoint, and refuses a wrong one before changing the record", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
@@ -316,13 +316,13 @@ TEST_CASE("resume --checkpoint goes on from it, and refuses what is none before 
   }
 }
 
-TEST_CASE("after resume --checkpoint a restart goes back to it until there is a newer one of its own", "[e2e]") {
+TEST_CASE("after resume --checkpoint a restart uses that checkpoint until there is a newer one", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
   const fs::path folder = fs::path(only_run_dir(place)) / "checkpoints";
   const std::string real_worker = RUNNER_BINARY_DIR "/bin/runner-worker";
-  // The first two fail at once; the third trains on to step 8 and fails then; the fourth trains to the end.
+  // The first two workers fail at once. The third trains to step 8 and then fails. The fourth finishes.
   place.replace_worker("echo \"$@\" >> started\ncount=$(wc -l < started)\n[ $count -lt 3 ] && exit 1\n" + real_worker +
                        " \"$@\" || exit\n[ $count != 3 ]");
   fs::remove(place.path() / "started");
@@ -345,7 +345,7 @@ TEST_CASE("after resume --checkpoint a restart goes back to it until there is a 
   CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  restarts  3\n"));
 }
 
-TEST_CASE("a run that was taken back to an earlier checkpoint goes on from there after a kill", "[e2e]") {
+TEST_CASE("a run resumed from an earlier checkpoint continues from there after a kill", "[e2e]") {
   End expected = undisturbed(fsdp, 12);
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
@@ -360,7 +360,7 @@ TEST_CASE("a run that was taken back to an earlier checkpoint goes on from there
   CHECK(place.run({"metrics", "last", "--name", "loss", "--json"}).json().at("points").size() == 12);
 }
 
-TEST_CASE("a resume that would read other data is refused by name, and goes on where that is accepted", "[e2e]") {
+TEST_CASE("a resume with other data is refused with the differences, and continues if they are accepted", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
@@ -386,7 +386,7 @@ TEST_CASE("a resume that would read other data is refused by name, and goes on w
                         ". Restore the data, start a new run, or continue anyway with --accept-changed-data\n"));
     CHECK(place.run({"show", "--json"}).json() == before);
   }
-  // The text is still the changed one.
+  // The text is still changed.
   auto accepted = place.run({"resume", "--set", "train.max_steps=14", "--accept-changed-data"});
   INFO(accepted.err);
   REQUIRE(accepted.code == 0);
@@ -402,7 +402,7 @@ TEST_CASE("a resume that would read other data is refused by name, and goes on w
   CHECK_THAT(more.err, ContainsSubstring("a step takes 24 sequences now, and took 12 before"));
 }
 
-TEST_CASE("resuming a finished run says so and how to train on, and starts nothing", "[e2e]") {
+TEST_CASE("resuming a finished run starts nothing and explains how to train longer", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n[lr_scheduler]\nname = \"cosine\"\n");
   auto whole = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=8"});
@@ -432,7 +432,7 @@ TEST_CASE("resuming a finished run says so and how to train on, and starts nothi
   CHECK_THAT(longer.err, ContainsSubstring("finished after 10 steps"));
 }
 
-TEST_CASE("a run that a hook stopped says why in ls, show and resume, and trains on without the hook", "[e2e]") {
+TEST_CASE("ls, show and resume give the reason of a run that a hook stopped; it continues without the hook", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto first = place.run({"run", "tiny.toml", "--set", "train.val_check_interval=2",
@@ -455,7 +455,7 @@ TEST_CASE("a run that a hook stopped says why in ls, show and resume, and trains
   CHECK(place.run({"show", "--json"}).json().at("steps") == 12);
 }
 
-TEST_CASE("a run that train.max_time stopped says so", "[e2e]") {
+TEST_CASE("the reason of a run that train.max_time stopped is train.max_time", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   REQUIRE(place.run({"run", "tiny.toml", "--set", "train.max_time=1s", "train.max_steps=1000000"}).code == 0);
@@ -464,7 +464,7 @@ TEST_CASE("a run that train.max_time stopped says so", "[e2e]") {
   CHECK_THAT(place.run({"resume"}).err, ContainsSubstring(" --set train.max_time=LONGER\n"));
 }
 
-TEST_CASE("a run whose folder was deleted cannot be resumed, and the error says so", "[e2e]") {
+TEST_CASE("a run whose folder was deleted cannot be resumed, and the error gives this reason", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   place.replace_worker("exit 1");

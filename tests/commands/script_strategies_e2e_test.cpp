@@ -1,4 +1,4 @@
-// Strategies and comm hooks in Lua as real processes: parity, kill and resume, mistakes, registered names.
+// Strategies and comm hooks in Lua in processes: parity, kill and resume, mistakes, registered names.
 #include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -36,7 +36,7 @@ fs::path newest_checkpoint(const std::string& run_dir) {
   return list.back();
 }
 
-/// Every tensor of a checkpoint, byte for byte, and what of the strategy's state is no tensor.
+/// Every tensor of a checkpoint, byte for byte, and the rest of the strategy's state.
 std::map<std::string, std::string> state_in(const fs::path& folder) {
   runner::Checkpoint checkpoint(folder);
   std::map<std::string, std::string> state;
@@ -55,7 +55,7 @@ const std::string checkpoints = "[checkpoint]\nevery_n_steps = 2\nkeep_last = 0\
 
 }  // namespace
 
-TEST_CASE("data parallelism in Lua is ddp as processes too, over shared memory and over Gloo", "[e2e][lua]") {
+TEST_CASE("data parallelism in Lua equals ddp in processes too, over shared memory and over Gloo", "[e2e][lua]") {
   Workplace place;
   write_tiny_recipe(place);
   auto ranks = GENERATE(as<std::string>(), "2", "3");
@@ -77,7 +77,7 @@ TEST_CASE("data parallelism in Lua is ddp as processes too, over shared memory a
   }
 }
 
-TEST_CASE("a strategy in Lua that is killed and resumed ends bit-equal, with its own state", "[e2e][lua]") {
+TEST_CASE("a strategy in Lua that is killed and resumed ends bit-equal, including its state", "[e2e][lua]") {
   auto strategy =
       GENERATE(as<std::string>(), "name = \"lua:local_sgd\"\nevery = 7\n", "name = \"lua:gossip\"\n",
                "name = \"lua:topk\"\ndensity = 0.05\n",
@@ -158,7 +158,7 @@ TEST_CASE("a registered strategy runs, is shown, and resumes under its name", "[
   CHECK(losses(place).size() == 15);
 }
 
-TEST_CASE("`runner strategies` lists shipped and registered strategies beside the built-in ones", "[e2e][lua]") {
+TEST_CASE("`runner strategies` lists shipped, registered and built-in strategies", "[e2e][lua]") {
   Workplace place;
   place.write("strategies.lua",
               "strategies.register('averaged', strategies.get('lua:local_sgd'), 'Averages now and then')\n");
@@ -180,7 +180,7 @@ TEST_CASE("`runner strategies` lists shipped and registered strategies beside th
              ContainsSubstring("unknown strategy `averagd`; did you mean `averaged`?"));
 }
 
-TEST_CASE("`runner lua check` trains two ranks under a strategy, and tells where one fails", "[e2e][lua]") {
+TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports where one fails", "[e2e][lua]") {
   Workplace place;
   place.write("mine.lua", R"lua(return {
   about = "Sums in turns.",
@@ -200,12 +200,12 @@ TEST_CASE("`runner lua check` trains two ranks under a strategy, and tells where
              ContainsSubstring("strategy lua:" + (place.path() / "mine.lua").string() + ": Sums in turns.") &&
                  ContainsSubstring("a rank") && ContainsSubstring("traffic of `"));
   CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained under it, stopped, and went on"));
-  CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves none behind
+  CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
   write_tiny_recipe(place, "[strategy]\nname = \"lua:mine.lua\"\nshout = true\n");
   result = place.run({"lua", "check", "mine.lua", "--recipe", "tiny.toml"});
   INFO(result.err);
   CHECK(result.code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("  rank 0: step 5, 6"));  // the count came back with the checkpoint
+  CHECK_THAT(result.out, ContainsSubstring("  rank 0: step 5, 6"));  // the checkpoint restored the count
   CHECK(place.run({"lua", "check", "lua:gossip"}).code == 0);
 
   place.write("fails.lua", "return {\n  reduce = function(bucket, ctx)\n    bucket.gradients:nrom()\n  end}");

@@ -1,6 +1,6 @@
-// The examples of the documents that the strategies' names come from, as recipes: tests/cases/seeds. Those that name
-// hardware have a line "> RECIPE on DEVICES [x NODES]" in plans.txt and their plan below it (RUNNER_UPDATE_CASES=1
-// writes the plans anew); expected_failures.txt lists those that do not work yet; all others train on CPU.
+// Example recipes of the strategies' names and aliases: tests/cases/seeds. Those that name hardware have a line ">
+// RECIPE on DEVICES [x NODES]" in plans.txt, followed by their plan (RUNNER_UPDATE_CASES=1 rewrites the plans).
+// expected_failures.txt lists those that are not supported yet. All others train on CPU.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -31,7 +31,7 @@ std::set<std::string> all_examples() {
   return names;
 }
 
-/// {example: the piece of work that will bring it}
+/// Maps an example to the feature that it needs.
 std::map<std::string, std::string> expected_failures() {
   std::map<std::string, std::string> list;
   for (const auto& line : split(read_file(folder / "expected_failures.txt"), '\n'))
@@ -56,7 +56,7 @@ std::vector<PlanCase> plan_cases() {
   return cases;
 }
 
-/// A node with so many devices of a kind, all of them free.
+/// A node with the given number of free devices of one kind.
 Facts node_of(const std::string& hardware) {
   std::istringstream in(hardware);
   std::string name;
@@ -73,7 +73,7 @@ Facts node_of(const std::string& hardware) {
   return facts;
 }
 
-/// What the recipe comes to on these devices, without what depends on the size of its model.
+/// The plan of the recipe on these devices, without values that depend on the size of its model.
 std::string plan_text(const PlanCase& one) {
   Recipe recipe = load_whole_recipe((folder / (one.example + ".toml")).string(), {});
   Plan plan = make_plan(recipe, topology_here(recipe, node_of(one.hardware)), 256);
@@ -94,14 +94,14 @@ std::string plan_text(const PlanCase& one) {
   return text;
 }
 
-/// What `runner run` answers; two processes at most.
+/// The result of `runner run` on CPU.
 testing::CommandResult train(const testing::Workplace& place, const std::string& example) {
   return place.run({"run", (folder / (example + ".toml")).string(), "--json", "--set", "devices.accelerator=cpu"});
 }
 
 }  // namespace
 
-TEST_CASE("examples that name hardware resolve to their plans", "[seeds]") {
+TEST_CASE("examples that name hardware give their expected plans", "[seeds]") {
   std::string written;
   auto cases = plan_cases();
   REQUIRE(cases.size() >= 40);
@@ -134,7 +134,7 @@ TEST_CASE("examples that name no hardware train on CPU", "[seeds][e2e]") {
   }
 }
 
-TEST_CASE("examples that wait for other work are refused, and the list only shrinks", "[seeds]") {
+TEST_CASE("examples that need missing features are refused, and their list only becomes shorter", "[seeds]") {
   const std::set<std::string> works = {"Training tasks: data, tokenizers, models, fine-tuning, evaluation, generation",
                                        "Tensor, pipeline and context parallelism",
                                        "All other systems named by the seeds",
@@ -143,7 +143,7 @@ TEST_CASE("examples that wait for other work are refused, and the list only shri
   auto list = expected_failures();
   CHECK(list.size() <= 9);
   for (const auto& [example, work] : list) {
-    INFO(example << ": if it works now, take it off expected_failures.txt and lower the bound above");
+    INFO(example << ": if it works now, remove it from expected_failures.txt and lower the bound above");
     CHECK(examples.contains(example));
     CHECK(works.contains(work));
     Recipe loaded;
@@ -151,7 +151,7 @@ TEST_CASE("examples that wait for other work are refused, and the list only shri
   }
 }
 
-TEST_CASE("`runner strategies NAME` says what an alias differs in, and which options do nothing here", "[seeds][e2e]") {
+TEST_CASE("`runner strategies NAME` prints the differences of an alias, and options without effect", "[seeds][e2e]") {
   testing::Workplace place;
   place.write("no_gpu.json", R"({"cuda_problem": "none", "cores": 2})");
   place.write("gpu.json", R"({"cuda": [{"name": "NVIDIA H200", "memory_bytes": 1, "major": 9}], "cuda_module": true})");

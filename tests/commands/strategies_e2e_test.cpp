@@ -1,5 +1,5 @@
-// Every strategy as real processes: the same losses over shared memory and over Gloo, for every number of ranks; every
-// smallest recipe trains.
+// Every strategy in processes: equal losses over shared memory and over Gloo, for every number of ranks. Every minimal
+// recipe trains.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -32,7 +32,7 @@ std::vector<double> train(const Workplace& place, std::vector<std::string> overr
 
 }  // namespace
 
-TEST_CASE("single, ddp and fsdp follow one curve as processes, over shared memory and over Gloo", "[e2e]") {
+TEST_CASE("single, ddp and fsdp give the same curve in processes, over shared memory and over Gloo", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   std::string no_dropout = "model.dropout=0";
@@ -50,7 +50,7 @@ TEST_CASE("single, ddp and fsdp follow one curve as processes, over shared memor
       }
 }
 
-TEST_CASE("every sharding follows single as processes, with accumulation, clipping and recomputation", "[e2e]") {
+TEST_CASE("every sharding gives single's curve in processes, with accumulation, clipping and recomputation", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto backend = GENERATE(as<std::string>(), "shm", "gloo");
@@ -74,7 +74,7 @@ TEST_CASE("every sharding follows single as processes, with accumulation, clippi
   }
 }
 
-TEST_CASE("every smallest recipe trains", "[e2e]") {
+TEST_CASE("every minimal recipe trains", "[e2e]") {
   std::vector<fs::path> recipes;
   for (const auto& file : fs::directory_iterator(RUNNER_SOURCE_DIR "/recipes/strategies"))
     if (file.path().extension() == ".toml" && file.path().stem() != "tiny") recipes.push_back(file.path());
@@ -100,7 +100,7 @@ TEST_CASE("every smallest recipe trains", "[e2e]") {
   }
 }
 
-TEST_CASE("what a plan predicts of memory is what a run measures, within 3 percent", "[e2e]") {
+TEST_CASE("the predicted memory of a run equals the measured memory within 3 percent", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   for (std::string strategy : {"single", "ddp", "fsdp"})

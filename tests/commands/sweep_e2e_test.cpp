@@ -1,4 +1,4 @@
-// Sweeps from the command line: every method, kill -9 at any moment, failures, device slots, and what is printed.
+// Sweeps from the command line: every method, SIGKILL at random moments, failures, device slots, and the output.
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -26,7 +26,7 @@ const std::string lr_space = "[sweep.space]\n\"optimizer.lr\" = { log_uniform = 
 
 }  // namespace
 
-TEST_CASE("a sweep of each method that knows no checkpoints runs to its end", "[e2e][sweep]") {
+TEST_CASE("a sweep of each method without checkpoints runs to its end", "[e2e][sweep]") {
   for (const char* method : {"\"grid\"", "\"random\"", "\"sobol\"", "{ name = \"tpe\", n_startup_trials = 4 }"}) {
     INFO(method);
     Workplace place;
@@ -99,7 +99,7 @@ TEST_CASE("ASHA stops the worse trials early", "[e2e][sweep]") {
   }
 }
 
-TEST_CASE("a sweep of 40 trials killed with -9 at ten moments ends as one that was left alone", "[e2e][sweep]") {
+TEST_CASE("a sweep of 40 trials killed at ten moments ends like an undisturbed one", "[e2e][sweep]") {
   auto prepare = [](Workplace& place) {
     place.replace_worker(made_up_worker);
     write_sweep(place, "\"random\"", "seed = 4\nparallel = 2\nbudget = { trials = 40 }\n" + lr_space);
@@ -112,7 +112,7 @@ TEST_CASE("a sweep of 40 trials killed with -9 at ten moments ends as one that w
 
   Workplace place;
   prepare(place);
-  std::mt19937 random(Catch::getSeed());  // --rng-seed repeats it
+  std::mt19937 random(Catch::getSeed());  // --rng-seed sets it
   std::uniform_int_distribution<int> moment(50, 600);
   for (int kill = 0; kill < 10; ++kill) {
     pid_t pid = kill == 0 ? place.start({"sweep", "run", "sweep.toml"}) : place.start({"sweep", "resume"});
@@ -120,7 +120,7 @@ TEST_CASE("a sweep of 40 trials killed with -9 at ten moments ends as one that w
     std::this_thread::sleep_for(std::chrono::milliseconds(moment(random)));
     ::kill(pid, SIGKILL);
     place.finish(pid);
-    // Trials and their workers go with it.
+    // Its trials and their workers end with it.
     CHECK(wait_until([&] { return processes_of(place.path()) == 0; }, 5));
     auto sweep = status_of(place).at("sweep");
     CHECK((sweep.at("status") == "lost" || sweep.at("status") == "finished"));
@@ -156,7 +156,7 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
 
   pid = place.start({"sweep", "resume"}, "sweep", {{"PAUSE", "0.2"}});
   REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") != 0; }, 30));
-  {  // of a sweep in another container the pid may be anybody's here
+  {  // the pid of a sweep in another container may be another process here
     runner::sqlite::Database ledger(place.home() / "ledger.db", runner::sqlite::Access::existing);
     ledger.run("UPDATE sweep SET pid_namespace = 'pid:[1]'");
     auto refused = place.run({"sweep", "stop"});
@@ -174,7 +174,7 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
   CHECK(result.json().at("sweep").at("counts").at("finished") == 6);
 }
 
-TEST_CASE("failures have classes, and retry tries them again under their numbers", "[e2e][sweep]") {
+TEST_CASE("failures have classes, and retry runs the failed trials again with their numbers", "[e2e][sweep]") {
   Workplace place;
   const std::string find_seed =
       "while [ $# -gt 0 ]; do [ \"$1\" = --run-dir ] && dir=$2; shift; done\n"
@@ -188,7 +188,7 @@ TEST_CASE("failures have classes, and retry tries them again under their numbers
       "parallel = 1\nbudget = { trial_time = \"2s\" }\n[sweep.space]\n\"run.seed\" = [1, 2, 3, 4, 5, 6, 7, 8]\n");
   auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
   INFO(result.err);
-  CHECK(result.code == 1);  // none came through: the last has no metric
+  CHECK(result.code == 1);  // no trial finished: the last one has no metric
   std::vector<std::string> reasons;
   auto trials = status_of(place).at("trials");
   for (const auto& trial : trials) reasons.push_back(trial.at("reason").is_null() ? "" : trial.at("reason"));
@@ -214,7 +214,7 @@ TEST_CASE("failures have classes, and retry tries them again under their numbers
   for (const auto& trial : after.at("trials")) CHECK(trial.at("tries") == 2);
 }
 
-TEST_CASE("a trial whose second try was interrupted is tried again, not lost", "[e2e][sweep]") {
+TEST_CASE("a trial whose second try was interrupted is tried again", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker("exit 7");
   write_sweep(place, "\"random\"", "parallel = 1\nbudget = { trials = 2 }\n" + lr_space);
@@ -232,13 +232,13 @@ TEST_CASE("a trial whose second try was interrupted is tried again, not lost", "
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(result.json().at("sweep").at("counts").at("finished") == 1);
-  CHECK(result.json().at("sweep").at("counts").at("failed") == 1);  // its second try had not begun
+  CHECK(result.json().at("sweep").at("counts").at("failed") == 1);  // its second try had not started
   result = place.run({"sweep", "retry", "--failed", "--json"});
   INFO(result.err);
   CHECK(result.json().at("sweep").at("counts").at("finished") == 2);
 }
 
-TEST_CASE("a device slot on which three trials in a row fail fast is set aside", "[e2e][sweep]") {
+TEST_CASE("a device slot is not used after three quick failures in a row", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker("exit 7");
   write_sweep(place, "\"random\"", "parallel = 2\nbudget = { trials = 30 }\n" + lr_space);
@@ -257,7 +257,7 @@ TEST_CASE("a device slot on which three trials in a row fail fast is set aside",
   CHECK(result.json().at("sweep").at("counts").at("finished") == 24);
 }
 
-TEST_CASE("keys that bring others' defaults can be varied: family, optimizer, strategy, options of hooks",
+TEST_CASE("keys that set defaults of others can be varied: family, optimizer, strategy, options of hooks",
           "[e2e][sweep]") {
   struct Case {
     std::string space;
@@ -302,11 +302,11 @@ TEST_CASE("keys that bring others' defaults can be varied: family, optimizer, st
       INFO(alone.err);
       CHECK(alone.json().at("final_loss") == trial.at("value"));
     }
-    if (space != strategies) CHECK(values.size() == trials);  // strategies differ by rounding, if at all
+    if (space != strategies) CHECK(values.size() == trials);  // strategies differ only by rounding
   }
 }
 
-TEST_CASE("PBT's members go on from each other's checkpoints", "[e2e][sweep]") {
+TEST_CASE("PBT's members continue from each other's checkpoints", "[e2e][sweep]") {
   Workplace place;
   write_sweep(place, "{ name = \"pbt\", population = 3, interval = 4, generations = 2, quantile = 0.34 }",
               "parallel = 2\nseed = 3\n[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-6, 1e-1] }\n");
@@ -324,13 +324,13 @@ TEST_CASE("PBT's members go on from each other's checkpoints", "[e2e][sweep]") {
     CHECK(run.at("attempts")[0].at("from_step") == (i < 3 ? 0 : 4));
     if (i >= 3) sources.insert(run.at("attempts")[0].at("reason"));
   }
-  CHECK(sources.size() == 2);  // the worst of three went on from the best
+  CHECK(sources.size() == 2);  // the worst of three continued from the best
   int kept = 0;
   for (size_t i = 3; i < 6; ++i) kept += parameter(i) == parameter(i - 3);
   CHECK(kept == 2);
 }
 
-TEST_CASE("a real sweep that is killed continues its trials from their checkpoints, with the same values",
+TEST_CASE("a killed sweep continues its trials from their checkpoints, with the same values",
           "[e2e][sweep]") {
   auto prepare = [](Workplace& place) {
     write_sweep(place, "\"sobol\"", "parallel = 1\nbudget = { trials = 3 }\n" + lr_space, 60);
@@ -359,7 +359,7 @@ TEST_CASE("a real sweep that is killed continues its trials from their checkpoin
   CHECK(final_table(place) == final_table(undisturbed));
 }
 
-TEST_CASE("plan shows what would run and starts nothing; mistakes are told with their places", "[e2e][sweep]") {
+TEST_CASE("plan shows the trials and starts nothing, and mistakes are reported with their positions", "[e2e][sweep]") {
   Workplace place;
   write_sweep(place, "\"grid\"",
               "parallel = 2\nconstraints = [\"model.n_heads < 4 or train.global_batch_size > 12\"]\n"
@@ -390,11 +390,11 @@ TRIAL  model.n_heads  train.global_batch_size
   CHECK_THAT(place.run({"sweep", "status"}).err, ContainsSubstring("there is no sweep \"last\""));
 }
 
-TEST_CASE("sweep best prints a command and a recipe that train the best trial again, to the same number",
+TEST_CASE("sweep best prints a command and a recipe that repeat the best trial with the same value",
           "[e2e][sweep]") {
   Workplace place;
   write_tiny_recipe(place);
-  // The recipe leaves threads to the machine; with long sequences their number shows in the last digits.
+  // The recipe does not set the number of threads. With long sequences the number changes the last digits.
   std::string text = slurp(place.path() / "tiny.toml");
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"threads_per_rank = 1\n", ""},
                                  {"dim = 32", "dim = 64"},

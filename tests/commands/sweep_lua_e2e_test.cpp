@@ -1,4 +1,4 @@
-// Sweeps in Lua from the command line: the shipped ones, kill -9, scripts that break and are repaired.
+// Sweeps in Lua from the command line: the shipped ones, SIGKILL, and scripts that fail and are repaired.
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// sweep.lua over tiny.toml, with `run` and, before it, further fields.
+/// Writes a sweep over tiny.toml with the body of `run` and, before it, more fields.
 void write_lua(const Workplace& place, const std::string& run, const std::string& more = "",
                const std::string& name = "sweep.lua") {
   write_tiny_recipe(place);
@@ -27,7 +27,7 @@ std::string shipped(const std::string& name) { return std::string(RUNNER_SOURCE_
 
 double lr_of(const json& trial) { return trial.at("parameters").at("optimizer.lr"); }
 
-/// A search that goes by its results and by chance.
+/// A search that depends on its results and on random numbers.
 const std::string wandering = R"(
   local at = 1e-2
   for i = 1, 24 do
@@ -42,7 +42,7 @@ TEST_CASE("the shipped sweeps in Lua run to their ends", "[e2e][sweep]") {
   for (const char* name : {"golden_section.lua", "coordinates.lua", "median_stop.lua"}) {
     INFO(name);
     Workplace place;
-    place.replace_worker(made_up_worker);  // its losses are least at lr = 1e-3
+    place.replace_worker(made_up_worker);  // its losses are lowest at lr = 1e-3
     auto plan = place.run({"sweep", "plan", shipped(name)});
     INFO(plan.err << plan.out);
     REQUIRE(plan.code == 0);
@@ -83,7 +83,7 @@ TEST_CASE("golden-section search finds a learning rate of a real training", "[e2
   for (const auto& trial : status_of(place).at("trials")) CHECK(sweep.at("best").at("value") <= trial.at("value"));
 }
 
-TEST_CASE("a sweep in Lua killed with -9 at any moment ends as one that was left alone", "[e2e][sweep]") {
+TEST_CASE("a sweep in Lua killed at random moments ends like an undisturbed one", "[e2e][sweep]") {
   auto prepare = [](Workplace& place) {
     place.replace_worker(made_up_worker);
     write_lua(place, wandering, "seed = 3, parallel = 1,");
@@ -111,7 +111,7 @@ TEST_CASE("a sweep in Lua killed with -9 at any moment ends as one that was left
   CHECK(final_table(place) == final_table(undisturbed));
 }
 
-TEST_CASE("trials side by side: a killed sweep in Lua proposes each once, in whatever order they ended",
+TEST_CASE("a killed sweep in Lua with parallel trials proposes each once, in any order of their ends",
           "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(made_up_worker);
@@ -146,7 +146,7 @@ TEST_CASE("trials side by side: a killed sweep in Lua proposes each once, in wha
   for (const auto& [trial, times] : ended) CHECK(times == 1);
 }
 
-TEST_CASE("a script that breaks leaves its sweep to be repaired and continued", "[e2e][sweep]") {
+TEST_CASE("a sweep whose script fails can be continued with a repaired script", "[e2e][sweep]") {
   const std::string good =
       "  local first = sweep:try{[\"optimizer.lr\"] = 1e-2}\n"
       "  local second = sweep:try{[\"optimizer.lr\"] = first.value / 1000}\n";
@@ -190,7 +190,7 @@ TEST_CASE("a script that breaks leaves its sweep to be repaired and continued", 
   }
 }
 
-TEST_CASE("a repaired script with another `set` or recipe is refused, and a broken sweep's time is counted once",
+TEST_CASE("a repaired script must keep `set` and recipe, and the time of a broken sweep is counted once",
           "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(made_up_worker);
@@ -216,7 +216,7 @@ TEST_CASE("a repaired script with another `set` or recipe is refused, and a brok
   CHECK(result.code == 0);
 }
 
-TEST_CASE("a trial whose recipe is refused has failed, and the search goes on", "[e2e][sweep]") {
+TEST_CASE("a trial whose recipe is refused has failed, and the search continues", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(made_up_worker);
   write_lua(place,
@@ -232,7 +232,7 @@ TEST_CASE("a trial whose recipe is refused has failed, and the search goes on", 
   CHECK_THAT(refused.at("message").get<std::string>(), ContainsSubstring("n_heads"));
 }
 
-TEST_CASE("when a script breaks, trials that run are stopped and can be resumed", "[e2e][sweep]") {
+TEST_CASE("when a script fails, running trials are stopped and can be resumed", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(
       "while [ $# -gt 0 ]; do [ \"$1\" = --run-dir ] && dir=$2; shift; done\n"

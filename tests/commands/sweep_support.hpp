@@ -1,4 +1,4 @@
-// What tests of sweeps from the command line share: trials that train nothing, and how a sweep stands.
+// Helpers of the tests of sweeps from the command line: trials without training, and the state of a sweep.
 #pragma once
 #include <catch2/catch_test_macros.hpp>
 
@@ -6,8 +6,8 @@
 
 namespace runner::testing {
 
-/// A worker that makes its losses up from the recipe's lr and seed: $steps steps with a pause before each; with
-/// VALIDATE set, the same as validation losses.
+/// A worker that computes its losses from the recipe's lr. It emits max_steps steps with a pause of $PAUSE seconds
+/// before each. If VALIDATE is set, it also emits them as validation losses.
 inline const std::string made_up_worker = R"sh(
 while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && dir=$2; shift; done
 lr=$(sed -n 's/^lr = //p' $dir/resolved.toml | head -n 1)
@@ -29,7 +29,7 @@ inline nlohmann::json status_of(const Workplace& place) {
   return result.json();
 }
 
-/// What must not depend on kills: number, end, parameters and value of each trial.
+/// The data that must not depend on kills: number, status, parameters and value of each trial.
 inline nlohmann::json final_table(const Workplace& place) {
   auto table = nlohmann::json::array();
   auto status = status_of(place);
@@ -38,7 +38,7 @@ inline nlohmann::json final_table(const Workplace& place) {
   return table;
 }
 
-/// Processes that work in `folder`, whoever their parents are.
+/// The number of processes whose command line contains `folder`.
 inline int processes_of(const fs::path& folder) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator("/proc")) {
