@@ -9,7 +9,7 @@ SIZES = {
     "tiny": dict(V=256, D=128, L=4, H=4, T=128, B=8),
     "small": dict(V=8192, D=384, L=6, H=6, T=256, B=4),
 }
-# Steps of one timed run, and how many at its beginning are not timed.
+# Steps of one timed run, and the number of first steps that are not timed.
 STEPS = {"tiny": (80, 10), "small": (13, 3)}
 
 

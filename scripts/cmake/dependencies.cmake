@@ -1,4 +1,4 @@
-# Imported targets of every package: the system's through find_package, the pinned ones from RUNNER_DEPS.
+# Imported targets of all packages: the system's through find_package, pinned ones from RUNNER_DEPS.
 list(APPEND CMAKE_PREFIX_PATH ${RUNNER_DEPS}/tomlplusplus/usr ${RUNNER_DEPS}/gloo/usr ${RUNNER_DEPS}/catch2/usr)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -11,14 +11,14 @@ pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED NO_CACHE)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 
-# SQLite: the pinned amalgamation, one C object.
+# SQLite: the pinned amalgamation, compiled as one C file.
 add_library(sqlite3 STATIC ${RUNNER_DEPS}/sqlite/sqlite3.c)
 target_include_directories(sqlite3 SYSTEM PUBLIC ${RUNNER_DEPS}/sqlite)
 target_compile_definitions(sqlite3 PRIVATE SQLITE_DQS=0 SQLITE_THREADSAFE=1 SQLITE_DEFAULT_MEMSTATUS=0
                            SQLITE_OMIT_DEPRECATED SQLITE_OMIT_LOAD_EXTENSION SQLITE_LIKE_DOESNT_MATCH_BLOBS)
-target_compile_options(sqlite3 PRIVATE -w -O1)  # half of the build time of -O2, and the ledger is not what takes a run's time
+target_compile_options(sqlite3 PRIVATE -w -O1)  # builds in half the time of -O2, and the ledger needs little of a run's time
 
-find_package(Catch2 3 QUIET)  # for the tests alone
+find_package(Catch2 3 QUIET)  # only for the tests
 
 if(RUNNER_TORCH)
   find_path(GLOO_INCLUDE gloo/context.h REQUIRED NO_CACHE)

@@ -1,5 +1,5 @@
-# LibTorch 2.11 as imported targets: torch::cpu, and torch::cuda where CUDA's headers are. TorchConfig.cmake is not used: it
-# drags in CUDA and Python for everybody.
+# LibTorch 2.11 as imported targets: torch::cpu, and torch::cuda if CUDA's headers are installed. TorchConfig.cmake is not used,
+# because it requires CUDA and Python.
 if(DEFINED ENV{RUNNER_LIBTORCH})
   set(torch_default $ENV{RUNNER_LIBTORCH})
 else()
@@ -14,17 +14,17 @@ if(NOT "${torch_version}" MATCHES "MAJOR 2;.*MINOR 11$")
   message(FATAL_ERROR "${RUNNER_LIBTORCH} is not LibTorch 2.11 (${torch_version})")
 endif()
 
-# Its libraries name what they need (libcudart, libcupti) by a path of their own, which the linker need not follow.
+# These libraries name their dependencies (libcudart, libcupti) by their own run path. The linker need not resolve them.
 add_library(torch::cpu INTERFACE IMPORTED)
 target_include_directories(torch::cpu SYSTEM INTERFACE ${RUNNER_LIBTORCH}/include
                            ${RUNNER_LIBTORCH}/include/torch/csrc/api/include)
-# The wheel carries headers of a newer fmt than the system's, and they come first. Header-only they need no library, and
-# their inline namespace keeps them apart from the system's.
+# The wheel contains headers of a newer fmt than the system's, and they are found first. Header-only they need no library, and
+# their inline namespace keeps them separate from the system's.
 target_compile_definitions(torch::cpu INTERFACE FMT_HEADER_ONLY=1)
 target_link_options(torch::cpu INTERFACE -Wl,--no-as-needed -Wl,--allow-shlib-undefined)
 target_link_libraries(torch::cpu INTERFACE ${RUNNER_LIBTORCH}/lib/libtorch_cpu.so ${RUNNER_LIBTORCH}/lib/libc10.so)
 
-# CUDA: headers from a toolkit of this machine or from the wheels that `scripts/setup --cuda` brings.
+# CUDA: headers of an installed toolkit, or of the wheels from `scripts/setup --cuda`.
 function(find_torch_cuda)
   set(nvidia ${RUNNER_LIBTORCH}/../nvidia)
   if(NOT RUNNER_CUDA)
@@ -53,8 +53,8 @@ function(find_torch_cuda)
   target_compile_definitions(torch::cuda INTERFACE USE_C10D_NCCL)
   target_link_libraries(torch::cuda INTERFACE torch::cpu ${RUNNER_LIBTORCH}/lib/libtorch_cuda.so
                         ${RUNNER_LIBTORCH}/lib/libc10_cuda.so ${CUDART})
-  # The old kind of run path (RPATH) also serves the libraries that are loaded in turn: what libtorch_cuda does not find
-  # beside itself (cuBLAS, cuDNN, NCCL ...) may lie in the toolkit.
+  # An old-style run path (RPATH) is also used for the libraries of libraries: libraries that libtorch_cuda does not find in its
+  # folder (cuBLAS, cuDNN, NCCL ...) may be in the toolkit.
   target_link_options(torch::cuda INTERFACE -Wl,--disable-new-dtags)
   if(CUDAToolkit_LIBRARY_DIR)
     target_link_options(torch::cuda INTERFACE -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR})

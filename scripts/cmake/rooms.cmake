@@ -1,9 +1,9 @@
-# runner_room(NAME SOURCES ... [TORCH] [LINKS ...])   one static library, named after its folder, with the house's flags
-# runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program whose cases ctest lists one by one; LONG: starts first
+# runner_room(NAME SOURCES ... [TORCH] [LINKS ...])   one static library, named after its folder, with the project's flags
+# runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program whose test cases ctest lists one by one; LONG: ctest starts them first
 #
-# Most of a file's build time goes into headers. So each kind of file has one precompiled header, and the files of a room are
-# compiled some at a time (RUNNER_UNITY; the preset `dev` turns it off, so that a change rebuilds one file alone). A name in an
-# anonymous namespace must therefore be unique in its room.
+# Most of the build time of a file is spent on headers. So each kind of file has a precompiled header, and several files of a
+# room are compiled together (RUNNER_UNITY; the preset `dev` turns it off, so a change rebuilds only one file). Therefore a name
+# in an anonymous namespace must be unique in its room.
 function(runner_precompiled_header name)  # runner_precompiled_header(NAME HEADERS ... LINKS ...)
   cmake_parse_arguments(ARG "" "" "HEADERS;LINKS" ${ARGN})
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cpp CONTENT "")
@@ -39,7 +39,7 @@ function(runner_flags target torch)
   else()
     set(header common_pch)
   endif()
-  # One precompiled header serves libraries and programs alike only if programs are compiled as the libraries are (-fPIC).
+  # Libraries and programs can share one precompiled header only if programs are compiled like libraries (-fPIC).
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
   target_precompile_headers(${target} REUSE_FROM ${header})
@@ -66,7 +66,7 @@ function(runner_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   runner_flags(${name} ${ARG_TORCH} test_pch)
-  # A test's own code needs no speed; what it tests has -O2. At -O1 GCC 12 warns of copies beyond strings' ends that cannot happen.
+  # Test code need not be fast; the tested libraries have -O2. At -O1 GCC 12 wrongly warns of copies beyond the end of strings.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> -Wno-array-bounds -Wno-stringop-overflow)
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} assertions_on_one_thread Catch2::Catch2WithMain)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${RUNNER_UNITY} UNITY_BUILD_BATCH_SIZE 4)

@@ -1,12 +1,12 @@
-# Compiler, its cache, linker, warnings, sanitizers: how every target is built.
+# Compiler, ccache, linker, warnings and sanitizers for all targets.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "g++ 12 or newer is needed; name it in a new build folder: CXX=g++-12 cmake --preset release")
 endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # A precompiled header changes what ccache may compare: its manual asks for these two sloppiness flags. With paths taken
-  # relative to the source folder, build folders and clones share their results, the precompiled header's too.
+  # With precompiled headers ccache needs these two sloppiness flags (ccache manual, "Precompiled headers"). Paths relative to
+  # the source folder let build folders and clones share results, including those of precompiled headers.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
       CCACHE_NOHASHDIR=1 ${CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
@@ -17,7 +17,7 @@ find_program(MOLD mold)
 if(MOLD AND NOT RUNNER_SANITIZE)
   execute_process(COMMAND ${MOLD} --version OUTPUT_VARIABLE mold_version)
   string(REGEX MATCH "[0-9]+[.][0-9.]+" mold_version "${mold_version}")
-  if(mold_version VERSION_GREATER_EQUAL 1.10)  # Ubuntu 22.04's 1.0.3 is known to have linked wrongly
+  if(mold_version VERSION_GREATER_EQUAL 1.10)  # 1.0.3 of Ubuntu 22.04 links wrongly
     add_link_options(-fuse-ld=mold)
   endif()
 endif()
@@ -30,7 +30,7 @@ endif()
 add_library(runner_warnings INTERFACE)
 target_compile_options(runner_warnings INTERFACE -Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.3)
-  # Warnings end the build with the compiler that this is written with; what a newer one finds does not.
-  # GCC 12 reports overlapping copies inside std::string's operator+ that cannot happen (GCC bug 105651).
+  # Warnings are errors only with the compiler version of the developers, because newer ones may find more.
+  # GCC 12 wrongly reports overlapping copies inside std::string's operator+ (GCC bug 105651).
   target_compile_options(runner_warnings INTERFACE -Werror -Wno-restrict)
 endif()

@@ -1,7 +1,7 @@
-# Configuring and building, shared by scripts/runner and scripts/test. Sourced after common.sh.
+# Functions to configure and build, for scripts/runner and scripts/test. Sourced after common.sh.
 build=$root/build
 
-# Several compilers of LibTorch's headers at once take 2 GiB each: no more of them than memory allows.
+# A compiler process needs 2 GiB for LibTorch's headers, so the memory limits the number of jobs.
 job_count() {
   local cores memory_kb
   cores=$(nproc)
@@ -10,8 +10,8 @@ job_count() {
   echo $((cores < 1 ? 1 : cores))
 }
 
-# Configures when that was never done, or when what setup brought or the named LibTorch has changed since. What changes in
-# the CMake files themselves is noticed by the build.
+# Configures at first use, and after a change of the dependencies or of the named LibTorch. The build itself detects changes of
+# CMake files.
 configure() {
   local configured=$build/.configured libtorch=${RUNNER_LIBTORCH:-$deps/site/torch} before=""
   { read -r before <"$configured"; } 2>/dev/null || true
@@ -26,12 +26,12 @@ configure() {
   printf '%s\n' "$libtorch" >"$configured"
 }
 
-# build_targets TARGET...: says nothing when nothing is to do. Two at once wait for each other.
+# build_targets TARGET...: prints nothing if nothing is to do. Concurrent calls wait for each other.
 build_targets() {
   local plan jobs
   lock "$root/.deps/.build.lock"
   configure
-  ninja -C "$build" build.ninja >/dev/null 2>&1 || true  # a plan ends at the step that configures again, so that comes first
+  ninja -C "$build" build.ninja >/dev/null 2>&1 || true  # ninja's plan ends at a reconfiguration, so that runs first
   plan=$(ninja -C "$build" -n "$@" 2>&1) || true
   if [[ $plan != *"no work to do"* ]]; then
     jobs=$(job_count)
@@ -41,7 +41,8 @@ build_targets() {
   exec 9>&-
 }
 
-# What the steps of ninja's plan take of one core, in seconds: a precompiled header, some files of a room together, one file, a link.
+# Estimates the time of ninja's plan from seconds per step on one core: precompiled header, several files of a room, one file,
+# link.
 about_minutes() { # about_minutes JOBS
   awk -v jobs="$1" '
     /cmake_pch/ { seconds += 20; next } /Unity/ { seconds += 11; next } /Building/ { seconds += 3; next } /^\[/ { seconds += 0.5 }

@@ -1,18 +1,18 @@
-# Shared by the scripts: where things are, and how they talk. Sourced with `root` set to the repository's folder.
+# Shared by the scripts: folders and messages. Sourced with `root` set to the repository's folder.
 deps=$root/.deps
 [[ -x $deps/cmake/bin/cmake ]] && PATH=$deps/cmake/bin:$PATH
 
-# Talk goes to stderr; stdout belongs to whatever the script runs in the end.
+# Messages go to stderr. stdout is left to the program that the script runs.
 say() { printf '%s: %s\n' "$script" "$*" >&2; }
 die() {
   say "$*"
   exit 4
 }
 
-# The compiler is CXX or g++, and g++-12 where g++ is older than that.
+# The compiler is CXX or g++; g++-12 if g++ is older than 12.
 gxx_is_old() { [[ ! ${CXX:-} ]] && (($(g++ -dumpversion | cut -d. -f1) < 12)); }
 
-# Runs the rest of the script alone: a second one waits here until the first is done.
+# Runs the rest of the script exclusively: a second process waits here until the first is done.
 lock() {
   mkdir -p "$(dirname "$1")"
   exec 9>"$1"

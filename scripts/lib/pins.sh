@@ -1,15 +1,16 @@
-# What scripts/setup brings, in exact versions: name, version, SHA-256. Changing a line makes setup fetch that piece anew.
+# The pieces that scripts/setup downloads, in exact versions: name, version, SHA-256. After a change of a line, setup downloads
+# that piece again.
 
 torch_pin="torch 2.11.0 0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756"
 
-# libtorch_cpu.so needs these two even on a machine without a GPU.
+# libtorch_cpu.so needs these two also on a machine without a GPU.
 cuda_base_pins=(
   "nvidia-cuda-cupti 13.0.85 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"
   "nvidia-cuda-runtime 13.0.96 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
 )
 
-# What libtorch_cuda.so and the CUDA module need besides; the fourth word is the file that spares the download when a CUDA
-# toolkit of this machine has it.
+# More libraries of libtorch_cuda.so and the CUDA module. The fourth word is a file: if an installed CUDA toolkit contains it,
+# the piece is not downloaded.
 cuda_pins=(
   "nvidia-cufile 1.15.1.6 08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44 lib64/libcufile.so.0"
   "nvidia-cusparselt-cu13 0.8.0 25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd lib64/libcusparseLt.so.0"
@@ -30,7 +31,8 @@ sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c928
 shakespeare_pin="shakespeare 0.6 f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32f8cb9fa4c"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
-# For the tests: the reader of what `runner export` writes. Wheels for any Python 3 (abi3); torch itself is the system's package.
+# For the tests: transformers reads the output of `runner export`. Wheels for any Python 3 (abi3). torch is the system's
+# package.
 transformers_pins=(
   "transformers 4.47.1 d2f5d19bb6283cd66c893ec7e6d931d6370bbf1cc93633326ff1f41a40046c9c"
   "tokenizers 0.21.0 e84ca973b3a96894d1707e189c14a774b701596d579ffc7e69debfc036a61a04"
@@ -38,18 +40,18 @@ transformers_pins=(
   "huggingface_hub 0.27.1 1c5155ca7d60b60c2e2fc38cbb3ffb7f7c3adf48f824015b219af9061771daec"
 )
 
-# Debian's packages, unpacked where the system's own are missing or too old; behind the hash the folder in Debian's pool, and
-# the file below /usr or /usr/local that spares the download. Catch2 is for the tests alone.
+# Debian packages, unpacked if the system's own are missing or too old. After the hash: the folder in Debian's pool, and a file
+# below /usr or /usr/local that makes the download unnecessary. Catch2 is only for the tests.
 deb_pins=(
   "libtomlplusplus-dev 3.3.0+ds-1 2779cce0001466dcf60eb6262ff68a888d49f9e30aee80c499d1d4f6f9f6e12e t/tomlplusplus include/toml++/toml.h"
   "libgloo-dev 0.0~git20220518.5b14351-3 80529c9fd8af452faf489e686b94bf87075965c40673803810c4f41634b1e299 g/gloo include/gloo/context.h"
 )
 catch2_pin="libcatch2-dev 3.7.1-0.4~bpo12+1 1dbb62ed9f177e1cf51e573903cc553241764bd3b6655f5a98889ad361d008dc c/catch2 include/catch2/catch_all.hpp"
 
-# Used where the system's CMake is older than 3.25.
+# Used if the system's CMake is older than 3.25.
 cmake_pin="cmake 3.31.6 1c8b05df0602365da91ee6a3336fe57525b137706c4ab5675498f662ae1dbcec"
 
-# What reading a source package's metadata takes.
+# Needed to read the metadata of source packages.
 build_pins=(
   "setuptools 75.8.0 e3982f444617239225d675215d51f6ba05f845d4eec313da4418fdbb56fb27e3"
   "wheel 0.45.1 708e7481cc80179af0e556bbf0cc00b8444c7321e2700b8d8580231d13017248"

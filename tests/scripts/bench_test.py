@@ -8,7 +8,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Notes its command line and its inputs; every step takes as many seconds as its number.
+# Logs its command line and its inputs. Step i takes i seconds.
 FAKE = """#!/usr/bin/env python3
 import json, os, sys
 with open(os.environ["FAKE_LOG"], "a") as log: log.write(json.dumps(sys.argv[1:]) + "\\n")
@@ -38,7 +38,7 @@ class Bench(unittest.TestCase):
     def test_figures_are_those_of_the_timed_steps(self):
         done, calls = self.train("--strategy", "fsdp", "--set", "train.max_restarts=1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        tokens = 8 * 128 * 2  # a step, over both ranks
+        tokens = 8 * 128 * 2  # per step, over both ranks
         self.assertEqual(json.loads(done.stdout), {
             "impl": "runner", "strategy": "fsdp", "size": "tiny", "world": 2, "threads": 1, "tokens_per_s": round(tokens * 4 / (3 + 4 + 5 + 6), 1),
             "tokens_per_s_median": round(tokens / 5, 1), "peak_rss_mb": [3, 2], "time_to_first_step_s": 0.25, "final_loss": 2.5})

@@ -122,7 +122,7 @@ class CheckLayout(unittest.TestCase):
             git("init")
             write("tracked.toml")
             git("add", "tracked.toml")
-            write("recipe.toml")  # as `runner init` writes it into the working directory
+            write("recipe.toml")  # `runner init` writes such a file into the working directory
             self.assertEqual(check(root), (1, [f"tracked.toml:1: names a path of one machine: {home}"]))
             git("add", "recipe.toml")
             self.assertEqual(check(root)[1], [f"{name}.toml:1: names a path of one machine: {home}" for name in ("recipe", "tracked")])

@@ -17,7 +17,7 @@ class Doctor(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
-        # A copy, so that the worker beside it is ours to choose.
+        # A copy of runner, so that a test can replace the worker in its folder.
         self.runner = shutil.copy(RUNNER, os.path.join(self.folder, "runner"))
         self.worker('echo "runner-worker 1, LibTorch 2"')
 
@@ -59,7 +59,7 @@ class Doctor(unittest.TestCase):
         lines = done.stdout.splitlines()
         self.assertEqual([line for line in lines if not line.startswith("ok ") and "disk" not in line and "make room" not in line], [])
         self.assertRegex(lines[0], r"^ok  LibTorch +runner-worker 1, LibTorch 2 loads in ")
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "home")))  # looking changes nothing
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "home")))  # doctor creates no files
 
     def test_a_worker_that_is_missing_or_does_not_start(self):
         self.worker("echo libgone.so: cannot open >&2; exit 127")

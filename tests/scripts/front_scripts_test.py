@@ -9,7 +9,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# A project whose "program" is a script that CMake copies: all that scripts/runner needs of a build.
+# A project whose "program" is a script that CMake copies. scripts/runner needs no more of a build.
 CMAKELISTS = """
 cmake_minimum_required(VERSION 3.25)
 project(fake LANGUAGES NONE)
@@ -32,7 +32,7 @@ class FrontScripts(unittest.TestCase):
         self.write("CMakeLists.txt", CMAKELISTS)
         self.write("CMakePresets.json", PRESETS)
         self.write("program", PROGRAM, executable=True)
-        # Every pinned piece is there: its marker and the file that stands for it.
+        # Every pinned piece is installed: its marker and a file that represents it.
         self.run_in_bash("""
           source scripts/lib/pins.sh
           mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin
@@ -93,7 +93,7 @@ class FrontScripts(unittest.TestCase):
         self.write(".deps/taplo/bin/taplo", "")
         self.write(".deps/.pins/taplo", "taplo 0.9.2 0000\n")
         self.assertEqual(self.result(self.call("scripts/setup", "--tests")), (4, "", message))
-        # Only the tests take it.
+        # Only the tests need it.
         self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is there\n"))
 
     def lack_packages(self, user):
@@ -112,7 +112,8 @@ class FrontScripts(unittest.TestCase):
             for header in re.findall(r"^\S+ +(include/\S+)", file.read(), re.MULTILINE):
                 self.write(f"system/usr/{header}", "")
         self.stub("apt-cache", f"""case $2 in {packages}) printf '%s:\\n  Candidate: 1.0\\n' "$2" ;; esac""")
-        # Its archive and another one are what apt knows; Debian's packages are had from where the file `mirror` says.
+        # apt knows the system's own archive and another one. apt-helper finds Debian's packages only at the address in the file
+        # `mirror`.
         self.stub("apt-get", f"""case $1 in
             install) echo "$*" >>{self.root}/installed ;;
             indextargets) printf 'http://127.0.0.1/ stable\\nhttp://localhost/{identity}/ {codename}\\n' ;;
@@ -160,7 +161,7 @@ class FrontScripts(unittest.TestCase):
 
     def test_setup_unpacks_debians_packages_where_a_system_lacks_them(self):
         self.be_another_system("ubuntu", "Ubuntu 22.04.5 LTS", "jammy")
-        self.write("system/usr/include/catch2/catch.hpp", "")  # of Catch2 2
+        self.write("system/usr/include/catch2/catch.hpp", "")  # Catch2 2
         self.forget("tomlplusplus", "gloo", "catch2")
         says = "scripts/setup: {}, unpacked under .deps: this system has none, or an older one\n"
         toml, gloo, catch2 = "libtomlplusplus-dev 3.3.0+ds-1", "libgloo-dev 0.0~git20220518.5b14351-3", "libcatch2-dev 3.7.1-0.4~bpo12+1"
@@ -174,7 +175,7 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual(self.result(done), (0, "", says.format(toml) + says.format(gloo) + "scripts/setup: done\n"))
         self.assertRegex(self.read("asked"), "^http://127.0.0.1/named/pool/main/t/tomlplusplus/libtomlplusplus-dev_3.3.0[+]ds-1_amd64.deb SHA256:2779c"
                          ".*\nhttp://127.0.0.1/named/pool/main/g/gloo/libgloo-dev_0.0~git20220518.5b14351-3_amd64.deb SHA256:80529.*\n$")
-        done = self.call("scripts/setup", "--tests", **mirror)  # the tests alone take it
+        done = self.call("scripts/setup", "--tests", **mirror)  # only the tests need it
         self.assertEqual(self.result(done), (0, "", says.format(catch2) + "scripts/setup: done\n"))
         for piece in ("tomlplusplus", "gloo", "catch2"):
             self.assertTrue(os.path.exists(os.path.join(self.root, ".deps", piece, "usr/include/header.h")))
@@ -187,7 +188,7 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual(self.result(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system)), (0, "", "scripts/setup: done\n"))
         self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is there\n")
         self.assertEqual(self.read("asked"), "")
-        # Removed since, it is noticed. A Debian's own mirror is asked first.
+        # A later removal is detected. A Debian system's own mirror is tried first.
         shutil.rmtree(os.path.join(self.system, "usr/local"))
         self.write("mirror", "http://localhost/debian")
         self.assertIn("libcatch2-dev", self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr)
@@ -238,13 +239,13 @@ class FrontScripts(unittest.TestCase):
         self.write(".deps/.pins/packages", pin)
         self.write(".deps/python/bin/python", "#!/bin/sh\nexit 1\n", executable=True)
         done = self.call("scripts/setup", "--tests", path=self.stubs, RUNNER_SYSTEM=os.path.join(self.root, "system"))
-        # What needs no root is still brought (here: there is no network).
+        # Pieces that need no root are still downloaded (this fails here: there is no network).
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertRegex(done.stderr, "Debian packages are missing: openmpi-bin [(]Open MPI[)], mpich [(]MPICH[)], .*\n"
                          "  sudo apt-get update && sudo apt-get install -y --no-install-recommends openmpi-bin mpich .*\n"
                          "scripts/setup: going on without them: the tests that need them will be skipped\n"
                          "scripts/setup: transformers .*\n.*pip could not bring transformers")
-        # The tests alone need them.
+        # Only the tests need them.
         self.assertEqual(self.result(self.call("scripts/setup", path=self.stubs)), (0, "", "scripts/setup: everything is there\n"))
 
     def test_setup_checks_a_named_libtorch(self):
@@ -336,7 +337,7 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual((done.returncode, [line[:37].strip().split(maxsplit=1) for line in done.stdout.splitlines()]),
                          (1, [["bad", "failed (3)"], ["good", "passed"]]))
         self.assertEqual(self.result(self.call("scripts/nightly", "best")), (2, "", "scripts/nightly: there is no check best; there are: bad good gpu ctest\n"))
-        # The long ones are not among scripts/test's.
+        # scripts/test does not run the long ones.
         self.assertNotIn("long", self.call("scripts/test").stdout)
 
     def test_runner_rebuilds_what_changed(self):

@@ -17,7 +17,7 @@ CMAKE, BUILD = sys.argv[1:3]
 class Install(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="runner test ")  # with a blank, as people's folders have
+        cls.folder = tempfile.TemporaryDirectory(prefix="runner test ")  # a path with a space
         cls.prefix = os.path.join(cls.folder.name, "prefix")
         subprocess.run([CMAKE, "--install", BUILD, "--prefix", cls.prefix], check=True, capture_output=True)
 
