@@ -1,8 +1,8 @@
-"""The two sizes at which runner and its peers are timed, the same model and batch for all of them.
+"""The two sizes at which runner and its peers are timed, with the same model and batch for all.
 
 GPT-2's shape: pre-norm, learned positions, biased linears, exact GELU (4x), untied bias-free head, no dropout, fp32.
 AdamW lr 1e-3, betas 0.9/0.999, eps 1e-8, weight decay 0.01 on every tensor, constant rate, no clipping.
-V vocabulary, D width, L layers, H heads, T tokens a sequence, B sequences for each rank and step.
+V vocabulary, D width, L layers, H heads, T tokens per sequence, B sequences per rank and step.
 """
 
 SIZES = {
@@ -14,5 +14,5 @@ STEPS = {"tiny": (80, 10), "small": (13, 3)}
 
 
 def token(i, vocabulary):
-    """The i-th token of the corpus: closed-form, so that nothing has to be kept or downloaded."""
+    """The i-th token of the corpus, from a formula, so no file is needed."""
     return (7 * i + i * i % 13) % vocabulary

@@ -21,7 +21,7 @@ configure() {
   mkdir -p "$build"
   (cd "$root" && cmake --preset release -DRUNNER_LIBTORCH="$libtorch" >"$build/configure.log" 2>&1) || {
     cat "$build/configure.log" >&2
-    die "cmake failed; what it said stands above"
+    die "cmake failed; see its output above"
   }
   printf '%s\n' "$libtorch" >"$configured"
 }
@@ -36,7 +36,7 @@ build_targets() {
   if [[ $plan != *"no work to do"* ]]; then
     jobs=$(job_count)
     say "building what changed$(about_minutes "$jobs" <<<"$plan")"
-    NINJA_STATUS="[%f of %t, %es] " ninja -C "$build" -j "$jobs" "$@" >&2 || die "the build failed; the first error stands above"
+    NINJA_STATUS="[%f of %t, %es] " ninja -C "$build" -j "$jobs" "$@" >&2 || die "the build failed; see the first error above"
   fi
   exec 9>&-
 }

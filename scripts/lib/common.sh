@@ -17,6 +17,6 @@ lock() {
   mkdir -p "$(dirname "$1")"
   exec 9>"$1"
   flock -n 9 && return
-  say "waiting for another one that is at work (it holds $1)"
+  say "waiting for another process, which holds the lock $1"
   flock 9
 }

@@ -208,7 +208,7 @@ TEST_CASE("explicit device indices under a launcher give a warning", "[e2e]") {
 }
 
 TEST_CASE("a run under torchrun", "[e2e]") {
-  if (!works("torchrun --help")) SKIP("torchrun is not here");
+  if (!works("torchrun --help")) SKIP("torchrun is not installed");
   // Without redirection torchrun 1.13 fails on Python 3.11, because its enum of flags does not list 0 and 3 there.
   check_launcher("torchrun --standalone --redirects 1 --tee 1 --nproc_per_node 2 --no_python");
   check_launcher("torchrun --redirects 1 --tee 1 --nproc_per_node 2 --master_port " + std::to_string(free_port()) +
@@ -217,12 +217,12 @@ TEST_CASE("a run under torchrun", "[e2e]") {
 
 TEST_CASE("a run under Open MPI's mpirun", "[e2e]") {
   const std::string mpirun = "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2";
-  if (!works(mpirun + " true")) SKIP("mpirun.openmpi is not here or does not start (Debian: openmpi-bin)");
+  if (!works(mpirun + " true")) SKIP("mpirun.openmpi is not installed or does not start (Debian: openmpi-bin)");
   check_launcher(mpirun);
 }
 
 TEST_CASE("a run under MPICH's mpirun", "[e2e]") {
-  if (!works("mpirun.mpich -n 2 sleep 0.3")) SKIP("mpirun.mpich is not here or does not start (Debian: mpich)");
+  if (!works("mpirun.mpich -n 2 sleep 0.3")) SKIP("mpirun.mpich is not installed or does not start (Debian: mpich)");
   check_launcher("mpirun.mpich -n 2");
 }
 

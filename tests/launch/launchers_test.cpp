@@ -65,12 +65,12 @@ void check_two_ranks(const std::string& cluster, const std::string& launch) {
 
 TEST_CASE("two ranks under Open MPI's mpirun") {
   const std::string mpirun = "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2";
-  if (!works(mpirun + " true")) SKIP("mpirun.openmpi is not here or does not start (Debian: openmpi-bin)");
+  if (!works(mpirun + " true")) SKIP("mpirun.openmpi is not installed or does not start (Debian: openmpi-bin)");
   check_two_ranks("openmpi", mpirun);
 }
 
 TEST_CASE("two ranks under MPICH's mpirun, also through a wrapper shell") {
-  if (!works("mpirun.mpich -n 2 sleep 0.3")) SKIP("mpirun.mpich is not here or does not start (Debian: mpich)");
+  if (!works("mpirun.mpich -n 2 sleep 0.3")) SKIP("mpirun.mpich is not installed or does not start (Debian: mpich)");
   check_two_ranks("mpich", "mpirun.mpich -n 2");
   check_two_ranks("mpich", "mpirun.mpich -n 2 sh -c '\"$0\" \"$@\"; exit $?'");
 }
@@ -82,7 +82,7 @@ TEST_CASE("two ranks under srun") {
 }
 
 TEST_CASE("two ranks under torchrun") {
-  if (!works("torchrun --help")) SKIP("torchrun is not here");
+  if (!works("torchrun --help")) SKIP("torchrun is not installed");
   // Without redirection torchrun 1.13 fails on Python 3.11, because its enum of flags does not list 0 and 3 there.
   check_two_ranks("torchrun", "torchrun --standalone --redirects 1 --tee 1 --nproc_per_node 2 --no_python");
 }

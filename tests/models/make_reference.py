@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the frozen tables in tests/models/reference: losses of plain PyTorch over 20 AdamW steps, for models whose weights
-and tokens have a closed form (tests/support/hashed_weights.hpp states the same formulas in C++).
+"""Writes the tables in tests/models/reference: losses of plain PyTorch over 20 AdamW steps, for models whose weights and tokens
+are given by formulas (tests/support/hashed_weights.hpp has the same formulas in C++).
 
     python tests/models/make_reference.py          # needs torch 2.11, nothing else; CPU, fp32, one thread
 
-A table holds the [model] keys of a recipe, the data rule, the optimizer and the losses: the mean over all tokens of the step's
-batch, before the update. Weight decay applies to every tensor. The data are what `runner run` reads with data.shuffle = false.
+A table contains the [model] keys of a recipe, the formula of the data, the optimizer and the losses. A loss is the mean over all
+tokens of the step's batch, before the update. Weight decay applies to every tensor. `runner run` reads the same data with
+data.shuffle = false.
 """
 import json
 import math
@@ -48,7 +49,7 @@ def batch(step, data, vocab):
 
 
 def attention(q, k, v):
-    """q [B, H, T, D], k and v [B, KV, T, D], written out."""
+    """Attention without a fused kernel. q is [B, H, T, D], k and v are [B, KV, T, D]."""
     group = q.size(1) // k.size(1)
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))

@@ -1,4 +1,4 @@
-"""scripts/bench/train around a fake runner: what it asks for, and that its figures are those of the timed steps."""
+"""scripts/bench/train with a fake runner: its calls of runner, and its figures from the timed steps."""
 import json
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""scripts/check_layout: the repository passes, and each kind of violation is caught where it stands."""
+"""scripts/check_layout: the repository passes, and each kind of violation is reported with its position."""
 import os
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def check(root):
 
 class CheckLayout(unittest.TestCase):
     def violations(self, files):
-        """What the script prints for a tree of these files; its exit code must agree."""
+        """The output of the script for a tree of these files. Also checks its exit code."""
         with tempfile.TemporaryDirectory() as root:
             for path, text in files.items():
                 os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
@@ -26,7 +26,7 @@ class CheckLayout(unittest.TestCase):
             self.assertEqual(code, 1 if lines else 0)
             return lines
 
-    def test_this_repository_keeps_its_floors(self):
+    def test_this_repository_has_no_violations(self):
         self.assertEqual(check(ROOT), (0, []))
 
     def test_lower_floors_may_be_included(self):
@@ -37,13 +37,13 @@ class CheckLayout(unittest.TestCase):
             "strategies/ddp/entry.hpp": '#include "runner/base/text.hpp"\n',
         }), [])
 
-    def test_a_higher_floor_may_not(self):
+    def test_higher_floors_must_not_be_included(self):
         self.assertEqual(self.violations({
             "runner/base/text.cpp": '#include <string>\n\n#include "runner/config/recipe.hpp"\n',
             "runner/config/recipe.hpp": "",
         }), ["runner/base/text.cpp:3: includes runner/config/recipe.hpp: runner/config (floor 1) is above; runner/base is on floor 0"])
 
-    def test_rooms_on_one_floor_do_not_know_one_another(self):
+    def test_rooms_on_one_floor_must_not_include_each_other(self):
         self.assertEqual(self.violations({
             "runner/data/data.hpp": '#include "runner/devices/devices.hpp"\n',
             "runner/devices/devices.hpp": "",
@@ -54,7 +54,7 @@ class CheckLayout(unittest.TestCase):
             "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (floor 4) is on the same floor; strategies/ddp is on floor 4",
         ])
 
-    def test_some_lower_rooms_are_forbidden_all_the_same(self):
+    def test_some_includes_of_lower_rooms_are_forbidden(self):
         self.assertEqual(self.violations({
             "runner/ledger/ledger.hpp": "",
             "runner/launch/events.hpp": "",
@@ -63,9 +63,9 @@ class CheckLayout(unittest.TestCase):
             "runner/train/worker.cpp": '#include "runner/ledger/ledger.hpp"\n#include "runner/launch/events.hpp"\n#include "runner/launch/supervisor.hpp"\n',
             "strategies/ddp/entry.cpp": '#include "runner/config/recipe.hpp"\n',
         }), [
-            "runner/train/worker.cpp:1: includes runner/ledger/ledger.hpp: the worker knows a strategy and an event sink, not the ledger or the machine",
-            "runner/train/worker.cpp:3: includes runner/launch/supervisor.hpp: of launch the worker knows the event sink alone",
-            "strategies/ddp/entry.cpp:1: includes runner/config/recipe.hpp: strategies know nothing of runner/ but base",
+            "runner/train/worker.cpp:1: includes runner/ledger/ledger.hpp: the worker uses a strategy and an event sink, not the ledger or the devices",
+            "runner/train/worker.cpp:3: includes runner/launch/supervisor.hpp: of launch the worker may include only the event sink",
+            "strategies/ddp/entry.cpp:1: includes runner/config/recipe.hpp: of runner/ strategies may include only base",
         ])
 
     def test_torch_stays_in_its_rooms_also_through_headers(self):
@@ -81,7 +81,7 @@ class CheckLayout(unittest.TestCase):
             "runner/data/data.cpp:1: reaches <ATen/ATen.h>, but runner/data is torch-free",
             "strategies/contract/units.cpp:1: reaches <torch/torch.h> through strategies/contract/units.hpp, strategies/contract/strategy.hpp, but "
             "CMake builds it without LibTorch",
-            "strategies/ddp/entry.hpp:1: reaches <torch/torch.h> through strategies/contract/strategy.hpp, but it is a strategy's torch-free half",
+            "strategies/ddp/entry.hpp:1: reaches <torch/torch.h> through strategies/contract/strategy.hpp, but it is the torch-free part of a strategy",
         ])
 
     def test_a_torch_free_room_is_not_built_with_torch(self):
@@ -98,7 +98,7 @@ class CheckLayout(unittest.TestCase):
         }), [
             "runner/attic/old.cpp:1: is in no room; scripts/check_layout lists the rooms and their floors",
             'runner/base/text.cpp:1: includes "text.hpp": write the path from the repository\'s root',
-            'runner/base/text.cpp:2: includes "runner/base/gone.hpp", which is not there',
+            'runner/base/text.cpp:2: includes "runner/base/gone.hpp", which does not exist',
             'runner/base/text.cpp:3: includes "tests/support/fake.hpp": tests are above every floor',
         ])
 
@@ -107,7 +107,7 @@ class CheckLayout(unittest.TestCase):
         self.assertEqual(self.violations({
             "README.md": f"fine: https://arxiv.org/abs/1, ${{TMPDIR:-/tmp}}/x, build/home/x\nbad: {home}/data\n",
             "scripts/setup": f"fetch http" + f"://user:secret@{host}/x\n",
-        }), [f"README.md:2: names a path of one machine: {home}", f"scripts/setup:1: names the host {host}; known ones stand in scripts/check_layout"])
+        }), [f"README.md:2: names a path of one machine: {home}", f"scripts/setup:1: names the host {host}; scripts/check_layout lists the allowed hosts"])
 
     def test_in_a_checkout_only_what_git_tracks_is_read(self):
         home = "/ho" + "me/ada"

@@ -1,4 +1,4 @@
-"""`runner doctor`, called as a person would: doctor_test.py RUNNER FAKE_NFS. What is broken on purpose must show, with a fix beside it."""
+"""`runner doctor` as a process: doctor_test.py RUNNER FAKE_NFS. Each problem that a test creates must be reported with a fix."""
 import json
 import os
 import re
@@ -43,7 +43,7 @@ class Doctor(unittest.TestCase):
         return path
 
     def check(self, subject, expected_code, **options):
-        """The finding about `subject`, after looking at the whole answer."""
+        """The finding about `subject`. Also checks the structure of the complete output."""
         done = self.call("--json", **options)
         answer = json.loads(done.stdout)
         self.assertEqual(done.returncode, expected_code, done.stdout)
@@ -53,7 +53,7 @@ class Doctor(unittest.TestCase):
             self.assertEqual(finding["status"] == "ok", finding["fix"] == "", finding)
         return next((finding["status"], finding["message"]) for finding in answer["checks"] if finding["name"] == subject)
 
-    def test_all_is_well(self):
+    def test_no_problems(self):
         done = self.call()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         lines = done.stdout.splitlines()
@@ -78,7 +78,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual(self.check("memory", 4, RUNNER_FAKE_FACTS=self.facts(memory_free_bytes=100 << 20))[0], "fail")
         self.assertEqual(self.check("cores", 0, RUNNER_FAKE_FACTS=self.facts(avx2=False)), ("warn", "8 of Fast, which has no AVX2"))
 
-    def test_a_ledger_that_is_none(self):
+    def test_a_file_that_is_not_a_ledger(self):
         home = os.path.join(self.folder, "home")
         os.mkdir(home)
         with open(os.path.join(home, "ledger.db"), "w", encoding="utf-8") as file:
@@ -94,7 +94,7 @@ class Doctor(unittest.TestCase):
                          f"{self.folder} can be written, SQLite N; on a network file system, with a rollback journal: safe as long as "
                          "file locks work there")
 
-    def test_few_open_files(self):
+    def test_a_low_limit_of_open_files(self):
         self.assertEqual(self.check("open files", 0, limit_files=512), ("warn", "512 open files; each local rank takes about 20"))
         self.assertEqual(self.check("open files", 4, limit_files=128)[0], "fail")
 

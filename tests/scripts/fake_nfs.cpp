@@ -1,4 +1,4 @@
-// Preloaded, makes every file system NFS.
+// A library for LD_PRELOAD that reports every file system as NFS.
 #include <sys/vfs.h>
 
 extern "C" int statfs(const char*, struct statfs* info) noexcept {

@@ -1,4 +1,4 @@
-"""scripts/setup and scripts/runner in a repository of their own, whose pieces are fakes: no network, no compiler."""
+"""The scripts in a temporary repository with fake dependencies: no network, no compiler."""
 import os
 import re
 import shutil
@@ -76,28 +76,28 @@ class FrontScripts(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     # ---- scripts/setup
-    def test_setup_does_nothing_when_all_is_there(self):
+    def test_setup_does_nothing_if_everything_is_installed(self):
         for tool in ("apt-get", "dpkg", "python3", "pip", "cmake", "unzip"):
             self.stub(tool, "echo called >>$0.log; exit 99")
-        self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is there\n"))
+        self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is installed\n"))
         self.assertEqual(self.result(self.call("scripts/setup", "--quiet")), (0, "", ""))
         self.assertEqual(self.result(self.call("scripts/setup", "--quiet", "--cuda", "--tests")), (0, "", ""))
         self.assertEqual([name for name in os.listdir(self.stubs) if name.endswith(".log")], [])
 
-    def test_setup_brings_again_what_has_gone_or_changed_and_says_when_it_cannot(self):
+    def test_setup_downloads_removed_or_changed_pieces_again_and_reports_failures(self):
         self.write(".deps/python/bin/python", "#!/bin/sh\necho no network >&2\nexit 1\n", executable=True)
         message = ("scripts/setup: taplo (tests check the recipes' schema with it): 5 MB\nno network\n"
-                   "scripts/setup: pip could not bring taplo 0.9.3; what it said stands above (no network? wrong hash?)\n")
+                   "scripts/setup: pip could not download taplo 0.9.3; see its output above (no network? wrong hash?)\n")
         os.remove(os.path.join(self.root, ".deps/taplo/bin/taplo"))
         self.assertEqual(self.result(self.call("scripts/setup", "--tests")), (4, "", message))
         self.write(".deps/taplo/bin/taplo", "")
         self.write(".deps/.pins/taplo", "taplo 0.9.2 0000\n")
         self.assertEqual(self.result(self.call("scripts/setup", "--tests")), (4, "", message))
         # Only the tests need it.
-        self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is there\n"))
+        self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is installed\n"))
 
     def lack_packages(self, user):
-        """A PATH with everything that setup calls, but neither mold nor ccache; and a user."""
+        """Makes a PATH with everything that setup calls except mold and ccache. `user` is the id of the user."""
         os.remove(os.path.join(self.root, ".deps/.pins/packages"))
         for tool in ("bash", "awk", "cat", "cmake", "cut", "dirname", "env", "flock", "g++", "git", "grep", "head", "mkdir", "mv", "ninja", "pkg-config",
                      "python3", "rm", "sed", "sort", "uname", "unzip", "apt-get"):
@@ -105,7 +105,7 @@ class FrontScripts(unittest.TestCase):
         self.stub("id", f"echo {user}")
 
     def be_another_system(self, identity, name, codename, packages="*"):
-        """A folder that stands in for /, whose apt offers those packages, and which has all headers that setup takes from apt."""
+        """Makes a folder that replaces /. Its apt offers the given packages, and it contains all headers that setup installs with apt."""
         self.system = os.path.join(self.root, "system")
         self.write("system/etc/os-release", f'PRETTY_NAME="{name}"\nID={identity}\nVERSION_CODENAME={codename}\n')
         with open(os.path.join(self.root, "scripts/setup"), encoding="utf-8") as file:
@@ -129,7 +129,7 @@ class FrontScripts(unittest.TestCase):
         self.stub("id", "echo 0")
 
     def read(self, path):
-        """The text of a file, which is removed; nothing where there is none."""
+        """The text of a file, "" if there is none. Removes the file."""
         path = os.path.join(self.root, path)
         if not os.path.exists(path):
             return ""
@@ -142,14 +142,14 @@ class FrontScripts(unittest.TestCase):
         for piece in pieces:
             shutil.rmtree(os.path.join(self.root, ".deps", piece))
 
-    def test_setup_says_which_packages_a_system_does_not_have(self):
+    def test_setup_names_packages_that_a_system_does_not_have(self):
         self.lack_packages(user=0)
         self.be_another_system("debian", "Debian GNU/Linux 11 (bullseye)", "bullseye", packages="[!m]*")
         done = self.call("scripts/setup", path=self.stubs, RUNNER_SYSTEM=self.system)
         self.assertEqual(self.result(done), (4, "",
             "scripts/setup: installing Debian packages: ccache (builds again in seconds), mold (links ten times faster)\n"
-            "scripts/setup: Debian GNU/Linux 11 (bullseye) has no packages of: mold (links ten times faster). "
-            "Debian 12, Ubuntu 22.04 and later ones have them\n"))
+            "scripts/setup: Debian GNU/Linux 11 (bullseye) does not have these packages: mold (links ten times faster). "
+            "Debian 12, Ubuntu 22.04 and later versions have them\n"))
         self.assertEqual(self.read("installed"), "")
 
     def test_setup_installs_another_compiler_where_the_systems_is_too_old(self):
@@ -166,8 +166,8 @@ class FrontScripts(unittest.TestCase):
         says = "scripts/setup: {}, unpacked under .deps: this system has none, or an older one\n"
         toml, gloo, catch2 = "libtomlplusplus-dev 3.3.0+ds-1", "libgloo-dev 0.0~git20220518.5b14351-3", "libcatch2-dev 3.7.1-0.4~bpo12+1"
         self.assertEqual(self.result(self.call("scripts/setup", RUNNER_SYSTEM=self.system)), (4, "", says.format(toml) +
-            "scripts/setup: Ubuntu 22.04.5 LTS has no libtomlplusplus-dev as new as this takes.\n"
-            "  Name a mirror of Debian (RUNNER_DEBIAN_MIRROR=URL), or install it (/usr/include/toml++/toml.h, or "
+            "scripts/setup: Ubuntu 22.04.5 LTS has no libtomlplusplus-dev that is new enough.\n"
+            "  Name a Debian mirror (RUNNER_DEBIAN_MIRROR=URL), or install it (/usr/include/toml++/toml.h, or "
             "/usr/local/include/toml++/toml.h), and run this again\n"))
         self.assertEqual(self.read("asked"), "")
         mirror = {"RUNNER_SYSTEM": self.system, "RUNNER_DEBIAN_MIRROR": "http://127.0.0.1/named/"}
@@ -179,14 +179,14 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual(self.result(done), (0, "", says.format(catch2) + "scripts/setup: done\n"))
         for piece in ("tomlplusplus", "gloo", "catch2"):
             self.assertTrue(os.path.exists(os.path.join(self.root, ".deps", piece, "usr/include/header.h")))
-        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is there\n")
+        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is installed\n")
 
-    def test_setup_takes_the_systems_own_where_that_is_new_enough(self):
+    def test_setup_uses_the_systems_package_if_it_is_new_enough(self):
         self.be_another_system("debian", "Debian GNU/Linux 13 (trixie)", "trixie")
         self.write("system/usr/local/include/catch2/catch_all.hpp", "")
         self.forget("catch2")
         self.assertEqual(self.result(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system)), (0, "", "scripts/setup: done\n"))
-        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is there\n")
+        self.assertEqual(self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr, "scripts/setup: everything is installed\n")
         self.assertEqual(self.read("asked"), "")
         # A later removal is detected. A Debian system's own mirror is tried first.
         shutil.rmtree(os.path.join(self.system, "usr/local"))
@@ -194,7 +194,7 @@ class FrontScripts(unittest.TestCase):
         self.assertIn("libcatch2-dev", self.call("scripts/setup", "--tests", RUNNER_SYSTEM=self.system).stderr)
         self.assertRegex(self.read("asked"), "^http://localhost/debian/pool/main/c/catch2/libcatch2-dev_.*\n$")
 
-    def test_setup_says_when_no_mirror_has_a_package(self):
+    def test_setup_reports_that_no_mirror_has_a_package(self):
         self.be_another_system("debian", "Debian GNU/Linux 12 (bookworm)", "bookworm")
         self.forget("gloo")
         self.write("mirror", "none")
@@ -202,11 +202,11 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual(done.returncode, 4)
         self.assertEqual(re.findall("E: no (.*)/pool", done.stderr), ["http://localhost/debian", "http://127.0.0.1/named"])
         self.assertTrue(done.stderr.endswith(
-            "scripts/setup: no mirror of Debian gave libgloo-dev 0.0~git20220518.5b14351-3; what apt said stands above.\n"
-            "  Name a mirror of Debian (RUNNER_DEBIAN_MIRROR=URL), or install it (/usr/include/gloo/context.h, or "
+            "scripts/setup: no Debian mirror has libgloo-dev 0.0~git20220518.5b14351-3; see the output of apt above.\n"
+            "  Name a Debian mirror (RUNNER_DEBIAN_MIRROR=URL), or install it (/usr/include/gloo/context.h, or "
             "/usr/local/include/gloo/context.h), and run this again\n"), done.stderr)
 
-    def test_setup_on_another_machine_takes_a_named_libtorch(self):
+    def test_setup_on_another_architecture_uses_a_named_libtorch(self):
         self.stub("uname", "echo aarch64")
         self.write(".deps/python/bin/python", "#!/bin/sh\nexit 1\n", executable=True)
         os.remove(os.path.join(self.root, ".deps/.pins/shakespeare"))
@@ -223,14 +223,14 @@ class FrontScripts(unittest.TestCase):
             "scripts/setup: taplo (tests check the recipes' schema with it): 5 MB\n"
             "scripts/setup: the pinned wheel of taplo is for x86_64; this machine is aarch64\n"))
 
-    def test_setup_without_root_names_the_command_that_brings_missing_packages(self):
+    def test_setup_without_root_prints_the_command_that_installs_missing_packages(self):
         self.lack_packages(user=1000)
         done = self.call("scripts/setup", path=self.stubs)
         self.assertEqual(self.result(done), (4, "",
             "scripts/setup: Debian packages are missing: ccache (builds again in seconds), mold (links ten times faster)\n"
             "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ccache mold\n"))
 
-    def test_setup_goes_on_without_the_launchers_where_it_cannot_install_them(self):
+    def test_setup_continues_without_launchers_that_it_cannot_install(self):
         os.remove(os.path.join(self.root, ".deps/.pins/test_packages"))
         shutil.rmtree(os.path.join(self.root, ".deps/transformers"))
         with open(os.path.join(self.root, ".deps/.pins/packages"), encoding="utf-8") as file:
@@ -243,10 +243,10 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertRegex(done.stderr, "Debian packages are missing: openmpi-bin [(]Open MPI[)], mpich [(]MPICH[)], .*\n"
                          "  sudo apt-get update && sudo apt-get install -y --no-install-recommends openmpi-bin mpich .*\n"
-                         "scripts/setup: going on without them: the tests that need them will be skipped\n"
-                         "scripts/setup: transformers .*\n.*pip could not bring transformers")
+                         "scripts/setup: continuing without them: the tests that need them will be skipped\n"
+                         "scripts/setup: transformers .*\n.*pip could not download transformers")
         # Only the tests need them.
-        self.assertEqual(self.result(self.call("scripts/setup", path=self.stubs)), (0, "", "scripts/setup: everything is there\n"))
+        self.assertEqual(self.result(self.call("scripts/setup", path=self.stubs)), (0, "", "scripts/setup: everything is installed\n"))
 
     def test_setup_checks_a_named_libtorch(self):
         header = "other/include/torch/headeronly/version.h"
@@ -257,7 +257,7 @@ class FrontScripts(unittest.TestCase):
         self.write("other/lib/libtorch_cpu.so", "")
         self.write(header, "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 10\n")
         done = self.call("scripts/setup", RUNNER_LIBTORCH=other)
-        self.assertEqual(self.result(done), (4, "", f"scripts/setup: RUNNER_LIBTORCH={other} is LibTorch 2.10; this project is built on 2.11\n"))
+        self.assertEqual(self.result(done), (4, "", f"scripts/setup: RUNNER_LIBTORCH={other} is LibTorch 2.10; this project needs 2.11\n"))
         self.write(header, "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n")
         shutil.rmtree(os.path.join(self.root, ".deps/site"))  # then the wheels are not needed
         self.assertEqual(self.call("scripts/setup", RUNNER_LIBTORCH=other).returncode, 0)
@@ -281,7 +281,7 @@ class FrontScripts(unittest.TestCase):
         self.call("scripts/runner")
         self.assertIn("built with <g++-12>", self.read("build/configure.log"))
 
-    def test_no_tests_are_no_success(self):
+    def test_a_run_without_tests_fails(self):
         done = self.call("scripts/test")
         self.assertIn("No tests were found", done.stdout + done.stderr)
         self.assertNotEqual(done.returncode, 0)
@@ -302,14 +302,14 @@ class FrontScripts(unittest.TestCase):
         gpu = "../tests/x_test.cpp:7: SKIPPED:\nexplicitly with message:\n  no CUDA device here\n\n"
         tests_that_print(gpu=gpu)
         self.assertEqual(test("true"), (0, ["skipped: gpu: no CUDA device here"]))
-        tests_that_print(gpu=gpu, launcher="../tests/x_test.cpp:9: SKIPPED:\nexplicitly with message:\n  torchrun is not here\n\n", script="test_it ... skipped 'no curl'\n", silent="")
-        skipped = ["gpu: no CUDA device here", "launcher: torchrun is not here", "script: no curl", "silent: SKIP_RETURN_CODE=4"]
+        tests_that_print(gpu=gpu, launcher="../tests/x_test.cpp:9: SKIPPED:\nexplicitly with message:\n  torchrun is not installed\n\n", script="test_it ... skipped 'no curl'\n", silent="")
+        skipped = ["gpu: no CUDA device here", "launcher: torchrun is not installed", "script: no curl", "silent: SKIP_RETURN_CODE=4"]
         self.assertEqual(test("false"), (0, [f"skipped: {line}" for line in skipped]))
         self.assertEqual(test("true"), (1, ["skipped: gpu: no CUDA device here"] + [f"skipped, which is a failure with CI=true: {line}" for line in skipped[1:]]))
         tests_that_print(bad="failed\n")
         self.assertEqual(test("true"), (8, []))
 
-    def test_a_long_build_says_how_long_it_takes(self):
+    def test_a_long_build_prints_its_estimated_time(self):
         text = CMAKELISTS
         for i in range(40):
             text += (f"add_custom_command(OUTPUT {i} COMMAND ${{CMAKE_COMMAND}} -E touch {i} COMMENT \"Building {i}\")\n"
@@ -319,7 +319,7 @@ class FrontScripts(unittest.TestCase):
         self.assertIn("building what changed: about 2 min on 1 core(s), less if the cache has the results\n", self.call("scripts/runner").stderr)
 
     # ---- scripts/nightly
-    def test_nightly_runs_every_check_and_says_which_failed(self):
+    def test_nightly_runs_every_check_and_reports_failures(self):
         self.write("CMakeLists.txt", CMAKELISTS.replace("LANGUAGES NONE)", "LANGUAGES NONE)\nenable_testing()").replace("(app ", "(all_of_it ALL ") +
                    "add_test(NAME quick COMMAND false)\nadd_test(NAME long COMMAND true)\nset_tests_properties(long PROPERTIES LABELS nightly)\n")
         shutil.rmtree(os.path.join(self.root, "scripts/nightly.d"))
@@ -355,11 +355,11 @@ class FrontScripts(unittest.TestCase):
         self.assertEqual([out for out, _ in outputs], [f"version one, in {self.root}, with \n"] * 2)
         self.assertEqual(sum(err.count("building what changed") for _, err in outputs), 1)
 
-    def test_runner_shows_why_a_build_failed_and_runs_nothing(self):
+    def test_runner_shows_the_errors_of_a_build_and_runs_nothing(self):
         os.remove(os.path.join(self.root, "program"))
         done = self.call("scripts/runner")
         self.assertEqual((done.returncode, done.stdout), (4, ""))
-        self.assertIn("scripts/runner: the build failed; the first error stands above\n", done.stderr)
+        self.assertIn("scripts/runner: the build failed; see the first error above\n", done.stderr)
         self.write("CMakeLists.txt", "message(FATAL_ERROR \"odd machine\")\n")
         shutil.rmtree(os.path.join(self.root, "build"))
         done = self.call("scripts/runner")

@@ -1,4 +1,4 @@
-"""The README and the pages next to the code: links lead somewhere, the recipe shown is the shipped one, commands are those of the program."""
+"""The README and the pages next to the code: links are valid, the shown recipe is the shipped one, and all commands are listed."""
 import os
 import re
 import subprocess
@@ -21,13 +21,13 @@ def pages():
 
 
 def commands_in(table):
-    """The verbs in the first column of a Markdown table: `ls`, `show [RUN]` gives ls and show."""
+    """The commands in the first column of a Markdown table. `ls`, `show [RUN]` gives ls and show."""
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     return {name.split()[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
 class Pages(unittest.TestCase):
-    def test_links_lead_to_files(self):
+    def test_links_are_valid(self):
         for page in pages():
             for target in re.findall(r"\]\(([^)#:]+)\)", read(page)):
                 path = os.path.join(ROOT, os.path.dirname(page), target)

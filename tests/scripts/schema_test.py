@@ -1,4 +1,4 @@
-"""schemas/recipe.schema.json in the eyes of taplo, the checker that editors use: shipped recipes pass, bad ones are caught."""
+"""schemas/recipe.schema.json with taplo, the checker that editors use: shipped recipes pass, wrong ones are reported."""
 import glob
 import os
 import subprocess
@@ -28,8 +28,8 @@ class Schema(unittest.TestCase):
             self.assertTrue(first.startswith("#:schema "), recipe)
             self.assertEqual(os.path.realpath(os.path.join(os.path.dirname(recipe), first[9:])), SCHEMA, recipe)
 
-    def test_bad_recipes_are_caught_where_a_schema_can(self):
-        """caught_by_schema.txt lists them; RUNNER_UPDATE_CASES=1 writes it. The others are contradictions, or need the files."""
+    def test_wrong_recipes_are_reported_if_a_schema_can_detect_them(self):
+        """caught_by_schema.txt lists them; RUNNER_UPDATE_CASES=1 writes it. The other errors are contradictions, or depend on files."""
         listed = os.path.join(BAD, "caught_by_schema.txt")
         caught = sorted(os.path.basename(path) for path in glob.glob(os.path.join(BAD, "*.toml")) if not passes(path))
         if os.environ.get("RUNNER_UPDATE_CASES"):
