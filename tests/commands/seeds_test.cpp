@@ -1,6 +1,6 @@
-// Example recipes of the strategies' names and aliases: tests/cases/seeds. Those that name hardware have a line ">
-// RECIPE on DEVICES [x NODES]" in plans.txt, followed by their plan (RUNNER_UPDATE_CASES=1 rewrites the plans).
-// expected_failures.txt lists those that are not supported yet. All others train on CPU.
+// Examples from the documentation of PyTorch Lightning and Fabric as recipes: tests/cases/seeds. Those that name
+// hardware have a line "> RECIPE on DEVICES [x NODES]" in plans.txt, followed by their plan (RUNNER_UPDATE_CASES=1
+// rewrites the plans). expected_failures.txt lists those that are not supported yet. All others train on CPU.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <fstream>

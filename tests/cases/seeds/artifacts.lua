@@ -1,4 +1,4 @@
--- All ranks wait for each other, then one of them saves something.
+-- All ranks wait for each other, then one of them saves a file.
 return {
   on_train_epoch_end = function(ctx)
     ctx.world:barrier()

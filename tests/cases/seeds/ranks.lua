@@ -1,4 +1,4 @@
--- Something that only one rank does, and what each rank knows of itself.
+-- Code for one rank only, and the rank and world size on each rank.
 return {
   on_train_batch_end = function(ctx)
     if ctx.is_global_zero then print("This only prints once across all processes") end

@@ -1,4 +1,4 @@
--- Everything by constant names: every place is exact.
+-- All keys are constant names, so the position of every key is known.
 local model = {
   name = "llama",
   n_layers = 2,
