@@ -46,7 +46,7 @@ TEST_CASE("schemas/recipe.schema.json is up to date (runner help recipe --schema
   CHECK(read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/recipe.schema.json") == recipe_schema());
 }
 
-TEST_CASE("shorthands stand for the main key of their section") {
+TEST_CASE("a shorthand sets the main key of its section") {
   auto recipe =
       parse_recipe(std::string("strategy = \"ddp\"\nprecision = \"bf16\"\ndevices = 4\n") + minimal, "short.toml");
   CHECK(recipe.strategy.name == "ddp");
@@ -65,7 +65,7 @@ TEST_CASE("precision accepts the usual spellings") {
     CHECK(read(std::string("[precision]\nmode = ") + given).precision.mode == meant);
 }
 
-TEST_CASE("integral floats, durations, sizes and schedules") {
+TEST_CASE("integral floats, durations, sizes and schedules are read") {
   auto recipe = read("global_batch_size = 2e1\nmax_time = \"1d12h\"\n[devices]\nmemory_limit = \"22GiB\"\n");
   CHECK(recipe.train.global_batch_size == 20);
   CHECK(recipe.train.max_time == std::chrono::hours(36));
@@ -89,7 +89,7 @@ TEST_CASE("overrides accept TOML values and bare words, and a new strategy drops
   CHECK(origins_to_json(recipe).at("model.dim") == "minimal.toml:4:7");
 }
 
-TEST_CASE("a date is a bare word to --set") {
+TEST_CASE("--set accepts a date as a bare word") {
   CHECK(read("", {"run.name=2026-01-01"}).run.name == "2026-01-01");
   CHECK(read("", {"run.notes=07:32:00"}).run.notes == "07:32:00");
 }
@@ -167,7 +167,7 @@ TEST_CASE("environment variables are replaced by their values") {
   CHECK(read("[run]\nname = \"${env:RUNNER_TEST_NAME:-none}\"\n").run.name == "none");
 }
 
-TEST_CASE("defaults follow the family") {
+TEST_CASE("defaults depend on the model family") {
   CHECK(read("").model.tie_embeddings);
   CHECK_FALSE(read("", {"model.name=llama"}).model.tie_embeddings);
   CHECK(read("", {"model.name=llama", "model.tie_embeddings=true"}).model.tie_embeddings);

@@ -107,7 +107,7 @@ TEST_CASE("the folder of a ledger can be moved") {
   CHECK(ledger.run_dir(id) == folder.path / "moved" / "runs" / id);
 }
 
-TEST_CASE("points come back to the last bit, with NaN and infinities") {
+TEST_CASE("points are read back to the last bit, with NaN and infinities") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   const std::string id = ledger.begin_run(new_run(folder));

@@ -145,7 +145,7 @@ TEST_CASE("config.json of published models is read with transformers' defaults")
   CHECK(read.rope_scaling.has_value());
 }
 
-TEST_CASE("what hf_config writes, model_from_hf_config reads back as the same model") {
+TEST_CASE("a model is the same after hf_config and model_from_hf_config") {
   for (auto model : varied_recipes()) {
     if (!model.bias) continue;
     auto spec = make_spec(model, 96, 16);

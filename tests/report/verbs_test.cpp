@@ -137,7 +137,7 @@ TEST_CASE("ls shows the metric that checkpoint.monitor names") {
   CHECK(table.find("  val_loss 2.7500  ") != std::string::npos);
 }
 
-TEST_CASE("ls sorts") {
+TEST_CASE("ls sorts by the given column") {
   ThreeRuns runs;
   const auto order = [](const std::string& column) {
     std::string letters;

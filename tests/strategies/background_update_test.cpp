@@ -130,9 +130,9 @@ TEST_CASE("other optimizers, precisions, value clipping and fsdp's groups give t
     run.optimizer.kind = OptimizerConfig::Kind::adam;
     run.optimizer.groups = {{"*norm*", 5e-3, 0.2}};
   }
-  SECTION("masters of other dtypes") { run.precision = GENERATE(as<std::string>(), "64-true", "bf16-true"); }
-  SECTION("value") { run.clip_value = 1e-3; }
-  SECTION("predivided, broadcast") {
+  SECTION("master parameters in other dtypes") { run.precision = GENERATE(as<std::string>(), "64-true", "bf16-true"); }
+  SECTION("clipping by value") { run.clip_value = 1e-3; }
+  SECTION("predivided gradients, broadcast of parameters") {
     run.options.update({{"gradient_predivide_factor", 8.0}, {"allgather_partitions", false}});
   }
   SECTION("groups of ranks") {

@@ -160,11 +160,11 @@ TEST_CASE("clipping by value, untied heads, dropout under recomputation and othe
     }
     return ddp;
   };
-  SECTION("by value") {
+  SECTION("clipping by value") {
     run.clip_value = 1e-3;
     check_all();
   }
-  SECTION("untied") {
+  SECTION("untied heads") {
     run.tied = false;
     check_all();
   }
