@@ -96,7 +96,7 @@ TEST_CASE("pieces that N ranks wrote are read as other pieces, and only the requ
       for (size_t rank = 0; rank < ranks; ++rank)
         threads.emplace_back([&, rank] {
           CheckpointWriter writer(folder.path, 7, static_cast<int>(rank), static_cast<int>(ranks));
-          entries[rank] = nlohmann::json::parse(writer.write_rank(pieces[rank]).dump());  // round trip as through a store
+          entries[rank] = nlohmann::json::parse(writer.write_rank(pieces[rank]).dump());  // as through a store
         });
     }
     nlohmann::json state = {{"step", 7}, {"loss", 0.1 + round}, {"text", "ä\n"}, {"list", {1, 2.5, nullptr}}};

@@ -74,8 +74,7 @@ TEST_CASE("the rendezvous has a deadline, and its error names the missing ranks"
   CHECK(ranks.code(1) == 1);
 }
 
-TEST_CASE("Gloo ranks that wait in different collectives are reported long before the timeout",
-          "[collective]") {
+TEST_CASE("Gloo ranks that wait in different collectives are reported long before the timeout", "[collective]") {
   struct Case {
     const char* mode;
     const char* text;

@@ -47,8 +47,7 @@ TEST_CASE("a recipe with a DeepSpeed configuration trains with the configuration
   CHECK(plan.at("options").at("reduce_bucket_size") == 20000);
 }
 
-TEST_CASE("import deepspeed prints sections of a recipe; print --as deepspeed prints a configuration",
-          "[e2e]") {
+TEST_CASE("import deepspeed prints sections of a recipe; print --as deepspeed prints a configuration", "[e2e]") {
   Workplace place;
   place.write("ds.json", configuration);
   write_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");

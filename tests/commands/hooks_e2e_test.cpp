@@ -74,8 +74,7 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
                                                 "as it is now"));
 }
 
-TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it does not change the losses",
-          "[e2e]") {
+TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it does not change the losses", "[e2e]") {
   auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
   INFO(strategy);
   Workplace place;

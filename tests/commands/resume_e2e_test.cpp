@@ -123,8 +123,7 @@ TEST_CASE("killed at random moments ten times, a resumed run ends bit-equal", "[
   }
 }
 
-TEST_CASE("a killed rank stops the run within seconds, with the cause; with max_restarts it ends bit-equal",
-          "[e2e]") {
+TEST_CASE("a killed rank stops the run within seconds, with the cause; with max_restarts it ends bit-equal", "[e2e]") {
   End expected = undisturbed();
   for (std::string restarts : {"0", "1"}) {
     Workplace place;

@@ -330,8 +330,7 @@ TEST_CASE("PBT's members continue from each other's checkpoints", "[e2e][sweep]"
   CHECK(kept == 2);
 }
 
-TEST_CASE("a killed sweep continues its trials from their checkpoints, with the same values",
-          "[e2e][sweep]") {
+TEST_CASE("a killed sweep continues its trials from their checkpoints, with the same values", "[e2e][sweep]") {
   auto prepare = [](Workplace& place) {
     write_sweep(place, "\"sobol\"", "parallel = 1\nbudget = { trials = 3 }\n" + lr_space, 60);
     auto text = slurp(place.path() / "tiny.toml");
@@ -390,8 +389,7 @@ TRIAL  model.n_heads  train.global_batch_size
   CHECK_THAT(place.run({"sweep", "status"}).err, ContainsSubstring("there is no sweep \"last\""));
 }
 
-TEST_CASE("sweep best prints a command and a recipe that repeat the best trial with the same value",
-          "[e2e][sweep]") {
+TEST_CASE("sweep best prints a command and a recipe that repeat the best trial with the same value", "[e2e][sweep]") {
   Workplace place;
   write_tiny_recipe(place);
   // The recipe does not set the number of threads. With long sequences the number changes the last digits.

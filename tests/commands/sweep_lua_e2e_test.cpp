@@ -111,8 +111,7 @@ TEST_CASE("a sweep in Lua killed at random moments ends like an undisturbed one"
   CHECK(final_table(place) == final_table(undisturbed));
 }
 
-TEST_CASE("a killed sweep in Lua with parallel trials proposes each once, in any order of their ends",
-          "[e2e][sweep]") {
+TEST_CASE("a killed sweep in Lua with parallel trials proposes each once, in any order of their ends", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(made_up_worker);
   write_lua(place, R"(

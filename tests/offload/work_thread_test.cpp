@@ -54,9 +54,8 @@ TEST_CASE("a new list waits for the previous one, and a piece is destroyed befor
   }
 }
 
-TEST_CASE(
-    "an error of a piece is thrown by waits for it and for later pieces, with its type, and those are dropped",
-    "[work thread]") {
+TEST_CASE("an error of a piece is thrown by waits for it and for later pieces, with its type, and those are dropped",
+          "[work thread]") {
   bool later = false;
   auto held = std::make_shared<int>(0);
   WorkThread thread("a test");

@@ -84,8 +84,8 @@ TEST_CASE("pinned memory is rounded up to powers of two, as the allocator does")
   for (const auto& unit : plan.units) {
     int64_t shard = make_flat_layout(*pinned.model, unit.slots, plan.shards).shard;
     auto add = [&](int64_t bytes) { more += ceil(bytes) - bytes; };
-    add(4 * shard);                                     // master parameters
-    add(bytes_of(plan.gradient) * shard);               // gradients for the update
+    add(4 * shard);                        // master parameters
+    add(bytes_of(plan.gradient) * shard);  // gradients for the update
     if (plan.written_apart(unit, DType::float32)) add(2 * shard);
     auto places = plan.places(unit, DType::float32);
     if (places.sent == ShardPlaces::Sent::memory && unit.shards == Tier::host) add(2 * shard);

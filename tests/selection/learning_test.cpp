@@ -162,8 +162,7 @@ TEST_CASE("without a run the prediction is that of the base rates, with their er
   CHECK(learned.error(*step_time(load, learned.rates())) >= base.error);
 }
 
-TEST_CASE(
-    "a shape that was run before is predicted as measured, with an error that shrinks but stays positive") {
+TEST_CASE("a shape that was run before is predicted as measured, with an error that shrinks but stays positive") {
   Random random(5);
   const StepLoad load = random_load(random, false);
   const Rates base = guessed_cpu_rates(2, 1, 2);

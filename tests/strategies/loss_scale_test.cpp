@@ -46,8 +46,7 @@ TEST_CASE("an overflow is skipped, and the second one halves the scale", "[loss 
   }
 }
 
-TEST_CASE("a NaN loss is a failure, or skipped on request, and does not change the scale",
-          "[loss scale]") {
+TEST_CASE("a NaN loss is a failure, or skipped on request, and does not change the scale", "[loss scale]") {
   at::set_num_threads(1);
   TinyRun run;
   run.precision = "16-mixed";

@@ -328,8 +328,7 @@ double largest_error(const std::map<std::string, torch::Tensor>& a, const std::m
 
 }  // namespace
 
-TEST_CASE("mixed precision: every gradient of the first step equals float64's within rounding",
-          "[parity]") {
+TEST_CASE("mixed precision: every gradient of the first step equals float64's within rounding", "[parity]") {
   at::set_num_threads(1);
   TinyRun run;
   run.family = GENERATE(as<std::string>(), "gpt", "llama");

@@ -117,8 +117,7 @@ void check_claim(TinyRun run) {
 
 }  // namespace
 
-TEST_CASE("the traffic of a rank is the mean of a ring's ranks, also if parts are unequal",
-          "[recording]") {
+TEST_CASE("the traffic of a rank is the mean of a ring's ranks, also if parts are unequal", "[recording]") {
   for (int64_t bytes : {0, 1, 10, 12, 1001})
     for (int ranks : {1, 2, 3, 4, 7})
       for (auto kind :
