@@ -125,7 +125,7 @@ json keep_nonfinite(json value) {
 }
 
 /// Calls body({"$object": NAME, ...}) for each object in a saved state.
-void for_each_object(const json& value, const std::function<void(const json&)>& body) {
+static void for_each_object(const json& value, const std::function<void(const json&)>& body) {
   if (!value.is_structured()) return;
   if (value.is_object() && value.contains("$object")) return body(value);
   for (const auto& item : value) for_each_object(item, body);

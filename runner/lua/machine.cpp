@@ -180,7 +180,6 @@ LuaError State::Machine::error_of(int status, const char* message, size_t size) 
     return {ErrorKind::time, place_file.data(), place_line, fmt::format("took more than {} s", limits.seconds),
             trace.data()};
   if (status == LUA_ERRMEM || text == "not enough memory")  // the text comes from buffers of the standard library
-
     return {ErrorKind::memory, place_file.data(), place_line,
             fmt::format("needs more memory than {}, or a string longer than {}",
                         format_bytes(static_cast<double>(limits.memory_bytes)),

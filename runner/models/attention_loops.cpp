@@ -201,10 +201,14 @@ RUNNER_VECTOR_CLONES void merge_tile(float* to, int64_t to_stride, int64_t rows,
     const float kept = keep[r], factor = scale[r];
     int64_t c = 0;
     for (; c + lanes <= columns; c += lanes) {
-      Float8 x, before;
+      Float8 x;
       load(x, tile + c);
-      load(before, to + c);
-      store(to + c, first ? x * factor : (before * kept + x) * factor);
+      if (!first) {
+        Float8 before;
+        load(before, to + c);
+        x = before * kept + x;
+      }
+      store(to + c, x * factor);
     }
     for (; c < columns; ++c) to[c] = first ? tile[c] * factor : (to[c] * kept + tile[c]) * factor;
   }

@@ -269,7 +269,7 @@ Entry fsdp_entry() {
   const std::string native = "an old name of the native implementation; it means the same";
   const std::string fairscale =
       "FairScale's FSDP became PyTorch's, and the sharding is the same; the defaults differ: a unit is a transformer "
-      "block (not 1e8 parameters), and gradients are reduced in float32";
+      "block (not 1e8 parameters), and gradients are reduced in the precision of the parameters' masters";
   entry.aliases = {{"fsdp_cpu_offload", {{"cpu_offload", true}}},
                    {"fsdp_native", nlohmann::json::object(), native},
                    {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native},

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <numeric>
 #include <set>
 
@@ -157,11 +156,10 @@ class ShardedMemory : public StepMemory {
   }
 
  private:
-  /// Bytes that a tensor in pinned memory takes: LibTorch's allocator rounds up to a power of two
-  /// (ATen/core/CachingHostAllocator.h).
+  /// Bytes that a tensor in host memory takes, which is pinned if the plan says so.
   int64_t pinned(int64_t bytes) const {
     bool rounded = job_.cuda && plan_.separate_host && plan_.pin_memory && bytes > 0;
-    return rounded ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))) : bytes;
+    return rounded ? pinned_bytes(bytes) : bytes;
   }
 
   /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all of those

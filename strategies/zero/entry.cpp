@@ -334,7 +334,7 @@ std::optional<std::string> refuse_nvme(const Job& job) {
 std::optional<std::string> refuse(const Job& job) {
   if (auto batch = refuse_batch(job)) return batch;
   int64_t stage = stage_of(job);
-  if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {} (stage 0 is `ddp`)", stage);
+  if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {}", stage);
   if (auto group = job.options.value("mics_shard_size", nlohmann::json()); group.is_number())
     if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", group.get<int64_t>())) return why;
   double divisor = job.options.value("gradient_predivide_factor", 1.0);

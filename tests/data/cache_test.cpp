@@ -21,7 +21,12 @@ template <typename Action>
 pid_t start(Action action) {
   pid_t child = ::fork();
   if (child == 0) {
-    action();
+    try {
+      action();
+    } catch (const std::exception& error) {  // the child must not continue as a test program
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(99);
+    }
     ::_exit(0);
   }
   return child;

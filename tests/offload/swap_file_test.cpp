@@ -130,6 +130,7 @@ TEST_CASE("a truncated file is an error of the requests, and the process continu
                                ": the file has 16484 bytes and should have 32768"));
   try {
     file.wait(file.read(6 * page, back.bytes()));
+    FAIL("the read beyond the end of the file returned");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::run_failed);
   }

@@ -321,8 +321,8 @@ TEST_CASE("a strategy destroyed during an update ends the update and frees its m
   size_t second = units_in_forward(spec, plan_apart(tiny_job(run, spec))).at(1);
   MemoryAccount account;
   std::atomic<int> ended = 0;
-  std::thread releases;
   History history;
+  std::jthread releases;
   run_ranks(1, [&](World& world) {
     AccountScope scope(account);
     ShardEvents events;
@@ -342,7 +342,7 @@ TEST_CASE("a strategy destroyed during an update ends the update and frees its m
     strategy->step(tiny_input(run, 0, 0));
     history.wait_for("in the middle", 1);
     RANK_CHECK(ended == 1);
-    releases = std::thread([&] { history.add("go"); });
+    releases = std::jthread([&] { history.add("go"); });
     if (torn_down) strategy->teardown();
     strategy.reset();
     int after = ended;
