@@ -12,7 +12,7 @@ class Writer {
  public:
   explicit Writer(const std::function<Origin(const std::string&)>& place) : place_(place) {}
 
-  /// Values first: in TOML what follows a header belongs to it.
+  /// Values come before tables, because keys after a TOML header belong to that table.
   void table(const json& table, const std::string& header, const std::string& path) {
     for (const auto& [name, value] : table.items())
       if (!value.is_object() && !value.is_null()) line(toml_key(name) + " = " + toml_value(value), join(path, name));

@@ -1,5 +1,5 @@
-// Recipes that are computed: what a program says, as TOML and the places where it was written. What evaluates them is
-// on a higher floor (runner/lua) and handed in.
+// Computed recipes: the result of a program as TOML, with the source location of each line. The evaluator is in runner/lua,
+// which depends on this room, and is therefore passed in as a function.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -11,17 +11,18 @@
 namespace runner {
 
 struct ComputedRecipe {
-  std::string toml;            ///< one key a line
-  std::vector<Origin> places;  ///< of each of its lines, in the program
+  std::string toml;            ///< one key per line
+  std::vector<Origin> places;  ///< for each line of `toml`, its location in the program
 };
 
-/// What `file` extends, read and merged, as {section: {key: value}}. Throws RecipeError.
+/// Reads the recipe `base` with everything that it extends, as {section: {key: value}}. `asked_at`: location of the reference.
+/// Throws RecipeError.
 using BaseReader = std::function<nlohmann::json(const std::string& base, const Origin& asked_at)>;
 
-/// Evaluates `file`; throws RecipeError where it is wrong itself.
+/// Evaluates `file`. Throws RecipeError if the program fails.
 using RecipeEvaluator = std::function<ComputedRecipe(const std::string& file, const BaseReader& read_base)>;
 
-/// {section: {key: value}} as TOML with one key a line; tables below sections get headers of their own. `place` gives
+/// Writes {section: {key: value}} as TOML with one key per line. Nested tables get [section.table] headers. `place` returns
 /// the origin of a dotted key or header.
 ComputedRecipe write_computed(const nlohmann::json& recipe, const std::function<Origin(const std::string&)>& place);
 

@@ -1,4 +1,4 @@
-// The way in and out of recipes: TOML text -> Recipe, Recipe -> TOML, schema and help. No strategy, no torch.
+// Reads and prints recipes: TOML -> Recipe; Recipe -> TOML and JSON; schema and help. Independent of strategies and of torch.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,32 +11,32 @@
 
 namespace runner {
 
-/// Reads `file`, follows `extends`, leaves out what `unset` names, applies `overrides` ("train.max_steps=10",
-/// "unset=KEY", in order), expands ${env:NAME}, checks every key against the table and the contradictions that need no
-/// knowledge of strategies or devices. Relative data paths become relative to the file that names them. Throws
-/// RecipeError with all mistakes in one pass. `check` adds the mistakes that it knows of to the same pass (the
-/// catalog's of [strategy]). `evaluate` reads what ends in ".lua", here and in `extends`; without it such a file is
-/// refused.
+/// Reads `file` and the recipes that it extends, removes the keys in `unset`, applies `overrides` ("train.max_steps=10",
+/// "unset=KEY") in order, and expands ${env:NAME}. Checks every key against the table, and finds the contradictions that need
+/// no knowledge of strategies or devices. Relative paths are resolved against the folder of the file that contains them. Throws
+/// RecipeError with all mistakes at once. `check` may add mistakes (the catalog's, about [strategy]). `evaluate` evaluates files
+/// that end in ".lua"; without it, such a file is a mistake.
 using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
                    const RecipeCheck& check = {}, const RecipeEvaluator& evaluate = {});
 
-/// The override that removes a key or a section: what --unset means.
+/// The override that removes a key or a section; --unset uses it.
 std::string unset_override(const std::string& key);
 
-/// The same from text, for tests and for `resolved.toml`; `name` stands in for the file name.
+/// Like load_recipe(), but from text: for tests and `resolved.toml`. `name` is used as the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
 enum class PrintOrigins { no, yes };
-/// The whole recipe as TOML that parses back to the same recipe (unset optional keys left out); with origins as
-/// comments.
+/// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted. The origins are
+/// printed as comments.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
-/// The same without defaults: what is built on it with another model.name, optimizer.name ... gets the defaults of that
-/// one, and no key that is not for it.
+/// The same without defaults. A recipe that extends this text with another model.name or optimizer.name gets the defaults of
+/// that name, and no keys that do not apply to it.
 std::string print_given(const Recipe& recipe);
 
-/// A JSON value as TOML; tables inline. And a key, quoted where it must be.
+/// A JSON value as TOML. Tables are written inline.
 std::string toml_value(const nlohmann::json& value);
+/// A key as TOML, quoted if necessary.
 std::string toml_key(const std::string& name);
 
 /// {section: {key: value}} and {dotted key: "file:line:col" | "--set" | "default" | "decided: why"}, for the ledger and

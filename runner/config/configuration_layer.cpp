@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The strategy that DeepSpeed's configurations are for, under any of its names.
+/// Whether the strategy is DeepSpeed's, under any of its names.
 bool takes_configuration(const json& strategy) {
   if (!strategy.is_string()) return false;
   auto name = lower(strategy.get<std::string>());
@@ -94,7 +94,7 @@ void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, con
       fmt::format("{} = {} contradicts the configuration, where `{}` {}", value.key, toml_value(found->second.value),
                   value.path, unset ? "is off" : "means " + toml_value(value.value)));
   diagnostic.other = value.place;
-  diagnostic.other_message = "the configuration says it here";
+  diagnostic.other_message = "the configuration sets it here";
 }
 
 void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
@@ -124,7 +124,7 @@ Located ConfigurationLayers::over(const Located* lower, Located upper) {
   return upper;
 }
 
-/// `deepspeed_stage_2` with a configuration of stage 3.
+/// Reports a stage that differs from that in the name, for example `deepspeed_stage_2`.
 void ConfigurationLayers::check_stage(const Located& name, const Layer& own) {
   const std::string prefix = "deepspeed_stage_";
   auto text = lower(name.value.get<std::string>());
@@ -134,7 +134,7 @@ void ConfigurationLayers::check_stage(const Located& name, const Layer& own) {
   if (stage->second.value.dump() == digit) return;
   auto& diagnostic =
       report(name.origin, "contradiction",
-             fmt::format("`{}` stands for stage {}, but stage = {}", text, digit, stage->second.value.dump()));
+             fmt::format("`{}` means stage {}, but stage = {}", text, digit, stage->second.value.dump()));
   diagnostic.other = stage->second.origin;
   diagnostic.other_message = "the stage is set here";
 }

@@ -1,4 +1,4 @@
-// `strategy.config`: DeepSpeed's configuration as a layer of values under the recipe file that names it.
+// `strategy.config`: translates a DeepSpeed configuration to values of the layer that names it.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,22 +14,23 @@ class ConfigurationLayers {
   /// Mistakes go to `diagnostics`.
   explicit ConfigurationLayers(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
 
-  /// Puts what `own`'s strategy.config means beside it, if the strategy is DeepSpeed's; values that `own` has itself
-  /// must be the same, those of `below` give way unless they come from --set. strategy.config becomes null and is
+  /// If the strategy is DeepSpeed's, translates `own`'s strategy.config and adds the values to `own`. A value that `own` sets
+  /// itself must be equal. A value of `below` is overridden, unless it comes from --set. strategy.config becomes null and is
   /// marked as `from_configuration`.
   void add(Layer& own, const Layer& below);
 
-  /// What a configuration gave to `lower` leaves it where `upper` brings another one, and so do batch sizes that would
-  /// contradict what `upper` says of the batch: of the three numbers one follows from the others.
+  /// Removes values of a configuration from `lower`. If `upper` has another configuration, removes all of them, and restores the
+  /// values that they replaced. Otherwise removes the batch sizes that `upper` replaces: global batch, micro-batch and
+  /// accumulation depend on each other.
   static void give_way(Layer& lower, const Layer& upper);
 
-  /// `upper` with what it lies on, if it may leave again.
+  /// `upper`. If it comes from a configuration, it keeps the value that it replaces in `beneath`, so that it can be removed again.
   static Located over(const Located* lower, Located upper);
 
-  /// The configuration was removed: it has no notes, and need not name a stage.
+  /// To be called when the configuration is removed: drops its notes, and it no longer has to name a stage.
   void forget();
 
-  /// When all layers are there: options that follow from the model, the notes.
+  /// To be called after all layers are merged: sets the options that depend on the model, and the notes.
   void complete(Recipe& recipe);
 
  private:

@@ -30,7 +30,7 @@ class Finder {
   }
 
  private:
-  /// A section of a name that is none may have been meant to be any of those that are not there.
+  /// A section with an unknown name may be a misspelling of any absent section.
   void doubt_absent_sections() {
     for (const auto& section : sections()) {
       auto first = recipe_.origins.lower_bound(section.name + ".");
@@ -53,7 +53,7 @@ class Finder {
     diagnostics_.push_back(diagnostic);
   }
 
-  /// As a message lists them: the first sixteen.
+  /// The first 16 divisors, for a message.
   static std::vector<std::string> divisors_of(int64_t n) {
     std::vector<std::string> list;
     for (int64_t d : divisors(n, 1 << 20))
@@ -128,7 +128,7 @@ class Finder {
       report("activation_checkpointing.mode", "mode = \"named\" needs blocks");
   }
 
-  /// Keys of one family given to another.
+  /// Keys that the model family does not have.
   void family() {
     for (const auto& key : key_table())
       if (!key.family.empty() && key.family != recipe_.model.name && given(key.dotted()) && !key.get(recipe_).is_null())
@@ -138,7 +138,7 @@ class Finder {
                  "model.name", "the family is set here");
   }
 
-  /// Keys that mean something only beside a value of another one.
+  /// Keys that do not apply because of the value of another key.
   void needs() {
     for (const auto& key : key_table()) {
       if (key.needs_met(recipe_) || !given(key.dotted())) continue;
@@ -149,7 +149,7 @@ class Finder {
 
   const Recipe& recipe_;
   std::vector<Diagnostic>& diagnostics_;
-  std::set<std::string> unsound_;  ///< sections; "" when a mistake is in none
+  std::set<std::string> unsound_;  ///< sections with a mistake; "": a mistake belongs to no section
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is wrong between keys, as far as no strategy and no device needs to be known.
+// Finds contradictions between keys, as far as this needs no knowledge of strategies and devices.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,8 @@
 
 namespace runner {
 
-/// Appends to `diagnostics`. Sections that these say are wrong already are not reasoned about, absent ones neither where
-/// one has a name that is unknown, and nothing is when a mistake in no section may have kept anything away.
+/// Appends to `diagnostics`. Skips sections that have a mistake already. If a section has an unknown name, it also skips absent
+/// sections, because the name may be a misspelling of one. If a mistake belongs to no section, it checks nothing.
 void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

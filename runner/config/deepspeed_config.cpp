@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using Fate = DeepSpeedKey::Fate;
 
-/// What others call a key: Hugging Face, Lightning, and our recipes.
+/// The key for a name that Hugging Face, Lightning or a recipe uses.
 std::optional<std::string> key_called(const std::string& name) {
   static const std::map<std::string, std::string> names = {
       {"learning_rate", "optimizer.params.lr"},
@@ -188,7 +188,7 @@ void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node
     case Fate::refused:
       names(key, node);
       if (!automatic && !switched_off(key, node))
-        report(node.key_place, "refused", fmt::format("`{}` is not to be had: {}", key.path, key.reason));
+        report(node.key_place, "refused", fmt::format("`{}` is not supported: {}", key.path, key.reason));
       break;
     case Fate::block:
       if (!node.is_object)

@@ -1,4 +1,4 @@
-// DeepSpeed's configuration files: what one means in a recipe, and the other way round.
+// Translates DeepSpeed's configuration files to recipes, and recipes to such files.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace runner {
 
-/// A value that a configuration gives to a recipe's key or, under "strategy.", to an option of `zero`.
+/// A value that a configuration sets: of a recipe's key or, under "strategy.", of an option of the strategy `zero`.
 struct DeepSpeedValue {
   std::string key;       ///< dotted, of the recipe
   nlohmann::json value;  ///< null: the key must be unset
   Origin place;
-  std::string path;         ///< of the configuration
-  bool is_default = false;  ///< DeepSpeed's own, because the configuration is silent: anything that is given wins
+  std::string path;         ///< dotted, in the configuration
+  bool is_default = false;  ///< DeepSpeed's default for a key that the configuration lacks; every given value overrides it
 };
 
 struct DeepSpeedMeaning {
@@ -24,18 +24,18 @@ struct DeepSpeedMeaning {
   std::vector<Diagnostic> diagnostics;
 };
 
-/// `given`: whether the recipe says something about a dotted key itself. Options left to "auto" that follow from the
-/// model's width keep that word; see automatic_option().
+/// `given`: whether the recipe itself sets a dotted key. Options that are "auto" and depend on the model's width remain "auto";
+/// see automatic_option().
 DeepSpeedMeaning read_deepspeed(const LocatedJson& configuration, const std::function<bool(const std::string&)>& given);
 
-/// What "auto" means for the options that Accelerate fills in from the width of the hidden states; null for others.
+/// The value of "auto" for options that Accelerate computes from the width of the hidden states, `dim`; null for other options.
 nlohmann::json automatic_option(const std::string& option, int64_t dim);
 
-/// The sections of a recipe that say the same, notes as comments. Throws RecipeError.
+/// The equivalent sections of a recipe, with the notes as comments. Throws RecipeError.
 std::string deepspeed_as_recipe(const LocatedJson& configuration);
 
-/// A recipe whose strategy is `zero`, as a configuration file that means the same. `options`: the strategy's, complete.
-/// Throws Error(usage) when the recipe says what such a file has no word for.
+/// A recipe whose strategy is `zero`, as the equivalent configuration file. `options`: of the strategy, with defaults. Throws
+/// Error(usage) if the recipe has a value that such a file cannot express.
 std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& options);
 
 }  // namespace runner

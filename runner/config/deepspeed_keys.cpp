@@ -11,7 +11,7 @@ namespace {
 using F = DeepSpeedKey::Fate;
 using Keys = std::vector<DeepSpeedKey>;
 
-constexpr const char* measured = "`runner show` and `runner metrics` have times, rates, memory and traffic";
+constexpr const char* measured = "`runner show` and `runner metrics` print times, rates, memory and traffic";
 constexpr const char* logged =
     "every step is in the ledger (`runner metrics`); the log of each rank is in the run's folder";
 constexpr const char* one_copy = "every weight has one float32 master, and optimizer state is float32";
@@ -21,22 +21,22 @@ void add_batch(Keys& keys) {
       {"train_batch_size", F::handled},
       {"train_micro_batch_size_per_gpu", F::handled},
       {"gradient_accumulation_steps", F::handled},
-      {"managed_gradient_accumulation", F::checked, "", true, "the step's micro-batches are always counted here"},
+      {"managed_gradient_accumulation", F::checked, "", true, "the trainer always counts the micro-batches of a step"},
       {"gradient_clipping", F::handled},
       {"prescale_gradients", F::option, "prescale_gradients"},
       {"gradient_predivide_factor", F::option, "gradient_predivide_factor"},
       {"gradient_allreduce_op", F::checked, "", "mean", "the loss is the mean over all tokens of the global batch"},
       {"communication_data_type", F::option, "communication_data_type"},
       {"seq_parallel_communication_data_type", F::ignored, "", "fp32", "there is no sequence parallelism here"},
-      {"sparse_gradients", F::checked, "", false, "gradients of embeddings travel whole"},
-      {"disable_allgather", F::checked, "", false, "without the gather ranks would not have the updated parameters"},
+      {"sparse_gradients", F::checked, "", false, "gradients of embeddings are dense"},
+      {"disable_allgather", F::checked, "", false, "without the all-gather, ranks would not have the updated parameters"},
       {"steps_per_print", F::recipe, "train.print_every_n_steps"},
       {"wall_clock_breakdown", F::ignored, "", false, measured},
       {"memory_breakdown", F::ignored, "", false, measured},
-      {"dump_state", F::ignored, "", false, "`runner print` and `runner show` have every value of a run"},
+      {"dump_state", F::ignored, "", false, "`runner print` and `runner show` print every value of a run"},
       {"dataloader_drop_last", F::ignored, "", false,
        "the last, short batch of an epoch is trained on, and its tokens weigh as much as others"},
-      {"vocabulary_size", F::ignored, "", nullptr, "the model's is model.vocab_size"},
+      {"vocabulary_size", F::ignored, "", nullptr, "model.vocab_size sets it"},
       {"log_level", F::ignored, "", nullptr, logged},
       {"graph_harvesting", F::ignored, "", false, "there are no CUDA graphs here"},
       {"zero_allow_untested_optimizer", F::ignored, "", nullptr, "every optimizer here is tested with every stage"},
@@ -57,7 +57,7 @@ void add_precision(Keys& keys) {
   Keys more = {
       {"fp16", F::block},
       {"fp16.enabled", F::handled},
-      {"fp16.auto_cast", F::ignored, "", false, "what goes into the model are token ids"},
+      {"fp16.auto_cast", F::ignored, "", false, "the inputs of the model are token ids"},
       {"fp16.loss_scale", F::option, "loss_scale"},
       {"fp16.initial_scale_power", F::option, "initial_scale_power"},
       {"fp16.loss_scale_window", F::option, "loss_scale_window"},
@@ -69,7 +69,7 @@ void add_precision(Keys& keys) {
       {"bf16.enabled", F::handled},
       {"bf16.check_grad_overflow", F::handled},
       {"bf16.immediate_grad_update", F::ignored, "", false,
-       "gradients are summed where stage and accumulation put them"},
+       "ZeRO stage and accumulation determine where gradients are summed"},
       {"bf16.bf16_master_weights_and_grads", F::checked, "", false, one_copy},
       {"bf16.bf16_optimizer_states", F::checked, "", false, one_copy},
       {"torch_autocast", F::refused, "", nullptr,
@@ -85,7 +85,7 @@ void add_precision(Keys& keys) {
   keys.insert(keys.end(), more.begin(), more.end());
 }
 
-/// Keys of [strategy] under the same name.
+/// Keys that have the same name in [strategy].
 void add_stage_options(Keys& keys) {
   for (const char* name :
        {"contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "allgather_partitions", "allgather_bucket_size",
@@ -97,10 +97,10 @@ void add_stage_options(Keys& keys) {
 
 void add_zero(Keys& keys) {
   constexpr const char* quantized =
-      "gradients and weights travel unquantized; communication_data_type \"bf16\" halves float32";
-  constexpr const char* whole_blocks = "stage 3 gathers whole blocks, which are leaf modules already";
+      "gradients and weights are sent unquantized; communication_data_type \"bf16\" halves the size of float32";
+  constexpr const char* whole_blocks = "stage 3 gathers one block at a time: every block is a leaf module";
   constexpr const char* all_checkpoints =
-      "checkpoints load on any number of ranks, with any strategy, masters included";
+      "any strategy on any number of ranks can load a checkpoint, master weights included";
   keys.push_back({"zero_optimization", F::block});
   keys.push_back({"zero_optimization.stage", F::handled});
   add_stage_options(keys);
@@ -108,7 +108,7 @@ void add_zero(Keys& keys) {
       {"use_multi_rank_bucket_allreduce", F::ignored, "", true, "a bucket is reduced by one collective"},
       {"load_from_fp32_weights", F::ignored, "", true, all_checkpoints},
       {"elastic_checkpoint", F::ignored, "", false, all_checkpoints},
-      {"legacy_stage1", F::ignored, "", false, "there is one stage 1"},
+      {"legacy_stage1", F::ignored, "", false, "there is only one implementation of stage 1"},
       {"ignore_unused_parameters", F::ignored, "", true, "every parameter of the models here is used"},
       {"stage3_module_granularity_threshold", F::ignored, "", 0, whole_blocks},
       {"stage3_use_all_reduce_for_fetch_params", F::ignored, "", false, "a block is gathered by one all-gather"},
@@ -126,13 +126,13 @@ void add_zero(Keys& keys) {
       {"zeropp_loco_param.err_beta", F::inner},
       {"zeropp_loco_param.reset_T", F::inner},
       {"mics_shard_size", F::handled, "mics_shard_size"},
-      {"mics_hierarchical_params_gather", F::checked, "", false, "shards are gathered in one go; see mics_shard_size"},
-      {"memory_efficient_linear", F::ignored, "", true, "blocks compute with the gathered weights themselves"},
-      {"override_module_apply", F::ignored, "", true, "initial weights depend on seed and name only"},
+      {"mics_hierarchical_params_gather", F::checked, "", false, "one collective gathers all shards; see mics_shard_size"},
+      {"memory_efficient_linear", F::ignored, "", true, "blocks use the gathered weights directly"},
+      {"override_module_apply", F::ignored, "", true, "initial weights depend only on the seed and the parameter's name"},
       {"pipeline_loading_checkpoint", F::ignored, "", false, "shards are read in place"},
       {"log_trace_cache_warnings", F::ignored, "", false,
        "blocks are used in the order of the model: there is no trace"},
-      {"enable_sanity_checks", F::ignored, "", false, "collectives that do not agree are always found"},
+      {"enable_sanity_checks", F::ignored, "", false, "mismatched collectives are always detected"},
       {"save_muon_momentum_buffer_in_memory", F::ignored, "", false, "there is no Muon here"},
       {"zenflow", F::refused, "", nullptr, "all gradients are applied in the step they belong to; leave it out"},
       {"zenflow.topk_ratio", F::inner},
@@ -165,12 +165,12 @@ void add_offload(Keys& keys) {
       {"zero_optimization.offload_optimizer.buffer_count", F::option, "optimizer_buffer_count"},
       {"zero_optimization.offload_optimizer.pipeline_read", F::ignored, "", false, ahead},
       {"zero_optimization.offload_optimizer.pipeline_write", F::ignored, "", false, ahead},
-      {"zero_optimization.offload_optimizer.fast_init", F::ignored, "", false, "the states begin as zeros"},
-      {"zero_optimization.offload_optimizer.ratio", F::checked, "", 1, "the whole update moves, or none of it"},
+      {"zero_optimization.offload_optimizer.fast_init", F::ignored, "", false, "the states are initialised with zeros"},
+      {"zero_optimization.offload_optimizer.ratio", F::checked, "", 1, "the update is offloaded completely or not at all"},
       {"zero_optimization.offload_optimizer.super_offload", F::checked, "", false,
-       "the update moves as it does for device \"cpu\""},
+       "the update is offloaded as for device \"cpu\""},
       {"zero_optimization.offload_optimizer.cpuadam_cores_perc", F::ignored, "", 0.8,
-       "devices.threads_per_rank says how many threads a rank has"},
+       "devices.threads_per_rank sets the number of threads of a rank"},
       {"zero_optimization.offload_param", F::block},
       {"zero_optimization.offload_param.device", F::handled, "offload_params_device"},
       {"zero_optimization.offload_param.pin_memory", F::option, "pin_memory"},
@@ -191,7 +191,7 @@ void add_offload(Keys& keys) {
 }
 
 void add_optimizer(Keys& keys) {
-  constexpr const char* other_type = "no optimizer here has it";
+  constexpr const char* other_type = "no optimizer here has this parameter";
   keys.push_back({"optimizer", F::block});
   keys.push_back({"optimizer.type", F::handled});
   keys.push_back({"optimizer.params", F::block});
@@ -205,7 +205,7 @@ void add_optimizer(Keys& keys) {
       {"torch_adam", F::ignored, "", false, "there is one Adam, and its results are PyTorch's"},
       {"adam_w_mode", F::handled},
       {"bias_correction", F::checked, "", true, "Adam always corrects its bias"},
-      {"amsgrad", F::checked, "", false, "the largest second moment is not kept"},
+      {"amsgrad", F::checked, "", false, "there is no AMSGrad here"},
   };
   for (const char* name : {"freeze_step", "cuda_aware", "comm_backend_name", "var_freeze_step", "var_update_scaler",
                            "local_step_scaler", "local_step_clipper", "max_coeff", "min_coeff", "coeff_beta",
@@ -225,10 +225,10 @@ void add_recomputation(Keys& keys) {
   Keys more = {
       {"activation_checkpointing", F::block},
       {"activation_checkpointing.partition_activations", F::ignored, "", false,
-       "activations are partitioned over tensor-parallel ranks, and there are none: each rank's are of its own data"},
+       "DeepSpeed partitions activations over tensor-parallel ranks, and there is no tensor parallelism here"},
       {"activation_checkpointing.cpu_checkpointing", F::recipe, "activation_checkpointing.cpu_checkpointing"},
       {"activation_checkpointing.contiguous_memory_optimization", F::ignored, "", false,
-       "the inputs of blocks have one size, so the allocator reuses their memory without fragments"},
+       "all block inputs have the same size, so the allocator reuses their memory without fragmentation"},
       {"activation_checkpointing.synchronize_checkpoint_boundary", F::ignored, "", false,
        "events order copies and kernels, so the device needs no synchronization between blocks"},
       {"activation_checkpointing.profile", F::ignored, "", false, measured},
@@ -238,7 +238,7 @@ void add_recomputation(Keys& keys) {
   keys.insert(keys.end(), more.begin(), more.end());
 }
 
-/// A block that is judged as a whole, and the names in it.
+/// A block that is ignored or refused with all its keys. `names`: the keys.
 void add_block(Keys& keys, DeepSpeedKey block, const std::vector<std::string>& names) {
   for (const auto& name : names) keys.push_back({block.path + "." + name, F::inner});
   keys.push_back(std::move(block));
@@ -251,7 +251,7 @@ void add_tools(Keys& keys) {
   add_block(
       keys,
       {"autotuning", F::refused, "", nullptr,
-       "nothing is tried out; strategy.name = \"auto\" chooses by prediction, and `runner print` shows what"},
+       "there are no tuning runs; strategy.name = \"auto\" chooses by prediction, and `runner print` shows the choice"},
       {"enabled", "fast", "metric", "start_profile_step", "end_profile_step", "tuner_type", "tuner_early_stopping",
        "tuner_num_trials", "num_tuning_micro_batch_sizes", "overwrite", "mp_size", "results_dir", "exps_dir"});
   add_block(keys, {"comms_logger", F::ignored, "", nullptr, measured},
@@ -271,14 +271,14 @@ void add_tools(Keys& keys) {
 }
 
 void add_other_parallelism(Keys& keys) {
-  constexpr const char* data_only = "ranks share data, not layers or sequences";
+  constexpr const char* data_only = "ranks split data, not layers or sequences";
   add_block(keys,
             {"elasticity", F::refused, "", nullptr,
-             "the global batch stays what it is on any number of ranks that divides it (train.global_batch_size)"},
+             "train.global_batch_size is the same on any number of ranks that divides it"},
             {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
              "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
   add_block(
-      keys, {"pipeline", F::ignored, "", nullptr, "it is for pipelines, which the model here is not"},
+      keys, {"pipeline", F::ignored, "", nullptr, "there is no pipeline parallelism here"},
       {"stages", "partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned"});
   keys.push_back({"tensor_parallel", F::block});
   keys.push_back({"tensor_parallel.autotp_size", F::checked, "", 0, data_only});
@@ -293,7 +293,7 @@ void add_other_parallelism(Keys& keys) {
     keys.push_back({std::string("compile.") + name, F::inner});
   for (const char* name : {"curriculum_learning", "data_efficiency", "progressive_layer_drop", "eigenvalue",
                            "compression_training", "sparse_attention", "hybrid_engine", "nebula", "datastates_ckpt"})
-    keys.push_back({name, F::refused, "", nullptr, "it is not built here; leave it out", "", true});
+    keys.push_back({name, F::refused, "", nullptr, "it is not implemented here; leave it out", "", true});
 }
 
 }  // namespace
@@ -322,10 +322,10 @@ const DeepSpeedKey* find_deepspeed_key(const std::string& path) {
 
 std::optional<std::string> refused_optimizer(const std::string& type) {
   constexpr const char* exact =
-      "gradients travel uncompressed; \"AdamW\" with communication_data_type \"bf16\" halves float32";
+      "gradients are sent uncompressed; \"AdamW\" with communication_data_type \"bf16\" halves the size of float32";
   constexpr const char* no_mup =
-      "rates do not scale with the model's width; \"AdamW\" or \"SGD\" with groups in [optimizer] sets them";
-  constexpr const char* not_here = "it is not built here; take \"AdamW\"";
+      "learning rates do not scale with the model's width; use \"AdamW\" or \"SGD\" with groups in [optimizer]";
+  constexpr const char* not_here = "it is not implemented here; use \"AdamW\"";
   static const std::map<std::string, const char*> types = {
       {"lamb", not_here},     {"adagrad", not_here}, {"lion", not_here}, {"muon", not_here},  {"onebitadam", exact},
       {"zerooneadam", exact}, {"onebitlamb", exact}, {"muadam", no_mup}, {"muadamw", no_mup}, {"musgd", no_mup},
@@ -336,7 +336,7 @@ std::optional<std::string> refused_optimizer(const std::string& type) {
 
 std::optional<std::string> refused_scheduler(const std::string& type) {
   constexpr const char* instead =
-      "it is not built here; take \"WarmupDecayLR\" or \"WarmupCosineLR\", or a recipe's [lr_scheduler] "
+      "it is not implemented here; use \"WarmupDecayLR\" or \"WarmupCosineLR\", or a recipe's [lr_scheduler] "
       "(constant, linear, cosine, wsd, step)";
   auto small = lower(type);
   return small == "onecycle" || small == "lrrangetest" ? std::optional<std::string>(instead) : std::nullopt;

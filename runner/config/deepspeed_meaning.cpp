@@ -1,4 +1,4 @@
-// What keys of DeepSpeed's configuration mean together: batch sizes, precision, offloading, optimizer and schedule.
+// Translates keys of DeepSpeed's configuration that depend on each other: batch sizes, precision, offloading, optimizer, schedule.
 #include <algorithm>
 
 #include "runner/base/text.hpp"
@@ -19,7 +19,7 @@ void DeepSpeedTranslator::batch() {
   const char* factor = whole ? "strategy.gradient_accumulation_steps" : "train.accumulate_grad_batches";
   if (steps) emit(factor, integral(steps->plain()), *steps, "gradient_accumulation_steps");
   if (global && micro && steps) product(*global, *micro, *steps);
-  // With one of the three alone DeepSpeed does not accumulate.
+  // If only one of the three is set, DeepSpeed does not accumulate.
   bool left_open = present("gradient_accumulation_steps") || given_("train.accumulate_grad_batches");
   if (left_open || whole == bool(micro)) return;
   if (global && !present("train_micro_batch_size_per_gpu") && !given_("train.micro_batch_size"))
@@ -34,7 +34,7 @@ void DeepSpeedTranslator::product(const LocatedJson& global, const LocatedJson& 
   if (each <= 0 || a.get<int64_t>() % each == 0) return;
   auto& diagnostic = refuse(
       global, "contradiction",
-      fmt::format("train_batch_size = {} is no multiple of micro-batch x accumulation = {} x {}, whatever the ranks",
+      fmt::format("train_batch_size = {} is not a multiple of micro-batch x accumulation = {} x {}, for any number of ranks",
                   a.dump(), b.dump(), c.dump()));
   diagnostic.other = micro.place;
   diagnostic.other_message = "the micro-batch is set here";
@@ -72,7 +72,7 @@ void DeepSpeedTranslator::precision() {
   else
     note(*overflow,
          "`bf16.check_grad_overflow` is ignored: gradients that are not finite are always found; "
-         "train.on_nonfinite says whether the run stops or passes over them");
+         "train.on_nonfinite determines whether the run stops or skips the step");
 }
 
 void DeepSpeedTranslator::zero() {
@@ -117,7 +117,7 @@ void DeepSpeedTranslator::optimizer() {
   }
   auto name = type_of("optimizer"), written = type->value.get<std::string>();
   if (auto reason = refused_optimizer(name)) {
-    refuse(*type, "refused", fmt::format("the optimizer \"{}\" is not to be had: {}", written, *reason));
+    refuse(*type, "refused", fmt::format("the optimizer \"{}\" is not supported: {}", written, *reason));
   } else if (name == "adam" || name == "adamw") {
     bool decoupled = name == "adamw" || !says("optimizer.params.adam_w_mode", false);
     emit("optimizer.name", decoupled ? "adamw" : "adam", *type, "optimizer.type");
@@ -145,7 +145,7 @@ void DeepSpeedTranslator::parameters(const std::string& type, const std::vector<
     const auto* key = find_deepspeed_key("optimizer.params." + name);
     if (!key || key->fate == Fate::refused || std::find(its.begin(), its.end(), name) != its.end()) continue;
     auto& diagnostic =
-        report(node.key_place, "misplaced-key", fmt::format("`{}` is no parameter of \"{}\"", name, type));
+        report(node.key_place, "misplaced-key", fmt::format("`{}` is not a parameter of \"{}\"", name, type));
     diagnostic.allowed = its;
   }
 }
@@ -160,7 +160,7 @@ void DeepSpeedTranslator::decay(const LocatedJson& type) {
   bool decays = node->value.is_number() && node->value.get<double>() > 0;
   if (decays && !given_("optimizer.decay_norms_and_biases"))
     note(*node,
-         "`weight_decay` holds for matrices; with optimizer.decay_norms_and_biases = true for norms and biases, too");
+         "`weight_decay` applies to matrices only; with optimizer.decay_norms_and_biases = true also to norms and biases");
 }
 
 void DeepSpeedTranslator::scheduler() {
@@ -174,7 +174,7 @@ void DeepSpeedTranslator::scheduler() {
   }
   auto name = type_of("scheduler"), written = type->value.get<std::string>();
   if (auto reason = refused_scheduler(name)) {
-    refuse(*type, "refused", fmt::format("the schedule \"{}\" is not to be had: {}", written, *reason));
+    refuse(*type, "refused", fmt::format("the schedule \"{}\" is not supported: {}", written, *reason));
   } else if (name == "warmuplr" || name == "warmupdecaylr" || name == "warmupcosinelr") {
     warmup(*type);
     if (name == "warmuplr") emit("lr_scheduler.name", "constant", *type, "scheduler.type");
@@ -190,7 +190,7 @@ void DeepSpeedTranslator::scheduler() {
 void DeepSpeedTranslator::warmup(const LocatedJson& type) {
   const std::string params = "scheduler.params.";
   const auto *curve = at(params + "warmup_type"), *length = at(params + "warmup_num_steps");
-  bool warms_up = !(length && length->value == 0);  // else the curve means nothing
+  bool warms_up = !(length && length->value == 0);  // otherwise the curve has no effect
   if (curve && curve->value != "linear" && curve->value != "log")
     refuse(*curve, "not-allowed", fmt::format("`warmup_type` cannot be {}", curve->plain().dump())).allowed = {"linear",
                                                                                                                "log"};

@@ -1,4 +1,4 @@
-// DeepSpeed's configuration on its way out: as sections of a recipe, and a recipe as such a configuration.
+// Prints a DeepSpeed configuration as sections of a recipe, and a recipe as a DeepSpeed configuration.
 #include <array>
 #include <map>
 
@@ -21,9 +21,8 @@ void put(Ordered& object, const std::string& path, const nlohmann::json& value) 
   *at = value;
 }
 
-/// What a configuration has no word for.
 [[noreturn]] void no_word(const std::string& what) {
-  throw usage_error("DeepSpeed's configuration has no word for {}", what);
+  throw usage_error("DeepSpeed's configuration cannot express {}", what);
 }
 
 void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options) {
@@ -31,7 +30,7 @@ void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options
   const auto& steps = train.accumulate_grad_batches;
   if (steps && steps->size() > 1) no_word("an accumulation that changes with the epoch");
   if (train.global_batch_size) put(out, "train_batch_size", *train.global_batch_size);
-  // Left out, it would mean that nothing is accumulated.
+  // Without this key, DeepSpeed would not accumulate.
   put(out, "train_micro_batch_size_per_gpu",
       train.micro_batch_size.value_or(Recipe::automatic) == Recipe::automatic
           ? nlohmann::json("auto")
@@ -63,7 +62,7 @@ void put_optimizer(Ordered& out, const Recipe& recipe) {
   const auto& optimizer = recipe.optimizer;
   if (!optimizer.groups.empty()) no_word("[[optimizer.groups]]");
   if (optimizer.decay_norms_and_biases && optimizer.weight_decay > 0)
-    no_word("which parameters decay (optimizer.decay_norms_and_biases)");
+    no_word("weight decay of norms and biases (optimizer.decay_norms_and_biases)");
   bool adam = optimizer.name != "sgd";
   put(out, "optimizer.type", optimizer.name == "adamw" ? "AdamW" : adam ? "Adam" : "SGD");
   put(out, "optimizer.params.lr", optimizer.lr);
@@ -98,7 +97,7 @@ void put_scheduler(Ordered& out, const Recipe& recipe) {
            recipe.train.max_steps ? nlohmann::json(*recipe.train.max_steps) : nlohmann::json("auto"));
 }
 
-/// Offloading begins with the device, or the other keys of its block mean nothing.
+/// Without `device`, the other keys of an offloading block have no effect.
 void put_offload(Ordered& out, const nlohmann::json& options) {
   for (auto [block, option, device] : {std::array{"offload_optimizer", "offload_optimizer", "offload_optimizer_device"},
                                        {"offload_param", "offload_parameters", "offload_params_device"}})

@@ -1,4 +1,4 @@
-// DeepSpeed's configuration -> values of a recipe: key by key from the table, and keys that mean something together.
+// DeepSpeed's configuration -> values of a recipe: single keys by the table, and keys that depend on each other.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace runner {
 
-/// One configuration on its way into a recipe.
+/// The translation of one configuration.
 class DeepSpeedTranslator {
  public:
   DeepSpeedTranslator(const LocatedJson& root, const std::function<bool(const std::string&)>& given)
@@ -23,25 +23,26 @@ class DeepSpeedTranslator {
   void note(const LocatedJson& node, const std::string& text);
   void emit(const std::string& key, const nlohmann::json& value, const LocatedJson& node, const std::string& path,
             bool is_default = false);
-  /// The value at a path, unless it is absent, null or left to others ("auto").
+  /// The value at a path; nullptr if it is absent, null or "auto".
   const LocatedJson* at(const std::string& path) const;
+  /// The value at a path, which may be null or "auto"; nullptr if it is absent.
   const LocatedJson* present(const std::string& path) const;
   bool says(const std::string& path, const nlohmann::json& value) const;
   std::string type_of(const std::string& block) const;
 
   // ---- key by key
   void walk(const LocatedJson& node, const std::string& path);
-  /// Inside what is not looked at, names are still checked.
+  /// Checks only the names of the keys in a block whose values have no effect.
   void names(const DeepSpeedKey& block, const LocatedJson& node);
   void unknown(const LocatedJson& node, const std::string& block, const std::string& name);
   void judge(const DeepSpeedKey& key, const LocatedJson& node);
   static nlohmann::json option_value(const DeepSpeedKey& key, const LocatedJson& node);
   static bool switched_off(const DeepSpeedKey& key, const LocatedJson& node);
   void judge_block(const DeepSpeedKey& key, const LocatedJson& node);
-  /// Blocks whose keys mean nothing because of another key.
+  /// Whether the keys of a block have no effect because of another key.
   bool asleep(const DeepSpeedKey& key, const LocatedJson& node);
 
-  // ---- keys that mean something together
+  // ---- keys that depend on each other
   void batch();
   void product(const LocatedJson& global, const LocatedJson& micro, const LocatedJson& steps);
   void clipping();
@@ -52,9 +53,9 @@ class DeepSpeedTranslator {
 
   // ---- optimizer and schedule
   void optimizer();
-  /// Known parameters that are another optimizer's.
+  /// Reports parameters that belong to another optimizer. `its`: the parameters of `type`.
   void parameters(const std::string& type, const std::vector<std::string>& its);
-  /// DeepSpeed's optimizers do not decay weights unless told to.
+  /// DeepSpeed's default for weight decay is 0.
   void decay(const LocatedJson& type);
   void scheduler();
   void warmup(const LocatedJson& type);
@@ -67,7 +68,7 @@ class DeepSpeedTranslator {
   DeepSpeedMeaning meaning_;
 };
 
-/// 2e8 is an integer.
+/// A float without a fraction (2e8) as an integer; other values unchanged.
 nlohmann::json integral(nlohmann::json value);
 
 }  // namespace runner

@@ -21,7 +21,7 @@ std::optional<int> number(std::string_view text) {
 
 std::optional<DeviceRequest> count_of(int count, std::string& problem) {
   if (count == 0) problem = "0 devices cannot train anything";
-  if (count < -1) problem = "a negative number other than -1 (all) means nothing";
+  if (count < -1) problem = "a negative number other than -1 (all) is not allowed";
   if (!problem.empty()) return std::nullopt;
   return DeviceRequest{DeviceRequest::Kind::count, count, {}};
 }
@@ -52,7 +52,7 @@ std::optional<DeviceRequest> parse_text(std::string_view text, std::string& prob
     if (trim(part).empty() && !indices.empty()) continue;  // "1," is the one with index 1
     auto index = number(part);
     if (!index) {
-      problem = fmt::format("\"{}\" is no device string", text);
+      problem = fmt::format("\"{}\" is not a device string", text);
       return std::nullopt;
     }
     indices.push_back(*index);
@@ -75,14 +75,14 @@ std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::str
     for (const auto& item : value) {
       auto index = item.is_number_integer() ? number(item.dump()) : std::nullopt;
       if (!index) {
-        problem = fmt::format("{} is no device index", item.dump());
+        problem = fmt::format("{} is not a device index", item.dump());
         return std::nullopt;
       }
       indices.push_back(*index);
     }
     return indices_of(std::move(indices), problem);
   }
-  problem = fmt::format("{} is no device string", value.dump());
+  problem = fmt::format("{} is not a device string", value.dump());
   return std::nullopt;
 }
 

@@ -8,8 +8,8 @@
 
 namespace runner {
 
-/// nullopt, and `problem` says why, if the value is none of the forms. "3" means three devices, "1," the one with
-/// index 1.
+/// "3" means three devices; "1," means the device with index 1. If the value has none of the forms, the result is nullopt and
+/// `problem` is the reason.
 std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::string& problem);
 /// The TOML value that parses back to the request.
 std::string write_devices(const DeviceRequest& request);

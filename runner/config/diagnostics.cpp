@@ -12,7 +12,7 @@ std::string place_of(const Origin& origin) {
   return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
 }
 
-/// The source line with a caret under the place.
+/// The source line, and a caret under the location.
 std::string excerpt(const Origin& origin) {
   if (origin.excerpt.empty() || origin.line == 0) return "";
   auto number = fmt::format("{:>5}", origin.line);

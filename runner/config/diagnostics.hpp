@@ -19,7 +19,7 @@ struct Diagnostic {
   std::optional<std::string> suggestion;  ///< nearest name
   std::optional<Origin> other;            ///< the second place of a contradiction
   std::string other_message;
-  std::string section = "";  ///< of the recipe, where the mistake is in one
+  std::string section = "";  ///< of the recipe; empty: the mistake is in none
 };
 
 /// "recipe.toml:4:1: error: unknown key `n_layer` in [model]\n  4 | n_layer = 6\n    | ^~~~~~~\n  did you mean

@@ -1,11 +1,11 @@
-// Divisors, for messages and defaults about what shares out evenly.
+// Divisors of an integer, for messages and defaults.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace runner {
 
-/// Those of n up to `limit`, ascending; at most `limit` or sqrt(n) divisions.
+/// The divisors of n that are at most `limit`, ascending. Needs at most min(limit, sqrt(n)) divisions.
 std::vector<int64_t> divisors(int64_t n, int64_t limit);
 
 }  // namespace runner

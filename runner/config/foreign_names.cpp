@@ -1,4 +1,4 @@
-// The table of other tools' names, which edit distance cannot find.
+// The table of names of other tools. Edit distance would not find the keys for them.
 #include "runner/config/foreign_names.hpp"
 
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using Values = ForeignName::Values;
 
-/// Names whose values may mean something else than ours: only the key is suggested.
+/// Names whose values may have another meaning than those of the key: the key is only suggested.
 const std::map<std::string, std::string>& suggested_names() {
   static const std::map<std::string, std::string> names = {
       // Hugging Face
@@ -105,7 +105,7 @@ const std::map<std::string, std::string>& suggested_names() {
   return names;
 }
 
-// What the values of a name may mean.
+// Meanings: they translate a value of a name.
 
 ForeignName::Meaning same_value_of(std::string key) {
   return [key = std::move(key)](const json& value) { return Values{{key, value}}; };
@@ -115,7 +115,7 @@ ForeignName::Meaning any_value() {
   return [](const json&) { return Values{}; };
 }
 
-/// The values are compared in lower case.
+/// These values have no effect; all others are refused. Case does not matter.
 ForeignName::Meaning one_of(std::vector<json> values) {
   return [values = std::move(values)](const json& value) -> std::optional<Values> {
     json wanted = value.is_string() ? json(lower(value.get<std::string>())) : value;
@@ -156,7 +156,7 @@ std::optional<Values> recomputed_or_not(const json& value) {
   return Values{{"activation_checkpointing.mode", value == true ? "all" : "none"}};
 }
 
-/// Classes of layers mean all transformer blocks; other words are globs over names of blocks.
+/// Layer classes mean all transformer blocks. Other words are globs over block names.
 std::optional<Values> recomputed_blocks(json value) {
   if (value.is_string()) value = json::array({value});
   if (!value.is_array() || value.empty()) return std::nullopt;
@@ -169,7 +169,7 @@ std::optional<Values> recomputed_blocks(json value) {
   return Values{{"activation_checkpointing.mode", "named"}, {"activation_checkpointing.blocks", value}};
 }
 
-/// Horovod's compression, under the names of PyTorch's comm hooks.
+/// Horovod's compression as one of PyTorch's comm hooks.
 std::optional<Values> compression(const json& value) {
   if (!value.is_string()) return std::nullopt;
   auto name = lower(value.get<std::string>());
@@ -194,7 +194,7 @@ void add_devices(Names& names) {
       {.name = "precision_plugin", .key = "precision.mode", .meaning = same_value_of("precision.mode")},
       {.name = "start_method",
        .meaning = any_value(),
-       .note = "nothing to do: it is about how Python starts processes, and this program starts one a rank"},
+       .note = "nothing to do: it is about how Python starts processes; this program starts one process per rank"},
       {.name = "process_group",
        .refusal =
            "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups"},
@@ -206,7 +206,7 @@ void add_devices(Names& names) {
 
 void add_recomputation(Names& names) {
   constexpr const char* not_partitioned =
-      "nothing to do: it is about activations that tensor parallelism replicates, and no rank has a copy of another's";
+      "nothing to do: it is about activations that tensor parallelism replicates; there is no tensor parallelism here";
   Names more = {
       {.name = "activation_checkpointing",
        .key = "activation_checkpointing.mode",
@@ -223,7 +223,7 @@ void add_recomputation(Names& names) {
       {.name = "contiguous_memory_optimization", .meaning = any_value(), .note = not_partitioned},
       {.name = "synchronize_checkpoint_boundary",
        .meaning = any_value(),
-       .note = "nothing to do: a block is recomputed in the stream of its backward"},
+       .note = "nothing to do: a block is recomputed in the stream of its backward pass"},
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -233,16 +233,16 @@ void add_plugins(Names& names) {
       {.name = "checkpoint_io",
        .meaning = one_of({"torchcheckpointio", "asynccheckpointio"}),
        .note =
-           "checkpoints are safetensors files here; checkpoint.async says whether they are written in the background",
-       .refusal = "checkpoints have one format here, safetensors in the run's folder; checkpoint.async says whether "
-                  "they are written in the background"},
+           "checkpoints are safetensors files here; checkpoint.async determines whether a background thread writes them",
+       .refusal = "checkpoints have one format here, safetensors in the run's folder; checkpoint.async determines "
+                  "whether a background thread writes them"},
       {.name = "logging_level",
        .meaning = any_value(),
-       .note = "nothing to do: the log of each rank is in the run's folder, and RUNNER_LOG says what is printed"},
+       .note = "nothing to do: the log of each rank is in the run's folder, and RUNNER_LOG determines what is printed"},
       {.name = "profiler",
        .meaning = one_of({"simple"}),
-       .note = "always so here: `runner show` has the time of steps, the wait for data, and memory",
-       .refusal = "`runner show` has the time of steps, the wait for data, and memory; there is no trace of kernels"},
+       .note = "always so here: `runner show` prints the time of steps, the wait for data, and memory",
+       .refusal = "`runner show` prints the time of steps, the wait for data, and memory; there is no trace of kernels"},
       {.name = "sync_batchnorm",
        .meaning = any_value(),
        .note = "nothing to do: no model here has batch normalization"},
@@ -251,7 +251,7 @@ void add_plugins(Names& names) {
        .note = "always so here: a checkpoint can be loaded by every strategy on any number of ranks"},
       {.name = "exclude_frozen_parameters",
        .meaning = any_value(),
-       .note = "nothing to do: checkpoints hold every parameter"},
+       .note = "nothing to do: checkpoints contain every parameter"},
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -260,7 +260,7 @@ void add_data(Names& names) {
   Names more = {
       {.name = "num_workers",
        .meaning = any_value(),
-       .note = "nothing to do: one thread a rank prepares batches ahead, as many as data.prefetch says"},
+       .note = "nothing to do: one thread per rank prepares data.prefetch batches in advance"},
       {.name = "pin_memory",
        .in_strategy = false,
        .meaning = any_value(),
@@ -305,11 +305,11 @@ void add_ddp(Names& names) {
       {.name = "algorithm",
        .meaning = one_of({"gradient_allreduce"}),
        .note = "gradients are summed by all-reduce, as in every data-parallel strategy",
-       .refusal = "of Bagua's algorithms only \"gradient_allreduce\" is here; lua:topk compresses gradients, "
+       .refusal = "of Bagua's algorithms, only \"gradient_allreduce\" is supported; lua:topk compresses gradients, "
                   "lua:gossip averages parameters with neighbours, lua:local_sgd every few steps"},
       {.name = "hierarchical",
        .meaning = any_value(),
-       .note = "nothing to do: the backend chooses the way that a sum takes"},
+       .note = "nothing to do: the backend chooses the algorithm of an all-reduce"},
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -318,7 +318,7 @@ void add_deepspeed(Names& names) {
   Names more = {
       {.name = "zero_optimization",
        .meaning = one_of({true}),
-       .note = "always so here: that is what the strategy does",
+       .note = "always so here: the strategy is ZeRO",
        .refusal =
            "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
       {.name = "zero_allow_untested_optimizer",
@@ -327,7 +327,7 @@ void add_deepspeed(Names& names) {
       {.name = "zero_force_ds_cpu_optimizer", .meaning = any_value(), .note = "nothing to do: there is one CPU Adam"},
       {.name = "logging_batch_size_per_gpu",
        .meaning = any_value(),
-       .note = "nothing to do: train.micro_batch_size is what DeepSpeed would log"},
+       .note = "nothing to do: DeepSpeed would log train.micro_batch_size"},
   };
   names.insert(names.end(), more.begin(), more.end());
 }

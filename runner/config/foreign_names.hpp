@@ -1,4 +1,4 @@
-// Other tools' names for what a recipe says: the keys that they mean here, or why they have nothing to do.
+// Names that other tools use for keys: the recipe keys that they are translated to, or why they have no effect.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,22 +13,22 @@ namespace runner {
 struct ForeignName {
   /// Dotted keys and their values.
   using Values = std::vector<std::pair<std::string, nlohmann::json>>;
-  /// What a value of the name means here; empty: it changes nothing; nullopt: it is refused.
+  /// Translates a value of the name to recipe keys. Empty: the value has no effect. nullopt: it is refused.
   using Meaning = std::function<std::optional<Values>(const nlohmann::json& value)>;
 
   std::string name;
-  std::string key = "";         ///< ours, for messages; empty: none
+  std::string key = "";         ///< dotted key of the recipe, for messages; empty: none
   bool only_suggested = false;  ///< the name is unknown, and the message suggests `key`
-  bool in_strategy = true;      ///< [strategy] may have it; false: a strategy has an option of this name
-  Meaning meaning = {};         ///< none: every value is refused
+  bool in_strategy = true;      ///< translated in [strategy]; false: a strategy has an option of this name
+  Meaning meaning = {};         ///< null: every value is refused
   std::string note = "";        ///< printed when the name is accepted
-  std::string refusal = "";     ///< the rest of the message when it is not
+  std::string refusal = "";     ///< the reason in the message when a value is refused
 };
 
-/// nullptr for a name that nobody uses, or one of ours.
+/// nullptr if the table does not have the name.
 const ForeignName* find_foreign_name(const std::string& name);
 
-/// The dotted key for a name that is another section's or another tool's: "lr", "learning_rate" -> "optimizer.lr".
+/// The dotted key for a name of any section or of another tool: "lr", "learning_rate" -> "optimizer.lr".
 std::optional<std::string> key_meant_by(const std::string& name);
 
 }  // namespace runner

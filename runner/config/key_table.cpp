@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using T = KeyType;
 
-/// Binds a key to a field: plain types convert themselves, optionals are null when unset.
+/// A field of a section. An optional field that is unset is null in JSON.
 template <typename Owner, typename Value>
 struct Field {
   Owner Recipe::*section;
@@ -555,7 +555,7 @@ void add_hooks(std::vector<Key>& keys) {
       &H::time_limit);
 }
 
-/// Keys that mean something only beside a value of another one.
+/// The conditions of keys: "key" -> {other key, its values}.
 const std::map<std::string, Need>& needs() {
   static const std::map<std::string, Need> list = {
       {"model.multiple_of", {"model.hidden_dim"}},

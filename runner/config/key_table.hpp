@@ -1,5 +1,4 @@
-// The one table of recipe keys: type, default, bounds and help of each, bound to its field. Reader, printer, schema and
-// help are made from it.
+// The table of recipe keys: type, bounds, help and field of each key. Reader, printer, schema and help use it.
 #pragma once
 #include <functional>
 #include <map>
@@ -33,10 +32,10 @@ enum class KeyType {
   stopping
 };
 
-/// What makes a key mean something: another key of its section.
+/// The condition under which a key applies: a value of another key in its section.
 struct Need {
-  std::string key;                       ///< dotted; empty: nothing is needed
-  std::vector<std::string> values = {};  ///< that it must have one of; none: it must be unset
+  std::string key;                       ///< dotted; empty: no condition
+  std::vector<std::string> values = {};  ///< the key must have one of these; empty: it must be unset
 
   bool met_by(const nlohmann::json& value) const;
 };
@@ -49,14 +48,14 @@ struct Key {
   std::optional<double> minimum = {}, maximum = {};
   bool above_minimum = false;  ///< the minimum itself is not allowed
   bool required = false;
-  std::string family = "";  ///< only for this model family
+  std::string family = "";  ///< the only model family with this key; empty: all have it
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
   Need needs = {};
 
   std::string dotted() const { return section + "." + name; }
   bool needs_met(const Recipe& recipe) const;
-  /// What `needs` asks for, in words: "lr_scheduler.name = \"step\"".
+  /// The condition `needs` in words: "lr_scheduler.name = \"step\"".
   std::string needs_text() const;
 };
 
@@ -66,20 +65,20 @@ const Key* find_key(const std::string& dotted);
 
 struct Section {
   std::string name;
-  std::string main_key;  ///< what `section = value` means; empty: nothing
+  std::string main_key;  ///< the key that `section = value` sets; empty: none
   std::string help;
-  std::string unavailable;  ///< has its place, but does not work yet: why
+  std::string unavailable;  ///< why a recipe cannot have the section; empty: it can
 };
 const std::vector<Section>& sections();
 
-/// A key above the sections. Its value is a string or a list of strings.
+/// A key outside the sections. Its value is a string or a list of strings.
 struct TopLevelKey {
   std::string name, help;
 };
 const std::vector<TopLevelKey>& top_level_keys();
 const Section* find_section(const std::string& name);
 
-/// What a key wants, in words: "an integer", "one of ...".
+/// The type of a key in words: "an integer", "a list of strings".
 std::string wanted(const Key& key);
 
 /// Other spellings of a key's choices, in lower case, and the choice that each means.

@@ -1,4 +1,4 @@
-// What recipes are put together from: layers of located values.
+// Layers of located values. Recipes are merged from them.
 #pragma once
 #include <map>
 #include <memory>
@@ -9,19 +9,19 @@
 
 namespace runner {
 
-/// A value with its place; what layers are made of. Null: the key is unset, whatever lies below.
+/// A value of a layer with its origin. Null: the key is unset, also if a lower layer sets it.
 struct Located {
   nlohmann::json value;
   Origin origin;
-  fs::path folder;                              ///< relative paths in it start here
-  std::shared_ptr<LocatedJson> tree = nullptr;  ///< of strategy.config, when it is a table
-  bool from_configuration = false;              ///< DeepSpeed's
-  std::shared_ptr<Located> beneath = nullptr;   ///< of a configuration's: what holds again when another one comes
-  bool of_strategy = false;                     ///< an option of [strategy] means it, and it leaves with the options
-  std::string note = "";                        ///< of another tool's name: what it means here
+  fs::path folder;                              ///< relative paths in the value are resolved against it
+  std::shared_ptr<LocatedJson> tree = nullptr;  ///< the located value of strategy.config, if it is a table
+  bool from_configuration = false;              ///< the value comes from a DeepSpeed configuration
+  std::shared_ptr<Located> beneath = nullptr;   ///< the value that this one replaced; restored when the configuration is removed
+  bool of_strategy = false;                     ///< translated from a foreign name in [strategy]; removed with its options
+  std::string note = "";                        ///< for a name of another tool: how it was translated
 };
 
-/// Dotted key -> value; sections are two levels deep, deeper tables are values.
+/// Dotted key -> value: "section.key", or "hooks.HOOK.option". Deeper tables are values.
 using Layer = std::map<std::string, Located>;
 
 }  // namespace runner

@@ -26,7 +26,7 @@ class Parser {
     auto root = value(0);
     root.key_place = root.place;
     blank();
-    if (!end()) fail(at_, "one object is the whole file; nothing may follow it");
+    if (!end()) fail(at_, "a file contains one object; nothing may follow it");
     return root;
   }
 
@@ -99,7 +99,7 @@ class Parser {
       if (const auto* first = node.find(name))
         throw RecipeError({{key_place,
                             "duplicate-key",
-                            fmt::format("`{}` stands here a second time", name),
+                            fmt::format("`{}` is a duplicate key", name),
                             {},
                             {},
                             first->key_place,
@@ -145,7 +145,7 @@ class Parser {
     if (peek() != '"') fail(from, "the string has no end: a double quote is missing", std::min(at_, text_.size()));
     ++at_;
     auto parsed = json::parse(text_.substr(from, at_ - from), nullptr, false);
-    if (parsed.is_discarded()) fail(from, "the string has an escape or a character that JSON does not know", at_);
+    if (parsed.is_discarded()) fail(from, "the string has an escape or a character that JSON does not allow", at_);
     return parsed.get<std::string>();
   }
 
@@ -160,7 +160,7 @@ class Parser {
     auto small = lower(text);
     if (small == "true" || small == "false") fail(from, fmt::format("JSON writes {}, not {}", small, text), at_);
     if (small == "none") fail(from, fmt::format("JSON writes null, not {}", text), at_);
-    fail(from, fmt::format("{} is no value; strings stand in double quotes", text), at_);
+    fail(from, fmt::format("{} is not a value; strings need double quotes", text), at_);
   }
 
   const std::string& text_;

@@ -1,4 +1,4 @@
-// TOML that is no recipe, in which every key and value keeps its place.
+// TOML files other than recipes. Every key and value has its source location.
 #pragma once
 #include <string>
 
@@ -6,8 +6,7 @@
 
 namespace runner {
 
-/// Members come in alphabetical order. Throws RecipeError at the first mistake of syntax. `name` is the file's in
-/// places.
+/// Members are in alphabetical order. Throws RecipeError at the first syntax error. `name`: file name in locations.
 LocatedJson parse_located_toml(const std::string& text, const std::string& name);
 
 }  // namespace runner

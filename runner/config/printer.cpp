@@ -1,4 +1,4 @@
-// Recipe -> TOML, JSON, schema and help: everything that walks the key table outwards.
+// Recipe -> TOML, JSON, schema and help, all from the key table.
 #include <cmath>
 
 #include "runner/base/text.hpp"
@@ -59,12 +59,12 @@ std::string origin_text(const Origin& origin) {
   return "";
 }
 
-/// Keys that mean nothing in this recipe stay out: they would be refused when read back.
+/// Keys that do not apply to this recipe are not printed, because the reader would refuse them.
 bool applies(const Key& key, const Recipe& recipe) {
   return (key.family.empty() || key.family == recipe.model.name) && key.needs_met(recipe);
 }
 
-/// Values that mean "nothing" and are refused when written out beside others.
+/// Whether to print a value. Some defaults are not printed, because the reader would refuse them together with other values.
 bool shown(const Key& key, const Recipe& recipe, const json& value) {
   if (value.is_null() || !applies(key, recipe)) return false;
   if (value.is_array() && value.empty()) return false;
@@ -89,7 +89,7 @@ json schema_of(const Key& key) {
       break;
     case T::integer:
       schema["multipleOf"] = 1;
-      [[fallthrough]];  // 2e8 is an integer to us
+      [[fallthrough]];  // the reader takes 2e8 as an integer
     case T::number:
       schema["type"] = "number";
       break;

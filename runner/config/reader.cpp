@@ -1,5 +1,4 @@
-// TOML -> Recipe. Layers (extends, the file, --set) of located values, then the key
-// table.
+// TOML -> Recipe: merges layers of located values (extends, the file, --set), then applies the key table.
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -25,12 +24,12 @@ namespace {
 
 using nlohmann::json;
 
-/// Text of a source, cut into lines for excerpts.
+/// A source with its lines, for excerpts.
 struct Source {
   std::string name;
   std::vector<std::string> lines;
   Origin::Kind kind = Origin::Kind::file;
-  std::vector<Origin> places = {};  ///< of the lines, when the text was computed from another
+  std::vector<Origin> places = {};  ///< of the lines, if a program computed the text
 
   Origin at(const toml::source_region& region, int span = 0) const {
     if (!places.empty() && region.begin.line >= 1 && region.begin.line <= places.size())
@@ -79,11 +78,11 @@ json to_json(const toml::node& node) {
     case toml::node_type::boolean:
       return node.as_boolean()->get();
     default:
-      return {{"date", date_text(node)}};  // no key takes dates or times: fits none of their types
+      return {{"date", date_text(node)}};  // a value that no key accepts: no key is a date or time
   }
 }
 
-/// A table of the recipe as the tree that a configuration file would be. `expanded`: its values.
+/// A table of a recipe as located JSON. `expanded`: the values of the table after expand().
 LocatedJson to_tree(const toml::node& node, const json& expanded, const Origin& key_place, const Source& source) {
   LocatedJson tree;
   tree.place = source.at(node.source());
@@ -104,7 +103,7 @@ class Reader {
   explicit Reader(std::vector<Diagnostic>& diagnostics, const RecipeEvaluator& evaluate = {})
       : diagnostics_(diagnostics), evaluate_(evaluate), configurations_(diagnostics) {}
 
-  /// A file and, below it, what it extends. `chain`: files being read, outermost first.
+  /// The layer of a file, merged over those that it extends. `chain`: the files being read, outermost first.
   Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
     auto canonical = fs::weakly_canonical(file).string();
     if (std::find(chain.begin(), chain.end(), canonical) != chain.end()) {
@@ -132,7 +131,7 @@ class Reader {
     if (fs::path(file).extension() != ".lua") return read_text(runner::read_file(file), file, folder, chain);
     if (!evaluate_) {
       problem(asked_at, "unavailable",
-              fmt::format("{} is computed: write it out with `runner print {}` first", file, file));
+              fmt::format("{} must be evaluated: convert it to TOML with `runner print {}` first", file, file));
       return {};
     }
     auto computed = evaluate_(
@@ -140,7 +139,7 @@ class Reader {
     return read_text(computed.toml, file, folder, chain, std::move(computed.places));
   }
 
-  /// What a computed recipe that extends `base` builds on.
+  /// The values of `base`, for a computed recipe that extends it.
   json read_base(const std::string& file, const std::string& base, const Origin& asked_at,
                  const std::vector<std::string>& chain) {
     std::vector<Diagnostic> diagnostics;
@@ -180,7 +179,7 @@ class Reader {
     return layer;
   }
 
-  /// `--set key=value` on top of `layer`: a TOML value, or a bare word (or date) where the key is a string.
+  /// Merges `--set key=value` into `layer`. The value is TOML; a bare word or a date is read as a string.
   void override_layer(const std::string& text, Layer& layer) {
     Source source{text, {}, Origin::Kind::set};
     auto equals = text.find('=');
@@ -201,18 +200,18 @@ class Reader {
     try {
       if (word) table = toml::parse(key + " = " + json(value).dump());
     } catch (const toml::parse_error& error) {
-      return problem(source.at({}), "usage", fmt::format("`{}` is no key: {}", key, error.description()));
+      return problem(source.at({}), "usage", fmt::format("`{}` is not a key: {}", key, error.description()));
     }
     put(table, source, fs::current_path(), layer);
   }
 
-  /// `upper` on top of `lower`. Naming a strategy anew drops the options of the one below, and so do an optimizer, a
-  /// schedule and whatever else decides which keys mean something.
+  /// Merges `upper` over `lower`. If `upper` names a strategy, all options of the strategy in `lower` are dropped. If it sets a
+  /// key on which others depend (optimizer.name, lr_scheduler.name ...), the keys that no longer apply are dropped.
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
       std::erase_if(lower, [](const auto& item) {
         bool option = item.first.starts_with("strategy.") || item.second.of_strategy;
-        return option && item.first != "strategy.registry";  // what names mean stays
+        return option && item.first != "strategy.registry";  // the registry defines the names; it remains
       });
     for (const auto& key : key_table()) {
       auto decides = upper.find(key.needs.key);
@@ -221,7 +220,7 @@ class Reader {
     ConfigurationLayers::give_way(lower, upper);
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
-      // Only parts of a table that --set names (model.rope_scaling.factor) are merged into it.
+      // Tables are replaced. Only a key of a table in --set (model.rope_scaling.factor) is merged into the table.
       if (found != lower.end() && located.origin.kind == Origin::Kind::set && located.value.is_object() &&
           found->second.value.is_object())
         found->second.value.update(located.value);
@@ -230,7 +229,7 @@ class Reader {
     }
   }
 
-  /// What a table says, on top of `layer`: first it removes, then it sets.
+  /// Merges a table into `layer`: first its `unset`, then its values.
   void put(toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
     if (auto* unset = table.get("unset")) {
       auto origin = source.at(unset->source());
@@ -244,9 +243,9 @@ class Reader {
     overlay(layer, own);
   }
 
-  /// Takes a key, or all keys of a section, out of `layer`, with what has no meaning without them.
+  /// Removes a key, or all keys of a section, from `layer`, together with keys that no longer apply without them.
   void remove(Layer& layer, const std::string& name, const Origin& place) {
-    const bool open = name.starts_with("strategy.") || name.starts_with("hooks.");  // options have any name
+    const bool open = name.starts_with("strategy.") || name.starts_with("hooks.");  // options may have any name
     if (!open && !find_section(name) && !find_key(name)) return unknown_removal(name, place);
     Layer gone;
     for (const auto& [dotted, located] : layer) {
@@ -260,7 +259,7 @@ class Reader {
       removed_[dotted] = located.origin;
     }
     if (gone.contains("strategy.config")) configurations_.forget();
-    if (gone.empty()) notes_.push_back(fmt::format("unset `{}` changes nothing: no recipe below sets it", name));
+    if (gone.empty()) notes_.push_back(fmt::format("unset `{}` has no effect: the key is not set", name));
   }
 
   Recipe build(const Layer& layer, const std::string& file) {
@@ -380,7 +379,7 @@ class Reader {
     for (const auto& key : top_level_keys()) names.push_back(key.name);
     diagnostic.suggestion = nearest(name, names);
     suggest_elsewhere(diagnostic, name);
-    // What it kept away belongs to the section that was meant.
+    // The mistake belongs to the section that was probably meant.
     auto meant = diagnostic.suggestion.value_or(name);
     diagnostic.section = meant.substr(0, meant.find('.'));
     diagnostics_.push_back(diagnostic);
@@ -400,20 +399,20 @@ class Reader {
     if (auto meant = key_meant_by(name)) diagnostic.suggestion = meant;
   }
 
-  /// Whether the name is another tool's and translate() knows what to do with it.
+  /// Whether translate() handles the name.
   static bool translated(const std::string& name) {
     const auto* foreign = find_foreign_name(name);
     return foreign && !foreign->only_suggested;
   }
 
-  /// Puts in place of other tools' names in `own` the keys that they mean. `below`: what the layer goes on top of.
+  /// Replaces names of other tools in `own` by the keys that they mean. `below`: the layers below `own`.
   void translate(Layer& own, const Layer& below) {
     auto text_of = [&](const std::string& key) -> std::string {
       const Layer& layer = own.contains(key) ? own : below;
       auto found = layer.find(key);
       return found != layer.end() && found->second.value.is_string() ? found->second.value.get<std::string>() : "";
     };
-    // The options of a strategy in Lua have names of their author's.
+    // A strategy in Lua defines the names of its options.
     bool script = text_of("strategy.name").starts_with("lua:") || !text_of("strategy.registry").empty();
     for (const auto& [dotted, located] : Layer(own)) {
       auto dot = dotted.find('.');
@@ -432,7 +431,7 @@ class Reader {
     auto meant = foreign.meaning ? foreign.meaning(given.value) : std::nullopt;
     if (!meant) {
       auto what = foreign.meaning ? fmt::format("`{}` cannot be {}", foreign.name, toml_value(given.value))
-                                  : fmt::format("`{}` is no option here", foreign.name);
+                                  : fmt::format("`{}` is not an option here", foreign.name);
       problem(given.origin, "refused", what + ": " + foreign.refusal, section);
       return;
     }
@@ -512,7 +511,7 @@ class Reader {
       failed_.insert(dotted);
   }
 
-  /// Checks `value` and gives it the form of `key`'s field; reports where it does not fit.
+  /// Checks `value` and converts it for the setter of `key`. Returns false after it has reported a mistake.
   bool convert(const Key& key, json& value, const Located& located) {
     if (auto diagnostic = check_value(key, value)) {
       diagnostic->place = located.origin;
@@ -525,8 +524,8 @@ class Reader {
     return true;
   }
 
-  /// Paths against the folder of the file that names them. Of data files also what patterns match; one that matches
-  /// nothing stays, for whoever opens the data to refuse.
+  /// Paths resolved against the folder of the file that contains them. Patterns of data files are replaced by their matches. A
+  /// pattern without matches remains, and is refused when the data are opened.
   static json located_paths(const Key& key, const json& paths, const fs::path& folder) {
     json list = json::array();
     for (const auto& item : paths) {
@@ -547,7 +546,7 @@ class Reader {
     if (key.dotted() == "hooks.files") return value.find_first_of("./") == std::string::npos;
     return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece");
   }
-  /// "lua:FILE.lua" with the file's whole path; other values as they are.
+  /// "lua:FILE.lua" with the file's absolute path; other values unchanged.
   static json script_at(const Located& located) {
     static const std::string prefix = "lua:";
     if (!located.value.is_string()) return located.value;
@@ -562,8 +561,8 @@ class Reader {
   std::vector<Diagnostic>& diagnostics_;
   RecipeEvaluator evaluate_;
   ConfigurationLayers configurations_;
-  std::set<std::string> failed_;           ///< keys that are there but wrong
-  std::map<std::string, Origin> removed_;  ///< keys that `unset` took away, and where
+  std::set<std::string> failed_;           ///< keys with a wrong value
+  std::map<std::string, Origin> removed_;  ///< keys that `unset` removed -> location of `unset`
   std::vector<std::string> notes_;
 };
 

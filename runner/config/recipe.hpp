@@ -1,4 +1,4 @@
-// The recipe: what one TOML file says, as plain values. Every value keeps where it came from (see Origins).
+// A recipe as plain values, with the origin of each value (see Origin).
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace runner {
 
-/// Where a value came from: a place in a file, `--set`, a default, or a decision (`auto`).
+/// Where a value came from: a location in a file, `--set`, a default, or a decision (`auto`).
 struct Origin {
   enum class Kind { file, set, environment, sweep, default_value, decided };
   Kind kind = Kind::default_value;
   std::string file;  ///< path as the user gave it; for `set` the text of the argument
-  int line = 0;      ///< 1-based; 0 where there is none
+  int line = 0;      ///< from 1; 0: none
   int column = 0;
-  std::string note;     ///< for `decided`: why
+  std::string note;     ///< for `decided`: the reason
   std::string excerpt;  ///< the source line, for messages
   int span = 1;         ///< characters the caret underlines
 };
 
-/// The devices that a recipe requests on each node, as Lightning spells them: all, a count, or exact indices.
+/// The devices that a recipe requests on each node: automatic, a count, exact indices, or a count of free devices.
 struct DeviceRequest {
   enum class Kind { automatic, count, indices, free_count };
   Kind kind = Kind::automatic;
@@ -31,13 +31,13 @@ struct DeviceRequest {
   std::vector<int> indices;  ///< for indices
 };
 
-/// `accumulate_grad_batches`: from an epoch on -> factor. A plain integer is {0: n}.
+/// `accumulate_grad_batches`: first epoch -> factor from that epoch on. A plain integer n is {0: n}.
 using AccumulationSchedule = std::map<int64_t, int64_t>;
 
-/// A recipe. Field names are the TOML keys; sections are structs. Optional = the key may stay unset and something else
-/// decides. The one table in key_table.cpp gives each field its type, default, bounds and help.
+/// A recipe. Sections are structs, and field names are TOML keys. An optional field may be unset; its value then follows from
+/// others. The initialisers are the defaults. key_table.cpp has type, bounds and help of each key.
 struct Recipe {
-  /// Of a number that may be "auto": left to prediction.
+  /// The value of a number that is "auto": it is chosen by prediction.
   static constexpr int64_t automatic = 0;
 
   struct Run {
@@ -45,7 +45,7 @@ struct Recipe {
     int64_t seed = 1234;
     bool deterministic = false;
     bool benchmark = false;    ///< cuDNN autotuning
-    int64_t fast_dev_run = 0;  ///< n > 0: n optimizer steps and n batches of validation, nothing kept
+    int64_t fast_dev_run = 0;  ///< n > 0: n optimizer steps and n batches of validation; nothing is kept
     std::vector<std::string> tags;
     std::string notes;
   } run;
@@ -64,7 +64,7 @@ struct Recipe {
     bool bias = true;                 ///< gpt: biases in linears and LayerNorm
     bool tie_embeddings = true;       ///< head shares the embedding's weight; default true for gpt, false for llama
     double rope_theta = 10000.0;      ///< llama
-    struct RopeScaling {              ///< Llama-3 scaling; present when the table is
+    struct RopeScaling {              ///< Llama-3 scaling; unset without the table
       double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
       int64_t original_max_position_embeddings = 8192;
     };
@@ -72,14 +72,14 @@ struct Recipe {
     double dropout = 0.0;
     double init_std = 0.02;
     std::optional<std::string> init_from;  ///< a Hugging Face folder of safetensors
-    int64_t loss_chunk_tokens = 1024;      ///< tokens whose logits exist at once; 0 = all
+    int64_t loss_chunk_tokens = 1024;      ///< tokens whose logits are in memory at once; 0: all
   } model;
 
   struct Data {
     std::string format;              ///< text | bin
     std::vector<std::string> train;  ///< files, resolved against the recipe's folder
     std::vector<std::string> validation;
-    std::optional<double> validation_fraction;  ///< the last part of the stream
+    std::optional<double> validation_fraction;  ///< share of the stream, at its end
     std::string tokenizer =
         "bytes";  ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
@@ -89,10 +89,10 @@ struct Recipe {
     int64_t prefetch = 2;  ///< batches prepared ahead
   } data;
 
-  /// `[strategy]` with its source locations, not resolved yet. config knows no strategy; selection resolves it.
+  /// `[strategy]` as written. This room knows no strategies; runner/selection resolves the name and the options.
   struct Strategy {
     std::string name = "auto";
-    nlohmann::json options = nlohmann::json::object();  ///< every other key of the section, as written
+    nlohmann::json options = nlohmann::json::object();  ///< all other keys of the section
   } strategy;
 
   struct Precision {
@@ -108,8 +108,8 @@ struct Recipe {
     std::optional<int64_t> memory_limit;               ///< bytes per device
     std::optional<int64_t> threads_per_rank;           ///< CPU threads; default cores / local ranks
     std::string cluster = "auto";                      ///< auto | local | torchrun | slurm | openmpi | mpich
-    std::chrono::seconds rendezvous_timeout{300};      ///< until every node is there
-    std::optional<std::string> process_group_backend;  ///< auto when unset: shm (one host), gloo, nccl
+    std::chrono::seconds rendezvous_timeout{300};      ///< how long to wait for all nodes
+    std::optional<std::string> process_group_backend;  ///< shm (one host) | gloo | nccl; default: automatic
   } devices;
 
   struct Optimizer {
@@ -147,21 +147,21 @@ struct Recipe {
     std::optional<AccumulationSchedule> accumulate_grad_batches;
     std::optional<double> gradient_clip_val;
     std::string gradient_clip_algorithm = "norm";  ///< norm | value
-    int64_t log_every_n_steps = 1;                 ///< recorded
-    int64_t print_every_n_steps = 1;               ///< printed where the output is no terminal
+    int64_t log_every_n_steps = 1;                 ///< steps between records in the ledger
+    int64_t print_every_n_steps = 1;               ///< steps between lines if the output is not a terminal
     std::optional<int64_t> val_check_interval;     ///< in steps; default: at the end of each epoch, and at the end
     std::optional<int64_t> limit_val_batches;      ///< global batches of validation; default all
     std::string on_nonfinite = "stop";             ///< stop | skip
     int64_t max_restarts = 0;
-    struct EarlyStopping {  ///< present when the table is; see recipes/hooks/early_stopping.lua
+    struct EarlyStopping {  ///< unset without the table; see recipes/hooks/early_stopping.lua
       std::string monitor = "val_loss";
       int64_t patience = 3;    ///< validations without an improvement
-      double min_delta = 0.0;  ///< less is no improvement
+      double min_delta = 0.0;  ///< a smaller change is no improvement
       std::string mode = "min";
     };
     std::optional<EarlyStopping> early_stopping;
-    std::chrono::seconds grace_time{30};  ///< from Ctrl-C or SIGTERM to the kill
-    std::chrono::seconds timeout{1800};   ///< collectives
+    std::chrono::seconds grace_time{30};  ///< between Ctrl-C or SIGTERM and the kill
+    std::chrono::seconds timeout{1800};   ///< of a collective
   } train;
 
   struct Checkpoint {
@@ -179,28 +179,28 @@ struct Recipe {
     std::string mode = "none";             ///< none | all | every | named
     int64_t every = 1;                     ///< every: each k-th block
     std::vector<std::string> blocks = {};  ///< named: globs over block names
-    bool cpu_checkpointing = false;        ///< inputs of recomputed blocks wait in host memory
+    bool cpu_checkpointing = false;        ///< keep inputs of recomputed blocks in host memory
   } activation_checkpointing;
 
   struct Selection {
     std::string policy = "documented";  ///< documented | fastest | smallest | offload
-    std::string prefer = "fsdp";        ///< fsdp | zero: between equals
+    std::string prefer = "fsdp";        ///< fsdp | zero: which to use if both do the same
   } selection;
 
   struct Hooks {
     std::vector<std::string> files;  ///< Lua files in the order in which they are called; a bare name is a shipped one
     bool trusted = false;            ///< all of Lua's libraries instead of the sandbox
     std::string on_error = "stop";   ///< stop | disable
-    int64_t memory_limit = 64LL << 20;                  ///< bytes, all files together
+    int64_t memory_limit = 64LL << 20;                  ///< bytes, for all files together
     int64_t instruction_limit = 50'000'000;             ///< Lua instructions of one call
-    double time_limit = 1.0;                            ///< seconds of one call, without what the trainer does for it
+    double time_limit = 1.0;                            ///< seconds of one call, without the trainer's work for it
     nlohmann::json options = nlohmann::json::object();  ///< {hook: {option: value}}, as written; the hooks check them
   } hooks;
 
-  // ---- where it came from
+  // ---- origins
   std::string file;                       ///< the recipe file, as given
   std::map<std::string, Origin> origins;  ///< dotted key -> origin; keys at their default are absent
-  std::vector<std::string> notes;  ///< what reading it left worth saying: keys of a configuration that do nothing
+  std::vector<std::string> notes;         ///< from reading the recipe, for example about keys that have no effect
   /// The origin of a dotted key; `default_value` when absent.
   Origin origin(const std::string& key) const;
 };

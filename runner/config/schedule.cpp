@@ -12,13 +12,13 @@ namespace runner {
 
 namespace {
 
-/// The share of lr in warm-up.
+/// Factor on lr during warm-up.
 double warm_up(const Recipe::LrScheduler& schedule, int64_t step) {
   auto at = static_cast<double>(step), steps = static_cast<double>(schedule.warmup_steps);
   return schedule.warmup == "log" ? std::log(at) / std::log(std::max(2.0, steps)) : at / steps;
 }
 
-/// "train.max_steps = 200 instead of 100" for each key that decides the rate and is not what it was.
+/// "train.max_steps = 200 instead of 100" for each changed key that affects the rate.
 std::vector<std::string> changes(const Recipe& before, const Recipe& now) {
   std::vector<std::string> list;
   for (const auto& key : key_table()) {
@@ -65,10 +65,10 @@ std::string schedule_note(const Recipe& recipe) {
   const auto& last = recipe.train.max_steps;
   if (!last || schedule.warmup_steps <= *last) return "";
   auto text = fmt::format(
-      "lr_scheduler.warmup_steps = {} is more than train.max_steps = {}: the learning rate only rises, to {:.3g} of "
-      "{:.3g} at the last step",
+      "lr_scheduler.warmup_steps = {} is more than train.max_steps = {}: warm-up does not end, and the learning "
+      "rate reaches {:.3g} of {:.3g} at the last step",
       schedule.warmup_steps, *last, learning_rate(schedule, recipe.optimizer.lr, *last, *last), recipe.optimizer.lr);
-  return schedule.name == "constant" ? text : text + fmt::format("; the {} schedule never begins", schedule.name);
+  return schedule.name == "constant" ? text : text + fmt::format("; the {} schedule never starts", schedule.name);
 }
 
 std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t step) {
@@ -76,7 +76,7 @@ std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t st
   if (changed.empty()) return "";
   bool by_epochs = before.train.max_epochs || now.train.max_epochs;
   if (by_epochs && (needs_end(before.lr_scheduler) || needs_end(now.lr_scheduler)))
-    return fmt::format("from step {} on, the learning rate is that of the whole schedule with {}: it may jump there",
+    return fmt::format("from step {} on, the schedule is computed with {}: the learning rate may jump there",
                        step + 1, join(changed, " and "));
   auto rate = [](const Recipe& recipe, int64_t at) {
     return learning_rate(recipe.lr_scheduler, recipe.optimizer.lr, at, recipe.train.max_steps.value_or(0));
@@ -87,7 +87,7 @@ std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t st
       "the learning rate goes from {:.3g} at step {} to {:.3g} at step {}, because of {}{}", rate(before, step), step,
       actual, step + 1, join(changed, " and "),
       needs_end(now.lr_scheduler)
-          ? fmt::format(": the {} schedule is computed anew from step 1 to the end", now.lr_scheduler.name)
+          ? fmt::format(": the {} schedule is computed again from step 1 to the end", now.lr_scheduler.name)
           : "");
 }
 

@@ -13,10 +13,10 @@ namespace runner {
 ///   linear    lr * step / N
 ///   log       lr * ln(step) / ln(max(2, N)): 0 at the first step, lr at step N. This is the curve of DeepSpeed's
 ///             WarmupLR (runtime/lr_schedules.py, _get_gamma) at last_batch_iteration = step - 1
-/// After it:
+/// After warm-up:
 ///   constant  lr
 ///   linear    lr -> lr * min_lr_ratio at max_steps
-///   cosine    the same along half a cosine (Loshchilov and Hutter, SGDR, 2017)
+///   cosine    as linear, but along half a cosine (Loshchilov and Hutter, SGDR, 2017)
 ///   wsd       lr until decay_steps before the end, then linear to lr * min_lr_ratio (Hu et al., MiniCPM, 2024)
 ///   step      lr * gamma^floor(steps after warm-up / step_size)
 double learning_rate(const Recipe::LrScheduler& schedule, double lr, int64_t step, int64_t max_steps);
@@ -24,11 +24,11 @@ double learning_rate(const Recipe::LrScheduler& schedule, double lr, int64_t ste
 /// Whether the schedule depends on where training ends.
 bool needs_end(const Recipe::LrScheduler& schedule);
 
-/// What is worth a note about the schedule of a recipe: a warm-up that lasts longer than training. Empty: nothing.
+/// A note if warm-up lasts longer than training; otherwise empty.
 std::string schedule_note(const Recipe& recipe);
 
-/// A note on a run that was `before` and goes on as `now` after step `step`, where the learning rate of the next step
-/// is not what it would have been. Empty: it is.
+/// For a run that continues after step `step` with the recipe `now` instead of `before`: a note if this changes the learning
+/// rate of the next step; otherwise empty.
 std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t step);
 
 }  // namespace runner

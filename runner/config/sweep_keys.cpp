@@ -26,20 +26,20 @@ std::vector<SweepKey> make_sweep_keys() {
        {{"type", "object"}}},
       {"method",
        "a name, or { name, options }: grid, random, sobol, tpe, asha or pbt; default random",
-       "How trials are chosen: every combination (grid); independent or evenly spread draws (random, sobol); by what "
-       "ended trials reached (tpe); stopping the worse ones early (asha); with parameters that change while training "
-       "(pbt).",
+       "How trials are chosen: every combination (grid); random or evenly distributed points (random, sobol); from the "
+       "results of ended trials (tpe); with early stops of the worse trials (asha); with parameters that change during "
+       "training (pbt).",
        {{"anyOf", {any_text, {{"type", "object"}, {"properties", {{"name", any_text}}}, {"required", {"name"}}}}}},
        In::toml},
-      {"run", "a function", "In Lua: proposes trials and sees their results.", json::object(), In::lua},
-      {"metric", "a string; default \"val_loss\"", "The metric that trials are judged by, the trainer's or a hook's.",
+      {"run", "a function", "In Lua: proposes trials and receives their results.", json::object(), In::lua},
+      {"metric", "a string; default \"val_loss\"", "The metric that compares trials, of the trainer or of a hook.",
        any_text},
       {"value", "last or best; default last", "A trial's value: the metric's last point, or its best.",
        one_word_of({"last", "best"})},
       {"goal", "min or max; default min", "Whether small or great values are better.", one_word_of({"min", "max"})},
       {"reports",
        "true or false; default false",
-       "In Lua: `run` sees each point of the metric and may stop trials by it.",
+       "In Lua: `run` receives each point of the metric and may stop the trial.",
        {{"type", "boolean"}},
        In::lua},
       {"seed", "an integer; default 0", "Decides which trials are proposed.", integer_from(0)},
@@ -48,7 +48,7 @@ std::vector<SweepKey> make_sweep_keys() {
        "Trials at the same time.",
        {{"anyOf", {integer_from(1), one_word_of({"auto"})}}}},
       {"budget", "a table: trials (an integer), time and trial_time (durations)",
-       "No trial begins after so many, or later than `time`; one that takes longer than `trial_time` has failed.",
+       "Limits: the number of trials, the time after which no trial starts, and the time after which a trial fails.",
        fixed_table({{"trials", integer_from(1)}, {"time", any_text}, {"trial_time", any_text}})},
       {"stop", "a table: target (a number), no_improvement and failures (integers)",
        "End the sweep once a trial reaches `target`, after so many trials without an improvement, or after so many "
@@ -56,10 +56,10 @@ std::vector<SweepKey> make_sweep_keys() {
        fixed_table({{"target", any_number}, {"no_improvement", integer_from(1)}, {"failures", integer_from(1)}})},
       {"constraints",
        "a list of strings",
-       "Conditions on keys that every trial meets: \"model.dim % model.n_heads == 0\".",
+       "Conditions on keys that every trial must meet: \"model.dim % model.n_heads == 0\".",
        {{"type", "array"}, {"items", any_text}}},
       {"space",
-       "a table from recipe keys to ranges; required but in Lua",
+       "a table from recipe keys to ranges; required except in Lua",
        "[sweep.space] \"optimizer.lr\" = { log_uniform = [1e-5, 1e-2] }: a list of choices, or one of { uniform = "
        "[low, "
        "high], step }, { log_uniform = [low, high] }, { integer = [low, high], step, log }, { choice = [...] }. All "

@@ -1,4 +1,4 @@
-// The keys of [sweep] for help and schema: recipes do not have the section, files of sweeps have nothing else.
+// The keys of [sweep], for help and schema. Recipes do not have this section; sweep files have no other.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,7 +7,7 @@
 namespace runner {
 
 struct SweepKey {
-  enum class In { both, toml, lua };  ///< in which files: [sweep] of a TOML file, the table of one in Lua
+  enum class In { both, toml, lua };  ///< where the key is allowed: [sweep] of a TOML file, the table of a Lua file
   std::string name;
   std::string wanted;  ///< "an integer; default 0"
   std::string help;
@@ -16,7 +16,7 @@ struct SweepKey {
 };
 
 const std::vector<SweepKey>& sweep_keys();
-/// Their names in a file of that kind.
+/// The names that are allowed in a file of this kind.
 std::vector<std::string> sweep_key_names(SweepKey::In kind);
 
 }  // namespace runner

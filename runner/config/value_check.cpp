@@ -61,7 +61,7 @@ bool groups_problem(const json& value) {
   return false;
 }
 
-/// A value as messages show it. The reader makes { date = "..." } of dates and times, which fit no key.
+/// A value for messages. The reader represents dates and times, which no key takes, as { date = "..." }.
 std::string shown(const json& value) {
   bool date = value.is_object() && value.size() == 1 && value.contains("date") && value["date"].is_string();
   return date ? "the date " + value["date"].get<std::string>() : value.dump();
@@ -115,16 +115,16 @@ std::string type_problem(const Key& key, json& value) {
   return "";
 }
 
-/// Why a value that people use elsewhere is no choice here; empty: it is not such a value.
+/// Why a value that exists in other tools is not supported here; empty: it is not such a value.
 std::string known_but_not_here(const Key& key, const std::string& text) {
   auto word = lower(text);
   bool other = word == "tpu" || word == "hpu" || word == "ipu" || word == "mps";
   if (key.name == "accelerator" && other)
-    return fmt::format("accelerator \"{}\" does not work yet; cpu and cuda do", word);
+    return fmt::format("accelerator \"{}\" is not supported yet; cpu and cuda are", word);
   return key.name == "process_group_backend" ? unknown_backend(word) : "";
 }
 
-/// Choices, their spellings, and what is known but not to be had.
+/// Checks choices, and replaces other spellings of a choice.
 void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
   if (key.type == KeyType::table && value.contains("rope_type") && value["rope_type"] != "llama3") {
     diagnostic.message = fmt::format("`rope_type` cannot be {}", value["rope_type"].dump());
@@ -145,7 +145,7 @@ void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
   diagnostic.suggestion = nearest(text, key.choices);
 }
 
-/// What is wrong inside train.early_stopping, if anything.
+/// Checks train.early_stopping.
 void stopping_problem(json& table, Diagnostic& diagnostic) {
   static const std::vector<std::string> names = {"monitor", "patience", "min_delta", "mode"};
   for (auto& [name, value] : table.items()) {
@@ -170,7 +170,7 @@ void stopping_problem(json& table, Diagnostic& diagnostic) {
   }
 }
 
-/// The numbers of [[optimizer.groups]] are bounded as the keys of these names are.
+/// The bounds of lr and weight_decay in [[optimizer.groups]] are those of the keys with these names.
 std::string groups_bounds_problem(const json& groups) {
   for (const auto& group : groups)
     for (const char* name : {"lr", "weight_decay"}) {
@@ -202,8 +202,8 @@ std::string bounds_problem(const Key& key, const json& value) {
 
 std::string unknown_backend(const std::string& name) {
   if (name == "mpi")
-    return "LibTorch is built without the \"mpi\" backend; \"gloo\" joins CPU ranks, \"nccl\" CUDA devices";
-  if (name == "hccl") return "the \"hccl\" backend is for Gaudi devices, and there is no support for them yet";
+    return "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices";
+  if (name == "hccl") return "the \"hccl\" backend is for Gaudi devices, which are not supported yet";
   return "";
 }
 

@@ -279,13 +279,13 @@ TEST_CASE("a setting without a DeepSpeed counterpart is reported") {
     }
     return std::string("nothing");
   };
-  const std::string no_word = "DeepSpeed's configuration has no word for ";
+  const std::string no_word = "DeepSpeed's configuration cannot express ";
   CHECK(refused("precision=bf16-true") == no_word + "precision.mode = \"bf16-true\"");
   CHECK(refused("lr_scheduler.name=wsd") == no_word + "the schedule \"wsd\"");
   CHECK(refused("lr_scheduler={name=\"linear\", min_lr_ratio=0.1}") ==
         no_word + "a linear schedule that does not end at 0 (min_lr_ratio)");
   CHECK(refused("train={gradient_clip_val=1.0, gradient_clip_algorithm=\"value\"}") == no_word + "clipping by value");
   CHECK(refused("optimizer={weight_decay=0.1, decay_norms_and_biases=true}") ==
-        no_word + "which parameters decay (optimizer.decay_norms_and_biases)");
+        no_word + "weight decay of norms and biases (optimizer.decay_norms_and_biases)");
   CHECK(refused("train.accumulate_grad_batches={0=2, 3=4}") == no_word + "an accumulation that changes with the epoch");
 }

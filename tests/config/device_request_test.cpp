@@ -37,17 +37,17 @@ TEST_CASE("device strings have Lightning's meaning and are printed back") {
   }
 }
 
-TEST_CASE("a text that is not a device string is refused with the reason") {
+TEST_CASE("what is not a device string is refused with the reason") {
   for (const auto& [value, why] : std::vector<std::pair<nlohmann::json, std::string>>{
            {0, "0 devices cannot train anything"},
-           {-2, "a negative number other than -1 (all) means nothing"},
-           {"two", "\"two\" is no device string"},
+           {-2, "a negative number other than -1 (all) is not allowed"},
+           {"two", "\"two\" is not a device string"},
            {"free:0", "\"free:N\" needs a positive number of devices"},
            {{1, 1}, "device index 1 is named twice"},
            {4294967297, "there are no 4294967297 devices"},
-           {{0, 4294967297}, "4294967297 is no device index"},
+           {{0, 4294967297}, "4294967297 is not a device index"},
            {nlohmann::json::array(), "the list of device indices is empty"},
-           {true, "true is no device string"}}) {
+           {true, "true is not a device string"}}) {
     std::string problem;
     CHECK_FALSE(parse_devices(value, problem));
     CHECK(problem == why);

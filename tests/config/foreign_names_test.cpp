@@ -110,7 +110,7 @@ profiler = "simple"
   auto loader = parse_recipe(rest + "persistent_workers = true\nnum_workers = 4\npin_memory = true\n", "recipe.toml");
   REQUIRE(loader.notes.size() == 3);
   CHECK(loader.notes[0] ==
-        "`num_workers`: nothing to do: one thread a rank prepares batches ahead, as many as data.prefetch says");
+        "`num_workers`: nothing to do: one thread per rank prepares data.prefetch batches in advance");
   CHECK(
       wrong("use_distributed_sampler = false\n").starts_with("`use_distributed_sampler` cannot be false: every rank "));
 }
@@ -118,7 +118,7 @@ profiler = "simple"
 TEST_CASE("a name whose counterpart has another form is refused, and the error names the counterpart") {
   auto in_ddp = [](const std::string& option) { return wrong("[strategy]\nname = \"ddp\"\n" + option + "\n"); };
   CHECK(in_ddp("model_averaging_period = 4") ==
-        "`model_averaging_period` is no option here: name = \"lua:local_sgd\" with `every` = N averages the parameters "
+        "`model_averaging_period` is not an option here: name = \"lua:local_sgd\" with `every` = N averages the parameters "
         "every N steps");
   CHECK(in_ddp("ddp_comm_state = \"x\"").find("`ddp_comm_hook_options`") != std::string::npos);
   CHECK(in_ddp("ddp_comm_wrapper = \"x\"").find("fp16_compress") != std::string::npos);
@@ -152,7 +152,7 @@ TEST_CASE("choices are accepted in any letter case, and clusters also with Light
     CHECK(read("", {std::string("devices.cluster=") + given}).devices.cluster == meant);
   CHECK(read("", {"optimizer=AdamW"}).optimizer.name == "adamw");
   CHECK(wrong("", {"devices.process_group_backend=mpi"}) ==
-        "LibTorch is built without the \"mpi\" backend; \"gloo\" joins CPU ranks, \"nccl\" CUDA devices");
+        "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices");
 }
 
 TEST_CASE("every foreign name gives a note or an error, and every key that it stands for exists") {

@@ -133,8 +133,8 @@ TEST_CASE("unset removes keys and sections of lower layers, and keys that depend
   CHECK(recipe.hooks.options.empty());
   CHECK(recipe.strategy.name == "ddp");
   CHECK(recipe.lr_scheduler.warmup_steps == Recipe().lr_scheduler.warmup_steps);
-  CHECK(recipe.notes == std::vector<std::string>{"unset `run.seed` changes nothing: no recipe below sets it"});
-  // Within one file, values that the file sets override what it unsets.
+  CHECK(recipe.notes == std::vector<std::string>{"unset `run.seed` has no effect: the key is not set"});
+  // In one file what it sets stands on top of what it removes.
   CHECK(load_recipe(write("again.toml", "extends = \"base.toml\"\nunset = \"strategy\"\nstrategy = \"ddp\"\n"))
             .strategy.options.empty());
 }

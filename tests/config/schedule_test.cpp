@@ -78,8 +78,8 @@ Recipe with_schedule(const std::string& name, int64_t max_steps, int64_t warmup 
 TEST_CASE("a warm-up longer than training gives a note that describes the rate") {
   CHECK(schedule_note(with_schedule("cosine", 20, 20)).empty());
   CHECK(schedule_note(with_schedule("cosine", 10, 20)) ==
-        "lr_scheduler.warmup_steps = 20 is more than train.max_steps = 10: the learning rate only rises, to 0.005 of "
-        "0.01 at the last step; the cosine schedule never begins");
+        "lr_scheduler.warmup_steps = 20 is more than train.max_steps = 10: warm-up does not end, and the learning "
+        "rate reaches 0.005 of 0.01 at the last step; the cosine schedule never starts");
   CHECK(schedule_note(with_schedule("constant", 10, 20)).ends_with("0.005 of 0.01 at the last step"));
   const std::string text =
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
@@ -93,7 +93,7 @@ TEST_CASE("a resume that changes the learning-rate curve gives a note, one that 
   CHECK(rate_change_note(short_run, short_run, 50).empty());
   CHECK(rate_change_note(short_run, long_run, 100) ==
         "the learning rate goes from 0 at step 100 to 0.00492 at step 101, because of train.max_steps = 200 instead of "
-        "100: the cosine schedule is computed anew from step 1 to the end");
+        "100: the cosine schedule is computed again from step 1 to the end");
   CHECK(rate_change_note(with_schedule("constant", 100), with_schedule("constant", 200), 100).empty());
   CHECK(rate_change_note(with_schedule("constant", 100, 50), with_schedule("constant", 200, 50), 10).empty());
   auto faster = with_schedule("constant", 100);
