@@ -1,4 +1,4 @@
-// The data format "bin": pre-tokenised files, raw as nanoGPT writes them or behind the header that llm.c writes.
+// The data format "bin": pre-tokenised files, raw as in nanoGPT, or with the header of llm.c.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,8 +10,8 @@ namespace runner {
 
 namespace {
 
-/// llm.c's header is 256 int32: magic, version, number of tokens, zeros. The magic tells the width of a token; taken
-/// for tokens its low half is beyond GPT-2's vocabulary, the whole of it beyond any, so no raw file starts with it.
+/// llm.c's header is 256 int32: magic, version, number of tokens, zeros. The magic determines the width of a token. No raw file
+/// starts with it: as uint16, its low half is not in GPT-2's vocabulary; as uint32, it is not in any vocabulary.
 struct HeaderKind {
   int32_t magic, version;
   size_t item_bytes;
@@ -42,7 +42,7 @@ class BinFile final : public TokenFile {
   void check_items(int64_t first, int64_t count) const {
     if (vocab_size_ > std::numeric_limits<Item>::max()) return;
     auto range = items<Item>().subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-    Item largest = 0;  // the common case as a loop that vectorises; the place is looked for only when there is one
+    Item largest = 0;  // this loop vectorises; a bad token is searched for only if there is one
     for (Item id : range) largest = std::max(largest, id);
     if (largest < vocab_size_) return;
     auto bad = std::ranges::find_if(range, [&](Item id) { return id >= vocab_size_; });
@@ -62,7 +62,7 @@ size_t item_bytes_of(const std::string& token_dtype) {
   throw usage_error("data.token_dtype = \"{}\": it can be \"uint16\" or \"uint32\"", token_dtype);
 }
 
-/// Refuses what contradicts the recipe or the file's own size.
+/// The layout of a file. Refuses a header that contradicts the recipe or the size of the file.
 Layout layout_of(const fs::path& path, size_t item_bytes) {
   MappedFile file(path);
   size_t size = file.bytes().size();
@@ -83,7 +83,7 @@ Layout layout_of(const fs::path& path, size_t item_bytes) {
     throw usage_error("{} has llm.c's header of version {}; version {} can be read", path.string(), header[1],
                       kind->version);
   if (kind->item_bytes != item_bytes)
-    throw usage_error("{} has llm.c's header for {} tokens, the recipe says data.token_dtype = \"{}\"", path.string(),
+    throw usage_error("{} has llm.c's header for {} tokens, but the recipe has data.token_dtype = \"{}\"", path.string(),
                       dtype_of(kind->item_bytes), dtype_of(item_bytes));
   if (size - header_bytes != static_cast<size_t>(header[2]) * item_bytes)
     throw usage_error(

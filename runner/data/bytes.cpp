@@ -1,4 +1,4 @@
-// The tokenizer "bytes": token = byte, 256 of them; nothing to train, nothing to load.
+// The tokenizer "bytes": each of the 256 bytes is a token.
 #include "runner/base/error.hpp"
 #include "runner/data/tokenizers.hpp"
 

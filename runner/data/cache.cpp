@@ -18,7 +18,7 @@ namespace runner {
 
 namespace {
 
-/// `path` open for writing and locked against every other process that does the same.
+/// A file that is open for writing, and locked against other processes that use this class.
 class LockedFile {
  public:
   explicit LockedFile(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
@@ -35,7 +35,7 @@ class LockedFile {
   LockedFile& operator=(const LockedFile&) = delete;
   int descriptor() const { return descriptor_; }
 
-  /// Whether `path` still names this file: while we waited, its holder may have renamed or removed it.
+  /// Whether `path` still names this file: while we waited for the lock, another process may have renamed or removed it.
   bool is_still(const fs::path& path) const {
     struct stat ours {
     }, theirs{};
@@ -53,7 +53,7 @@ class LockedFile {
   int descriptor_;
 };
 
-/// One attempt; false when the lock turned out to be on a file that is no longer the one to fill.
+/// One attempt. False if the locked file was renamed or removed before it was locked.
 bool try_make(const fs::path& final_path, const fs::path& temporary, const std::function<void(CacheWriter&)>& fill) {
   LockedFile file(temporary);
   bool ours = file.is_still(temporary);

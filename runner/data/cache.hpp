@@ -1,5 +1,4 @@
-// The cache of things made once from data (trained tokenizers, tokenised text): locked, published atomically,
-// deletable.
+// The cache of files that are made once from data: trained tokenizers, tokenised text, digests. It may be deleted.
 #pragma once
 #include <functional>
 #include <span>
@@ -10,7 +9,7 @@
 
 namespace runner {
 
-/// XXH3-128 as 32 hexadecimal digits: what the cache calls things by.
+/// XXH3-128 as 32 hexadecimal digits, for file names in the cache.
 std::string cache_hash(std::string_view content);
 
 /// A file being written, buffered. Every failure throws Error(environment) with path and reason.
@@ -18,7 +17,7 @@ class CacheWriter {
  public:
   CacheWriter(int descriptor, fs::path path) : descriptor_(descriptor), path_(std::move(path)) {}
   void append(std::span<const std::byte> bytes);
-  void flush();  ///< to the disk
+  void flush();  ///< writes the buffer and fsyncs
 
  private:
   void write_buffer();
@@ -27,9 +26,9 @@ class CacheWriter {
   std::string buffer_;
 };
 
-/// The path of `cache_dir/name`, filled by `fill` if it is not there yet. Of several processes that ask at once one
-/// fills, the others wait for it. A process that dies or throws while filling leaves at most `name.tmp`, which nobody
-/// reads and the next one starts afresh.
+/// Returns the path `cache_dir/name`. If the file does not exist, `fill` writes it under a lock, and it is published atomically.
+/// If several processes call this at once, one writes and the others wait. A process that dies or throws leaves at most
+/// `name.tmp`, which is never read; the next process overwrites it.
 fs::path make_once(const fs::path& cache_dir, const std::string& name, const std::function<void(CacheWriter&)>& fill);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// The lists of data formats and tokenizers, and samples cut from a split of a token stream.
+// Selects the data format and the tokenizer, and cuts a split of a token stream into samples.
 #include "runner/data/data.hpp"
 
 #include <algorithm>
@@ -32,8 +32,7 @@ const Format& find_format(const std::string& name) {
                     near ? "; did you mean " + *near + "?" : "");
 }
 
-/// Tokens [first, first + count) of a stream, cut into samples that overlap by the one token that is only a target
-/// before.
+/// Tokens [first, first + count) of a stream, cut into samples. The last target of a sample is the first input of the next one.
 class StreamDataset final : public Dataset {
  public:
   StreamDataset(std::unique_ptr<TokenStream> stream, int64_t first, int64_t count, int64_t seq_len)
@@ -67,8 +66,8 @@ struct Part {
   int64_t first, count;
 };
 
-/// The part of data.train that a split takes when validation_fraction cuts it: the last fraction of the tokens, rounded
-/// to the nearest token, are for validation. The cut does not depend on seq_len, and no token is in both parts.
+/// The part of data.train for a split, with validation_fraction: the last part of the tokens, rounded to the nearest token, is
+/// for validation. The cut does not depend on seq_len, and no token is in both parts.
 Part part_of(int64_t tokens, double fraction, Split split) {
   auto validation = static_cast<int64_t>(std::llround(static_cast<double>(tokens) * fraction));
   return split == Split::validation ? Part{tokens - validation, validation} : Part{0, tokens - validation};
@@ -119,7 +118,7 @@ void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
-  if (data.format == "bin") throw usage_error("data.format = \"bin\" holds tokens already and has no tokenizer");
+  if (data.format == "bin") throw usage_error("data.format = \"bin\" contains tokens already and has no tokenizer");
   if (data.tokenizer == "bytes") return make_bytes_tokenizer();
   return open_sentencepiece(data, cache_dir);
 }

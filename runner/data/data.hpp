@@ -1,4 +1,4 @@
-// Data as the trainer sees it: tokenizers, token datasets, the order of samples, and a prefetching loader. Torch-free.
+// Data for the trainer: tokenizers, token datasets, the order of samples, and a prefetching loader. Independent of torch.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,12 +20,11 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 };
-/// "bytes" (vocab 256), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in
-/// `cache_dir` under a name that hashes its inputs. The trained one is lossless (decode(encode(text)) == text for valid
-/// UTF-8) and looks at 64 MiB of data.train at most, spread evenly. Throws Error(usage/environment) with the path and
-/// the reason.
+/// "bytes" (256 tokens), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in `cache_dir`
+/// under a hash of its inputs. The trained one is lossless: decode(encode(text)) == text for valid UTF-8. It is trained on at
+/// most 64 MiB: of larger data, on every k-th line. Throws Error(usage or environment) with the path and the reason.
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir);
-/// The vocabulary without loading anything heavy where that is possible; nullopt for format "bin".
+/// The size of the vocabulary, without loading or training a model if possible; nullopt for format "bin".
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir);
 
 enum class Split { train, validation };
@@ -39,12 +38,11 @@ class Dataset {
   /// Writes seq_len ids to each span. Safe to call from several threads.
   virtual void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const = 0;
 };
-/// Opens (memory-maps) the files of a split; several files are one stream in the order given. Throws Error(usage or
-/// environment): missing, empty, a folder, too short for one sample, not UTF-8 (text; with file, byte offset and line),
-/// token id >= vocab_size (bin; with file and position). The contents of the first 256 MiB of files are checked here,
-/// of further ones at each read(), so that opening takes no time. With data.validation_fraction the last part of
-/// data.train's tokens, rounded to the nearest token, is the validation split and the rest the training split. An
-/// absent validation split gives nullptr.
+/// Memory-maps the files of a split. Several files form one stream, in the given order. Throws Error(usage or environment) if a
+/// file is missing, empty, a folder, too short for one sample, not UTF-8 (text; with file, byte offset and line), or has a token
+/// id >= vocab_size (bin; with file and position). The contents of up to 256 MiB of files are checked here; other contents are
+/// checked at each read(), so that opening is fast. With data.validation_fraction, the validation split is the last part of
+/// data.train, rounded to the nearest token, and the training split is the rest. Returns nullptr without a validation split.
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir);
 
@@ -52,22 +50,21 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
 struct DataProblem {
   std::string key, message;
 };
-/// What shows without tokenising, for `runner check` and before a run is recorded: files that are missing, empty or
-/// match no pattern; a tokenizer that cannot be read; too few tokens for one sample of each split. Text whose tokens
-/// are its bytes and "bin" files are opened as open_dataset() does; of text for a SentencePiece model only its size is
-/// looked at. Empty: nothing is wrong. `vocab_size`: the model's.
+/// Finds mistakes without tokenising, for `runner check` and before a run is recorded: missing or empty files, patterns without
+/// matches, a tokenizer that cannot be read, too few tokens for one sample of each split. "bin" files, and text with the
+/// tokenizer "bytes", are opened as by open_dataset(). Of text for a SentencePiece model, only the size is checked. Empty: no
+/// mistakes. `vocab_size`: the model's.
 std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                             const std::string& cache_dir);
-/// Those of find_data_problems() that need neither `seq_len` nor the vocabulary.
+/// The mistakes that find_data_problems() finds without `seq_len` and the vocabulary.
 std::vector<DataProblem> find_missing_data(const Recipe::Data& data);
 /// Whether text has to be tokenised before workers can open it.
 bool needs_tokenizing(const Recipe::Data& data);
-/// What is no mistake, yet probably not meant: text files that look like JSON lines. Empty: nothing.
+/// Notes about data that are valid, but probably not intended: text files that look like JSON lines.
 std::vector<std::string> data_notes(const Recipe::Data& data);
 
-/// Does once, before any worker starts, what open_dataset() would otherwise have to wait for: trains the tokenizer and
-/// tokenises text into `cache_dir`. Finds the mistakes that need neither seq_len nor vocab_size. Several processes may
-/// ask at once.
+/// Fills `cache_dir` for open_dataset() before any worker starts: trains the tokenizer and tokenises text. Throws Error for the
+/// mistakes that can be found without seq_len and vocab_size. Several processes may call it at once.
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir);
 
 /// The order of samples in an epoch: a permutation that depends on (seed, epoch) only; the identity without shuffle.
@@ -85,34 +82,35 @@ class SampleOrder {
   int half_bits_;  ///< of each half of the network: it permutes [0, 4^half_bits_)
 };
 
-/// Where a run stands in its data: global batches already consumed.
+/// The position of a run in its data: after the global batches that are already consumed.
 struct DataPosition {
   int64_t epoch = 0;
   int64_t sample = 0;  ///< samples of this epoch already consumed, over all ranks
 };
 
-/// What one optimizer step reads on one rank: `micro_batches` buffers of up to micro_batch_size sequences.
+/// One micro-batch of one rank.
 struct HostBatch {
-  int64_t sequences = 0;         ///< rows in this micro-batch; may be short or 0 at the end of an epoch
+  int64_t sequences = 0;         ///< rows, at most micro_batch_size; fewer, or 0, at the end of an epoch
   std::vector<int64_t> inputs;   ///< [sequences, T]
   std::vector<int64_t> targets;  ///< [sequences, T]
 };
+/// The data of one optimizer step on one rank.
 struct StepBatch {
-  std::vector<HostBatch> micro_batches;  ///< of this rank, always `accumulation` many
-  int64_t first_sequence = 0;            ///< of this rank's, in the global batch
-  int64_t global_sequences = 0;          ///< over all ranks and micro-batches: what the loss is divided by (x T)
-  DataPosition after;                    ///< position once this step is done
+  std::vector<HostBatch> micro_batches;  ///< of this rank; always as many as the accumulation factor
+  int64_t first_sequence = 0;            ///< index of this rank's first sequence in the global batch
+  int64_t global_sequences = 0;          ///< over all ranks and micro-batches; the loss is divided by this x T
+  DataPosition after;                    ///< position after this step
   int64_t epoch = 0;
   bool epoch_end = false;  ///< this is the last step of its epoch
 };
 
-/// Batches of a split for one rank, prepared ahead on one background thread.
+/// Batches of a split for one rank. One background thread prepares them in advance.
 ///
 /// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); rank r of W
 /// takes the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into G/W/micro_batch_size micro-batches. A short
-/// last batch is cut as evenly as possible, first among ranks, then into the same number of micro-batches, the first
-/// ones getting one more; a rank may get empty micro-batches. Rows in order of rank and micro-batch are the global
-/// batch in order, whatever W and micro_batch_size.
+/// last batch is divided as evenly as possible, first among ranks, then into the same number of micro-batches. The first
+/// parts get one more row; a rank may get empty micro-batches. For any W and micro_batch_size, the rows in order of rank and
+/// micro-batch are the global batch in order.
 class Loader {
  public:
   struct Options {
@@ -120,21 +118,21 @@ class Loader {
     int rank = 0, world_size = 1;  ///< of the data-parallel group
     bool shuffle = true;
     int64_t seed = 0;
-    int64_t prefetch = 2;  ///< steps prepared ahead; 0: only when next() waits for one
+    int64_t prefetch = 2;  ///< steps prepared in advance; 0: a step is prepared while next() waits
     DataPosition start =
-        {};  ///< batches from here on are those of a loader that came by; the end of an epoch is the next's begin
+        {};  ///< first batch; a loader that starts here returns the same batches as one that reached this position
     bool repeat = true;  ///< false: stops after one epoch (validation)
   };
-  /// Throws Error(usage) if `start` lies behind the data's end. Every global batch size must be a multiple of
+  /// Throws Error(usage) if `start` is beyond the end of the data. Every global batch size must be a multiple of
   /// micro_batch_size * world_size. Reading begins with the first next().
   Loader(const Dataset& dataset, Options options);
-  ~Loader();  ///< waits for the sample being read, at most
-  /// False at the end (repeat = false). Rethrows what the background thread threw, after the steps prepared before it.
+  ~Loader();  ///< waits at most until the current sample is read
+  /// False at the end (repeat = false). Rethrows an exception of the background thread, after the steps prepared before it.
   bool next(StepBatch& out);
   /// Seconds that next() has waited for data so far.
   double waited_seconds() const;
-  /// Takes the place of Options::global_batch_size: called at the beginning of each epoch (accumulation schedules
-  /// change it by epoch). To be set before the first next().
+  /// Replaces Options::global_batch_size by a function, which is called at the start of each epoch (for accumulation
+  /// schedules). Must be set before the first next().
   void set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch);
 
  private:

@@ -1,4 +1,4 @@
-// What is wrong with [data], found without tokenising and before anything is started.
+// Finds mistakes in [data] without tokenising, before a run starts.
 #include <algorithm>
 #include <fstream>
 #include <span>
@@ -28,7 +28,7 @@ void collect(std::vector<DataProblem>& problems, const std::string& key, Call&& 
   }
 }
 
-/// A SentencePiece model makes at most one token of a byte, and one more where it puts a space in front of a text.
+/// A SentencePiece model makes at most one token per byte, and one more if it adds a space in front of a text.
 void check_text_size(std::vector<DataProblem>& problems, const std::string& key, const std::vector<std::string>& files,
                      int64_t seq_len) {
   auto most = std::ssize(files);
@@ -40,7 +40,7 @@ void check_text_size(std::vector<DataProblem>& problems, const std::string& key,
                           key, format_bytes(static_cast<double>(most - std::ssize(files))), seq_len + 1, seq_len)});
 }
 
-/// Whether the text begins as a JSON object does, alone or in a list: {"messages": ...
+/// Whether the text begins like a JSON object or a list of objects: {"messages": ...
 bool looks_like_json(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   char c = 0;
@@ -76,7 +76,7 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
     return problems;
   }
   collect(problems, "data.train", [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });
-  // Of one stream that is cut, both parts have the same mistakes.
+  // With validation_fraction, both splits are parts of one stream and would report the same mistakes.
   if (problems.empty() || !data.validation.empty())
     collect(problems, "data.validation",
             [&] { open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir); });
@@ -85,13 +85,13 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
 
 std::vector<std::string> data_notes(const Recipe::Data& data) {
   if (data.format != "text") return {};
-  constexpr size_t looked_at = 8;  // of many files the first ones tell
+  constexpr size_t looked_at = 8;  // the first files are sufficient
   for (const auto* files : {&data.train, &data.validation})
     for (const auto& file : std::span(*files).first(std::min(files->size(), looked_at)))
       if (looks_like_json(file))
         return {
             fmt::format("{} looks like JSON: format = \"text\" trains on its braces, keys and quotes, too. To train "
-                        "on the text alone, write it out first",
+                        "on the text alone, extract it first",
                         file)};
   return {};
 }

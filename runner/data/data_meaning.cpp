@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t block_bytes = size_t{64} << 10;
 
-/// `budget` bytes of the file in evenly spaced blocks, the first and the last among them; all of a file that is
-/// smaller.
+/// The digest of about `budget` bytes of the file, in evenly spaced blocks that include its first and its last byte; of all
+/// bytes if the file is not larger.
 std::string digest(const MappedFile& file, size_t budget) {
   const auto bytes = file.bytes();
   if (bytes.size() <= budget) return xxh3_hex(bytes);
@@ -55,7 +55,7 @@ json digests(const std::vector<std::string>& files, size_t hashed_bytes) {
   return list;
 }
 
-/// What changes with every write to the files, also one that keeps size and modification time.
+/// Text that changes with every write to the files, also if size and modification time stay the same.
 std::string state_of(const std::vector<std::string>& files) {
   std::string text = fingerprint(files);
   for (const auto& file : files) {
@@ -84,19 +84,19 @@ std::string changed_value(const std::string& key, const json& before, const json
   return fmt::format("{} was {} and is {}", key, text(before), text(now));
 }
 
-/// Files are compared in order and by content: where they lie does not matter.
+/// Compares the files in order and by content. Their paths do not matter.
 void compare_files(const json& before, const json& now, std::vector<std::string>& changes) {
   auto path = [](const json& file) { return file.at("path").get<std::string>(); };
   if (before.size() != now.size())
     changes.push_back(fmt::format("the number of files in data.train was {} and is {}", before.size(), now.size()));
   const size_t both = std::min(before.size(), now.size());
-  for (const char* fact : {"bytes", "xxh3"})  // digests of parts depend on all sizes: these are compared first
+  for (const char* fact : {"bytes", "xxh3"})  // digests of blocks depend on all sizes, so sizes are compared first
     for (size_t i = 0; i < both; ++i)
       if (before[i].at(fact) != now[i].at(fact))
         return changes.push_back(
             path(before[i]) == path(now[i])
                 ? fmt::format("the content of {} has changed", path(now[i]))
-                : fmt::format("data.train: {} is other data than {}", path(now[i]), path(before[i])));
+                : fmt::format("data.train: {} has other contents than {}", path(now[i]), path(before[i])));
 }
 
 }  // namespace

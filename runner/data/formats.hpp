@@ -1,4 +1,4 @@
-// The kinds of data behind open_dataset(), one file each: how a split's files become a token stream.
+// The data formats of open_dataset(), one source file each. They turn the files of a split into a token stream.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,20 +8,20 @@
 
 namespace runner {
 
-/// What a kind of data opens.
+/// The data that a format opens.
 struct Source {
   const Recipe::Data& data;
-  const std::vector<std::string>& files;  ///< exist, and none is empty
-  int64_t vocab_size;                     ///< ids from here on are refused
+  const std::vector<std::string>& files;  ///< all exist, and none is empty
+  int64_t vocab_size;                     ///< greater or equal ids are refused
   const std::string& cache_dir;
 };
 
-/// UTF-8 text: its bytes are the tokens, or a SentencePiece model's tokens of it are, from the cache.
+/// UTF-8 text. The tokens are its bytes, or tokens of a SentencePiece model from the cache.
 std::unique_ptr<TokenStream> open_text(const Source& source);
 /// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
 std::unique_ptr<TokenStream> open_bin(const Source& source);
 
-/// A headerless file of `item_bytes` wide tokens, each checked against `vocab_size`.
+/// A file without header. Tokens have `item_bytes` bytes and are checked against `vocab_size`.
 std::unique_ptr<TokenFile> open_raw_tokens(const fs::path& path, size_t item_bytes, int64_t vocab_size);
 
 }  // namespace runner

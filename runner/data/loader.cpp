@@ -1,5 +1,4 @@
-// The prefetching loader: plans each step's rows, reads this rank's share on a background thread, hands it over in
-// order.
+// The prefetching loader: plans the rows of each step, and reads this rank's share on a background thread.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -20,7 +19,7 @@ struct Slice {
   int64_t begin, count;
 };
 
-/// Part `index` of `count` rows cut into `parts` as evenly as possible, the first parts getting one more.
+/// Part `index` of `count` rows cut into `parts` as evenly as possible. The first parts get one more.
 Slice even_slice(int64_t count, int64_t parts, int64_t index) {
   int64_t size = count / parts, extra = count % parts;
   return {index * size + std::min(index, extra), size + (index < extra)};
@@ -47,7 +46,7 @@ struct Loader::Impl {
     return size;
   }
 
-  /// Reads this rank's share of the step at `position` and moves `position` behind it.
+  /// Reads this rank's share of the step at `position` and advances `position`.
   StepBatch read_step(int64_t global_batch_size) {
     const SampleOrder order(dataset.size(), options.shuffle, options.seed, position.epoch);
     StepBatch step;
@@ -85,7 +84,7 @@ struct Loader::Impl {
     return stop;
   }
 
-  /// Waits until another step may be prepared; false when the loader goes away.
+  /// Waits until another step may be prepared; false when the loader is destroyed.
   bool wait_for_room() {
     std::unique_lock lock(mutex);
     changed.wait(
@@ -118,9 +117,9 @@ struct Loader::Impl {
   const Dataset& dataset;
   const Options options;
   std::function<int64_t(int64_t)> batch_size_of_epoch;
-  DataPosition position;  ///< of the next step to prepare; the background thread's alone once it runs
+  DataPosition position;  ///< of the next step to prepare; only the background thread uses it while it runs
 
-  std::mutex mutex;  ///< guards what follows
+  std::mutex mutex;  ///< guards the members below
   std::condition_variable changed;
   std::deque<StepBatch> ready;
   bool stop = false, finished = false, consumer_waits = false;

@@ -1,4 +1,4 @@
-// The order of samples in an epoch: a keyed Feistel network over the next power of four, walked until it lands inside.
+// The order of samples in an epoch: a keyed Feistel network over the next power of four, with cycle walking.
 #include <bit>
 
 #include "runner/base/error.hpp"
@@ -34,8 +34,8 @@ int64_t SampleOrder::operator[](int64_t position) const {
   if (!shuffle_) return position;
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   auto value = static_cast<uint64_t>(position);
-  // Cycle walking: the network permutes [0, 4^half_bits), less than four times the size (or four), so that following it
-  // from a place inside until it is inside again permutes [0, size).
+  // Cycle walking: the network permutes [0, 4^half_bits), which is less than four times the size (or four). Applied
+  // repeatedly until the result is below the size, it permutes [0, size).
   do {
     uint64_t left = value >> half_bits_, right = value & mask;
     for (int round = 0; round < rounds; ++round) {

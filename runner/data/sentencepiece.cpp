@@ -1,4 +1,4 @@
-// SentencePiece models: loading, encoding in parts, and training one on the recipe's own text.
+// SentencePiece models: loading, encoding in parts, and training on the text of the recipe.
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -23,7 +23,7 @@ struct SentencePieceTokenizer::Impl {
 
 namespace {
 
-/// The library's own words without its source location: "./src/x.cc(580) [(condition)] words. 0".
+/// The message of the library without its source location: "./src/x.cc(580) [(condition)] message. 0".
 std::string reason(const sentencepiece::util::Status& status) {
   std::string_view message = status.message();
   if (size_t condition_end = message.rfind("] "); condition_end != std::string_view::npos)
@@ -33,11 +33,11 @@ std::string reason(const sentencepiece::util::Status& status) {
 }
 
 /// The model with add_dummy_prefix off. Protocol buffers merge concatenated messages, so appending a ModelProto that
-/// holds just normalizer_spec (field 3) { add_dummy_prefix (field 3) = false } sets that one field.
+/// contains only normalizer_spec (field 3) { add_dummy_prefix (field 3) = false } sets that one field.
 std::string without_dummy_prefix(std::string model) { return model.append("\x1a\x02\x18\x00", 4); }
 
 constexpr const char* other_tokenizers =
-    "with other tokenizers, encode the text yourself and take data.format = \"bin\"";
+    "with other tokenizers, encode the text yourself and use data.format = \"bin\"";
 
 void load(sentencepiece::SentencePieceProcessor& processor, const std::string& model, const fs::path& path) {
   if (auto status = processor.LoadFromSerializedProto(model); !status.ok())
@@ -51,12 +51,12 @@ std::vector<int32_t> encode_with(const sentencepiece::SentencePieceProcessor& pr
   return tokens;
 }
 
-/// Lines longer than this are cut: the trainer leaves out longer ones (its max_sentence_length is 4192).
+/// Longer lines are cut, because the trainer skips lines of more than 4192 bytes (its max_sentence_length).
 constexpr size_t training_line_bytes_max = 4096;
-/// The trainer holds its sentences in memory: of a larger corpus every k-th line is taken.
+/// The trainer keeps its sentences in memory. Of a larger corpus, every k-th line is used.
 constexpr size_t training_bytes_max = size_t{64} << 20;
 
-/// The lines of the files, without line ends; of a large corpus every k-th, so that the choice depends on nothing else.
+/// The lines of the files, without line ends. Of a large corpus, every k-th line: this choice depends only on the files.
 class TrainingLines final : public sentencepiece::SentenceIterator {
  public:
   explicit TrainingLines(const std::vector<std::string>& files) {
@@ -104,8 +104,8 @@ class TrainingLines final : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
-/// Lossless by construction: bytes stand in for rare characters (line ends among them), nothing is normalised, no space
-/// is added.
+/// Options for a lossless model: rare characters, also line ends, become tokens of bytes, and there is no normalisation and no
+/// added space.
 std::unordered_map<std::string, std::string> training_options(int64_t vocab_size) {
   return {{"model_type", "bpe"},
           {"vocab_size", std::to_string(vocab_size)},
@@ -144,7 +144,7 @@ fs::path trained_model(const Recipe::Data& data, const std::string& cache_dir) {
   });
 }
 
-/// A model file that is not there may be a misspelt word: "sentencepeice".
+/// The model file. The name of a missing file may be a misspelled word: "sentencepeice".
 fs::path given_model(const std::string& name) {
   fs::path path = name;
   if (fs::is_regular_file(path)) return path;
@@ -162,7 +162,7 @@ fs::path given_model(const std::string& name) {
 SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(std::make_unique<Impl>()) {
   std::string bytes = read_file(model);
   load(impl_->processor, bytes, model);
-  // A model that drops a line end treats it as space between words, and its prefix is then that space.
+  // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
   load(impl_->continuation, without_dummy_prefix(bytes), model);
   if (encode_with(impl_->continuation, "\n").empty()) load(impl_->continuation, bytes, model);
   impl_->hash = cache_hash(bytes);

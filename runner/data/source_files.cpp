@@ -15,7 +15,7 @@ namespace {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-/// Of a pattern that matches nothing: which files the folder has instead.
+/// For a pattern without matches: which files the folder has.
 std::string instead_of(const fs::path& pattern) {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -30,7 +30,7 @@ std::string instead_of(const fs::path& pattern) {
   return fmt::format("; the folder has {}{}", join(names, ", "), more ? " ..." : "");
 }
 
-/// What is wrong with one file; empty: nothing.
+/// Why a file cannot be data; empty: it can.
 std::string problem_of(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {

@@ -1,4 +1,4 @@
-// The files a recipe names as data: refused early and by name when they cannot be what was meant.
+// Checks and identifies the data files of a recipe.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace runner {
 
-/// What keeps `files` from being data: none is named, or one is missing, empty or no regular file. A sentence for each
-/// file, beginning with `key`, the recipe's key; of a missing file it ends with the nearest name in its folder.
+/// Why `files` cannot be data: there is none, or one is missing, empty or not a regular file. One sentence per file, which begins
+/// with `key`, the recipe's key. For a missing file, it ends with the nearest name in the folder.
 std::vector<std::string> source_file_problems(const std::string& key, const std::vector<std::string>& files);
 
 /// Throws Error(usage) with all source_file_problems().
@@ -18,7 +18,7 @@ void check_source_files(const std::string& key, const std::vector<std::string>& 
 /// The existing file in `path`'s folder whose name is nearest to `path`'s, if one is near.
 std::optional<std::string> nearest_file(const fs::path& path);
 
-/// What tells this state of the files from another: absolute path, size and modification time of each, in order.
+/// Identifies the state of the files: absolute path, size and modification time of each, in order.
 std::string fingerprint(const std::vector<std::string>& files);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// The data format "text": UTF-8 files, as bytes in place or as cached SentencePiece tokens.
+// The data format "text": UTF-8 files, as mapped bytes or as cached SentencePiece tokens.
 #include "runner/base/error.hpp"
 #include "runner/data/formats.hpp"
 #include "runner/data/tokenized.hpp"
@@ -8,7 +8,7 @@ namespace runner {
 
 namespace {
 
-/// Its bytes are the tokens.
+/// A text file whose bytes are the tokens.
 class TextFile final : public TokenFile {
  public:
   explicit TextFile(const fs::path& path) : TokenFile(path, 0, 1) {}
@@ -22,7 +22,7 @@ class TextFile final : public TokenFile {
 void check_vocab_size(const Source& source, int64_t tokenizer_vocab_size) {
   if (source.vocab_size < tokenizer_vocab_size)
     throw usage_error(
-        "data.tokenizer = \"{}\" has {} tokens, the model's vocabulary only {}; set model.vocab_size to {} or more",
+        "data.tokenizer = \"{}\" has {} tokens, but the model's vocabulary has only {}; set model.vocab_size to {} or more",
         source.data.tokenizer, tokenizer_vocab_size, source.vocab_size, tokenizer_vocab_size);
 }
 

@@ -1,4 +1,4 @@
-// Token files, memory-mapped, and several of them as one stream.
+// Memory-mapped token files, and streams of several files.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,24 +9,24 @@
 
 namespace runner {
 
-/// As many files of a stream as have this size together are checked whole when they are opened; of the others each
-/// sample is checked when it is read, so that opening 100 GB costs nothing.
+/// Files of a stream are checked completely when they are opened, up to this total size. In other files, each sample is checked
+/// when it is read, so that opening 100 GB is fast.
 constexpr size_t checked_at_open_bytes_max = size_t{256} << 20;
 
-/// One file of little-endian unsigned tokens of 1, 2 or 4 bytes behind a header. A kind of data derives its check.
+/// A file with a header and little-endian unsigned tokens of 1, 2 or 4 bytes. A data format derives its check.
 class TokenFile {
  public:
   virtual ~TokenFile() = default;
   int64_t size() const { return size_; }
   const fs::path& path() const { return map_.path(); }
-  /// Checks the whole file now; otherwise read() checks what it reads.
+  /// Checks all tokens now. Without this call, read() checks the tokens that it reads.
   void check_all();
   size_t bytes() const { return map_.bytes().size(); }
   /// Tokens [first, first + out.size()), checked.
   void read(int64_t first, std::span<int64_t> out) const;
 
  protected:
-  /// `map_` behind the header must be a multiple of `item_bytes`.
+  /// The size without the header must be a multiple of `item_bytes`.
   TokenFile(const fs::path& path, size_t header_bytes, size_t item_bytes);
   /// Throws Error(usage) with file and position if one of tokens [first, first + count) must not be used.
   virtual void check(int64_t first, int64_t count) const = 0;
@@ -44,7 +44,7 @@ class TokenFile {
   bool checked_ = false;
 };
 
-/// Several token files as one stream, in the order given, with nothing between them.
+/// Several token files as one stream, in the given order, without separators.
 class TokenStream {
  public:
   explicit TokenStream(std::vector<std::unique_ptr<TokenFile>> files);
@@ -56,7 +56,7 @@ class TokenStream {
 
  private:
   std::vector<std::unique_ptr<TokenFile>> files_;
-  std::vector<int64_t> ends_;  ///< position behind the last token of each file
+  std::vector<int64_t> ends_;  ///< stream position after the last token of each file
 };
 
 }  // namespace runner

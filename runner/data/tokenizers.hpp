@@ -1,4 +1,4 @@
-// The tokenizers behind make_tokenizer(), one file each.
+// The tokenizers of make_tokenizer(), one source file each.
 #pragma once
 #include "runner/base/files.hpp"
 #include "runner/data/data.hpp"
@@ -17,14 +17,14 @@ class SentencePieceTokenizer final : public Tokenizer {
   explicit SentencePieceTokenizer(const fs::path& model);
   ~SentencePieceTokenizer() override;
   int64_t vocab_size() const override;
-  /// As the model says, which may put a space in front of the text and normalise it.
+  /// The model may add a space in front of the text, and normalise it.
   std::vector<int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const int32_t> tokens) const override;
 
-  /// Encodes what follows, in the same document, a part that was encoded before: without the space that many models put
-  /// in front of a text, so that the parts' tokens are those of the whole (see first_chunk for where to cut).
+  /// Encodes a part of a document that follows another part. Omits the space that many models add in front of a text, so that
+  /// the tokens of the parts are those of the document (first_chunk() cuts documents into such parts).
   std::vector<int32_t> encode_continuation(std::string_view text) const;
-  /// Of the model's bytes.
+  /// cache_hash() of the model's bytes.
   const std::string& hash() const;
 
  private:
@@ -32,8 +32,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The model that `data.tokenizer` names: a file, or for "sentencepiece" one trained on data.train, once, and kept in
-/// `cache_dir`.
+/// The model that `data.tokenizer` names: a file, or for "sentencepiece" a model that is trained once on data.train and cached
+/// in `cache_dir`.
 std::unique_ptr<SentencePieceTokenizer> open_sentencepiece(const Recipe::Data& data, const std::string& cache_dir);
 
 }  // namespace runner

@@ -11,14 +11,14 @@ namespace {
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-/// The start of the character that `position` lies in: at most three bytes back.
+/// The start of the character at `position`, at most three bytes before it.
 size_t character_start(std::string_view text, size_t position) {
   size_t lowest = position < 3 ? 0 : position - 3;
   while (position > lowest && position < text.size() && continues_character(text[position])) --position;
   return position;
 }
 
-/// A loop that the compiler turns into vector instructions: most text is mostly ASCII.
+/// This loop vectorises: it is the fast path, because most text is mostly ASCII.
 bool is_ascii(std::string_view text) {
   unsigned char any = 0;
   for (char c : text) any |= static_cast<unsigned char>(c);
@@ -26,7 +26,7 @@ bool is_ascii(std::string_view text) {
 }
 
 constexpr size_t window_bytes = 64 * 1024;
-/// Beyond this an error is placed by its offset alone: counting lines would read everything in front of it.
+/// Beyond this offset, an error has no line number, because counting lines would read the whole text before it.
 constexpr size_t line_counted_bytes_max = size_t{256} << 20;
 
 }  // namespace
@@ -58,7 +58,7 @@ std::string_view first_chunk(std::string_view text, size_t bytes_max) {
   if (size_t line_end = head.rfind('\n'); line_end != std::string_view::npos) return head.substr(0, line_end + 1);
   size_t space = head.rfind(' ');
   if (space != std::string_view::npos) {
-    // Spaces stay with the word they precede, and a run of them stays whole.
+    // Spaces stay with the next word, and a run of spaces is not split.
     size_t word_end = head.substr(0, space).find_last_not_of(' ');
     if (word_end != std::string_view::npos) return head.substr(0, word_end + 1);
   }

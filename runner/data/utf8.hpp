@@ -1,4 +1,4 @@
-// UTF-8 in large texts: checked piece by piece, and cut where a tokenizer does not notice.
+// UTF-8 in large texts: checks ranges, and cuts text where this does not change its tokens.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -11,13 +11,12 @@ inline std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-/// Throws Error(usage) with path, offset and line when a character that touches bytes [begin, end) of `text` is not
-/// valid. `text` is the whole of the file at `path`; only the bytes near the range are read, unless there is an error
-/// to place.
+/// Throws Error(usage) with path, offset and line if a character that overlaps bytes [begin, end) of `text` is not valid. `text`
+/// is the complete file at `path`. Only bytes near the range are read, except to find the line of an error.
 void check_utf8(const fs::path& path, std::string_view text, size_t begin, size_t end);
 
-/// The first part of `text`, at most `bytes_max` (>= 4) long: all of it, else up to and with the last line end, else up
-/// to the last gap between words, else up to a character's end. Never empty unless `text` is.
+/// The first part of `text`, at most `bytes_max` (>= 4) bytes: all of it if it fits; otherwise up to and including the last line
+/// end; otherwise up to the last space between words; otherwise up to the end of a character. Empty only if `text` is empty.
 std::string_view first_chunk(std::string_view text, size_t bytes_max);
 
 }  // namespace runner

@@ -78,7 +78,7 @@ TEST_CASE("a file that contradicts its header, the recipe or its size is refused
   CHECK(error(with_header(20240520, 2, 9, nine)) ==
         "usage: " + path + " has llm.c's header of version 2; version 1 can be read");
   CHECK(error(good, "uint32") ==
-        "usage: " + path + " has llm.c's header for uint16 tokens, the recipe says data.token_dtype = \"uint32\"");
+        "usage: " + path + " has llm.c's header for uint16 tokens, but the recipe has data.token_dtype = \"uint32\"");
   for (const std::string& damaged : {good.substr(0, good.size() - 1), good.substr(0, good.size() - 2)})
     CHECK(error(damaged) == "usage: " + path + ": llm.c's header promises 9 tokens of 2 bytes, but " +
                                 std::to_string(damaged.size() - 1024) +
@@ -114,5 +114,5 @@ TEST_CASE("ids outside the vocabulary are refused with file, position and id") {
 TEST_CASE("token files define neither a tokenizer nor a vocabulary") {
   CHECK_FALSE(tokenizer_vocab_size(bin_data({"x"}), "unused"));
   CHECK(error_of([] { make_tokenizer(bin_data({"x"}), "unused"); }) ==
-        "usage: data.format = \"bin\" holds tokens already and has no tokenizer");
+        "usage: data.format = \"bin\" contains tokens already and has no tokenizer");
 }

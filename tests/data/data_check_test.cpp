@@ -64,7 +64,7 @@ TEST_CASE("text that needs tokenising is checked only for its size and its token
   data.tokenizer = folder.write("tokenizer.json", "{}");
   CHECK(problems_of(data, 4) ==
         Lines{"data.tokenizer | data.tokenizer: " + folder / "tokenizer.json" +
-              " is not a SentencePiece model; with other tokenizers, encode the text yourself and take data.format = "
+              " is not a SentencePiece model; with other tokenizers, encode the text yourself and use data.format = "
               "\"bin\""});
 }
 

@@ -277,6 +277,6 @@ TEST_CASE("ids outside the vocabulary are not decoded, and a model with a smalle
   CHECK(error_of([&] { tokenizer->decode(std::vector<int32_t>{512}); }) ==
         "usage: token 512 is not in the tokenizer's vocabulary of 512");
   CHECK(error_of([&] { open_dataset(fixture.data, Split::train, 16, 300, fixture.cache); }) ==
-        "usage: data.tokenizer = \"sentencepiece\" has 512 tokens, the model's vocabulary only 300; set "
+        "usage: data.tokenizer = \"sentencepiece\" has 512 tokens, but the model's vocabulary has only 300; set "
         "model.vocab_size to 512 or more");
 }

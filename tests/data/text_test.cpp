@@ -127,7 +127,7 @@ TEST_CASE("text too short for one sample is refused with the required size") {
 TEST_CASE("a vocabulary smaller than 256 is refused") {
   DataFolder folder;
   CHECK(opening_error(text_data({folder.write("a.txt", "abcdefg")}), 4, 100) ==
-        "usage: data.tokenizer = \"bytes\" has 256 tokens, the model's vocabulary only 100; set model.vocab_size to "
+        "usage: data.tokenizer = \"bytes\" has 256 tokens, but the model's vocabulary has only 100; set model.vocab_size to "
         "256 or more");
 }
 
