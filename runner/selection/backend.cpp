@@ -43,7 +43,7 @@ void resolve_backend(Recipe& recipe, nlohmann::json& options, const Topology& to
   if (backend == "shm" && topology.cuda)
     refuse("process_group_backend \"shm\" is for CPU ranks, and these are CUDA devices", {"nccl", "gloo"});
   else if (backend == "shm" && several_supervisors)
-    refuse(fmt::format("process_group_backend \"shm\" joins the ranks of one supervisor, and this run has one {}",
+    refuse(fmt::format("process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one {}",
                        topology.supervisor_each_rank ? "for each rank, which its launcher starts" : "on each node"),
            {"gloo"});
 }

@@ -1,4 +1,4 @@
-// Who carries the collectives, as [devices] or the strategy's option says, against the devices of the run.
+// The backend of collectives: reads it from [devices] or the strategy's option, and checks it against the devices.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace runner {
 
-/// Moves the strategy's process_group_backend from `options` to [devices]. Appends to `diagnostics`: two different
-/// ones, and one that cannot join these ranks.
+/// Moves the strategy's process_group_backend from `options` to [devices]. Appends to `diagnostics` if the two differ, or if the
+/// backend cannot connect these ranks.
 void resolve_backend(Recipe& recipe, nlohmann::json& options, const Topology& topology,
                      std::vector<Diagnostic>& diagnostics);
 

@@ -9,7 +9,7 @@ namespace runner {
 namespace {
 
 constexpr int64_t largest_default_micro_batch = 8;
-/// Where neither memory nor a global batch bounds "auto".
+/// Limit for "auto" without a memory limit and a global batch.
 constexpr int64_t largest_micro_batch = 1024;
 
 std::vector<std::string> as_text(const std::vector<int64_t>& values) {
@@ -44,7 +44,7 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
   if (!train.global_batch_size) {
     if (!train.micro_batch_size) {
       train.micro_batch_size = largest_default_micro_batch;
-      recipe.origins["train.micro_batch_size"] = decided("the default where no global_batch_size is given");
+      recipe.origins["train.micro_batch_size"] = decided("the default without global_batch_size");
     }
     if (!train.accumulate_grad_batches) train.accumulate_grad_batches = AccumulationSchedule{{0, 1}};
     return;
@@ -54,7 +54,7 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
     int64_t below = global / ranks * ranks;
     diagnostic.place = recipe.origin("train.global_batch_size");
     diagnostic.message =
-        fmt::format("global_batch_size = {} cannot be shared by {} data-parallel ranks", global, ranks);
+        fmt::format("global_batch_size = {} cannot be divided among {} data-parallel ranks", global, ranks);
     if (below > 0) diagnostic.allowed.push_back(std::to_string(below));
     if (int64_t above = 0; !__builtin_add_overflow(below, int64_t{ranks}, &above))
       diagnostic.allowed.push_back(std::to_string(above));

@@ -7,15 +7,15 @@
 
 namespace runner {
 
-/// The origin of a value that planning decided, and why.
+/// The origin of a value that the planner decided. `why`: the reason.
 Origin decided(const std::string& why);
 
-/// Fills in micro_batch_size and, where it follows, global_batch_size: the default where it is "auto", for selection to
-/// change. What does not divide is reported with the values that work.
+/// Sets defaults for micro_batch_size and, without global_batch_size, accumulate_grad_batches. "auto" gets the default too; the
+/// choice of a strategy changes it later. Reports sizes that do not divide, with the values that work.
 void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics);
 
-/// The least global batch, from the recipe's own on, that the ranks can share in its micro-batches; the recipe's own
-/// where no number of 64 bits is. The recipe has one.
+/// The least multiple of data_ranks x micro_batch_size that is not below the recipe's global_batch_size; if it has more than 64
+/// bits, the recipe's value. The recipe must have a global_batch_size.
 int64_t shared_batch(const Recipe& recipe, int data_ranks);
 
 /// A way to cut the step into micro-batches.
@@ -23,10 +23,10 @@ struct BatchChoice {
   int64_t micro_batch_size = 1, accumulation = 1;
 };
 
-/// What the recipe leaves open, the largest micro-batch first: one choice where it says micro_batch_size = N; divisors
-/// of a rank's sequences where it says global_batch_size; else powers of two with so much accumulation that the
-/// default's sequences a step stay. Of what it does not say, up to the default; of "auto", up to anything.
-/// resolve_batch() has found nothing wrong.
+/// The choices that the recipe leaves open, the largest micro-batch first. With micro_batch_size = N: one choice. With
+/// global_batch_size: divisors of a rank's sequences. Otherwise powers of two; accumulation keeps the default number of sequences
+/// in a step, unless the recipe sets it or micro_batch_size is "auto". Micro-batches are at most 8, or 1024 for "auto".
+/// resolve_batch() must have found no mistake.
 std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks);
 
 }  // namespace runner

@@ -15,8 +15,8 @@ double part_at(std::vector<double> values, double part) {
   return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
 }
 
-/// The calibration that ranks of so many threads are most like: the most ranks up to theirs, or else the fewest beyond
-/// (which have less of caches and memory to themselves).
+/// The calibration with these threads, and with the most ranks up to `ranks`; if there is none, with the fewest ranks above
+/// (there, each rank has a smaller share of caches and memory).
 const Calibration* nearest_calibration(const std::vector<Calibration>& calibrations, int ranks, int threads) {
   const Calibration *below = nullptr, *beyond = nullptr;
   for (const auto& one : calibrations) {
@@ -42,8 +42,7 @@ void add_measured(Rates& rates, const Calibration& calibration) {
 
 namespace {
 
-/// Non-negative rates with the least weighted squares of relative errors.
-/// They are sought from `rates` on.
+/// Non-negative rates with the least weighted squares of relative errors. The search starts at `rates`.
 std::array<double, work_kinds> least_squares(const std::vector<MeasuredStep>& steps, const std::vector<double>& weights,
                                              const std::array<double, work_kinds>& rates) {
   // Columns are scaled to a mean square of one, and each row to a time of one.
@@ -91,7 +90,7 @@ std::vector<double> relative_errors(const std::vector<MeasuredStep>& steps, cons
 
 Fit fit_rates(const std::vector<MeasuredStep>& steps) {
   if (steps.empty()) throw std::logic_error("nothing to fit rates to");
-  constexpr double trusted = 0.02;  // an error below it is the model's; beyond, rather something else's
+  constexpr double trusted = 0.02;  // smaller errors are attributed to the model, greater ones to disturbances
   constexpr int rounds = 8;
   std::vector<double> weights(steps.size(), 1), errors;
   Fit fit;
@@ -112,7 +111,7 @@ std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::st
   std::vector<MeasuredStep> steps;
   for (const auto& point : calibration.points) {
     if (point.at("what") != "step" || point.at("family") != family || point.at("precision") != precision) continue;
-    if (point.at("work").size() != work_kinds) continue;  // another build may have told others apart
+    if (point.at("work").size() != work_kinds) continue;  // another build may have other kinds of work
     std::vector<Traffic> traffic;
     for (const auto& part : point.value("traffic", nlohmann::json::array()))
       traffic.push_back({part.at("collective"), part.at("calls"), part.at("bytes"), 0, calibration.ranks});

@@ -1,6 +1,6 @@
-// Rates fitted to what `runner doctor --calibrate` measured: non-negative least squares over the kinds of work, in
-// relative error, so that small steps count as much as large ones (Lawson and Hanson 1974, by coordinate descent), and
-// steps that something else disturbed count less (Huber 1964, by reweighting).
+// Fits rates to the measurements of `runner doctor --calibrate`: non-negative least squares over the kinds of work (Lawson and
+// Hanson 1974, by coordinate descent). Errors are relative, so that small steps count as much as large ones. Disturbed steps
+// count less (Huber 1964, by reweighting).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,15 +11,15 @@
 
 namespace runner {
 
-/// The measurements of one calibration: so many ranks of so many threads at work at once.
+/// The measurements of one calibration, in which all ranks work at the same time, each with `threads` threads.
 struct Calibration {
   int ranks = 1, threads = 1, cores = 1;
   double time = 0;  ///< Unix seconds
-  /// The `calibration` events of run_calibration(), as they came.
+  /// The `calibration` events of run_calibration(), in their order.
   std::vector<nlohmann::json> points;
 };
 
-/// Fewer steps than this tell kinds of work apart too badly.
+/// With fewer steps, the kinds of work cannot be separated.
 constexpr size_t least_steps = work_kinds;
 
 struct Fit {
@@ -29,17 +29,17 @@ struct Fit {
 struct MeasuredStep {
   StepWork work = {};
   double seconds = 0;
-  double elsewhere = 0;  ///< of these seconds, those that no kind of work is to explain: collectives by themselves
+  double elsewhere = 0;  ///< part of `seconds` that is not fitted: collectives alone
 };
-/// Throws std::logic_error without points. Kinds of work that no point has cost nothing.
+/// Throws std::logic_error without points. Kinds of work that no step has get the rate 0.
 Fit fit_rates(const std::vector<MeasuredStep>& steps);
-/// Steps of one family and precision.
+/// The measured steps of one model family and precision.
 std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::string& family,
                                    const std::string& precision);
 
-/// For ranks of a family and precision: from the calibration with the same threads and ranks, or else the most ranks
-/// below, or the fewest beyond, which is less sure. More threads than cores share them. nullopt where nothing of the
-/// kind was measured.
+/// Rates for a model family and precision, from the calibration with the same threads and ranks. Without one, from the next
+/// lower number of ranks, or else the next higher one, with a larger `error`. If there are more threads than cores, all times are
+/// longer in proportion. nullopt if there are too few measurements.
 std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibrations, const std::string& family,
                                       const std::string& precision, int ranks, int threads);
 

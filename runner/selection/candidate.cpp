@@ -14,7 +14,7 @@ namespace runner {
 
 namespace {
 
-/// What predictions of memory may be short by (scripts/bench/planner): a plan fits when it does with so much more.
+/// Factors by which the memory may exceed the prediction (scripts/bench/planner). A plan must fit with this factor.
 constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
 
 std::string zero_label(const nlohmann::json& options) {
@@ -59,9 +59,9 @@ std::string largest_part(const Candidate& candidate) {
                                              {memory.gradients, "gradients"},
                                              {memory.optimizer, "optimizer state"},
                                              {memory.gathered, "gathered parameters"},
-                                             {memory.communication, "gradients before they are reduced"},
+                                             {memory.communication, "unreduced gradients"},
                                              {memory.activations, "activations"},
-                                             {memory.hooks, "what hooks keep"}};
+                                             {memory.hooks, "hook data"}};
   auto largest = *std::max_element(std::begin(parts), std::end(parts));
   return fmt::format("{} of {}", format_bytes(static_cast<double>(largest.first)), largest.second);
 }
@@ -105,9 +105,9 @@ int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& 
                       (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
   if (!whole && !beside_steps) return 0;
   int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
-  if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // at most, what hooks keep in it
+  if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
   if (!whole) return state / job.world_size;
-  if (job.cuda) return state / job.local_size;  // one rank has it, and limits are equal shares of the node
+  if (job.cuda) return state / job.local_size;  // only one rank needs it, and limits are equal shares of the node
   return beside_steps ? state : std::max<int64_t>(0, memory.between_steps + state - memory.total());
 }
 
@@ -152,7 +152,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     return candidate;
   }
   if (!memory_known(*candidate.entry)) {
-    candidate.fits = true;  // nobody knows better
+    candidate.fits = true;  // its memory is not known
     return candidate;
   }
   candidate.memory = claimed_memory(*candidate.entry, job);
@@ -164,7 +164,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
 }
 
 Candidate CandidateSearch::largest(const Form& form, int64_t every) const {
-  // Memory grows with the micro-batch: the first that fits, by halving; the smallest if none does.
+  // Memory grows with the micro-batch, so binary search finds the largest that fits; if none fits, the smallest.
   size_t low = 0, high = batches_.size() - 1;
   std::optional<Candidate> fitting;
   while (low < high) {

@@ -1,5 +1,5 @@
-// One plan that selection considers: a form of a strategy with its micro-batch and checkpointing, what it takes, and
-// whether it fits. The search inside a form is the upper half of the ladder: micro-batch first, then checkpointing.
+// Candidates of the selection: a form of a strategy with a micro-batch and checkpointing, its memory, and whether it fits. For a
+// form that does not fit, the search reduces the micro-batch first, and then adds checkpointing.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,58 +14,58 @@
 namespace runner {
 
 struct Candidate {
-  std::string form;  ///< name in the rule book, or that of the strategy which the recipe names
+  std::string form;  ///< name in the rule book, or of the strategy that the recipe names
   const Entry* entry = nullptr;
-  Job job;            ///< points into the model given to the search
-  int64_t every = 0;  ///< activation checkpointing beyond the recipe's own: each k-th block; 0: none
-  nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice has added to the form's
+  Job job;            ///< points into the model of the search
+  int64_t every = 0;  ///< activation checkpointing that the search adds: each k-th block; 0: none
+  nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice adds to those of the form
   MemoryParts memory;
-  int64_t snapshot = 0;  ///< of host memory, for checkpoints beyond what steps need
-  int64_t bytes = 0;     ///< of the device, with the context; on CPU, where it is the host's, with the snapshot
-  int64_t host = 0;      ///< of host memory beside the device, with the snapshot; 0 on CPU
+  int64_t snapshot = 0;  ///< bytes of host memory for checkpoints, in addition to those of steps
+  int64_t bytes = 0;     ///< of the device, with the context; on CPU also with the snapshot
+  int64_t host = 0;      ///< of host memory with the snapshot; 0 on CPU, where host memory is the device
   bool fits = false;
   bool named = false;   ///< the recipe names this strategy with these options
-  std::string refused;  ///< why it cannot run at all; then nothing above is filled in but form and entry
+  std::string refused;  ///< why it cannot run; then there is no memory and no time
   std::optional<double> step_seconds;
-  double step_error = 0;  ///< of step_seconds: standard deviation of measured times, over the predicted
+  double step_error = 0;  ///< relative standard deviation of measured times from step_seconds
   double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.world_size); }
 };
 
-/// The form of what the recipe itself names.
+/// The form of the strategy that the recipe names.
 extern const char* const own_form;
 
 /// "fsdp FULL_SHARD", "zero stage 3, all on CPU", "lua:mine.lua, the recipe's own".
 std::string label(const Candidate& candidate);
 
-/// The largest part of what it takes on the device: "48.5 GiB of gathered parameters".
+/// The largest part of its device memory: "48.5 GiB of gathered parameters".
 std::string largest_part(const Candidate& candidate);
 
 /// Tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, plain SGD 0.
 int optimizer_states(const Recipe::Optimizer& optimizer);
 
-/// What of a job depends on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
+/// A job with the fields that depend on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology);
 
-/// {part: bytes}, without what is not a part.
+/// {part: bytes} for the parts of MemoryParts::total().
 nlohmann::json parts_json(const MemoryParts& memory);
 
-/// Bytes of host memory that a rank needs for checkpoints beyond what its steps need: the copy of its state that a
-/// checkpoint is written from while steps go on, and the whole state where rank 0 writes all of it. A checkpoint that
-/// training waits for is written from the state itself.
+/// Bytes of host memory that a rank needs for checkpoints, in addition to those of its steps: the copy of its state from which
+/// an asynchronous checkpoint is written, and the full state if rank 0 writes all of it. A checkpoint that training waits for is
+/// written from the state itself.
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
 
 class CandidateSearch {
  public:
-  /// `recipe`: everything but strategy, micro-batch and accumulation is resolved. `given`: options of [strategy], which
-  /// every form takes over. `model` must outlive the candidates.
+  /// `recipe` is resolved, except for strategy, micro-batch and accumulation. `given`: options of [strategy], which override those
+  /// of every form. `recipe` must outlive the search, and `model` the candidates.
   CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology, nlohmann::json given);
 
-  /// At this micro-batch, recomputing each `every`-th block (0: as the recipe says).
+  /// The candidate with this micro-batch that recomputes each `every`-th block (0: as in the recipe).
   Candidate at(const Form& form, const BatchChoice& batch, int64_t every) const;
-  /// The largest micro-batch that fits; if none does, the least checkpointing with which one does, and then the largest
-  /// micro-batch. What does not fit at all comes as small as it gets.
+  /// The candidate with the largest micro-batch that fits. If none fits, the one with the least checkpointing that fits, and with
+  /// the largest micro-batch for it. If this does not fit either, the smallest candidate.
   Candidate best(const Form& form) const;
-  /// As small as it gets.
+  /// The smallest micro-batch, with all blocks recomputed unless the recipe sets checkpointing.
   Candidate smallest(const Form& form) const;
 
   const std::vector<BatchChoice>& batches() const { return batches_; }

@@ -52,14 +52,14 @@ class Chooser {
     return request_.topology.world_size() == 1 || search_.at(book_.form("ddp"), search_.batches().back(), 0).fits;
   }
 
-  /// Whether the form means something on these devices, and has every option that the recipe gives.
+  /// Whether the form is useful on these devices, and has all options that the recipe sets.
   bool makes_sense(const std::string& name) const {
     const Form& form = book_.form(name);
     const auto& topology = request_.topology;
     bool several = topology.world_size() > 1;
     if (form.strategy == "single" && several) return false;
     if (name == "hybrid_shard" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
-    if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all")) return false;  // it is there already
+    if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all")) return false;  // already in host memory
     return takes_own_options(form) &&
            (several || form.strategy == "single" || is_offload(name) || !own_options_.empty());
   }
@@ -77,7 +77,7 @@ class Chooser {
     return std::find(book_.offload.begin(), book_.offload.end(), name) != book_.offload.end();
   }
 
-  /// The recipe's options are of no form in the book (sharding_strategy = "NO_SHARD"): each strategy that takes them.
+  /// For options that no form in the rule book has (sharding_strategy = "NO_SHARD"): adds each strategy that has them.
   void consider_plain(bool smallest) {
     for (const auto& entry : catalog()) {
       const auto& options = own_options_.items();
@@ -87,7 +87,7 @@ class Chooser {
     }
   }
 
-  /// Adds the recipe's own strategy, or marks the candidate that is the same.
+  /// Adds the strategy of the recipe, or marks the candidate that is equal to it.
   void consider_own(bool smallest) {
     if (!takes_own_options(*request_.own)) return;
     consider(*request_.own, smallest);
@@ -113,8 +113,8 @@ class Chooser {
     return candidate;
   }
 
-  /// FSDP reduces gradients after each micro-batch, so that they stay sharded. Where the whole model's gradients fit
-  /// beside all else and that is faster by a fiftieth: the same with one reduction a step.
+  /// FSDP reduces gradients after each micro-batch, so that they stay sharded. If the unsharded gradients fit too, and one
+  /// reduction per step is faster by 2 %, returns that candidate.
   std::optional<Candidate> reduced_once(const Form& form, const Candidate& each) const {
     constexpr double worth_its_memory = 1.02;
     const std::string option = "reduce_every_micro_batch";
@@ -129,21 +129,21 @@ class Chooser {
     return comparable && pace(once) * worth_its_memory < pace(each) ? std::optional(once) : std::nullopt;
   }
 
-  /// -1 when the form is not among the candidates.
+  /// -1: the form is not among the candidates.
   int index(const std::string& form) const {
     for (size_t i = 0; i < choice_.candidates.size(); ++i)
       if (choice_.candidates[i].form == form) return static_cast<int>(i);
     return -1;
   }
 
-  /// The candidate in this form's place: zero's where the recipe prefers it, or where nothing else takes its options.
+  /// The candidate for this form: its form of zero if the recipe prefers zero, or has options that only zero has.
   int in_place_of(const std::string& name) const {
     const Form& form = book_.form(name);
     bool prefers = form.strategy == "fsdp" && request_.recipe.selection.prefer == "zero";
     return prefers || !takes_own_options(form) ? index(form.zero) : index(name);
   }
 
-  /// Of FSDP and ZeRO the other one: not asked for, but as good where the first does not fit.
+  /// The other one of FSDP and ZeRO, which is equivalent if the first one does not fit; -1: none.
   int twin_of(const std::string& name) const {
     const Form& form = book_.form(name);
     if (form.strategy != "fsdp") return -1;
@@ -151,7 +151,7 @@ class Chooser {
     return other != first ? other : index(form.zero);
   }
 
-  /// The first of `forms`, or else of their twins, that fits, with checkpointing beyond the recipe's own only if
+  /// Chooses the first of `forms`, or else of their twins, that fits. Candidates with added checkpointing count only if
   /// `recompute`.
   bool take_first(const std::vector<std::string>& forms, bool recompute) {
     std::vector<int> places;
@@ -169,7 +169,7 @@ class Chooser {
 
   void take_documented(const SelectionRule& rule) {
     std::vector<std::string> forms = rule.choose;
-    if (situation_.devices > 1) {  // the ladder from where the rule ends
+    if (situation_.devices > 1) {  // continue with the ladder after the last form of the rule
       auto last = std::find(book_.sharding.begin(), book_.sharding.end(), forms.back());
       forms.insert(forms.end(), last == book_.sharding.end() ? book_.sharding.begin() : last + 1, book_.sharding.end());
     }
@@ -178,7 +178,7 @@ class Chooser {
       choice_.reason = reason(rule);
   }
 
-  /// What only the recipe's options have brought in.
+  /// Chooses any candidate that fits, for candidates that are not in the rule book.
   bool take_any() {
     for (size_t i = 0; i < choice_.candidates.size() && !choice_.fits(); ++i)
       if (choice_.candidates[i].fits) choice_.chosen = static_cast<int>(i);
@@ -193,7 +193,7 @@ class Chooser {
       Candidate least =
           search_.at(book_.form(choice_.candidates[static_cast<size_t>(first)].form), search_.batches().back(), 0);
       text +=
-          fmt::format("; {} would take {} a rank at micro-batch {}, {} among it, and the limit is {}", label(least),
+          fmt::format("; {} would need {} a rank at micro-batch {}, including {}, and the limit is {}", label(least),
                       bytes_text(least.bytes), least.job.micro_batch_size, largest_part(least), choice_.limit.reason);
     }
     if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
@@ -201,16 +201,16 @@ class Chooser {
     if (!plan.tuned.empty())
       text += "; one reduction a step is faster than one after each micro-batch, and the whole model's gradients fit";
     if (plan.every > 0)
-      text += plan.every == 1 ? "; every block is recomputed in backward"
-                              : fmt::format("; every {} block is recomputed in backward", ordinal(plan.every));
+      text += plan.every == 1 ? "; every block is recomputed in the backward pass"
+                              : fmt::format("; every {} block is recomputed in the backward pass", ordinal(plan.every));
     if (is_offload(plan.form)) text += "; nothing fits without offload";
     if (plan.form == own_form) text += "; nothing else fits";
     if (!no_offload_.empty()) text += "; " + no_offload_;
     if (!takes_own_options(book_.form(rule.choose.front())))
-      text += fmt::format("; [strategy] asks for {}, which leaves {}", own_options_text(), plan.entry->name);
+      text += fmt::format("; [strategy] sets {}, so {} is chosen", own_options_text(), plan.entry->name);
     else if (plan.entry->name == "zero" && request_.recipe.selection.prefer != "zero" && situation_.devices > 1 &&
              plan.job.precision.autocast())
-      text += fmt::format("; DeepSpeed's stages reduce gradients in {} where FSDP does in fp32",
+      text += fmt::format("; DeepSpeed's stages reduce gradients in {}, FSDP in fp32",
                           plan.job.precision.compute == DType::bfloat16 ? "bf16" : "fp16");
     return text;
   }
@@ -221,7 +221,7 @@ class Chooser {
     return join(parts, ", ");
   }
 
-  /// Steps of different batches are compared by their sequences.
+  /// Seconds per sequence, to compare steps of different batches.
   static double pace(const Candidate& candidate) { return *candidate.step_seconds / candidate.sequences(); }
 
   /// -1: no candidate has a time.
@@ -257,14 +257,14 @@ class Chooser {
     bool offload = is_offload(choice_.plan().form);
     choice_.differs.clear();
     choice_.rule = fmt::format("any size, maximum memory efficiency -> {}",
-                               offload ? "DeepSpeed with offload" : "what takes least");
+                               offload ? "DeepSpeed with offload" : "the least memory");
     choice_.source = offload ? "Strategy Selection Guide, row 5"
-                             : "Strategy Selection Guide, row 5: DeepSpeed with offload, where nothing takes less";
-    choice_.reason = fmt::format("policy \"smallest\": {} takes least, {} a rank", label(choice_.plan()),
+                             : "Strategy Selection Guide, row 5: DeepSpeed with offload, unless another form needs less";
+    choice_.reason = fmt::format("policy \"smallest\": {} needs the least memory, {} a rank", label(choice_.plan()),
                                  bytes_text(choice_.plan().bytes));
   }
 
-  /// The least offloading that fits; false where nothing can be offloaded.
+  /// Chooses the least offloading that fits. False if there is none.
   bool take_offload() {
     const std::string policy = "policy \"offload\": ";
     if (!take_first(book_.offload, false) && !take_first(book_.offload, true)) {
@@ -287,8 +287,8 @@ class Chooser {
     double gain = pace(choice_.plan()) / pace(other) - 1;
     if (gain <= other.step_error || request_.recipe.selection.policy == "fastest") return;
     choice_.advice.push_back(
-        fmt::format("{} is predicted to be {:.0f} % faster and takes {} a rank; selection.policy = \"fastest\" would "
-                    "take it",
+        fmt::format("{} is predicted to be {:.0f} % faster and needs {} a rank; selection.policy = \"fastest\" would "
+                    "choose it",
                     label(other), 100 * gain, bytes_text(other.bytes)));
   }
 
@@ -296,7 +296,7 @@ class Chooser {
   const StepClock& clock_;
   const RuleBook& book_;
   CandidateSearch search_;
-  nlohmann::json own_options_;  ///< given ones that not every strategy takes
+  nlohmann::json own_options_;  ///< given options, without the common ones
   std::string no_offload_;      ///< why policy "offload" took the documented rule
   Situation situation_;
   Choice choice_;
@@ -314,7 +314,7 @@ Candidate fit_named(const SelectionRequest& request, const Entry& entry) {
   CandidateSearch search(request.recipe, *request.model, request.topology, request.given);
   Form form{entry.name, entry.name};
   Candidate found = search.best(form);
-  // Checkpointing that nobody asked for is for "auto" to add: of a named strategy only the micro-batch is ours.
+  // Only "auto" adds checkpointing. For a named strategy, only the micro-batch is chosen.
   return found.every > 0 ? search.at(form, search.batches().back(), 0) : found;
 }
 

@@ -1,4 +1,4 @@
-// The choice of a strategy: the documented rules, overruled only where their form does not fit, or another policy.
+// Chooses a strategy: by the documented rules, unless their form does not fit, or by another policy.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,30 +11,30 @@
 
 namespace runner {
 
-/// What is to be planned.
+/// The input of the choice.
 struct SelectionRequest {
-  Recipe recipe;  ///< resolved but for strategy, micro-batch and accumulation
+  Recipe recipe;  ///< resolved, except for strategy, micro-batch and accumulation
   std::shared_ptr<const ModelSpec> model;
   Topology topology;
-  nlohmann::json given = nlohmann::json::object();  ///< options in [strategy] beside name = "auto"
-  std::optional<Form> own = {};  ///< one more candidate beside the book's forms, taken where none of those fits
+  nlohmann::json given = nlohmann::json::object();  ///< options in [strategy] with name = "auto"
+  std::optional<Form> own = {};  ///< additional candidate; the rules choose it only if no form fits
 };
 
-/// How long a step takes.
+/// Predicts the time of a step.
 struct StepClock {
-  /// Seconds of a step; nullopt where they cannot be told.
+  /// Seconds of a step; nullopt: not known.
   std::function<std::optional<double>(const Candidate&)> step_seconds = [](const Candidate&) { return std::nullopt; };
-  /// Standard deviation of the measured time around that, over that.
+  /// Relative standard deviation of measured times from the prediction.
   std::function<double(const Candidate&)> error = [](const Candidate&) { return 0.1; };
-  /// Why those of such jobs cannot be told: "not known: ...".
+  /// Why the time of a job is not known: "not known: ...".
   std::function<std::string(const Job&)> why_unknown = [](const Job&) { return "not known"; };
 };
 
 struct Choice {
-  std::shared_ptr<const ModelSpec> model;  ///< what the candidates' jobs point to
+  std::shared_ptr<const ModelSpec> model;  ///< the jobs of the candidates point into it
   std::vector<Candidate> candidates;       ///< the best of each form, in the order of the rule book; refused ones too
   int chosen = -1;                         ///< -1: nothing fits
-  std::string rule, source, differs;       ///< the documented row, and how the rule departs from it
+  std::string rule, source, differs;       ///< the rule, its source, and how it differs from the source
   std::string reason;                      ///< one sentence
   std::vector<std::string> advice;         ///< faster plans that the policy did not take
   MemoryLimit limit;
@@ -43,16 +43,16 @@ struct Choice {
   const Candidate& plan() const { return candidates.at(static_cast<size_t>(chosen)); }
 };
 
-/// Policy "fastest" where no times can be told.
+/// Policy "fastest" without predicted times.
 class SpeedNotKnown : public Error {
  public:
   explicit SpeedNotKnown(const std::string& why_unknown);
 };
 
-/// Among the forms that take all the options given, by recipe.selection. Throws SpeedNotKnown.
+/// Chooses by recipe.selection, among the forms that have all the given options. Throws SpeedNotKnown.
 Choice choose(const SelectionRequest& request, const StepClock& clock);
 
-/// Of a strategy that the recipe names, at the largest micro-batch that the recipe allows and that fits.
+/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits.
 Candidate fit_named(const SelectionRequest& request, const Entry& entry);
 
 }  // namespace runner

@@ -12,7 +12,7 @@ namespace {
 constexpr double model_deviation = 0.04;
 constexpr double least_deviation = 0.01;  // of the median of one run's steps
 
-/// Rates with each part's cost multiplied.
+/// Rates with the cost of each part multiplied.
 Rates multiplied(Rates rates, const StepParts& logarithms) {
   for (size_t kind = 0; kind < work_kinds; ++kind) rates.seconds[kind] *= std::exp(logarithms[kind]);
   const double sending = std::exp(logarithms[communication_part]), offload = std::exp(logarithms[offload_part]);
@@ -41,7 +41,7 @@ double dot(const StepParts& a, const StepParts& b) {
 
 using Matrix = std::array<StepParts, step_parts>;
 
-/// Of a symmetric positive definite matrix, by Gauss-Jordan elimination, which needs no pivots there.
+/// The inverse of a symmetric positive definite matrix, by Gauss-Jordan elimination, which needs no pivoting then.
 Matrix inverse(Matrix matrix) {
   Matrix result = {};
   for (size_t i = 0; i < step_parts; ++i) result[i][i] = 1;
@@ -60,7 +60,7 @@ Matrix inverse(Matrix matrix) {
   return result;
 }
 
-/// Of the multipliers' logarithms before any run: `deviation` is common to all, and each has as much of its own.
+/// Covariance of the multipliers' logarithms before any run: `deviation` is common to all, and each has the same in addition.
 Matrix prior_covariance(double deviation) {
   Matrix matrix;
   for (size_t i = 0; i < step_parts; ++i)
@@ -74,7 +74,7 @@ struct Measured {
   double log_seconds = 0, precision = 0;  ///< precision: 1 / variance
 };
 
-/// The median weighted by precision: a run that other work disturbed does not count against one that had none.
+/// The median weighted by precision, so that a disturbed run has less weight than an undisturbed one.
 Measured combine(std::vector<Measured> runs) {
   std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.log_seconds < b.log_seconds; });
   double precision = 0, below = 0;
@@ -146,7 +146,7 @@ std::vector<LearnedRates::Evidence> LearnedRates::gather(const Circumstances& he
 void LearnedRates::fit(const Rates& base, const std::vector<Evidence>& evidence) {
   constexpr double freedom = 4;                 // of Student's t distribution
   constexpr int rounds = 30, plain_rounds = 6;  // equal weights first, until most runs are explained
-  constexpr double longest_step = 1;            // of a logarithm in a round
+  constexpr double longest_step = 1;            // change of a logarithm in one round
   const Matrix prior = inverse(prior_covariance(base.error));
   StepParts logarithms = {};
   for (int round = 0; round < rounds; ++round) {
@@ -183,7 +183,7 @@ double LearnedRates::error(const StepTime& time) const {
 }
 
 Rates guessed_cpu_rates(int ranks, int threads, int cores) {
-  // A core at about 3 GHz with AVX2. Real ones differ by a factor of two.
+  // For a core at about 3 GHz with AVX2. Real cores differ by a factor of two.
   Rates rates;
   auto set = [&](Work work, double value) { rates.seconds[static_cast<size_t>(work)] = value; };
   const double flop = 2e-11 / threads, byte = 2e-10 / threads;

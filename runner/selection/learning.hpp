@@ -33,8 +33,8 @@ struct PastRun {
   double spread = 0;   ///< relative error of the median: from the quartiles of the steps and from lost CPU time
 };
 
-/// Relative standard deviation between times of one load `there` and `here`. nullopt: times there say nothing about
-/// times here.
+/// Relative standard deviation between times of one load `there` and `here`. nullopt: times `there` give no
+/// information about times `here`.
 std::optional<double> doubt(const Circumstances& there, const Circumstances& here);
 
 class LearnedRates {
@@ -43,14 +43,13 @@ class LearnedRates {
   LearnedRates(Rates base, const Circumstances& here, const std::vector<PastRun>& runs);
 
   const Rates& rates() const { return rates_; }
-  size_t runs() const { return runs_; }  ///< how many counted
+  size_t runs() const { return runs_; }  ///< that were used
   /// Relative standard error of the predicted time: about two of three measured times are within it.
-  ///
   double error(const StepTime& time) const;
 
  private:
   using Matrix = std::array<StepParts, step_parts>;
-  /// All runs of one load. They share the error of the model, so many of them say little more than one.
+  /// All runs of one load. They share the error of the model, so many of them give little more information than one.
   struct Evidence {
     StepLoad load;
     double log_seconds = 0, variance = 0;

@@ -14,7 +14,7 @@ void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
                            {},
                            {},
                            recipe.origin("model.max_seq_len"),
-                           "the model's positions end here"});
+                           "max_seq_len is set here"});
   if (recipe.data.format == "bin" && !model.vocab_size)
     diagnostics.push_back({recipe.origin("data.format"),
                            "missing-key",

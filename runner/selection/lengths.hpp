@@ -1,4 +1,4 @@
-// What a recipe alone shows to be wrong with sequence lengths and vocabulary.
+// Checks sequence lengths and vocabulary, as far as this needs only the recipe.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// Appends to `diagnostics`: samples longer than the model's positions, data of tokens without a vocabulary.
+/// Appends to `diagnostics` if samples are longer than model.max_seq_len, or if "bin" data have no vocabulary size.
 void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

@@ -12,7 +12,7 @@ namespace runner {
 
 namespace {
 
-/// A change that is worth naming saves at least this part.
+/// A change is listed if it saves at least this part.
 constexpr double worth_naming = 0.03;
 
 class Search {
@@ -41,7 +41,7 @@ void consider_micro_batch(Search& search, const Entry& entry, const Job& job) {
     smaller.micro_batch_size = size;
     smaller.accumulation = share / size;
     search.consider(fmt::format("train.micro_batch_size = {}", size),
-                    "the global batch stays, in more and smaller pieces", entry, smaller);
+                    "the global batch stays the same, in more micro-batches", entry, smaller);
     return;
   }
 }
@@ -53,7 +53,7 @@ void consider_recompute(Search& search, const Entry& entry, const Job& job) {
     recomputed.recompute[i] = job.model->blocks[i].kind == BlockKind::transformer;
   if (recomputed.recompute != job.recompute)
     search.consider("activation_checkpointing = \"all\"",
-                    "a forward more for each backward, about a third more compute", entry, recomputed);
+                    "one more forward pass for each backward pass, about a third more compute", entry, recomputed);
 }
 
 void consider_mixed_precision(Search& search, const Entry& entry, const Job& job) {
@@ -72,7 +72,7 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
   model.loss_chunk_tokens = chunk;
   Job chunked = job;
   chunked.model = &model;
-  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "the logits of fewer tokens at a time", entry,
+  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "logits of fewer tokens are in memory at once", entry,
                   chunked);
 }
 
@@ -83,7 +83,7 @@ void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   Job sharded = job;
   if (entry.name != "fsdp") {
     sharded.options = complete_options(fsdp, nlohmann::json::object());
-    search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, half as much again on the wire", fsdp,
+    search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, 50 % more bytes on the wire", fsdp,
                     sharded);
   } else if (job.options.value("sharding_strategy", "") != "FULL_SHARD") {
     sharded.options["sharding_strategy"] = "FULL_SHARD";
@@ -91,8 +91,8 @@ void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   }
 }
 
-/// Out of the device's memory, and on to a disk: the dearest, so the last. Naming a strategy anew drops the options
-/// given so far, so only those in the line count.
+/// Offload to host memory and to a disk, the most expensive change. A new strategy name drops the options that are set, so only
+/// the options in the change count.
 void consider_offload(Search& search, const Job& job) {
   auto consider = [&](const std::string& alias, const nlohmann::json& more, const std::string& change,
                       const std::string& price) {
@@ -128,14 +128,15 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
 }
 
 std::string memory_advice(const Entry& entry, const Job& job) {
-  if (!memory_known(entry)) return fmt::format("what takes it is not known: the file of `{}` does not say", entry.name);
+  if (!memory_known(entry))
+    return fmt::format("the use of memory is not known: the file of `{}` has no function `memory`", entry.name);
   MemoryParts parts = claimed_memory(entry, job);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},
                                                         {parts.gradients, "gradients"},
                                                         {parts.optimizer, "optimizer state"},
                                                         {parts.gathered, "gathered parameters"},
-                                                        {parts.communication, "gradients on their way"},
+                                                        {parts.communication, "unreduced gradients"},
                                                         {parts.activations, "activations"},
                                                         {parts.hooks, "hooks"}};
   std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -144,8 +145,8 @@ std::string memory_advice(const Entry& entry, const Job& job) {
     if (count > 0) words.push_back(fmt::format("{} {}", name, bytes(count)));
   std::string text = fmt::format("a step of this recipe needs {} a rank: {}", bytes(parts.total()), join(words, ", "));
   auto ways = ways_out_of_memory(entry, job);
-  if (ways.empty()) return text + "; nothing would need much less";
-  text += "\nways out, cheapest first:";
+  if (ways.empty()) return text + "; no change would need much less";
+  text += "\npossible changes, cheapest first:";
   for (const auto& way : ways)
     text += fmt::format("\n  {}  (saves {}; {})", way.change, bytes(way.saved_bytes), way.price);
   return text;

@@ -38,11 +38,11 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
     notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
 }
 
-/// The micro-batch, and what follows from it, as a candidate has them.
+/// The reason for the micro-batch of a candidate.
 std::string why_batch(const Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
   if (recipe.strategy.name == "auto" && recipe.selection.policy == "smallest") return "for the least memory";
   if (!candidate.fits) return fmt::format("the smallest, and it does not fit {}", limit.reason);
-  return limit.device > 0 ? fmt::format("the largest that fits {}", limit.reason) : "the largest that is tried";
+  return limit.device > 0 ? fmt::format("the largest that fits {}", limit.reason) : "the largest possible";
 }
 
 void take_batch(Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
@@ -54,7 +54,7 @@ void take_batch(Recipe& recipe, const Candidate& candidate, const MemoryLimit& l
   if (train.global_batch_size || train.accumulate_grad_batches == AccumulationSchedule{{0, job.accumulation}}) return;
   if (recipe.origin("train.accumulate_grad_batches").kind != Origin::Kind::default_value) return;
   train.accumulate_grad_batches = AccumulationSchedule{{0, job.accumulation}};
-  recipe.origins["train.accumulate_grad_batches"] = decided("with this micro-batch, the default's sequences a step");
+  recipe.origins["train.accumulate_grad_batches"] = decided("keeps the default number of sequences in a step");
 }
 
 void take_recompute(Recipe& recipe, const Candidate& candidate) {
@@ -64,11 +64,11 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
   settings.every = candidate.every;
   bool least = recipe.selection.policy == "smallest";
   recipe.origins["activation_checkpointing.mode"] =
-      decided(least ? "for the least memory" : "the step does not fit without");
-  if (candidate.every > 1) recipe.origins["activation_checkpointing.every"] = decided("the largest with which it fits");
+      decided(least ? "for the least memory" : "the step does not fit without it");
+  if (candidate.every > 1) recipe.origins["activation_checkpointing.every"] = decided("the largest with which the step fits");
 }
 
-/// A note on what does not fit.
+/// The note about a candidate that does not fit.
 std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
   bool of_host = limit.device == 0 || (candidate.bytes <= limit.device && candidate.host > limit.host);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
@@ -79,7 +79,7 @@ std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
       of_host ? bytes(limit.host) + " of host memory" : limit.reason);
 }
 
-/// Of a strategy that the recipe names, the micro-batch where it leaves that open; else everything.
+/// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto", everything.
 void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequest request, const StepClock& clock) {
   Recipe& recipe = plan.recipe;
   request.given = resolved.options;
@@ -93,15 +93,15 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
       throw RecipeError(
           {{recipe.origin("train.micro_batch_size"),
             "needs",
-            fmt::format("train.micro_batch_size = \"auto\" needs to know what a step takes, and the file of `{}` does "
-                        "not say (`memory = function(job)`): give a number",
+            fmt::format("train.micro_batch_size = \"auto\" needs the memory of a step, and the file of `{}` has no "
+                        "function `memory`: set a number",
                         recipe.strategy.name),
             {},
             {},
             {},
             ""}});
     Candidate candidate = fit_named(request, *resolved.entry);
-    if (!candidate.refused.empty()) return;  // said where the whole job is known
+    if (!candidate.refused.empty()) return;  // reported later, with the complete job
     auto before = recipe.train.micro_batch_size;
     take_batch(recipe, candidate, limit);
     if (candidate.fits && recipe.train.micro_batch_size < before)
@@ -125,18 +125,18 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
   for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
 }
 
-/// Options that belong to the run rather than to the strategy's algorithm move to their sections.
+/// Moves options that belong to the run, not to the strategy's algorithm, to their sections.
 void move_common_options(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
   if (auto found = options.find("timeout"); found != options.end()) {
     if (recipe.origin("train.timeout").kind != Origin::Kind::default_value &&
         recipe.train.timeout != *parse_duration(found->get<std::string>()))
       diagnostics.push_back({recipe.origin("train.timeout"),
                              "contradiction",
-                             "train.timeout and strategy.timeout are the same timeout, and they differ",
+                             "train.timeout and strategy.timeout set the same timeout to different values",
                              {},
                              {},
                              recipe.origin("strategy.timeout"),
-                             "the strategy's is here"});
+                             "strategy.timeout is set here"});
     recipe.train.timeout = *parse_duration(found->get<std::string>());
     options.erase("timeout");
   }

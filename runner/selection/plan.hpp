@@ -1,5 +1,5 @@
-// The plan: a recipe in which every `auto` has become a value, with the reasons. Pure: recipe and facts in, plan or
-// located errors out.
+// The plan: a recipe in which every `auto` is replaced by a value, with the reasons. It depends only on the recipe and on facts
+// that the caller passes.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,49 +17,49 @@ namespace runner {
 struct Plan {
   Recipe recipe;  ///< resolved; print_recipe() of it is resolved.toml
   const Entry* entry = nullptr;
-  std::string rule;          ///< which row of the documented rules, or "named"
+  std::string rule;          ///< the documented rule, or "named"
   std::string reason;        ///< one sentence
-  Choice choice;             ///< what else was considered; no candidates where the recipe names the strategy
-  SelectionRequest request;  ///< what `choice` answers
+  Choice choice;             ///< all candidates; none if the recipe names the strategy
+  SelectionRequest request;  ///< the input of `choice`
   std::vector<std::string> notes;
   std::shared_ptr<ModelSpec> model;
   Job job;  ///< of the first epoch; points into `model`
   MemoryParts memory;
   std::vector<Traffic> traffic;
-  std::optional<double> step_seconds;  ///< predicted, where that can be told
-  double step_error = 0;               ///< of step_seconds: standard deviation of measured times, over the predicted
-  std::optional<StepLoad> load;        ///< of a step, where that is known
-  std::optional<Circumstances> where;  ///< of its steps; set by the caller who knows the machine
+  std::optional<double> step_seconds;  ///< predicted; nullopt: not known
+  double step_error = 0;               ///< relative standard deviation of measured times from step_seconds
+  std::optional<StepLoad> load;        ///< of a step; nullopt: not known
+  std::optional<Circumstances> where;  ///< of its steps; set by the caller, which knows the machine
   int64_t vocab_size = 0, seq_len = 0;
 
-  /// Tensor bytes of the device that one rank takes at most: the step's peak, and on CPU the snapshot that a checkpoint
-  /// is written from while steps go on.
+  /// Largest number of tensor bytes on the device of one rank: the peak of a step, and on CPU also the snapshot from which an
+  /// asynchronous checkpoint is written.
   int64_t memory_bytes() const { return memory.total() + (job.cuda ? 0 : snapshot_bytes()); }
-  /// Of host memory beside the device, that snapshot included; 0 on CPU.
+  /// Bytes of host memory, including that snapshot; 0 on CPU, where host memory is the device.
   int64_t host_bytes() const { return job.cuda ? memory.host + snapshot_bytes() : 0; }
   int64_t snapshot_bytes() const;
   nlohmann::json to_json() const;
 };
 
-/// `tokenizer_vocab_size`: the tokenizer's, if the data have one. Throws RecipeError with every mistake that needs the
-/// catalog, the topology or the vocabulary to be seen, and NothingFits where strategy = "auto" finds no way. `own`: one
-/// more candidate for "auto".
+/// `tokenizer_vocab_size`: the tokenizer's, if the data have one. `own`: one more candidate for "auto". Throws RecipeError with
+/// all mistakes that can only be found with the catalog, the topology or the vocabulary, and NothingFits if no candidate of
+/// strategy = "auto" fits.
 Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
                const StepClock& clock = {}, const std::optional<Form>& own = {});
 
-/// No plan fits the memory limit: by how much, and the cheapest ways out.
+/// No plan fits the memory limit. The message contains the shortfall, and the cheapest changes that help.
 class NothingFits : public Error {
  public:
   NothingFits(const std::string& message, std::shared_ptr<const Plan> plan)
       : Error(ExitCode::run_failed, message), plan_(std::move(plan)) {}
-  /// As far as it got: recipe, model, request and choice.
+  /// The unfinished plan: recipe, model, request and choice.
   const Plan& plan() const { return *plan_; }
 
  private:
   std::shared_ptr<const Plan> plan_;
 };
 
-/// The Job of a resolved recipe: what the worker builds its strategy from. `epoch` picks the accumulation factor.
+/// The Job of a resolved recipe, from which a worker builds its strategy. `epoch` selects the accumulation factor.
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch = 0);
 
 /// Sequences of one optimizer step in `epoch`.

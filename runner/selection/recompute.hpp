@@ -1,4 +1,4 @@
-// `[activation_checkpointing]` against a model's blocks.
+// Applies `[activation_checkpointing]` to the blocks of a model.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace runner {
 
-/// One per block: whether it is recomputed in backward. Only transformer blocks are, unless `named` names others.
+/// For each block, whether it is recomputed in the backward pass. Other blocks than transformer blocks need mode "named".
 std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model);
-/// Sets what is recomputed in a job whose options are known, and where the blocks' inputs wait.
+/// Sets the blocks that a job recomputes, and whether their inputs are kept in host memory.
 void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings);
-/// What is worth saying of the settings in a job: one sentence each.
+/// Notes about the settings in a job, one sentence each.
 std::vector<std::string> recompute_notes(const Job& job, const Recipe::ActivationCheckpointing& settings);
 /// Patterns of `blocks` that match no block.
 std::vector<std::string> unmatched_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model);

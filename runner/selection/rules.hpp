@@ -1,4 +1,4 @@
-// The documented rules of `strategy = "auto"`, as schemas/selection_rules.toml states them.
+// The documented rules of `strategy = "auto"`, from schemas/selection_rules.toml.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -10,9 +10,9 @@
 
 namespace runner {
 
-/// What the rules look at.
+/// The input of the rules.
 struct Situation {
-  int64_t parameters = 0;  ///< unique ones
+  int64_t parameters = 0;  ///< number of unique parameters
   int devices = 1;         ///< ranks of the job
   int nodes = 1;
   bool ddp_fits = true;  ///< at micro-batch 1
@@ -20,21 +20,21 @@ struct Situation {
 
 struct SelectionRule {
   std::string id, rule, source;
-  std::string differs;  ///< how it departs from the source; empty: it does not
-  std::string because;  ///< {parameters}, {devices}, {nodes} stand for numbers
+  std::string differs;  ///< how it differs from the source; empty: it does not
+  std::string because;  ///< {parameters}, {devices} and {nodes} are replaced by numbers
   std::optional<bool> several_devices, several_nodes, ddp_fits;
   int64_t parameters_from = 0, parameters_below = std::numeric_limits<int64_t>::max();
-  std::vector<std::string> choose;  ///< forms, the first that fits
+  std::vector<std::string> choose;  ///< forms; the first that fits is chosen
 
   bool holds(const Situation& situation) const;
   std::string sentence(const Situation& situation) const;
 };
 
-/// A strategy with the options that make it what a rule names.
+/// A strategy with options, under the name that the rules use.
 struct Form {
   std::string name, strategy;
   nlohmann::json options = nlohmann::json::object();
-  std::string zero = "";  ///< the form of `zero` in its place; empty: none
+  std::string zero = "";  ///< the form of the strategy `zero` that may replace it; empty: none
 };
 
 struct RuleBook {

@@ -26,7 +26,7 @@ OptionSpec::Type type_of(const lua::ScriptOption& option) {
   return option.choices.empty() ? Type::text : Type::choice;
 }
 
-/// The functions of a file that the planner calls, in a state of their own. Plans are made by several threads.
+/// The functions of a file that the planner calls, with their own Lua state. Several threads make plans: `mutex` guards it.
 class ScriptClaims {
  public:
   ScriptClaims(const Recipe& recipe) : state_(lua::script_state_options(recipe)) {}
@@ -63,8 +63,8 @@ class ScriptClaims {
   lua::State state_;
 };
 
-/// Whole copies and buckets of all gradients, which stay between steps; of sharded parameters this rank's part of the
-/// sum and of the optimizer's state. And what the file says that it keeps.
+/// Memory of a Lua strategy: unsharded parameters, and buckets of all gradients, which stay between steps. For sharded parameters,
+/// also this rank's shard of the sum, and only its shard of the optimizer state. Plus `kept` bytes, from the file.
 class ScriptMemory : public StepMemory {
  public:
   ScriptMemory(const Job& job, const std::vector<ScriptBucket>& buckets, int64_t kept)
@@ -152,7 +152,7 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
   entry.notes = [name, unsaid, verb](const Job&) {
     std::vector<std::string> notes;
     if (!unsaid.empty())
-      notes.push_back(fmt::format("{} of `{}` {} not known: its file does not say", unsaid, name, verb));
+      notes.push_back(fmt::format("{} of `{}` {} not known: its file has no function for it", unsaid, name, verb));
     return notes;
   };
   return entry;
@@ -207,7 +207,7 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
     if (!given.is_null())
       diagnostics.push_back({place,
                              "contradiction",
-                             "`ddp_comm_hook_options` are of a comm hook that is a file of Lua, and there is none",
+                             "`ddp_comm_hook_options` are for a comm hook in a Lua file, and there is none",
                              {},
                              {},
                              {},
@@ -254,7 +254,7 @@ std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<boo
     buckets[now.bucket].slots.push_back(slot);
     now.bytes += parameters[slot]->numel() * bytes_of(job.precision.parameter);
   }
-  // A bucket is full when its earliest parameter's gradient has come.
+  // A bucket is full when the gradient of its first parameter arrives.
   std::stable_sort(buckets.begin(), buckets.end(),
                    [](const auto& a, const auto& b) { return a.slots.back() > b.slots.back(); });
   for (auto& bucket : buckets)

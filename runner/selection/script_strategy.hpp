@@ -1,5 +1,5 @@
-// Strategies and comm hooks from Lua files as the planner sees them: entries that claim what the file claims, and the
-// buckets that such a strategy works on.
+// Strategies and comm hooks in Lua files, for the planner: catalog entries that call the functions of the file, and the buckets
+// of such a strategy.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,23 +11,22 @@
 
 namespace runner {
 
-/// Makes the strategy that the recipe's [strategy] takes from a Lua file known to find_strategy(), under the name that
-/// the recipe has for it. What is wrong with the file goes to `diagnostics`. Null: see there, or [strategy] names none;
-/// `registered`: what names its registry has.
+/// If [strategy] takes its strategy from a Lua file, makes it known to find_strategy(), under the name in the recipe. Mistakes in
+/// the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `registered`: receives the names in the registry.
 const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                    std::vector<std::string>* registered = nullptr);
 
-/// The same of a file that no recipe names ("lua:FILE.lua"). Throws RecipeError.
+/// The same for a name "lua:FILE.lua" without a recipe. Throws RecipeError.
 const Entry* learn_script_strategy(const std::string& name);
-/// All that a file registers (strategy.registry), in the order of their names. Throws RecipeError.
+/// All strategies that a file (strategy.registry) registers, ordered by name. Throws RecipeError.
 std::vector<const Entry*> learn_registered_strategies(const std::string& registry);
 
-/// Whether the recipe's strategy.ddp_comm_hook is a file of Lua.
+/// Whether ddp_comm_hook in `options` is a Lua file.
 bool has_script_hook(const nlohmann::json& options);
-/// The options of that file, complete. What is wrong with it or them goes to `diagnostics`.
+/// The options of that file, with defaults. Mistakes in the file or in the options go to `diagnostics`.
 nlohmann::json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// What an entry says of a job's costs: some scripts say nothing of them, and then nobody guesses.
+/// Whether memory and traffic are known. A Lua file may lack these functions; its costs are not estimated then.
 inline bool memory_known(const Entry& entry) { return entry.memory != nullptr; }
 inline bool traffic_known(const Entry& entry, const Job& job) {
   return entry.traffic != nullptr && !has_script_hook(job.options);
@@ -36,13 +35,13 @@ inline bool traffic_known(const Entry& entry, const Job& job) {
 /// Parameters whose gradients are reduced together, in the order in which buckets fill up.
 struct ScriptBucket {
   std::vector<size_t> slots;  ///< from the last parameter to the first, as gradients arrive
-  bool sharded = false;       ///< each rank keeps optimizer state of its part only
+  bool sharded = false;       ///< each rank keeps only the optimizer state of its shard
   FlatLayout layout;          ///< of gradients and of parameters
 };
-/// As ddp makes them (bucket_cap_mb, the first 1 MiB), those that are sharded apart from those that are not.
+/// Buckets as in ddp (bucket_cap_mb; the first has 1 MiB). Sharded parameters and others are in different buckets.
 std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard);
 
-/// What the functions `shard`, `memory` and `traffic` of a file are given.
+/// The arguments of the functions `shard`, `memory` and `traffic` of a file.
 nlohmann::json parameter_for_script(const ParameterSpec& parameter);
 nlohmann::json job_for_script(const Job& job, const std::vector<ScriptBucket>& buckets);
 

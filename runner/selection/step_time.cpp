@@ -15,7 +15,7 @@ namespace {
 
 double& at(StepWork& work, Work kind) { return work[static_cast<size_t>(kind)]; }
 
-/// Matrix products and element-wise work of one pass forward through a block.
+/// Matrix products and element-wise work of one forward pass through a block.
 StepWork forward_work(const Job& job, const BlockSpec& block) {
   StepWork work = {};
   auto tokens = static_cast<double>(job.micro_batch_size * job.model->seq_len);
@@ -78,7 +78,7 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
 
 double CollectiveCurve::seconds(double bytes) const {
   if (points.empty()) return 0;
-  // Below the first point the latency holds, beyond the last one the bandwidth.
+  // Below the first point, latency dominates; above the last one, bandwidth.
   if (bytes <= points.front().first) return points.front().second;
   if (bytes >= points.back().first) return points.back().second * bytes / points.back().first;
   auto above = std::find_if(points.begin(), points.end(), [&](const auto& point) { return point.first >= bytes; });
@@ -93,10 +93,10 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
   if (rates.peak_flops <= 0) return std::nullopt;
   rates.source = fmt::format("peaks of {} ({})", kind.name, kind.source);
   rates.peak_name = fmt::format("{}'s dense peak", kind.name);
-  // The best product reaches 80 % of an H100's peak (ml-engineering, accelerator benchmarks); those of a model less,
-  // and those of narrow layers still less.
+  // The best matrix products reach 80 % of an H100's peak (ml-engineering, accelerator benchmarks). Those of a model reach less,
+  // in particular in narrow layers.
   constexpr double best_products = 0.72, half_width = 300, attention = 0.7, achieved_bandwidth = 0.75;
-  constexpr double launch_seconds = 60e-6;  // of the operators of a block's pass
+  constexpr double launch_seconds = 60e-6;  // of all operators in one pass of a block
   double byte = 1 / (achieved_bandwidth * kind.memory_bandwidth);
   auto& seconds = rates.seconds;
   auto set = [&](Work work, double value) { seconds[static_cast<size_t>(work)] = value; };
@@ -122,7 +122,7 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
 
 namespace {
 
-/// The measured curve of that collective whose ranks are the nearest to so many; null: none.
+/// The measured curve of this collective with the nearest number of ranks; nullptr: none.
 const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_curve(const Rates& rates,
                                                                                    const Traffic& part) {
   const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest = nullptr;
@@ -134,10 +134,10 @@ const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_cur
   return nearest;
 }
 
-/// Ranks of other numbers than were measured take in proportion to them: all move their bytes through one memory.
+/// With a measured curve, the time is proportional to the number of ranks, because all of them use the same memory.
 ///
-/// What a group's ranks send crosses between nodes on the adapters of all its ranks of a node at once: each carries its
-/// share of a ring (NCCL lays one ring along each adapter), while all of it passes every device's own link.
+/// Between nodes, a group uses the network adapters of all its ranks of a node in parallel: NCCL builds one ring per adapter, and
+/// each ring carries its share. All bytes pass through the link of every device.
 double collective_seconds(const Traffic& part, int local_size, const Rates& rates) {
   auto calls = static_cast<double>(part.calls), bytes = static_cast<double>(part.wire_bytes);
   if (const auto* curve = nearest_curve(rates, part))
@@ -149,7 +149,7 @@ double collective_seconds(const Traffic& part, int local_size, const Rates& rate
   return calls * rates.latency * std::ceil(std::log2(part.ranks)) + seconds;
 }
 
-/// Gradients go to the host and parameters come back; the update runs there. Nothing is taken to hide it.
+/// Gradients are copied to the host, the update runs there, and parameters are copied back. No overlap is assumed.
 double offload_seconds(const HostWork& work, const Rates& rates) {
   if (work.copied_bytes == 0) return 0;
   return static_cast<double>(work.copied_bytes) / rates.host_link_bandwidth +
@@ -237,14 +237,14 @@ std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
   for (size_t kind = 0; kind < work_kinds; ++kind) compute += time.parts[kind] = load.work[kind] * rates.seconds[kind];
   double exposed = time.communication;
   if (rates.overlaps) {
-    // While both run, computation is a tenth slower (Galvatron, Miao et al. 2022, models overlap so), and a tenth of
-    // it has nothing to run beside: the first gather, the last reduction.
+    // During overlap, computation is 10 % slower (as in the model of Galvatron, Miao et al. 2022). 10 % of computation cannot
+    // overlap, because of the first gather and the last reduction.
     constexpr double slowdown = 0.1, alone = 0.1;
     double beside = std::min(time.communication, (1 - alone) * compute);
     exposed = time.communication - beside + slowdown * beside;
   }
   time.parts[communication_part] = exposed;
-  // Copies of activations overlap with computation. Only what takes longer than that adds to the step.
+  // Copies of activations overlap with computation. Only the rest adds to the time of the step.
   time.parts[offload_part] = offload_seconds(load.host, rates) + std::max(0.0, checkpoint_seconds(load, rates) - compute);
   return time;
 }

@@ -18,7 +18,7 @@ namespace {
 
 using Type = OptionSpec::Type;
 
-/// What the option wants, if `value` is not that; empty if it is.
+/// The type of the option in words if `value` has another type; otherwise empty.
 std::string type_problem(const OptionSpec& option, nlohmann::json& value) {
   switch (option.type) {
     case Type::boolean:
@@ -76,8 +76,8 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   return diagnostic;
 }
 
-/// The choice that `given` spells in another case, with an enumeration's name ahead ("ShardingStrategy.FULL_SHARD") or
-/// by another word; else `given` itself.
+/// The choice that `given` means: in another case, with the name of an enumeration in front ("ShardingStrategy.FULL_SHARD"), or
+/// by another word. Otherwise `given`.
 std::string choice_spelt(const OptionSpec& option, const std::string& given) {
   auto word = lower(std::string_view(given).substr(given.rfind('.') + 1));
   if (auto found = option.spellings.find(word); found != option.spellings.end()) return found->second;
@@ -86,7 +86,7 @@ std::string choice_spelt(const OptionSpec& option, const std::string& given) {
   return given;
 }
 
-/// 2e8 becomes an integer where one is wanted, and a choice gets our spelling.
+/// Checks `value` and converts it: 2e8 to an integer for an integer option, and other spellings of a choice to the choice.
 void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json& value,
                   std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
@@ -117,16 +117,16 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   diagnostics.push_back(diagnostic);
 }
 
-/// A DeepSpeed configuration that the reader has left alone, because the name is none of DeepSpeed's.
+/// Reports a DeepSpeed configuration that the reader did not translate, because the strategy has no name of DeepSpeed.
 void refuse_configuration(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy.config");
   diagnostic.code = "needs";
-  diagnostic.message = "`config` is read where the strategy has a name of DeepSpeed's: name = \"deepspeed\"";
+  diagnostic.message = "`config` needs a strategy with a name of DeepSpeed: name = \"deepspeed\"";
   diagnostics.push_back(diagnostic);
 }
 
-/// Options beside name = "auto" leave the choice among strategies that take all of them.
+/// Checks the options with name = "auto", which chooses among the strategies that have all of them.
 void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
   if (recipe.strategy.options.contains("config")) return refuse_configuration(recipe, diagnostics);
   std::vector<std::string> known, given;
@@ -166,7 +166,7 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
   diagnostics.push_back(diagnostic);
 }
 
-/// No mistake so far from which a wrong length may follow.
+/// Whether no mistake so far may be the cause of a wrong length.
 bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
   return std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
     const auto& section = diagnostic.section;
@@ -174,7 +174,7 @@ bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
   });
 }
 
-/// One of the catalog's own list.
+/// A strategy of the built-in catalog.
 std::optional<Named> find_built_in(const std::string& name) {
   auto named = find_strategy(name);
   bool listed = named && std::any_of(catalog().begin(), catalog().end(),
@@ -182,7 +182,7 @@ std::optional<Named> find_built_in(const std::string& name) {
   return listed ? named : std::nullopt;
 }
 
-/// The strategy that the recipe names: one of the catalog's, or one that a file of Lua is or registers.
+/// The strategy that the recipe names: a built-in one, one in a Lua file, or one that a Lua file registers.
 std::optional<Named> find_named(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                 std::vector<std::string>& registered) {
   const auto& name = recipe.strategy.name;
@@ -212,7 +212,7 @@ const std::vector<OptionSpec>& common_options() {
        .type = Type::choice,
        .choices = {"shm", "gloo", "nccl"},
        .help =
-           "What carries the collectives; default nccl on CUDA, shm among CPU ranks of one host, gloo between hosts.",
+           "Backend of collectives; default nccl on CUDA, shm between CPU ranks of one host, gloo between hosts.",
        .only_with = only_among_ranks()},
   };
   return options;

@@ -1,4 +1,4 @@
-// `[strategy]` against the catalog: the entry a name means, and its options checked, typed and completed.
+// Resolves `[strategy]` with the catalog: finds the entry of a name, and checks and completes its options.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,32 +12,31 @@ namespace runner {
 
 struct ResolvedStrategy {
   const Entry* entry =
-      nullptr;  ///< null when the recipe leaves the choice to us ("auto"), among those that take `options`
+      nullptr;  ///< null for "auto", which chooses among the strategies that have `options`
   nlohmann::json options =
-      nlohmann::json::object();    ///< alias preset and the recipe's, not yet completed with defaults
-  std::vector<std::string> notes;  ///< what is worth saying: an alias that differs, an option with nothing to do
+      nlohmann::json::object();    ///< preset of an alias, and options of the recipe; without defaults
+  std::vector<std::string> notes;  ///< for example about an alias that differs, or an option without effect
 };
 
-/// Options every distributed strategy takes: `timeout` and `process_group_backend`.
+/// Options of every distributed strategy: `timeout`, `registry` and `process_group_backend`.
 const std::vector<OptionSpec>& common_options();
 
-/// Whether the strategy has the option, or it is one of those that all take.
+/// Whether the strategy has the option, also as a common option.
 bool takes(const Entry& entry, const std::string& option);
 
-/// Appends what is wrong with [strategy] to `diagnostics`: unknown name, not built yet, unknown option (also: an option
-/// of another strategy), wrong type, value not allowed.
+/// Appends the mistakes in [strategy] to `diagnostics`: unknown or unavailable name, unknown option or one of another strategy,
+/// wrong type, value that is not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// load_recipe() with the mistakes of [strategy], of hooks, those of lengths.hpp and what `further` finds in the same
-/// pass. `file` may end in ".lua": see runner/lua/recipe_file.hpp.
+/// load_recipe() that also reports mistakes in [strategy], in hooks, those of lengths.hpp, and those that `further` finds.
+/// `file` may end in ".lua": see runner/lua/recipe_file.hpp.
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further = {});
 
-/// A note for each option of [strategy] that does nothing in this job (OptionSpec::only_with). `given`: the recipe's
-/// own.
+/// A note for each option of [strategy] that has no effect in this job (OptionSpec::only_with). `given`: options of the recipe.
 std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job);
 
-/// Defaults filled in for whatever is unset.
+/// `options` with the defaults of unset options.
 nlohmann::json complete_options(const Entry& entry, nlohmann::json options);
 
 }  // namespace runner

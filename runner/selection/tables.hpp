@@ -1,4 +1,4 @@
-// The tables of schemas/ that selection reads, as they were when this binary was built.
+// The tables of schemas/ that this room reads. They are embedded at build time.
 #pragma once
 #include <string_view>
 

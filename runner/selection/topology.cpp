@@ -9,7 +9,7 @@ namespace runner {
 namespace {
 
 constexpr int64_t mebibyte = 1 << 20;
-/// CUDA's context takes 300 to 500 MB and each NCCL communicator about 500 MB (Fujii et al. 2024, arXiv 2411.06465).
+/// CUDA's context uses 300 to 500 MB and each NCCL communicator about 500 MB (Fujii et al. 2024, arXiv 2411.06465).
 constexpr int64_t cuda_context = 500 * mebibyte, nccl_communicator = 500 * mebibyte;
 /// LibTorch, code and threads of a CPU rank: peak resident bytes less tensor bytes (scripts/bench/train, 2026).
 constexpr int64_t cpu_context = 200 * mebibyte;
@@ -24,7 +24,7 @@ Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes
   topology.device_memory_bytes = kind.memory_bytes;
   topology.devices_per_node = topology.cores = devices_per_node;
   topology.num_nodes = num_nodes;
-  topology.device_reason = fmt::format("devices of kind {} are asked for", kind.name);
+  topology.device_reason = fmt::format("devices of kind {} are requested", kind.name);
   return topology;
 }
 

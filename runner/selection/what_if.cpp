@@ -28,7 +28,7 @@ void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& 
   list.push_back(std::move(changed));
 }
 
-/// Half the batch needs fewer micro-batches or smaller ones; twice the batch shares a step's fixed costs among more.
+/// Half the batch needs fewer or smaller micro-batches. With twice the batch, the fixed cost of a step is lower per sequence.
 void other_batches(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& train = request.recipe.train;
   if (!train.global_batch_size) return;
@@ -48,7 +48,7 @@ void higher_limit(const SelectionRequest& request, std::vector<Changed>& list) {
   int64_t own = memory_limit(request.topology, 0).device;
   own = own >> 30 << 30;
   if (!asked || own <= *asked) return;
-  Changed changed{fmt::format("devices.memory_limit = \"{}GiB\", all there is", own >> 30), request};
+  Changed changed{fmt::format("devices.memory_limit = \"{}GiB\", the maximum", own >> 30), request};
   changed.request.recipe.devices.memory_limit = own;
   list.push_back(std::move(changed));
 }
@@ -83,19 +83,19 @@ void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& li
   list.push_back(std::move(changed));
 }
 
-/// Ranks of a CPU share its memory: with fewer there is more for each.
+/// CPU ranks share host memory: with fewer ranks, each has more.
 void fewer_ranks(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& topology = request.topology;
   if (topology.cuda || topology.num_nodes > 1) return;
   for (int ranks = topology.devices_per_node - 1; ranks >= 1; --ranks) {
-    if (topology.devices_per_node % ranks != 0) continue;  // so that they can share the batch
+    if (topology.devices_per_node % ranks != 0) continue;  // the batch must remain divisible
     Changed changed{fmt::format("devices.cpu_processes = {}", ranks), request};
     changed.request.topology.devices_per_node = ranks;
     list.push_back(std::move(changed));
   }
 }
 
-/// Twice the devices, or as many times as it takes: nodes where a node is full.
+/// `factor` times the devices; more nodes if a node has no room for them.
 void more_devices(const SelectionRequest& request, int factor, std::vector<Changed>& list) {
   Changed changed{"", request};
   auto& topology = changed.request.topology;
@@ -106,7 +106,7 @@ void more_devices(const SelectionRequest& request, int factor, std::vector<Chang
   if (train.global_batch_size && train.micro_batch_size.value_or(Recipe::automatic) != Recipe::automatic &&
       *train.global_batch_size / ranks % *train.micro_batch_size != 0)
     return;
-  if (!topology.cuda) return;  // the ranks of a CPU share its memory, and its cores
+  if (!topology.cuda) return;  // more CPU ranks have no more memory and no more cores
   if (topology.devices_per_node * factor <= usual_node && topology.num_nodes == 1) {
     topology.devices_per_node *= factor;
     changed.change = fmt::format("devices = {}", topology.devices_per_node);
@@ -117,7 +117,7 @@ void more_devices(const SelectionRequest& request, int factor, std::vector<Chang
   list.push_back(std::move(changed));
 }
 
-/// Under policy "fastest" a change to what nobody has timed (16 bits on a CPU without them) has no answer.
+/// nullopt if policy "fastest" has no times after the change (for example for 16 bits on a CPU without them).
 std::optional<Choice> answer_to(const SelectionRequest& request, const StepClock& clock) {
   try {
     return choose(request, clock);
@@ -159,7 +159,7 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
   int64_t most = on_host ? choice.limit.host : choice.limit.device;
   std::string limit = on_host ? fmt::format("{} of host memory", shown_bytes(most)) : choice.limit.reason;
   std::string over = needed > most ? fmt::format("{} more than {}", shown_bytes(needed - most), limit)
-                                   : fmt::format("closer to {} than predictions are sure", limit);
+                                   : fmt::format("too close to {} for the accuracy of the prediction", limit);
   std::string text = fmt::format("nothing fits: the least is {} at micro-batch {}{}, which needs {} a rank, {}",
                                  label(*least), least->job.micro_batch_size,
                                  least->every == 1 ? " with every block recomputed" : "", shown_bytes(needed), over);
@@ -181,7 +181,7 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
     }
   }
   return ways.empty() ? text + "; no single change would make it fit"
-                      : text + "\nways out, cheapest first:" + join(ways, "");
+                      : text + "\npossible changes, cheapest first:" + join(ways, "");
 }
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// What would change the answer: the same question with one thing different.
+// The choices that would result from single changes of the recipe or the hardware.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,16 +8,15 @@
 namespace runner {
 
 struct WhatIf {
-  std::string change;  ///< what a person would change, e.g. "devices = 16"
-  Choice choice;       ///< the answer then
+  std::string change;  ///< as in a recipe, e.g. "devices = 16"
+  Choice choice;       ///< the choice after the change
 };
 
-/// The changes worth a thought, the cheapest first: a smaller micro-batch than the recipe's own, half and twice the
-/// global batch, fewer ranks of a CPU and a disk for offload (unless something `fits` without), a smaller precision,
-/// shorter sequences, more devices.
+/// Useful changes, the cheapest first: micro-batch 1, half and twice the global batch, a higher memory limit, fewer CPU ranks and
+/// a disk for offload (these three unless the request `fits`), a smaller precision, shorter sequences, more devices.
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits);
 
-/// Where nothing fits: by how much at least, and up to three changes with which something does.
+/// The message if nothing fits: the smallest shortfall, and up to three changes after which something fits.
 std::string explain_shortfall(const SelectionRequest& request, const Choice& choice, const StepClock& clock);
 
 }  // namespace runner

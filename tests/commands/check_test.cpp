@@ -74,7 +74,7 @@ TEST_CASE("initial weights are compared with the model without reading their dat
 TEST_CASE("check finds errors that depend on the devices, and prints notes about valid recipes") {
   Workplace place;
   write_tiny_recipe(place);
-  check_refused(place, "cannot be shared by 5 data-parallel ranks", {"devices.cpu_processes=5"});
+  check_refused(place, "cannot be divided among 5 data-parallel ranks", {"devices.cpu_processes=5"});
   check_refused(place, "early_stopping watches `accuracy`, which this training never reports",
                 {"train.early_stopping={monitor=\"accuracy\"}"});
 

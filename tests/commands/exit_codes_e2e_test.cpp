@@ -24,7 +24,7 @@ TEST_CASE("each kind of end has an exit code", "[e2e]") {
       {{"run", "tiny.toml", "--set", "model.dmi=3"}, 2, "did you mean"},
       {{"run", "tiny.toml", "--set", "strategy=dpp"}, 2, "ddp"},
       {{"run", "tiny.toml", "--set", "strategy=hivemind"}, 2, "not built yet"},
-      {{"run", "tiny.toml", "--set", "devices=5"}, 2, "cannot be shared by 5"},
+      {{"run", "tiny.toml", "--set", "devices=5"}, 2, "cannot be divided among 5"},
       {{"run", "tiny.toml", "--set", "data.train=[\"none.txt\"]"}, 2, "none.txt"},
       {{"run", "tiny.toml", "--set", "devices.accelerator=cuda"}, 4, "CUDA"},
       {{"run", "tiny.toml", "--set", "optimizer.lr=1e30"}, 1, "not finite"},
@@ -107,7 +107,7 @@ TEST_CASE("mistakes that need the vocabulary size are reported before a tokenize
   wrong.insert(wrong.end(), {"--set", "train.global_batch_size=7"});
   auto result = place.run(wrong);
   CHECK(result.code == 2);
-  CHECK_THAT(result.err, ContainsSubstring("global_batch_size = 7 cannot be shared by 2 data-parallel ranks"));
+  CHECK_THAT(result.err, ContainsSubstring("global_batch_size = 7 cannot be divided among 2 data-parallel ranks"));
   CHECK_THAT(result.err, !ContainsSubstring("training a SentencePiece model"));
   CHECK_FALSE(fs::exists(place.home()));
   arguments.push_back("--json");
@@ -188,7 +188,7 @@ TEST_CASE("running out of memory is reported with the parts of the memory and wi
   CHECK_THAT(result.err,
              ContainsSubstring("rank 0: out of memory: this host has no 732.4 MiB more for a tensor beside the "));
   CHECK_THAT(result.err, ContainsSubstring("a step of this recipe needs "));
-  CHECK_THAT(result.err, ContainsSubstring("ways out, cheapest first:\n"));
+  CHECK_THAT(result.err, ContainsSubstring("possible changes, cheapest first:\n"));
   CHECK_THAT(result.err, ContainsSubstring("train.micro_batch_size = 3  (saves 732.8 MiB; "));
   CHECK_THAT(place.run({"show", "last"}).out, ContainsSubstring("out of memory"));
 }

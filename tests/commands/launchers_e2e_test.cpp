@@ -184,7 +184,7 @@ TEST_CASE("shared memory in the strategy's options is refused under a launcher, 
   CHECK(zero.code == 2);
   CHECK(one.code == 2);
   CHECK_THAT(zero.err,
-             ContainsSubstring(": error: process_group_backend \"shm\" joins the ranks of one supervisor, and this run "
+             ContainsSubstring(": error: process_group_backend \"shm\" connects the ranks of one supervisor, and this run "
                                "has one for each rank, which its launcher starts\n"));
   CHECK_THAT(zero.err,
              ContainsSubstring("| process_group_backend = \"shm\"\n") && ContainsSubstring("allowed: gloo\n"));

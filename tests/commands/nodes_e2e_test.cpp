@@ -279,7 +279,7 @@ TEST_CASE("a setting that needs one supervisor is refused, with the allowed valu
   Workplace place;
   write_tiny_recipe(place);
   const std::string words =
-      "--set devices.process_group_backend=shm: error: process_group_backend \"shm\" joins the ranks of one "
+      "--set devices.process_group_backend=shm: error: process_group_backend \"shm\" connects the ranks of one "
       "supervisor, "
       "and this run has one on each node\n  allowed: gloo\n";
   auto results = Nodes(place, 2, {"run", "tiny.toml"}, {"devices.process_group_backend=shm"}).finish();

@@ -42,10 +42,10 @@ TEST_CASE("the advice names the parts, the largest first, and the changes, the c
       "a step of this recipe needs 189.7 MiB a rank: activations 139.5 MiB, optimizer state 25.1 MiB, parameters 12.6 "
       "MiB, gradients "
       "12.6 MiB\n"
-      "ways out, cheapest first:\n"
-      "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays, in more and smaller pieces)\n"
-      "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, half as much again on the wire)\n"
-      "  activation_checkpointing = \"all\"  (saves 88.2 MiB; a forward more for each backward, about a third more "
+      "possible changes, cheapest first:\n"
+      "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays the same, in more micro-batches)\n"
+      "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, 50 % more bytes on the wire)\n"
+      "  activation_checkpointing = \"all\"  (saves 88.2 MiB; one more forward pass for each backward pass, about a third more "
       "compute)\n"
       "  precision = \"bf16-mixed\"  (saves 63.3 MiB; products are rounded to bfloat16, so the losses differ a "
       "little)\n"
@@ -81,5 +81,5 @@ TEST_CASE("a change is named only if it is possible and saves memory") {
   last.job.recompute = {false, true, true, true, true, false};
   INFO(memory_advice(*last.entry, last.job));
   CHECK(changes(last).empty());
-  CHECK(memory_advice(*last.entry, last.job).ends_with("; nothing would need much less"));
+  CHECK(memory_advice(*last.entry, last.job).ends_with("; no change would need much less"));
 }

@@ -79,7 +79,7 @@ TEST_CASE("the micro-batch is the largest divisor up to 8") {
 TEST_CASE("batches that do not divide are refused, with the values that work") {
   auto r = recipe();
   r.train.global_batch_size = 16;
-  CHECK(refusal(r, cpus(3)) == "global_batch_size = 16 cannot be shared by 3 data-parallel ranks");
+  CHECK(refusal(r, cpus(3)) == "global_batch_size = 16 cannot be divided among 3 data-parallel ranks");
   r.train.micro_batch_size = 3;
   CHECK(refusal(r, cpus(2)) ==
         "micro_batch_size = 3 does not divide the 8 sequences that each of 2 ranks has of a global batch of 16");
@@ -172,7 +172,7 @@ TEST_CASE("two timeouts that differ are a contradiction") {
   r.train.timeout = std::chrono::minutes(10);
   r.origins["train.timeout"] = {Origin::Kind::file, "r.toml", 7, 1, "", "timeout = \"10m\"", 7};
   r.origins["strategy.timeout"] = {Origin::Kind::file, "r.toml", 3, 1, "", "timeout = \"5m\"", 7};
-  CHECK(refusal(r, cpus(2)) == "train.timeout and strategy.timeout are the same timeout, and they differ");
+  CHECK(refusal(r, cpus(2)) == "train.timeout and strategy.timeout set the same timeout to different values");
   r.train.timeout = std::chrono::minutes(5);
   CHECK(make_plan(r, cpus(2), 256).recipe.train.timeout == std::chrono::minutes(5));
 }
@@ -198,11 +198,11 @@ TEST_CASE("a backend that cannot connect the ranks is refused in [strategy] and 
                {"nccl", "gloo"}},
            Row{"shm",
                cpus(1, 2),
-               "process_group_backend \"shm\" joins the ranks of one supervisor, and this run has one on each node",
+               "process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one on each node",
                {"gloo"}},
            Row{"shm",
                launched,
-               "process_group_backend \"shm\" joins the ranks of one supervisor, and this run has one for each rank, "
+               "process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one for each rank, "
                "which its launcher starts",
                {"gloo"}},
        })

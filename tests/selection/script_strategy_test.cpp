@@ -52,10 +52,10 @@ TEST_CASE("memory and traffic that a strategy file does not define are unknown",
        {"memory_bytes_per_rank", "memory_parts", "between_steps_bytes_per_rank", "traffic", "step_seconds"})
     CHECK(said.at(key).is_null());
   CHECK(plan.notes.back() ==
-        fmt::format("memory and traffic of `{}` are not known: its file does not say", plan.entry->name));
+        fmt::format("memory and traffic of `{}` are not known: its file has no function for it", plan.entry->name));
   Recipe automatic = place.load({"train.micro_batch_size=auto"});
   CHECK_THROWS_WITH(make_plan(automatic, cpus(2), 256),
-                    ContainsSubstring("train.micro_batch_size = \"auto\" needs to know what a step takes"));
+                    ContainsSubstring("train.micro_batch_size = \"auto\" needs the memory of a step"));
   RecipePlace shipped("[strategy]\nname = \"lua:ddp\"\n");
   Plan known = make_plan(shipped.load(), cpus(2), 256);
   CHECK(known.memory.total() > 0);
@@ -119,7 +119,7 @@ TEST_CASE("a comm hook in Lua gets its options from ddp_comm_hook_options", "[lu
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook_options={density=2}"}),
              ContainsSubstring("`density` must be at most 1, not 2"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=none"}),
-             ContainsSubstring("`ddp_comm_hook_options` are of a comm hook that is a file of Lua, and there is none"));
+             ContainsSubstring("`ddp_comm_hook_options` are for a comm hook in a Lua file, and there is none"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=fp16"}), ContainsSubstring("`ddp_comm_hook` cannot be \"fp16\""));
 }
 

@@ -256,7 +256,7 @@ TEST_CASE("an error in an option of a configuration is reported at its position 
 
 TEST_CASE("a configuration is refused for strategies that do not read it") {
   const nlohmann::json config = {{"config", "ds.json"}};
-  const std::string needs = "`config` is read where the strategy has a name of DeepSpeed's: name = \"deepspeed\"";
+  const std::string needs = "`config` needs a strategy with a name of DeepSpeed: name = \"deepspeed\"";
   CHECK(only_message("auto", config) == needs);
   CHECK(only_message("ddp_sharded", config) == needs);
   CHECK(only_message("fsdp", config) == "`config` is an option of `zero`, not of `fsdp`");
