@@ -1,6 +1,6 @@
--- Runs and what they leave behind. Times are Unix seconds. JSON is kept as text.
--- Migrations are append-only: a published file never changes, later ones only add, so that an older program which has
--- the ledger open goes on working.
+-- Runs and their results. Times are Unix seconds. JSON is stored as text.
+-- Migrations are append-only: the statements of a published file never change, and later files only add to the schema. An older
+-- program that has the ledger open continues to work.
 
 -- Texts that many runs share (recipes, resolved recipes, configs, origins, plans), addressed by their content.
 CREATE TABLE config (
@@ -22,14 +22,14 @@ CREATE TABLE run (
   message TEXT,
   tags TEXT NOT NULL,                -- JSON array
   notes TEXT NOT NULL,
-  folder TEXT NOT NULL,              -- relative to the ledger's own folder where it lies below it
+  folder TEXT NOT NULL,              -- relative to the ledger's folder if it is inside that folder
   working_directory TEXT NOT NULL,
   argv TEXT NOT NULL,                -- JSON array
   build_id TEXT NOT NULL,
   git TEXT NOT NULL,                 -- JSON
   host TEXT NOT NULL,                -- JSON
-  recipe TEXT NOT NULL REFERENCES config,    -- as the user gave it
-  resolved TEXT NOT NULL REFERENCES config,  -- every `auto` decided
+  recipe TEXT NOT NULL REFERENCES config,    -- as written by the user
+  resolved TEXT NOT NULL REFERENCES config,  -- with a value for every `auto`
   config TEXT NOT NULL REFERENCES config,    -- JSON
   origins TEXT NOT NULL REFERENCES config,   -- JSON
   plan TEXT NOT NULL REFERENCES config,      -- JSON
@@ -61,8 +61,8 @@ CREATE TABLE key (
   name TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- 28.6 bytes a point. No REFERENCES here: they would cost two lookups a point. NULL stands for NaN, which SQLite cannot
--- store; infinities are stored as they are.
+-- 28.6 bytes per point. No REFERENCES: they would cost two lookups per point. NULL means NaN, which SQLite cannot store;
+-- infinities are stored unchanged.
 CREATE TABLE metric (
   run INTEGER NOT NULL,
   key INTEGER NOT NULL,
@@ -71,7 +71,7 @@ CREATE TABLE metric (
   PRIMARY KEY (run, key, step)
 ) STRICT, WITHOUT ROWID;
 
--- Kept in the transaction that writes the points, so that a listing never touches points.
+-- Updated in the transaction that writes the points, so that listings do not read points.
 CREATE TABLE metric_last (
   run INTEGER NOT NULL,
   key INTEGER NOT NULL,
@@ -101,7 +101,7 @@ CREATE TABLE artifact (
 ) STRICT;
 CREATE INDEX artifact_by_run ON artifact (run);
 
--- How runs descend from one another.
+-- Runs that started from other runs.
 CREATE TABLE edge (
   source INTEGER NOT NULL REFERENCES run,
   target INTEGER NOT NULL REFERENCES run,

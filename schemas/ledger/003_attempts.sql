@@ -1,5 +1,5 @@
--- What each attempt ran: a resumed run may go on under another strategy, number of ranks or configuration, and the run's
--- own columns tell the newest. NULL: an attempt from before this was kept.
+-- The configuration of each attempt. A resumed run may have another strategy, number of ranks or configuration; the columns of
+-- `run` contain the newest. NULL: the attempt is older than these columns.
 ALTER TABLE attempt ADD COLUMN strategy TEXT;
 ALTER TABLE attempt ADD COLUMN world_size INTEGER;
 ALTER TABLE attempt ADD COLUMN argv TEXT;  -- JSON array

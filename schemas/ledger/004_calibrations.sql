@@ -1,4 +1,4 @@
--- What `runner doctor --calibrate` measured. The newest row of a machine, ranks and threads holds.
+-- Measurements of `runner doctor --calibrate`. The newest row for a machine, ranks and threads is used.
 CREATE TABLE calibration (
   calibration INTEGER PRIMARY KEY,
   time REAL NOT NULL,

@@ -1,8 +1,8 @@
--- Who runs a sweep, how its trials stand, and everything its method was told, from which the method is rebuilt.
--- sweep.space holds JSON: the sweep's file and its path; sweep.recipe the recipe that trials are made from.
-ALTER TABLE sweep ADD COLUMN folder TEXT;           -- relative to the ledger's own folder
+-- The process that runs a sweep, the state of its trials, and the complete input of its method, from which it is rebuilt.
+-- sweep.space contains JSON: the sweep file and its path. sweep.recipe contains the recipe of the trials.
+ALTER TABLE sweep ADD COLUMN folder TEXT;           -- relative to the ledger's folder
 ALTER TABLE sweep ADD COLUMN message TEXT;          -- why it ended
-ALTER TABLE sweep ADD COLUMN seconds REAL NOT NULL DEFAULT 0;  -- it has run, all attempts together
+ALTER TABLE sweep ADD COLUMN seconds REAL NOT NULL DEFAULT 0;  -- running time of all attempts
 ALTER TABLE sweep ADD COLUMN host TEXT;             -- the process that runs it, as in attempt
 ALTER TABLE sweep ADD COLUMN boot_id TEXT;
 ALTER TABLE sweep ADD COLUMN pid_namespace TEXT;
@@ -10,11 +10,11 @@ ALTER TABLE sweep ADD COLUMN pid INTEGER;
 ALTER TABLE sweep ADD COLUMN process_start INTEGER;
 ALTER TABLE sweep ADD COLUMN heartbeat REAL;
 
--- A trial's draw is its number. Waiting: proposed, and not running (any more).
-ALTER TABLE trial ADD COLUMN step INTEGER;          -- that the objective was measured at
-ALTER TABLE trial ADD COLUMN reason TEXT;           -- of a failure: its class
+-- trial.draw is equal to trial.number. Status `waiting`: proposed, but not running.
+ALTER TABLE trial ADD COLUMN step INTEGER;          -- at which the objective was measured
+ALTER TABLE trial ADD COLUMN reason TEXT;           -- class of a failure
 ALTER TABLE trial ADD COLUMN message TEXT;
-ALTER TABLE trial ADD COLUMN slot TEXT;             -- device slot it ran on last
+ALTER TABLE trial ADD COLUMN slot TEXT;             -- device slot of the last start
 ALTER TABLE trial ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;  -- how often it was started
 ALTER TABLE trial ADD COLUMN started REAL;
 ALTER TABLE trial ADD COLUMN ended REAL;

@@ -1,2 +1,2 @@
--- Why a calibration has no points: other work disturbed it. NULL: it has some, as all had before this was kept.
+-- Why a calibration has no points: other work disturbed it. NULL: it has points, like all rows that are older than this column.
 ALTER TABLE calibration ADD COLUMN disturbed TEXT;
