@@ -30,8 +30,8 @@ enum class PrintOrigins { no, yes };
 /// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted. The origins are
 /// printed as comments.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
-/// The same without defaults. A recipe that extends this text with another model.name or optimizer.name gets the defaults of
-/// that name, and no keys that do not apply to it.
+/// Like print_recipe(), but without defaults. A recipe that extends this text with another model.name or optimizer.name gets the
+/// defaults of that name, and no keys that do not apply to it.
 std::string print_given(const Recipe& recipe);
 
 /// A JSON value as TOML. Tables are written inline.

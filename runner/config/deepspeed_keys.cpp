@@ -233,7 +233,7 @@ void add_recomputation(Keys& keys) {
        "events order copies and kernels, so the device needs no synchronization between blocks"},
       {"activation_checkpointing.profile", F::ignored, "", false, measured},
       {"activation_checkpointing.number_checkpoints", F::ignored, "", nullptr,
-       "the recipe says which blocks are recomputed: activation_checkpointing.mode = \"all\", \"every\" or \"named\""},
+       "the recipe determines which blocks are recomputed: activation_checkpointing.mode = \"all\", \"every\" or \"named\""},
   };
   keys.insert(keys.end(), more.begin(), more.end());
 }

@@ -17,7 +17,7 @@ struct Diagnostic {
   std::string message;
   std::vector<std::string> allowed;       ///< values or names that would work
   std::optional<std::string> suggestion;  ///< nearest name
-  std::optional<Origin> other;            ///< the second place of a contradiction
+  std::optional<Origin> other;            ///< the second location of a contradiction
   std::string other_message;
   std::string section = "";  ///< of the recipe; empty: the mistake is in none
 };

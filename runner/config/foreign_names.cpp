@@ -199,7 +199,7 @@ void add_devices(Names& names) {
        .refusal =
            "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups"},
       {.name = "device_mesh",
-       .refusal = "`hybrid_group_size` (fsdp) and `mics_shard_size` (zero) say how many ranks share one copy"},
+       .refusal = "`hybrid_group_size` (fsdp) and `mics_shard_size` (zero) determine how many ranks share one copy"},
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -241,14 +241,14 @@ void add_plugins(Names& names) {
        .note = "nothing to do: the log of each rank is in the run's folder, and RUNNER_LOG determines what is printed"},
       {.name = "profiler",
        .meaning = one_of({"simple"}),
-       .note = "always so here: `runner show` prints the time of steps, the wait for data, and memory",
+       .note = "already the case here: `runner show` prints the time of steps, the wait for data, and memory",
        .refusal = "`runner show` prints the time of steps, the wait for data, and memory; there is no trace of kernels"},
       {.name = "sync_batchnorm",
        .meaning = any_value(),
        .note = "nothing to do: no model here has batch normalization"},
       {.name = "load_full_weights",
        .meaning = any_value(),
-       .note = "always so here: a checkpoint can be loaded by every strategy on any number of ranks"},
+       .note = "already the case here: a checkpoint can be loaded by every strategy on any number of ranks"},
       {.name = "exclude_frozen_parameters",
        .meaning = any_value(),
        .note = "nothing to do: checkpoints contain every parameter"},
@@ -267,10 +267,10 @@ void add_data(Names& names) {
        .note = "nothing to do: a batch is a few kilobytes of token ids, and they are copied directly"},
       {.name = "persistent_workers",
        .meaning = any_value(),
-       .note = "always so here: the thread that prepares batches lives as long as the run"},
+       .note = "already the case here: the thread that prepares batches lives as long as the run"},
       {.name = "use_distributed_sampler",
        .meaning = one_of({true}),
-       .note = "always so here: every rank reads its part of each global batch",
+       .note = "already the case here: every rank reads its part of each global batch",
        .refusal = "every rank reads its part of each global batch; a sampler cannot be replaced, and data.shuffle = "
                   "false keeps the order of the files"},
   };
@@ -318,7 +318,7 @@ void add_deepspeed(Names& names) {
   Names more = {
       {.name = "zero_optimization",
        .meaning = one_of({true}),
-       .note = "always so here: the strategy is ZeRO",
+       .note = "already the case here: the strategy is ZeRO",
        .refusal =
            "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
       {.name = "zero_allow_untested_optimizer",

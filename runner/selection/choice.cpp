@@ -199,7 +199,7 @@ class Chooser {
     if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
       text += fmt::format("; micro-batch {} is the largest that fits", plan.job.micro_batch_size);
     if (!plan.tuned.empty())
-      text += "; one reduction a step is faster than one after each micro-batch, and the whole model's gradients fit";
+      text += "; one reduction per step is faster than one after each micro-batch, and the unsharded gradients fit";
     if (plan.every > 0)
       text += plan.every == 1 ? "; every block is recomputed in the backward pass"
                               : fmt::format("; every {} block is recomputed in the backward pass", ordinal(plan.every));
