@@ -50,6 +50,15 @@ Key bind(Key key, Owner Recipe::*section, Value Owner::*member) {
   return key;
 }
 
+/// A function that adds keys of one section. It sets `section` and binds the key to a field.
+template <typename Owner>
+auto adder(std::vector<Key>& keys, const char* name, Owner Recipe::*section) {
+  return [&keys, name, section](Key key, auto member) {
+    key.section = name;
+    keys.push_back(bind(std::move(key), section, member));
+  };
+}
+
 json rope_json(const Recipe::Model::RopeScaling& rope) {
   return {{"factor", rope.factor},
           {"low_freq_factor", rope.low_freq_factor},
@@ -58,111 +67,71 @@ json rope_json(const Recipe::Model::RopeScaling& rope) {
 }
 
 void add_run(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::run, member)); };
+  auto add = adder(keys, "run", &Recipe::run);
   using R = Recipe::Run;
-  add({"run", "name", T::text, "Name of the run in listings. Default: the file's name."}, &R::name);
-  add({"run", "seed", T::integer, "Determines initial weights, sample order and dropout.", {}, 0}, &R::seed);
-  add({"run", "deterministic", T::boolean, "Refuse operations that are not deterministic."}, &R::deterministic);
-  add({"run", "benchmark", T::boolean, "Let cuDNN choose its algorithms by measuring them."}, &R::benchmark);
-  add({"run",
-       "fast_dev_run",
-       T::integer,
-       "If above 0: run this many optimizer steps and validation batches, and keep nothing.",
-       {},
-       0},
-      &R::fast_dev_run);
-  add({"run", "tags", T::texts, "Words by which the run can be found."}, &R::tags);
-  add({"run", "notes", T::text, "Free text for the ledger."}, &R::notes);
+  add({.name = "name", .type = T::text, .help = "Name of the run in listings. Default: the file's name."}, &R::name);
+  add({.name = "seed", .type = T::integer, .help = "Determines initial weights, sample order and dropout.",
+       .minimum = 0}, &R::seed);
+  add({.name = "deterministic", .type = T::boolean,
+       .help = "Refuse operations that are not deterministic."}, &R::deterministic);
+  add({.name = "benchmark", .type = T::boolean,
+       .help = "Let cuDNN choose its algorithms by measuring them."}, &R::benchmark);
+  add({.name = "fast_dev_run", .type = T::integer,
+       .help = "If above 0: run this many optimizer steps and validation batches, and keep nothing.",
+       .minimum = 0}, &R::fast_dev_run);
+  add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
+  add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
 }
 
 void add_model(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::model, member)); };
+  auto add = adder(keys, "model", &Recipe::model);
   using M = Recipe::Model;
-  add({"model", "name", T::choice, "Model family.", {"gpt", "llama"}, {}, {}, false, true}, &M::name);
-  add({"model", "n_layers", T::integer, "Transformer blocks.", {}, 1, 10000, false, true}, &M::n_layers);
-  add({"model", "dim", T::integer, "Width of the hidden states.", {}, 1, 1 << 20, false, true}, &M::dim);
-  add({"model", "n_heads", T::integer, "Attention heads. Must divide dim.", {}, 1, 1 << 16, false, true}, &M::n_heads);
-  add({"model",
-       "n_kv_heads",
-       T::integer,
-       "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.",
-       {},
-       1,
-       {},
-       false,
-       false,
-       "llama"},
-      &M::n_kv_heads);
-  add({"model", "vocab_size", T::integer, "Number of tokens. Default: the tokenizer's.", {}, 1}, &M::vocab_size);
-  add({"model",
-       "max_seq_len",
-       T::integer,
-       "Longest sequence that the model can process, in tokens.",
-       {},
-       1,
-       {},
-       false,
-       true},
-      &M::max_seq_len);
-  add({"model", "hidden_dim", T::integer, "Feed-forward width. Default: 4 x dim (gpt), Llama's rule (llama).", {}, 1},
-      &M::hidden_dim);
-  add({"model",
-       "multiple_of",
-       T::integer,
-       "Llama's rule rounds the feed-forward width up to a multiple of this.",
-       {},
-       1,
-       {},
-       false,
-       false,
-       "llama"},
-      &M::multiple_of);
-  add({"model",
-       "ffn_dim_multiplier",
-       T::number,
-       "Llama's rule: factor on the feed-forward width.",
-       {},
-       0,
-       {},
-       true,
-       false,
-       "llama"},
-      &M::ffn_dim_multiplier);
-  add({"model", "norm_eps", T::number, "Epsilon of the norms.", {}, 0, {}, true}, &M::norm_eps);
-  add({"model",
-       "activation",
-       T::choice,
-       "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.",
-       {"gelu", "gelu_tanh"},
-       {},
-       {},
-       false,
-       false,
-       "gpt"},
-      &M::activation);
-  add({"model", "bias", T::boolean, "Use biases in linear layers and norms.", {}, {}, {}, false, false, "gpt"},
-      &M::bias);
-  add({"model", "tie_embeddings", T::boolean,
-       "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
+  add({.name = "name", .type = T::choice, .help = "Model family.", .choices = {"gpt", "llama"},
+       .required = true}, &M::name);
+  add({.name = "n_layers", .type = T::integer, .help = "Transformer blocks.", .minimum = 1, .maximum = 10000,
+       .required = true}, &M::n_layers);
+  add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
+       .required = true}, &M::dim);
+  add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
+       .maximum = 1 << 16, .required = true}, &M::n_heads);
+  add({.name = "n_kv_heads", .type = T::integer,
+       .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1,
+       .family = "llama"}, &M::n_kv_heads);
+  add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
+       .minimum = 1}, &M::vocab_size);
+  add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
+       .minimum = 1, .required = true}, &M::max_seq_len);
+  add({.name = "hidden_dim", .type = T::integer,
+       .help = "Feed-forward width. Default: 4 x dim (gpt), Llama's rule (llama).", .minimum = 1}, &M::hidden_dim);
+  add({.name = "multiple_of", .type = T::integer,
+       .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1,
+       .family = "llama"}, &M::multiple_of);
+  add({.name = "ffn_dim_multiplier", .type = T::number, .help = "Llama's rule: factor on the feed-forward width.",
+       .minimum = 0, .above_minimum = true, .family = "llama"}, &M::ffn_dim_multiplier);
+  add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms.", .minimum = 0,
+       .above_minimum = true}, &M::norm_eps);
+  add({.name = "activation", .type = T::choice,
+       .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.", .choices = {"gelu", "gelu_tanh"},
+       .family = "gpt"}, &M::activation);
+  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms.",
+       .family = "gpt"}, &M::bias);
+  add({.name = "tie_embeddings", .type = T::boolean,
+       .help = "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
       &M::tie_embeddings);
-  add({"model", "rope_theta", T::number, "Base of the rotary position embeddings.", {}, 0, {}, true, false, "llama"},
-      &M::rope_theta);
-  add({"model", "dropout", T::number, "Probability of dropping an element.", {}, 0, 0.999}, &M::dropout);
-  add({"model", "init_std", T::number, "Standard deviation of initial weights.", {}, 0}, &M::init_std);
-  add({"model", "init_from", T::path, "Hugging Face folder (safetensors) with the initial weights."}, &M::init_from);
-  add({"model",
-       "loss_chunk_tokens",
-       T::integer,
-       "Number of tokens whose logits are in memory at the same time. 0: all.",
-       {},
-       0},
-      &M::loss_chunk_tokens);
-  Key rope{
-      "model",  "rope_scaling",
-      T::table, "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
-      {},       {},
-      {},       false,
-      false,    "llama"};
+  add({.name = "rope_theta", .type = T::number, .help = "Base of the rotary position embeddings.", .minimum = 0,
+       .above_minimum = true, .family = "llama"}, &M::rope_theta);
+  add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
+       .maximum = 0.999}, &M::dropout);
+  add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
+       .minimum = 0}, &M::init_std);
+  add({.name = "init_from", .type = T::path,
+       .help = "Hugging Face folder (safetensors) with the initial weights."}, &M::init_from);
+  add({.name = "loss_chunk_tokens", .type = T::integer,
+       .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
+       .minimum = 0}, &M::loss_chunk_tokens);
+  Key rope{.section = "model", .name = "rope_scaling", .type = T::table,
+           .help = "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
+           .family = "llama"};
   rope.set = [](Recipe& recipe, const json& value) {
     Recipe::Model::RopeScaling scaling;
     scaling.factor = value.value("factor", scaling.factor);
@@ -179,111 +148,72 @@ void add_model(std::vector<Key>& keys) {
 }
 
 void add_data(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::data, member)); };
+  auto add = adder(keys, "data", &Recipe::data);
   using D = Recipe::Data;
-  add({"data",
-       "format",
-       T::choice,
-       "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them.",
-       {"text", "bin"},
-       {},
-       {},
-       false,
-       true},
-      &D::format);
-  add({"data",
-       "train",
-       T::paths,
-       "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are sorted. Paths are relative to "
-       "the recipe.",
-       {},
-       {},
-       {},
-       false,
-       true},
-      &D::train);
-  add({"data", "validation", T::paths, "Validation files, or patterns."}, &D::validation);
-  add({"data",
-       "validation_fraction",
-       T::number,
-       "Share of the training data, at its end, that is used for validation instead of files.",
-       {},
-       0,
-       0.9,
-       true},
-      &D::validation_fraction);
-  add({"data", "tokenizer", T::path,
-       "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."},
-      &D::tokenizer);
-  add({"data",
-       "tokenizer_vocab_size",
-       T::integer,
-       "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
-       {},
-       300},
-      &D::tokenizer_vocab_size);
-  add({"data", "token_dtype", T::choice, "Type of a token id in files of format \"bin\".", {"uint16", "uint32"}},
-      &D::token_dtype);
-  add({"data", "seq_len", T::integer, "Tokens in a sample. Default: model.max_seq_len.", {}, 1}, &D::seq_len);
-  add({"data", "shuffle", T::boolean, "Shuffle samples each epoch. The order depends only on seed and epoch."},
-      &D::shuffle);
-  add({"data", "prefetch", T::integer, "Number of steps whose batches are prepared in advance.", {}, 1, 1024},
-      &D::prefetch);
+  add({.name = "format", .type = T::choice,
+       .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them.",
+       .choices = {"text", "bin"}, .required = true}, &D::format);
+  add({.name = "train", .type = T::paths,
+       .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
+               "sorted. Paths are relative to the recipe.", .required = true}, &D::train);
+  add({.name = "validation", .type = T::paths, .help = "Validation files, or patterns."}, &D::validation);
+  add({.name = "validation_fraction", .type = T::number,
+       .help = "Share of the training data, at its end, that is used for validation instead of files.", .minimum = 0,
+       .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
+  add({.name = "tokenizer", .type = T::path,
+       .help = "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."}, &D::tokenizer);
+  add({.name = "tokenizer_vocab_size", .type = T::integer,
+       .help = "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
+       .minimum = 300}, &D::tokenizer_vocab_size);
+  add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
+       .choices = {"uint16", "uint32"}}, &D::token_dtype);
+  add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
+       .minimum = 1}, &D::seq_len);
+  add({.name = "shuffle", .type = T::boolean,
+       .help = "Shuffle samples each epoch. The order depends only on seed and epoch."}, &D::shuffle);
+  add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",
+       .minimum = 1, .maximum = 1024}, &D::prefetch);
 }
 
 void add_hardware(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::devices, member)); };
+  auto add = adder(keys, "devices", &Recipe::devices);
   using D = Recipe::Devices;
-  keys.push_back(
-      bind(Key{"strategy", "name", T::text, "Name or alias of a strategy (see runner strategies), or \"auto\"."},
-           &Recipe::strategy, &Recipe::Strategy::name));
-  keys.push_back(bind(Key{"precision",
-                          "mode",
-                          T::precision,
-                          "auto: bf16-mixed on CUDA devices that support it, otherwise 32-true.",
-                          {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"}},
-                      &Recipe::precision, &Recipe::Precision::mode));
-  add({"devices",
-       "accelerator",
-       T::choice,
-       "Kind of device. auto: CUDA if there is a device, otherwise cpu.",
-       {"auto", "cpu", "cuda"}},
-      &D::accelerator);
-  Key devices{"devices", "devices", T::devices,
-              "Devices on each node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
+  adder(keys, "strategy", &Recipe::strategy)(
+      {.name = "name", .type = T::text,
+       .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &Recipe::Strategy::name);
+  adder(keys, "precision", &Recipe::precision)(
+      {.name = "mode", .type = T::precision,
+       .help = "auto: bf16-mixed on CUDA devices that support it, otherwise 32-true.",
+       .choices = {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"}},
+      &Recipe::Precision::mode);
+  add({.name = "accelerator", .type = T::choice,
+       .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu.",
+       .choices = {"auto", "cpu", "cuda"}}, &D::accelerator);
+  Key devices{.section = "devices", .name = "devices", .type = T::devices,
+              .help = "Devices on each node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
   devices.set = [](Recipe& recipe, const json& value) {
     std::string problem;
     recipe.devices.devices = *parse_devices(value, problem);
   };
   devices.get = [](const Recipe& recipe) { return json::parse(write_devices(recipe.devices.devices)); };
   keys.push_back(devices);
-  add({"devices", "cpu_processes", T::integer, "Number of ranks on each node when training on CPU.", {}, 1, 1024},
-      &D::cpu_processes);
-  add({"devices", "num_nodes", T::integer, "Number of nodes.", {}, 1, 100000}, &D::num_nodes);
-  add({"devices", "memory_limit", T::bytes, "Memory that may be used on each device, for example \"22GiB\".", {}, 1},
-      &D::memory_limit);
-  add({"devices",
-       "threads_per_rank",
-       T::integer,
-       "CPU threads of each rank. Default: cores / local ranks.",
-       {},
-       1,
-       1024},
-      &D::threads_per_rank);
-  add({"devices",
-       "cluster",
-       T::choice,
-       "Launcher that started the ranks. auto: detected from the environment.",
-       {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"}},
-      &D::cluster);
-  add({"devices", "rendezvous_timeout", T::duration, "How long to wait for the other nodes at the start."},
-      &D::rendezvous_timeout);
-  add({"devices",
-       "process_group_backend",
-       T::choice,
-       "Backend of collectives. Default: nccl on CUDA, shm between CPU ranks of one host, otherwise gloo.",
-       {"shm", "gloo", "nccl"}},
-      &D::process_group_backend);
+  add({.name = "cpu_processes", .type = T::integer, .help = "Number of ranks on each node when training on CPU.",
+       .minimum = 1, .maximum = 1024}, &D::cpu_processes);
+  add({.name = "num_nodes", .type = T::integer, .help = "Number of nodes.", .minimum = 1,
+       .maximum = 100000}, &D::num_nodes);
+  add({.name = "memory_limit", .type = T::bytes,
+       .help = "Memory that may be used on each device, for example \"22GiB\".", .minimum = 1}, &D::memory_limit);
+  add({.name = "threads_per_rank", .type = T::integer,
+       .help = "CPU threads of each rank. Default: cores / local ranks.", .minimum = 1,
+       .maximum = 1024}, &D::threads_per_rank);
+  add({.name = "cluster", .type = T::choice,
+       .help = "Launcher that started the ranks. auto: detected from the environment.",
+       .choices = {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"}}, &D::cluster);
+  add({.name = "rendezvous_timeout", .type = T::duration,
+       .help = "How long to wait for the other nodes at the start."}, &D::rendezvous_timeout);
+  add({.name = "process_group_backend", .type = T::choice,
+       .help = "Backend of collectives. Default: nccl on CUDA, shm between CPU ranks of one host, otherwise gloo.",
+       .choices = {"shm", "gloo", "nccl"}}, &D::process_group_backend);
 }
 
 json groups_json(const std::vector<Recipe::Optimizer::Group>& groups) {
@@ -298,25 +228,24 @@ json groups_json(const std::vector<Recipe::Optimizer::Group>& groups) {
 }
 
 void add_optimizer(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::optimizer, member)); };
+  auto add = adder(keys, "optimizer", &Recipe::optimizer);
   using O = Recipe::Optimizer;
-  add({"optimizer", "name", T::choice, "Optimizer.", {"adamw", "adam", "sgd"}}, &O::name);
-  add({"optimizer", "lr", T::number, "Peak learning rate.", {}, 0}, &O::lr);
-  add({"optimizer",
-       "weight_decay",
-       T::number,
-       "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
-       {},
-       0},
-      &O::weight_decay);
-  add({"optimizer", "betas", T::numbers, "Adam's two decay rates.", {}, 0, 0.9999999}, &O::betas);
-  add({"optimizer", "eps", T::number, "Adam's epsilon.", {}, 0, {}, true}, &O::eps);
-  add({"optimizer", "momentum", T::number, "sgd: momentum.", {}, 0, 0.9999999}, &O::momentum);
-  add({"optimizer", "nesterov", T::boolean, "sgd: Nesterov momentum."}, &O::nesterov);
-  add({"optimizer", "decay_norms_and_biases", T::boolean, "Apply weight decay to 1-d parameters too."},
-      &O::decay_norms_and_biases);
-  Key groups{"optimizer", "groups", T::groups,
-             "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match applies."};
+  add({.name = "name", .type = T::choice, .help = "Optimizer.", .choices = {"adamw", "adam", "sgd"}}, &O::name);
+  add({.name = "lr", .type = T::number, .help = "Peak learning rate.", .minimum = 0}, &O::lr);
+  add({.name = "weight_decay", .type = T::number,
+       .help = "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
+       .minimum = 0}, &O::weight_decay);
+  add({.name = "betas", .type = T::numbers, .help = "Adam's two decay rates.", .minimum = 0,
+       .maximum = 0.9999999}, &O::betas);
+  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true}, &O::eps);
+  add({.name = "momentum", .type = T::number, .help = "sgd: momentum.", .minimum = 0,
+       .maximum = 0.9999999}, &O::momentum);
+  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov);
+  add({.name = "decay_norms_and_biases", .type = T::boolean,
+       .help = "Apply weight decay to 1-d parameters too."}, &O::decay_norms_and_biases);
+  Key groups{.section = "optimizer", .name = "groups", .type = T::groups,
+             .help = "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match "
+                     "applies."};
   groups.set = [](Recipe& recipe, const json& value) {
     recipe.optimizer.groups.clear();
     for (const auto& item : value) {
@@ -329,29 +258,23 @@ void add_optimizer(std::vector<Key>& keys) {
   };
   groups.get = [](const Recipe& recipe) { return groups_json(recipe.optimizer.groups); };
   keys.push_back(groups);
-  auto schedule = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::lr_scheduler, member)); };
+  auto schedule = adder(keys, "lr_scheduler", &Recipe::lr_scheduler);
   using L = Recipe::LrScheduler;
-  schedule({"lr_scheduler",
-            "name",
-            T::choice,
-            "Shape of the learning rate schedule after warm-up.",
-            {"constant", "linear", "cosine", "wsd", "step"}},
-           &L::name);
-  schedule({"lr_scheduler", "warmup_steps", T::integer, "Number of warm-up steps.", {}, 0}, &L::warmup_steps);
-  schedule({"lr_scheduler",
-            "warmup",
-            T::choice,
-            "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is DeepSpeed's default.",
-            {"linear", "log"}},
-           &L::warmup);
-  schedule({"lr_scheduler", "min_lr_ratio", T::number, "Final learning rate, relative to lr.", {}, 0, 1},
-           &L::min_lr_ratio);
-  schedule(
-      {"lr_scheduler", "decay_steps", T::integer, "wsd: number of decay steps. Default: a tenth of max_steps.", {}, 1},
-      &L::decay_steps);
-  schedule({"lr_scheduler", "step_size", T::integer, "step: number of steps between reductions.", {}, 1},
-           &L::step_size);
-  schedule({"lr_scheduler", "gamma", T::number, "step: factor of each reduction.", {}, 0, {}, true}, &L::gamma);
+  schedule({.name = "name", .type = T::choice, .help = "Shape of the learning rate schedule after warm-up.",
+            .choices = {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
+  schedule({.name = "warmup_steps", .type = T::integer, .help = "Number of warm-up steps.",
+            .minimum = 0}, &L::warmup_steps);
+  schedule({.name = "warmup", .type = T::choice,
+            .help = "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is "
+                    "DeepSpeed's default.", .choices = {"linear", "log"}}, &L::warmup);
+  schedule({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
+            .maximum = 1}, &L::min_lr_ratio);
+  schedule({.name = "decay_steps", .type = T::integer,
+            .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1}, &L::decay_steps);
+  schedule({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
+            .minimum = 1}, &L::step_size);
+  schedule({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
+            .above_minimum = true}, &L::gamma);
 }
 
 json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
@@ -363,9 +286,9 @@ json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
 }
 
 void add_early_stopping(std::vector<Key>& keys) {
-  Key stopping{"train", "early_stopping", T::stopping,
-               "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for `patience` "
-               "validations."};
+  Key stopping{.section = "train", .name = "early_stopping", .type = T::stopping,
+               .help = "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for "
+                       "`patience` validations."};
   stopping.set = [](Recipe& recipe, const json& value) {
     Recipe::Train::EarlyStopping rule;
     rule.monitor = value.value("monitor", rule.monitor);
@@ -386,20 +309,18 @@ void add_early_stopping(std::vector<Key>& keys) {
 }
 
 void add_train(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::train, member)); };
+  auto add = adder(keys, "train", &Recipe::train);
   using R = Recipe::Train;
-  add({"train", "max_steps", T::integer, "Optimizer steps.", {}, 1}, &R::max_steps);
-  add({"train", "max_epochs", T::integer, "Passes over the training data.", {}, 1}, &R::max_epochs);
-  add({"train", "max_time", T::duration, "Limit on the training time, for example \"1d12h\"."}, &R::max_time);
-  add({"train", "global_batch_size", T::integer, "Sequences in one optimizer step, over all ranks.", {}, 1},
-      &R::global_batch_size);
-  Key micro{"train",
-            "micro_batch_size",
-            T::integer_or_auto,
-            "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. \"auto\": the "
-            "largest that fits.",
-            {},
-            1};
+  add({.name = "max_steps", .type = T::integer, .help = "Optimizer steps.", .minimum = 1}, &R::max_steps);
+  add({.name = "max_epochs", .type = T::integer, .help = "Passes over the training data.",
+       .minimum = 1}, &R::max_epochs);
+  add({.name = "max_time", .type = T::duration,
+       .help = "Limit on the training time, for example \"1d12h\"."}, &R::max_time);
+  add({.name = "global_batch_size", .type = T::integer, .help = "Sequences in one optimizer step, over all ranks.",
+       .minimum = 1}, &R::global_batch_size);
+  Key micro{.section = "train", .name = "micro_batch_size", .type = T::integer_or_auto,
+            .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
+                    "\"auto\": the largest that fits.", .minimum = 1};
   micro.set = [](Recipe& recipe, const json& value) {
     recipe.train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
   };
@@ -408,8 +329,8 @@ void add_train(std::vector<Key>& keys) {
     return size == Recipe::automatic ? json("auto") : obtain(size);
   };
   keys.push_back(micro);
-  Key accumulate{"train", "accumulate_grad_batches", T::accumulation,
-                 "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size."};
+  Key accumulate{.section = "train", .name = "accumulate_grad_batches", .type = T::accumulation,
+                 .help = "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size."};
   accumulate.set = [](Recipe& recipe, const json& value) {
     AccumulationSchedule schedule;
     if (value.is_object())
@@ -421,138 +342,94 @@ void add_train(std::vector<Key>& keys) {
   };
   accumulate.get = [](const Recipe& recipe) { return accumulation_json(recipe.train.accumulate_grad_batches); };
   keys.push_back(accumulate);
-  add({"train", "gradient_clip_val", T::number, "Limit for gradients; see gradient_clip_algorithm.", {}, 0, {}, true},
-      &R::gradient_clip_val);
-  add({"train",
-       "gradient_clip_algorithm",
-       T::choice,
-       "norm: limit the norm of all gradients together. value: limit each element.",
-       {"norm", "value"}},
-      &R::gradient_clip_algorithm);
-  add({"train", "log_every_n_steps", T::integer, "Steps between metrics in the ledger.", {}, 1}, &R::log_every_n_steps);
-  add({"train",
-       "print_every_n_steps",
-       T::integer,
-       "Steps between printed lines if the output is not a terminal. It does not affect what is recorded.",
-       {},
-       1},
-      &R::print_every_n_steps);
-  add({"train",
-       "val_check_interval",
-       T::integer,
-       "Steps between validations. Default: after each epoch and at the end.",
-       {},
-       1},
-      &R::val_check_interval);
-  add({"train", "limit_val_batches", T::integer, "Global batches in a validation. Default: all.", {}, 1},
-      &R::limit_val_batches);
-  add({"train",
-       "on_nonfinite",
-       T::choice,
-       "What to do when a loss or gradient is NaN or infinite: stop the run, or skip the step.",
-       {"stop", "skip"}},
-      &R::on_nonfinite);
+  add({.name = "gradient_clip_val", .type = T::number, .help = "Limit for gradients; see gradient_clip_algorithm.",
+       .minimum = 0, .above_minimum = true}, &R::gradient_clip_val);
+  add({.name = "gradient_clip_algorithm", .type = T::choice,
+       .help = "norm: limit the norm of all gradients together. value: limit each element.",
+       .choices = {"norm", "value"}}, &R::gradient_clip_algorithm);
+  add({.name = "log_every_n_steps", .type = T::integer, .help = "Steps between metrics in the ledger.",
+       .minimum = 1}, &R::log_every_n_steps);
+  add({.name = "print_every_n_steps", .type = T::integer,
+       .help = "Steps between printed lines if the output is not a terminal. It does not affect what is recorded.",
+       .minimum = 1}, &R::print_every_n_steps);
+  add({.name = "val_check_interval", .type = T::integer,
+       .help = "Steps between validations. Default: after each epoch and at the end.",
+       .minimum = 1}, &R::val_check_interval);
+  add({.name = "limit_val_batches", .type = T::integer, .help = "Global batches in a validation. Default: all.",
+       .minimum = 1}, &R::limit_val_batches);
+  add({.name = "on_nonfinite", .type = T::choice,
+       .help = "What to do when a loss or gradient is NaN or infinite: stop the run, or skip the step.",
+       .choices = {"stop", "skip"}}, &R::on_nonfinite);
   add_early_stopping(keys);
-  add({"train", "max_restarts", T::integer, "How often to restart from the last checkpoint after a failure.", {}, 0},
-      &R::max_restarts);
-  add({"train", "grace_time", T::duration, "Time between Ctrl-C or SIGTERM and the kill."}, &R::grace_time);
-  add({"train", "timeout", T::duration, "How long a rank waits in a collective before the run fails."}, &R::timeout);
-  auto checkpoint = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::checkpoint, member)); };
+  add({.name = "max_restarts", .type = T::integer,
+       .help = "How often to restart from the last checkpoint after a failure.", .minimum = 0}, &R::max_restarts);
+  add({.name = "grace_time", .type = T::duration,
+       .help = "Time between Ctrl-C or SIGTERM and the kill."}, &R::grace_time);
+  add({.name = "timeout", .type = T::duration,
+       .help = "How long a rank waits in a collective before the run fails."}, &R::timeout);
+  auto checkpoint = adder(keys, "checkpoint", &Recipe::checkpoint);
   using C = Recipe::Checkpoint;
-  checkpoint({"checkpoint", "every_n_steps", T::integer, "Steps between checkpoints.", {}, 1}, &C::every_n_steps);
-  checkpoint({"checkpoint", "every", T::duration, "Time between checkpoints."}, &C::every);
-  checkpoint({"checkpoint", "keep_last", T::integer, "How many of the newest checkpoints to keep. 0: all.", {}, 0},
-             &C::keep_last);
-  checkpoint({"checkpoint",
-              "save_top_k",
-              T::integer,
-              "Also keep the k best checkpoints. One is written at every validation.",
-              {},
-              0},
-             &C::save_top_k);
-  checkpoint({"checkpoint",
-              "monitor",
-              T::choice,
-              "Metric that decides which checkpoints are best (lower is better).",
-              {"val_loss", "loss"}},
-             &C::monitor);
-  checkpoint({"checkpoint", "save_at_end", T::boolean, "Write a checkpoint at the end of the training."},
-             &C::save_at_end);
-  checkpoint({"checkpoint", "async", T::boolean, "Write checkpoints in the background."}, &C::async);
-  checkpoint({"checkpoint",
-              "on_error",
-              T::choice,
-              "What to do when a checkpoint cannot be written: continue and try again when the next one is due, or stop the run.",
-              {"continue", "stop"}},
-             &C::on_error);
-  auto again = [&](Key key, auto member) {
-    keys.push_back(bind(std::move(key), &Recipe::activation_checkpointing, member));
-  };
+  checkpoint({.name = "every_n_steps", .type = T::integer, .help = "Steps between checkpoints.",
+              .minimum = 1}, &C::every_n_steps);
+  checkpoint({.name = "every", .type = T::duration, .help = "Time between checkpoints."}, &C::every);
+  checkpoint({.name = "keep_last", .type = T::integer, .help = "How many of the newest checkpoints to keep. 0: all.",
+              .minimum = 0}, &C::keep_last);
+  checkpoint({.name = "save_top_k", .type = T::integer,
+              .help = "Also keep the k best checkpoints. One is written at every validation.",
+              .minimum = 0}, &C::save_top_k);
+  checkpoint({.name = "monitor", .type = T::choice,
+              .help = "Metric that decides which checkpoints are best (lower is better).",
+              .choices = {"val_loss", "loss"}}, &C::monitor);
+  checkpoint({.name = "save_at_end", .type = T::boolean,
+              .help = "Write a checkpoint at the end of the training."}, &C::save_at_end);
+  checkpoint({.name = "async", .type = T::boolean, .help = "Write checkpoints in the background."}, &C::async);
+  checkpoint({.name = "on_error", .type = T::choice,
+              .help = "What to do when a checkpoint cannot be written: continue and try again when the next one is "
+                      "due, or stop the run.", .choices = {"continue", "stop"}}, &C::on_error);
+  auto again = adder(keys, "activation_checkpointing", &Recipe::activation_checkpointing);
   using A = Recipe::ActivationCheckpointing;
-  again({"activation_checkpointing",
-         "mode",
-         T::choice,
-         "Blocks whose activations are recomputed in the backward pass.",
-         {"none", "all", "every", "named"}},
-        &A::mode);
-  again({"activation_checkpointing", "every", T::integer, "mode = \"every\": recompute every k-th block.", {}, 1},
-        &A::every);
-  again({"activation_checkpointing", "blocks", T::texts, "mode = \"named\": names of blocks to recompute, as globs."},
-        &A::blocks);
-  again({"activation_checkpointing", "cpu_checkpointing", T::boolean,
-         "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
+  again({.name = "mode", .type = T::choice, .help = "Blocks whose activations are recomputed in the backward pass.",
+         .choices = {"none", "all", "every", "named"}}, &A::mode);
+  again({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th block.",
+         .minimum = 1}, &A::every);
+  again({.name = "blocks", .type = T::texts,
+         .help = "mode = \"named\": names of blocks to recompute, as globs."}, &A::blocks);
+  again({.name = "cpu_checkpointing", .type = T::boolean,
+         .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
         &A::cpu_checkpointing);
 }
 
 void add_selection(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::selection, member)); };
+  auto add = adder(keys, "selection", &Recipe::selection);
   using S = Recipe::Selection;
-  add({"selection",
-       "policy",
-       T::choice,
-       "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: lowest "
-       "predicted step time; smallest: least memory; offload: DeepSpeed with offloading, for the largest model or micro-batch.",
-       {"documented", "fastest", "smallest", "offload"}},
-      &S::policy);
-  add({"selection",
-       "prefer",
-       T::choice,
-       "Whether \"auto\" uses FSDP or DeepSpeed's ZeRO where both do the same.",
-       {"fsdp", "zero"}},
-      &S::prefer);
+  add({.name = "policy", .type = T::choice,
+       .help = "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: "
+               "lowest predicted step time; smallest: least memory; offload: DeepSpeed with offloading, for the "
+               "largest model or micro-batch.",
+       .choices = {"documented", "fastest", "smallest", "offload"}}, &S::policy);
+  add({.name = "prefer", .type = T::choice,
+       .help = "Whether \"auto\" uses FSDP or DeepSpeed's ZeRO where both do the same.",
+       .choices = {"fsdp", "zero"}}, &S::prefer);
 }
 
 void add_hooks(std::vector<Key>& keys) {
-  auto add = [&](Key key, auto member) { keys.push_back(bind(std::move(key), &Recipe::hooks, member)); };
+  auto add = adder(keys, "hooks", &Recipe::hooks);
   using H = Recipe::Hooks;
-  add({"hooks", "files", T::paths,
-       "Lua files. They are called in this order. Paths are relative to the recipe, and a bare name is a shipped hook. "
-       "The "
-       "options of each hook are in [hooks.NAME]."},
-      &H::files);
-  add({"hooks", "trusted", T::boolean,
-       "Run hooks without the sandbox: they may use all of Lua's libraries (files, processes)."},
-      &H::trusted);
-  add({"hooks",
-       "on_error",
-       T::choice,
-       "What to do when a hook fails: stop the run, or continue without the hook. A hook that has changed parameters "
-       "always stops the run.",
-       {"stop", "disable"}},
-      &H::on_error);
-  add({"hooks", "memory_limit", T::bytes, "Limit on the memory of all hooks of a rank together.", {}, 1 << 20},
-      &H::memory_limit);
-  add({"hooks", "instruction_limit", T::integer, "Limit on the Lua instructions in one call of a hook.", {}, 1000},
-      &H::instruction_limit);
-  add({"hooks",
-       "time_limit",
-       T::number,
-       "Limit on the seconds of one call of a hook, without the time that the trainer needs for it.",
-       {},
-       0,
-       {},
-       true},
-      &H::time_limit);
+  add({.name = "files", .type = T::paths,
+       .help = "Lua files. They are called in this order. Paths are relative to the recipe, and a bare name is a "
+               "shipped hook. The options of each hook are in [hooks.NAME]."}, &H::files);
+  add({.name = "trusted", .type = T::boolean,
+       .help = "Run hooks without the sandbox: they may use all of Lua's libraries (files, processes)."}, &H::trusted);
+  add({.name = "on_error", .type = T::choice,
+       .help = "What to do when a hook fails: stop the run, or continue without the hook. A hook that has changed "
+               "parameters always stops the run.", .choices = {"stop", "disable"}}, &H::on_error);
+  add({.name = "memory_limit", .type = T::bytes, .help = "Limit on the memory of all hooks of a rank together.",
+       .minimum = 1 << 20}, &H::memory_limit);
+  add({.name = "instruction_limit", .type = T::integer, .help = "Limit on the Lua instructions in one call of a hook.",
+       .minimum = 1000}, &H::instruction_limit);
+  add({.name = "time_limit", .type = T::number,
+       .help = "Limit on the seconds of one call of a hook, without the time that the trainer needs for it.",
+       .minimum = 0, .above_minimum = true}, &H::time_limit);
 }
 
 /// The conditions of keys: "key" -> {other key, its values}.
@@ -626,23 +503,23 @@ std::string Key::needs_text() const {
 
 const std::vector<Section>& sections() {
   static const std::vector<Section> list = {
-      {"run", "", "Name, seed and general settings of the run.", ""},
-      {"model", "name", "The model.", ""},
-      {"data", "", "Training and validation data.", ""},
-      {"strategy", "name",
-       "How the ranks share the work. The other keys are options of the strategy (runner strategies NAME).", ""},
-      {"precision", "mode", "Numeric precision.", ""},
-      {"devices", "devices", "Devices, nodes and ranks.", ""},
-      {"optimizer", "name", "Optimizer.", ""},
-      {"lr_scheduler", "name", "Learning rate schedule.", ""},
-      {"train", "", "Length of the training, batch sizes, clipping, validation.", ""},
-      {"checkpoint", "", "Checkpoints.", ""},
-      {"activation_checkpointing", "mode",
-       "Saves memory: chosen blocks do not keep their activations and recompute them in the backward pass.", ""},
-      {"selection", "", "How strategy = \"auto\" chooses (see runner recommend).", ""},
-      {"hooks", "", "Lua callbacks. [hooks.NAME] contains the options of a hook.", ""},
-      {"sweep", "", "Several trials from one recipe.",
-       "makes this a sweep file: use `runner sweep run FILE`"},
+      {.name = "run", .help = "Name, seed and general settings of the run."},
+      {.name = "model", .main_key = "name", .help = "The model."},
+      {.name = "data", .help = "Training and validation data."},
+      {.name = "strategy", .main_key = "name",
+       .help = "How the ranks share the work. The other keys are options of the strategy (runner strategies NAME)."},
+      {.name = "precision", .main_key = "mode", .help = "Numeric precision."},
+      {.name = "devices", .main_key = "devices", .help = "Devices, nodes and ranks."},
+      {.name = "optimizer", .main_key = "name", .help = "Optimizer."},
+      {.name = "lr_scheduler", .main_key = "name", .help = "Learning rate schedule."},
+      {.name = "train", .help = "Length of the training, batch sizes, clipping, validation."},
+      {.name = "checkpoint", .help = "Checkpoints."},
+      {.name = "activation_checkpointing", .main_key = "mode",
+       .help = "Saves memory: chosen blocks do not keep their activations and recompute them in the backward pass."},
+      {.name = "selection", .help = "How strategy = \"auto\" chooses (see runner recommend)."},
+      {.name = "hooks", .help = "Lua callbacks. [hooks.NAME] contains the options of a hook."},
+      {.name = "sweep", .help = "Several trials from one recipe.",
+       .unavailable = "makes this a sweep file: use `runner sweep run FILE`"},
   };
   return list;
 }

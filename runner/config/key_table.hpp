@@ -41,7 +41,7 @@ struct Need {
 };
 
 struct Key {
-  std::string section, name;
+  std::string section = "", name;
   KeyType type;
   std::string help;
   std::vector<std::string> choices = {};
@@ -65,9 +65,9 @@ const Key* find_key(const std::string& dotted);
 
 struct Section {
   std::string name;
-  std::string main_key;  ///< the key that `section = value` sets; empty: none
+  std::string main_key = "";  ///< the key that `section = value` sets; empty: none
   std::string help;
-  std::string unavailable;  ///< why a recipe cannot have the section; empty: it can
+  std::string unavailable = "";  ///< why a recipe cannot have the section; empty: it can
 };
 const std::vector<Section>& sections();
 

@@ -133,15 +133,12 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
   entry.name = name;
   entry.summary = file.about.empty() ? "A strategy in Lua (" + file.shown + ")." : file.about;
   for (const auto& [option, spec] : file.options)
-    entry.options.push_back(
-        {option, type_of(spec), spec.default_value, spec.choices, spec.minimum, spec.help, "", spec.maximum});
+    entry.options.push_back({.name = option, .type = type_of(spec), .default_value = spec.default_value,
+                             .choices = spec.choices, .minimum = spec.minimum, .help = spec.help,
+                             .maximum = spec.maximum});
   if (!file.options.contains(bucket_option))
-    entry.options.push_back({bucket_option,
-                             OptionSpec::Type::number,
-                             25,
-                             {},
-                             0.001,
-                             "Size of a gradient bucket in MiB (the first is 1 MiB)."});
+    entry.options.push_back({.name = bucket_option, .type = OptionSpec::Type::number, .default_value = 25,
+                             .minimum = 0.001, .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."});
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   if (file.functions.contains("memory")) entry.memory = [claims](const Job& job) { return memory_of(*claims, job); };
   if (file.functions.contains("traffic")) entry.traffic = [claims](const Job& job) { return traffic_of(*claims, job); };
