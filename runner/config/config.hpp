@@ -27,8 +27,8 @@ std::string unset_override(const std::string& key);
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
 enum class PrintOrigins { no, yes };
-/// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted. The origins are
-/// printed as comments.
+/// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted.
+/// PrintOrigins::yes: with the origin of each value as a comment.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
 /// Like print_recipe(), but without defaults. A recipe that extends this text with another model.name or optimizer.name gets the
 /// defaults of that name, and no keys that do not apply to it.
