@@ -128,7 +128,7 @@ TEST_CASE("recommend prints how a rule differs from its document") {
   auto medium = recommend("gpt-774m.toml", {"--device-kind", "a100-40g", "--devices", "8"});
   CHECK_THAT(medium.out,
              ContainsSubstring("(Strategy Selection Guide, row 3)\n  differs: the guide recommends this if memory "
-                               "is limited, and Lightning's user guide takes DDP; here "));
+                               "is limited, and Lightning's user guide recommends DDP; here, "));
   auto single = recommend("gpt-1558m.toml", {"--device-kind", "t4"});
   CHECK_THAT(single.out, !ContainsSubstring("differs: "));
 }

@@ -106,5 +106,5 @@ TEST_CASE("a resume that changes the learning-rate curve gives a note, one that 
   epochs.train.max_epochs = 2;
   more.train.max_epochs = 3;
   CHECK(rate_change_note(epochs, epochs, 7).empty());
-  CHECK(rate_change_note(epochs, more, 7).starts_with("from step 8 on, the learning rate is that of the whole"));
+  CHECK(rate_change_note(epochs, more, 7).starts_with("from step 8 on, the schedule is computed with train.max_epochs = "));
 }

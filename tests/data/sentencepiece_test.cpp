@@ -260,7 +260,7 @@ TEST_CASE("a missing tokenizer is refused with a solution") {
   for (const char* content : {"", "not a model at all"}) {
     fixture.data.tokenizer = fixture.folder.write("junk.model", content);
     CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer +
-                         " is not a SentencePiece model; with other tokenizers, encode the text yourself and take "
+                         " is not a SentencePiece model; with other tokenizers, encode the text yourself and use "
                          "data.format = \"bin\"");
   }
 }
