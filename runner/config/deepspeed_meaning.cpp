@@ -30,8 +30,8 @@ void DeepSpeedTranslator::batch() {
 void DeepSpeedTranslator::product(const LocatedJson& global, const LocatedJson& micro, const LocatedJson& steps) {
   auto a = integral(global.value), b = integral(micro.value), c = integral(steps.value);
   if (!a.is_number_integer() || !b.is_number_integer() || !c.is_number_integer()) return;
-  auto each = b.get<int64_t>() * c.get<int64_t>();
-  if (each <= 0 || a.get<int64_t>() % each == 0) return;
+  auto whole = a.get<int64_t>(), each = b.get<int64_t>(), times = c.get<int64_t>();
+  if (each <= 0 || times <= 0 || (whole % each == 0 && whole / each % times == 0)) return;
   auto& diagnostic = refuse(
       global, "contradiction",
       fmt::format("train_batch_size = {} is not a multiple of micro-batch x accumulation = {} x {}, for any number of ranks",

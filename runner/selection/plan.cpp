@@ -70,7 +70,7 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
 
 /// The note about a candidate that does not fit.
 std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
-  bool of_host = limit.device == 0 || (candidate.bytes <= limit.device && candidate.host > limit.host);
+  bool of_host = limit.decided_by_host(candidate.bytes, candidate.host);
   auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return fmt::format(
       "a step is predicted to need {} a rank, and the limit is {}: it may run out of memory (`runner recommend` shows "

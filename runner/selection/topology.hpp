@@ -40,6 +40,13 @@ struct MemoryLimit {
   int64_t host = 0;     ///< this rank's share of host memory, with CUDA; 0: not known, or CPU ranks
   int64_t context = 0;  ///< part of `device` that a rank uses before its first tensor
   std::string reason;   ///< "79.6 GiB of an h100-80g", one phrase
+
+  /// Whether host memory, not the device's, is what a rank that needs so many bytes lacks, or comes closer to lacking.
+  bool decided_by_host(int64_t device_bytes, int64_t host_bytes) const {
+    if (device == 0) return true;
+    auto share = [](int64_t bytes, int64_t of) { return static_cast<double>(bytes) / static_cast<double>(of); };
+    return device_bytes <= device && host > 0 && share(host_bytes, host) > share(device_bytes, device);
+  }
 };
 
 /// `asked`: devices.memory_limit, which can only lower the limit; 0: not set.

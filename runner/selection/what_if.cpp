@@ -154,7 +154,7 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
       text += fmt::format("\n  {}: {}", label(candidate), candidate.refused);
     return text;
   }
-  bool on_host = choice.limit.device == 0 || least->bytes <= choice.limit.device;
+  bool on_host = choice.limit.decided_by_host(least->bytes, least->host);
   int64_t needed = on_host ? least->host : least->bytes;
   int64_t most = on_host ? choice.limit.host : choice.limit.device;
   std::string limit = on_host ? fmt::format("{} of host memory", shown_bytes(most)) : choice.limit.reason;

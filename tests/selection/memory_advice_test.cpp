@@ -45,7 +45,8 @@ TEST_CASE("the advice names the parts, the largest first, and the changes, the c
       "possible changes, cheapest first:\n"
       "  train.micro_batch_size = 4  (saves 69.1 MiB; the global batch stays the same, in more micro-batches)\n"
       "  strategy = \"fsdp\"  (saves 25.9 MiB; parameters are gathered for each use, 50 % more bytes on the wire)\n"
-      "  activation_checkpointing = \"all\"  (saves 88.2 MiB; one more forward pass for each backward pass, about a third more "
+      "  activation_checkpointing = \"all\"  (saves 88.2 MiB; one more forward pass for each backward pass, about a "
+      "third more "
       "compute)\n"
       "  precision = \"bf16-mixed\"  (saves 63.3 MiB; products are rounded to bfloat16, so the losses differ a "
       "little)\n"
@@ -82,4 +83,15 @@ TEST_CASE("a change is named only if it is possible and saves memory") {
   INFO(memory_advice(*last.entry, last.job));
   CHECK(changes(last).empty());
   CHECK(memory_advice(*last.entry, last.job).ends_with("; no change would need much less"));
+}
+
+TEST_CASE("the memory that is exceeded, or comes closest to its limit, is the one that a message names") {
+  const MemoryLimit cuda{.device = 100, .host = 200, .context = 0, .reason = ""};
+  CHECK_FALSE(cuda.decided_by_host(101, 300));  // the device lacks memory first
+  CHECK(cuda.decided_by_host(100, 201));
+  CHECK(cuda.decided_by_host(50, 199));
+  CHECK_FALSE(cuda.decided_by_host(99, 150));  // within the limit, but less than the prediction's error
+  const MemoryLimit cpu{.device = 100, .host = 0, .context = 0, .reason = ""};
+  CHECK_FALSE(cpu.decided_by_host(99, 0));
+  CHECK(MemoryLimit{}.decided_by_host(1, 1));
 }
