@@ -53,18 +53,16 @@ class Ranks {
   std::vector<std::unique_ptr<CollectiveTrace>> traces_;
 };
 
-constexpr auto all_reduce = Collective::all_reduce, all_gather = Collective::all_gather;
-
 }  // namespace
 
 TEST_CASE("ranks with equal calls have not diverged, and a rank that is only behind has not either", "[divergence]") {
   Ranks ranks(3);
   CHECK(ranks.verdict() == "");
-  ranks.all_call(0, all_reduce, 300);
+  ranks.all_call(0, Collective::all_reduce, 300);
   CHECK(ranks.verdict() == "");
   CHECK(ranks.strayed().empty());
-  ranks.call(0, 0, all_gather);
-  ranks.call(0, 1, all_reduce);
+  ranks.call(0, 0, Collective::all_gather);
+  ranks.call(0, 1, Collective::all_reduce);
   CHECK(ranks.verdict() == "");
   CHECK(ranks.strayed() == std::vector<int>{1, 2});  // strayed() assumes that all ranks are at the same point
 }
@@ -72,10 +70,10 @@ TEST_CASE("ranks with equal calls have not diverged, and a rank that is only beh
 TEST_CASE("the first call that differs is found, also after many equal calls", "[divergence]") {
   for (int before : {0, 10, 1000}) {
     Ranks ranks(4);
-    ranks.all_call(0, all_reduce, before);
-    for (int rank : {0, 1, 3}) ranks.call(rank, 0, all_reduce, 100);
-    ranks.call(2, 0, all_reduce, 104);
-    ranks.all_call(1, all_gather, 3);
+    ranks.all_call(0, Collective::all_reduce, before);
+    for (int rank : {0, 1, 3}) ranks.call(rank, 0, Collective::all_reduce, 100);
+    ranks.call(2, 0, Collective::all_reduce, 104);
+    ranks.all_call(1, Collective::all_gather, 3);
     CHECK(ranks.verdict() ==
           fmt::format("ranks diverged: ranks 0-1, 3 are in all_reduce #{0} (100 B of float32), rank 2 in "
                       "all_reduce #{0} (104 B of float32)",
@@ -86,9 +84,9 @@ TEST_CASE("the first call that differs is found, also after many equal calls", "
 
 TEST_CASE("groups that share ranks must be used in the same order on all ranks", "[divergence]") {
   Ranks ranks(2);
-  ranks.all_call(0, all_reduce, 5);
-  ranks.call(0, 0, all_reduce);
-  ranks.call(1, 1, all_gather);
+  ranks.all_call(0, Collective::all_reduce, 5);
+  ranks.call(0, 0, Collective::all_reduce);
+  ranks.call(1, 1, Collective::all_gather);
   CHECK(ranks.verdict() ==
         "ranks diverged: rank 0 is in all_reduce #6 (8 B of float32) of world, rank 1 in all_gather #1 (8 B of "
         "float32) of control");
@@ -97,13 +95,14 @@ TEST_CASE("groups that share ranks must be used in the same order on all ranks",
 TEST_CASE("calls of one group are not compared with those of ranks outside the group", "[divergence]") {
   Ranks ranks(4);
   int low = ranks.group("low", {0, 1}), high = ranks.group("high", {2, 3});
-  for (int rank : {0, 1}) ranks.call(rank, low, all_reduce, 100);
-  for (int rank : {2, 3}) ranks.call(rank, high, all_gather, 50), ranks.call(rank, high, all_gather, 50);
-  ranks.all_call(0, all_reduce);
+  for (int rank : {0, 1}) ranks.call(rank, low, Collective::all_reduce, 100);
+  for (int rank : {2, 3})
+    ranks.call(rank, high, Collective::all_gather, 50), ranks.call(rank, high, Collective::all_gather, 50);
+  ranks.all_call(0, Collective::all_reduce);
   CHECK(ranks.verdict() == "");
   CHECK(ranks.strayed().empty());
-  ranks.call(2, high, all_reduce);
-  ranks.call(3, high, all_gather);
+  ranks.call(2, high, Collective::all_reduce);
+  ranks.call(3, high, Collective::all_gather);
   CHECK(ranks.verdict() ==
         "ranks diverged: rank 2 is in all_reduce #3 (8 B of float32), rank 3 in all_gather #3 (8 B of float32)");
   CHECK(ranks.strayed() == std::vector<int>{3});

@@ -11,6 +11,7 @@
 #include "strategies/collective/counting_allocator.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/fsdp/entry.hpp"
+#include "tests/support/equal_training.hpp"
 #include "tests/support/offload_forms.hpp"
 #include "tests/support/rank_check.hpp"
 
@@ -60,14 +61,6 @@ class History {
 
 std::string named(const char* what, size_t index) { return what + std::to_string(index); }
 
-void check_equal(const TinyResult& a, const TinyResult& b) {
-  CHECK(a.losses == b.losses);
-  REQUIRE(a.norms.size() == b.norms.size());
-  for (size_t i = 0; i < a.norms.size(); ++i)
-    CHECK((a.norms[i] == b.norms[i] || (std::isnan(a.norms[i]) && std::isnan(b.norms[i]))));
-  CHECK(a.state == b.state);
-}
-
 auto beside(ShardEvents events = {}) {
   return [events](StrategySetup setup) { return make_apart(std::move(setup), events); };
 }
@@ -104,7 +97,7 @@ TEST_CASE("an update in the background gives the bits of one in the foreground",
       CHECK((skipped > 0) == (run.precision == "16-mixed"));
       CHECK(std::isfinite(before.norms.back()));
       other.make = beside();
-      check_equal(train_tiny(other), before);
+      check_equal_with_norms(train_tiny(other), before);
       if (run.precision != "32-true" || clipped || run.accumulation > 1) continue;
       other.strategy = "ddp";
       other.options = nlohmann::json::object();
@@ -141,7 +134,7 @@ TEST_CASE("other optimizers, precisions, value clipping and fsdp's groups give t
   }
   auto before = train_tiny(run);
   run.make = beside();
-  check_equal(train_tiny(run), before);
+  check_equal_with_norms(train_tiny(run), before);
 }
 
 TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits", "[parity][offload]") {
@@ -163,7 +156,7 @@ TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits",
       return make_sharded(std::move(setup), std::move(plan));
     };
     INFO(sharding << ", " << run.precision);
-    check_equal(train_tiny(run), before);
+    check_equal_with_norms(train_tiny(run), before);
   }
 }
 

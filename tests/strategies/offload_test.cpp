@@ -7,6 +7,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/libtorch.hpp"
+#include "tests/support/equal_training.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/offload_forms.hpp"
 #include "tests/support/rank_check.hpp"
@@ -17,18 +18,6 @@ using namespace runner;
 using namespace runner::testing;
 
 namespace {
-
-void check_equal(const TinyResult& a, const TinyResult& b) {
-  CHECK(a.losses == b.losses);
-  REQUIRE(a.norms.size() == b.norms.size());
-  for (size_t i = 0; i < a.norms.size(); ++i)
-    CHECK((a.norms[i] == b.norms[i] || (std::isnan(a.norms[i]) && std::isnan(b.norms[i]))));
-  REQUIRE(a.state.size() == b.state.size());
-  for (const auto& [name, values] : a.state) {
-    INFO(name);
-    CHECK(values == b.state.at(name));
-  }
-}
 
 bool empty(const std::filesystem::path& folder) { return std::filesystem::is_empty(folder); }
 
@@ -65,7 +54,7 @@ TEST_CASE("offload to host memory and NVMe keeps every bit, in each stage", "[pa
       if (apart) run.make = [](StrategySetup setup) { return make_apart(std::move(setup)); };
       auto result = train_tiny(run);
       if (form.optimizer.empty() && form.parameters.empty()) plain[form.stage] = result;
-      check_equal(result, plain.at(form.stage));
+      check_equal_with_norms(result, plain.at(form.stage));
       if (precision == "32-true" && accumulation == 1 && !clipped) CHECK(result.losses == ddp.losses);
     }
   }
@@ -103,7 +92,7 @@ TEST_CASE("offload keeps all bits with skipped steps, ranks without data and cou
       run.options = options;
       INFO("stage " << stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
                     << run.precision << ", apart " << apart);
-      check_equal(train_tiny(run), plain);
+      check_equal_with_norms(train_tiny(run), plain);
     }
   }
 }

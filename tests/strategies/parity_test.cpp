@@ -5,6 +5,7 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/zero/entry.hpp"
+#include "tests/support/equal_training.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -59,15 +60,6 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b, dou
 }
 
 /// Compares losses and every tensor of the training state bit for bit.
-void check_equal(const TinyResult& a, const TinyResult& b) {
-  CHECK(a.losses == b.losses);
-  REQUIRE(a.state.size() == b.state.size());
-  for (const auto& [name, values] : a.state) {
-    INFO(name);
-    CHECK(values == b.state.at(name));
-  }
-}
-
 }  // namespace
 
 TEST_CASE("ddp and every form of fsdp follow single, and fsdp equals ddp bit for bit without clipping", "[parity]") {

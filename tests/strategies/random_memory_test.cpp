@@ -132,7 +132,9 @@ TEST_CASE("memory of plans that older versions underestimated", "[memory]") {
   fsdp.precision = "bf16-mixed";
   fsdp.recompute = true;
   fsdp.loss_chunk_tokens = 128;
-  for (TinyRun run : {zero, fsdp}) {
+  TinyRun zero_alone = zero;
+  zero_alone.world_size = 1;
+  for (TinyRun run : {zero, zero_alone, fsdp}) {
     run.global_batch = 6 * run.world_size;
     ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
     auto claim = static_cast<double>(find_strategy(run.strategy)->entry->memory(tiny_job(run, spec)).total());

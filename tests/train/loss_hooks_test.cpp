@@ -10,6 +10,7 @@
 #include "runner/models/token_loss.hpp"
 #include "runner/train/hooks/matrix.hpp"
 #include "strategies/contract/recompute.hpp"
+#include "tests/support/equal_training.hpp"
 #include "tests/support/hooked_run.hpp"
 
 using namespace runner;
@@ -64,8 +65,6 @@ struct Problem {
     return torch::autograd::grad({loss * 0.37}, {hidden, weight});
   }
 };
-
-double most_apart(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
 /// Compares the loss in Lua with a closed form, in chunks of any size, and in a recomputed block.
 void check_loss(const LuaLoss& in_lua, const std::function<torch::Tensor(const Problem&)>& closed_form) {

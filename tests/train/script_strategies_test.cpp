@@ -44,7 +44,7 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b, dou
 }
 
 /// Requires bit-equal losses, norms, parameters and optimizer state.
-void check_equal(const TinyResult& mine, const TinyResult& ddp, bool norms = true) {
+void check_follows(const TinyResult& mine, const TinyResult& ddp, bool norms = true) {
   CHECK(mine.losses == ddp.losses);
   if (norms) CHECK(mine.norms == ddp.norms);
   for (const auto& [name, values] : ddp.state) {
@@ -85,11 +85,11 @@ TEST_CASE("data parallelism in Lua equals ddp bit for bit", "[parity][lua]") {
     INFO(run.family << ", accumulation " << run.accumulation << ", recompute " << run.recompute << ", " << world_size
                     << " ranks");
     auto ddp = train_tiny(as_ddp(run));
-    check_equal(train_tiny(like(run, script_run("lua:ddp", {{"bucket_cap_mb", bucket_cap_mb}}))), ddp);
+    check_follows(train_tiny(like(run, script_run("lua:ddp", {{"bucket_cap_mb", bucket_cap_mb}}))), ddp);
     if (run.clip_norm) continue;
     for (int min_numel : {0, 500}) {
       auto zero1 = train_tiny(like(run, script_run("lua:zero1", {{"bucket_cap_mb", 0.02}, {"min_numel", min_numel}})));
-      check_equal(zero1, ddp, /*norms=*/false);
+      check_follows(zero1, ddp, /*norms=*/false);
       check_close(zero1.norms, ddp.norms, 1e-5);
     }
   }
@@ -106,7 +106,7 @@ TEST_CASE("data parallelism in Lua equals ddp with every precision, dropout, unt
   run.short_last = 2;
   run.accumulation = 2;
   INFO(run.precision << ", tied " << run.tied);
-  check_equal(train_tiny(like(run, script_run("lua:ddp"))), train_tiny(as_ddp(run)));
+  check_follows(train_tiny(like(run, script_run("lua:ddp"))), train_tiny(as_ddp(run)));
 }
 
 TEST_CASE("a comm hook in Lua that sums equals ddp bit for bit, with each of the Reducer's options", "[parity][lua]") {
@@ -123,7 +123,7 @@ TEST_CASE("a comm hook in Lua that sums equals ddp bit for bit, with each of the
   end})");
   auto hook = GENERATE(0, 1);
   INFO(run.world_size << " ranks, accumulation " << run.accumulation << ", " << options.dump() << ", hook " << hook);
-  check_equal(train_tiny(like(run, hook_run(hook == 0 ? "lua:ddp" : later.name(), json::object(), options))),
+  check_follows(train_tiny(like(run, hook_run(hook == 0 ? "lua:ddp" : later.name(), json::object(), options))),
               train_tiny(as_ddp(run)));
 }
 
@@ -572,5 +572,5 @@ TEST_CASE("tensors and collectives of a strategy compute correct values", "[lua]
   auto run = script_run(script.name());
   run.world_size = GENERATE(1, 2, 3);
   INFO(run.world_size << " ranks");
-  check_equal(train_tiny(run), train_tiny(as_ddp(run)));
+  check_follows(train_tiny(run), train_tiny(as_ddp(run)));
 }

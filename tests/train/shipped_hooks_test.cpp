@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "runner/train/hooks/generate.hpp"
+#include "tests/support/equal_training.hpp"
 #include "tests/support/hooked_run.hpp"
 #include "tests/support/rank_check.hpp"
 
@@ -31,8 +32,6 @@ std::vector<double> validations(const HookedRun& run) {
   for (const auto& event : run.events_of("validation")) losses.push_back(event.at("loss"));
   return losses;
 }
-
-double most_apart(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
 /// The validation loss for the parameters `value(name)`, computed without hooks.
 double validation_loss(const HookedRun& run, const std::function<torch::Tensor(const std::string&)>& value) {
