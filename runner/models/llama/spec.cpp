@@ -37,7 +37,8 @@ void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq
        saved = block.saved.compute_elements_per_token;
   auto kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
   int64_t dim = model.dim, hidden = hidden_dim(model);
-  int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w1 = elements_of(block.parameters, {".w1.weight"});
+  int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w3 = elements_of(block.parameters, {".w3.weight"}),
+          w1 = elements_of(block.parameters, {".w1.weight"});
   int64_t wq = elements_of(block.parameters, {".wq.weight"}),
           first_norm = elements_of(block.parameters, {".attention_norm.weight"});
   int64_t middle =
@@ -56,7 +57,14 @@ void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq
       {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
       {.compute_elements_per_token = saved - h + 2 * d,
        .arrived = w2,
+       .arriving = w3,
+       .released_per_token = h,
+       .out_features = hidden,
+       .in_features = dim},
+      {.compute_elements_per_token = saved - 2 * h + 2 * d,
+       .arrived = w2 + w3,
        .arriving = w1,
+       .released_per_token = h + d,
        .out_features = hidden,
        .in_features = dim},
       attention,
