@@ -70,8 +70,8 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
   INFO(changed.err);
   CHECK(changed.json().at("steps") == 10);
   CHECK_THAT(changed.err, ContainsSubstring("note: ") &&
-                              ContainsSubstring("hooks/probe.lua has changed since this run was last started; it runs "
-                                                "as it is now"));
+                              ContainsSubstring("hooks/probe.lua has changed since this run was last started; the run "
+                                                "uses the new version"));
 }
 
 TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it does not change the losses", "[e2e]") {

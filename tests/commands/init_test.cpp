@@ -59,7 +59,7 @@ TEST_CASE("init --from-hf sets rates and lengths that suit fine-tuning") {
   auto result = place.run({"init", "--from-hf", "hf", "--format", "bin"});
   CHECK(result.code == 0);
   CHECK_THAT(result.err,
-             ContainsSubstring("note: samples have 2048 tokens (data.seq_len), although the model takes 131072"));
+             ContainsSubstring("note: samples have 2048 tokens (data.seq_len), although the model allows 131072"));
   auto recipe = load_recipe((place.path() / "recipe.toml").string());
   CHECK(recipe.optimizer.lr == 2e-5);
   CHECK(recipe.model.max_seq_len == 131072);  // an export has the same value as its source

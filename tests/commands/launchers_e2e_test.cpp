@@ -204,7 +204,7 @@ TEST_CASE("explicit device indices under a launcher give a warning", "[e2e]") {
                            "--set", "devices.rendezvous_timeout=1s"},
                           variables);
   CHECK(result.code == 4);  // rank 1 is missing
-  CHECK_THAT(result.err, ContainsSubstring("devices = [1, 0] under Slurm: it already gives each rank its devices"));
+  CHECK_THAT(result.err, ContainsSubstring("devices = [1, 0] under Slurm: the launcher already assigns devices to each rank"));
 }
 
 TEST_CASE("a run under torchrun", "[e2e]") {

@@ -398,7 +398,7 @@ TEST_CASE("a resume with other data is refused with the differences, and continu
                          "--set", "train.global_batch_size=24"});
   INFO(more.err);
   CHECK(more.code == 0);
-  CHECK_THAT(more.err, ContainsSubstring("a step takes 24 sequences now, and took 12 before"));
+  CHECK_THAT(more.err, ContainsSubstring("a step now takes 24 sequences instead of 12"));
 }
 
 TEST_CASE("resuming a finished run starts nothing and explains how to train longer", "[e2e]") {

@@ -199,7 +199,7 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
   CHECK_THAT(result.out,
              ContainsSubstring("strategy lua:" + (place.path() / "mine.lua").string() + ": Sums in turns.") &&
                  ContainsSubstring("a rank") && ContainsSubstring("traffic of `"));
-  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained under it, stopped, and went on"));
+  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained with it, stopped, and continued"));
   CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
   write_tiny_recipe(place, "[strategy]\nname = \"lua:mine.lua\"\nshout = true\n");
   result = place.run({"lua", "check", "mine.lua", "--recipe", "tiny.toml"});
