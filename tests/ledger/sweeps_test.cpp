@@ -75,7 +75,14 @@ TEST_CASE("a sweep has one owner, and is lost when the owner is gone") {
                     id, ::getpid(), this_process().host));
   folder.raw().execute("UPDATE sweep SET process_start = process_start - 1");  // the pid now belongs to another process
   CHECK(store.find(id).status == "lost");
+  const std::string stops = fmt::format("4: process {} on {} has continued sweep {}; this process stops", ::getpid(),
+                                        this_process().host, id);
+  CHECK(error_of([&] { store.heartbeat(id, 1); }) == stops);
+  CHECK(error_of([&] { store.propose(id, 0, json::object(), {{"kind", "proposed"}}); }) == stops);
+  CHECK(error_of([&] { store.end(id, "finished", "", 1); }) == stops);
+  CHECK(store.trials(id).empty());
   store.claim(id);
+  store.heartbeat(id, 1);
   CHECK(store.find(id).status == "running");
 }
 
