@@ -12,6 +12,7 @@
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
@@ -47,8 +48,6 @@ std::vector<RunRow> choose(std::vector<RunRow> runs, const LsOptions& options) {
   return runs;
 }
 
-double seconds_taken(const RunRow& run, double now) { return run.ended.value_or(now) - run.started; }
-
 /// Sorts runs by a column, smallest first; equal runs keep their order. Runs without a value of the metric come last.
 void sort_by(const std::string& column, std::vector<RunRow>& runs) {
   const double now = wall_seconds();
@@ -71,9 +70,12 @@ std::string metric_cell(const RunRow& run) {
   return run.metric_value ? fmt::format("{} {:.4f}", run.metric, *run.metric_value) : "-";
 }
 
+constexpr int why_width = 80;  // `runner show` prints all of it
+
 std::string why_cell(const RunRow& run) {
-  if (fs::exists(run.folder)) return run.why;
-  return run.why.empty() ? "its folder was deleted" : run.why + "; its folder was deleted";
+  const std::string why = cut_to_width(run.why, why_width);
+  if (fs::exists(run.folder)) return why;
+  return why.empty() ? "its folder was deleted" : why + "; its folder was deleted";
 }
 
 std::string table(const std::vector<RunRow>& runs) {

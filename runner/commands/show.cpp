@@ -42,16 +42,25 @@ std::string quantity(const std::string& name, const json& value) {
   return value.is_number_integer() ? std::to_string(value.get<int64_t>()) : fmt::format("{:.6g}", number);
 }
 
+/// The sum of the attempts, without the pauses between them.
+double attempts_seconds(const json& run, double now) {
+  const double last = run["ended"].is_null() ? now : run["ended"].get<double>();
+  double seconds = 0;
+  for (const auto& attempt : run["attempts"])
+    seconds += (attempt["ended"].is_null() ? last : attempt["ended"].get<double>()) - attempt["started"].get<double>();
+  return seconds;
+}
+
 std::string status_line(const json& run, double now) {
   const double started = run["started"], ended = run["ended"].is_null() ? now : run["ended"].get<double>();
+  const std::string took = format_duration(attempts_seconds(run, now));
   std::string line = run["status"];
-  if (run["status"] == "running")
-    return line + fmt::format(" for {}, started {}", format_duration(ended - started), format_time(started));
+  if (run["status"] == "running") return line + fmt::format(" for {}, started {}", took, format_time(started));
   if (run["status"] == "lost")
     line += fmt::format(", last seen {}", format_ago(ended, now));
   else
     line += " " + format_ago(ended, now);
-  line += fmt::format(", took {}, started {}", format_duration(ended - started), format_time(started));
+  line += fmt::format(", took {}, started {}", took, format_time(started));
   if (!run["exit_code"].is_null() && run["exit_code"] != 0)
     line += fmt::format(", exit code {}", run["exit_code"].get<int>());
   return line;

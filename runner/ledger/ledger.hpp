@@ -43,6 +43,8 @@ struct RunRow {
   std::string id, name, status, strategy;
   double started = 0;                ///< Unix seconds
   std::optional<double> ended;       ///< Unix seconds; for a lost run, the time of its last activity
+  double ended_attempts_seconds = 0;           ///< sum over the attempts that have ended
+  std::optional<double> open_attempt_started;  ///< Unix seconds; empty if all attempts have ended
   int64_t steps = 0;                 ///< the greatest step of all metrics, events and artifacts
   std::optional<double> final_loss;  ///< the last point of "loss"
   std::vector<std::string> tags;
@@ -52,6 +54,9 @@ struct RunRow {
   std::optional<double> metric_value;
   std::string folder;  ///< the run's folder, which may have been deleted
 };
+
+/// The time that the run's attempts took together, without the pauses between them.
+double seconds_taken(const RunRow& row, double now);
 
 /// A row of `runner ls --json`.
 nlohmann::json to_json(const RunRow& row);

@@ -19,7 +19,9 @@ constexpr const char* row_query =
     "run.run AND trial.status = 'pruned') THEN 'pruned' ELSE status END, strategy, started, ended, steps, tags, "
     "loss.run IS NOT NULL, loss.value, ifnull(message, ''), "
     "ifnull(json_extract(annotations, '$.measured.failure.kind'), ''), folder, "
-    "(SELECT name FROM key WHERE key = monitored.key), monitored.value "
+    "(SELECT name FROM key WHERE key = monitored.key), monitored.value, "
+    "(SELECT sum(attempt.ended - attempt.started) FROM attempt WHERE attempt.run = run.run), "
+    "(SELECT max(attempt.started) FROM attempt WHERE attempt.run = run.run AND attempt.ended IS NULL) "
     "FROM run LEFT JOIN metric_last AS loss ON loss.run = run.run "
     "AND loss.key = (SELECT key FROM key WHERE name = 'loss') "
     "LEFT JOIN metric_last AS monitored ON monitored.run = run.run AND monitored.key = (SELECT key FROM key WHERE name "
@@ -54,6 +56,8 @@ RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& l
   const bool monitored = !row.is_null(14);
   run.metric = monitored ? row.text(14) : "loss";
   run.metric_value = monitored ? metric_value(row, 15) : run.final_loss;
+  run.ended_attempts_seconds = row.is_null(16) ? 0 : row.real(16);
+  run.open_attempt_started = row.optional_real(17);
   return run;
 }
 
@@ -138,6 +142,12 @@ json json_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return value;
+}
+
+double seconds_taken(const RunRow& row, double now) {
+  double seconds = row.ended_attempts_seconds;
+  if (row.open_attempt_started) seconds += row.ended.value_or(now) - *row.open_attempt_started;
+  return seconds;
 }
 
 json to_json(const RunRow& row) {

@@ -247,6 +247,25 @@ TEST_CASE("a run that ended can be reopened, and a running one cannot") {
   CHECK(other.runs()[0].status == "finished");
 }
 
+TEST_CASE("the time that a run took is the sum of its attempts, without the pauses between them") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start");
+  ledger.finish_run(id, "preempted", 3, "SIGTERM");
+  ledger.reopen_run(id, new_run(folder));
+  ledger.begin_attempt(id, "resume", 0);
+  auto file = folder.raw();
+  file.run("UPDATE run SET started = 100");
+  file.run("UPDATE attempt SET started = 100, ended = 160 WHERE number = 1");
+  file.run("UPDATE attempt SET started = 1000 WHERE number = 2");
+  CHECK(seconds_taken(ledger.runs()[0], 1007) == 67);
+  ledger.finish_run(id, "finished", 0, "");
+  file.run("UPDATE run SET ended = 1030");
+  file.run("UPDATE attempt SET ended = 1030 WHERE number = 2");
+  CHECK(seconds_taken(ledger.runs()[0], 5000) == 90);
+}
+
 TEST_CASE("an attempt drops everything after the snapshot that it starts from") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);

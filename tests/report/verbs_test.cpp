@@ -72,6 +72,11 @@ struct ThreeRuns {
       file.run("UPDATE run SET id = ?, started = ?, ended = iif(ended IS NULL, NULL, ?) WHERE id = ?", new_id,
                now - hours * 3600 - 1800, now - hours * 3600 - 1700, id);
       file.run(
+          "UPDATE attempt SET started = ?1 + 50 * (number - 1), ended = iif(ended IS NULL, NULL, iif(number = (SELECT "
+          "max(number) FROM attempt AS other WHERE other.run = attempt.run), ?1 + 100, ?1 + 50)) "
+          "WHERE run = (SELECT run FROM run WHERE id = ?2)",
+          now - hours * 3600 - 1800, new_id);
+      file.run(
           "UPDATE attempt SET heartbeat = ?, process_start = process_start - 1 WHERE run = (SELECT run FROM run WHERE "
           "id = ?)",
           now - hours * 3600 - 1700, new_id);
@@ -167,6 +172,20 @@ TEST_CASE("ls and show report that a run's folder was deleted") {
   CHECK(json::parse(run_verb(setup_ls, "--json").out)["runs"][1]["run_dir_exists"] == true);
 }
 
+TEST_CASE("ls cuts a long reason, and show prints all of it") {
+  LedgerFolder folder;
+  Variable home("RUNNER_HOME", folder.home()), locale("LC_ALL", "C");
+  const std::string reason = "the reason is " + std::string(200, 'x');
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string id = ledger.begin_run(new_run(folder, "long"));
+    ledger.begin_attempt(id, "start");
+    ledger.finish_run(id, "failed", 1, reason);
+  }
+  CHECK(run_verb(setup_ls, "").out.find("  " + reason.substr(0, 79) + "~\n") != std::string::npos);
+  CHECK(run_verb(setup_show, "").out.find(reason + "\n") != std::string::npos);
+}
+
 TEST_CASE("ls selects runs by status and tags") {
   ThreeRuns runs;
   const auto ids = [](const std::string& arguments) {
@@ -259,7 +278,7 @@ TEST_CASE("show prints why a run failed and how often it was started, and when a
   INFO(failed);
   CHECK(failed.find(", exit code 1\n  why       crash: rank 1 was killed by signal 9 log: rank-1.log\n") !=
         std::string::npos);
-  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  just now +[0-9.]+ m?s  process [0-9]+ on [^ ]+  "
+  CHECK(std::regex_search(failed, std::regex("\nattempts\n  1  20 h ago +50[.0]* s  process [0-9]+ on [^ ]+  "
                                              "fsdp on 2 ranks  start\n  "
                                              "2 .*rank 1 was killed by signal 9\n")));
   CHECK(run_verb(setup_show, "cccc").out.find("  status    lost, last seen 2 h ago, took 1m 40s, started ") !=
