@@ -97,6 +97,10 @@ class Checkpoint {
 /// "step-000050".
 std::string checkpoint_name(int64_t step);
 
+/// The folder of a checkpoint that the user has named, as an absolute path. Throws Error(usage) if there is no such
+/// folder or if it is no checkpoint; the message names checkpoints nearby.
+fs::path named_checkpoint(const std::string& named);
+
 /// The published checkpoints of a run, sorted by step, without temporary folders.
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
 /// The most recently published checkpoint that is `wanted`, opens and verifies. Calls `note` for each skipped checkpoint

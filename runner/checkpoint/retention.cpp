@@ -115,6 +115,21 @@ std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const std:
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06d}", step); }
 
+fs::path named_checkpoint(const std::string& named) {
+  fs::path path = fs::absolute(named).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
+  std::error_code failed;
+  if (fs::exists(path / manifest_name, failed)) return path;
+  const bool exists = fs::exists(path, failed);
+  std::vector<fs::path> near;
+  for (const auto& folder : {path, path / "checkpoints", path.parent_path()})
+    if (near.empty() && fs::is_directory(folder, failed)) near = list_checkpoints(folder);
+  std::erase(near, path);
+  throw usage_error("{}: {}{}", path.string(),
+                    exists ? "this is not a checkpoint folder, it has no manifest.json" : "there is no such checkpoint",
+                    near.empty() ? "" : fmt::format("; the newest one there is {}", near.back().string()));
+}
+
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
   std::vector<fs::path> paths;
   for (const auto& [step, path] : folders(checkpoints, "step-", "")) paths.push_back(path);

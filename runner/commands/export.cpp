@@ -6,6 +6,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
@@ -22,7 +23,7 @@ struct ExportOptions {
 };
 
 fs::path find_checkpoint(const ExportOptions& options, const std::string& run, const fs::path& run_dir) {
-  if (!options.checkpoint.empty()) return options.checkpoint;
+  if (!options.checkpoint.empty()) return named_checkpoint(options.checkpoint);
   fs::path folder = run_dir / "checkpoints";
   std::vector<std::string> names;
   for (const auto& path : list_checkpoints(folder)) names.push_back(path.filename().string());
@@ -109,6 +110,9 @@ ExitCode export_run(const ExportOptions& options) {
   Checkpoint checkpoint(find_checkpoint(options, run, run_dir));
   Recipe recipe = load_recipe((run_dir / "resolved.toml").string());
   ModelSpec spec = spec_of(recipe, checkpoint);
+  if (auto other = other_model(checkpoint, recipe.model, spec.vocab_size); !other.empty())
+    throw usage_error("{} is of another model than run {}:\n  {}", checkpoint.path().string(), run,
+                      join(other, "\n  "));
 
   WeightsFolder folder;
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;

@@ -11,6 +11,8 @@ struct Family {
   std::string name;           ///< model.name
   std::string hf_model_type;  ///< "model_type" in config.json
   ModelSpec (*make_spec)(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+  /// The family's part of model_settings(), without "model.".
+  nlohmann::json (*settings)(const Recipe::Model& model);
   HfTensor (*hf_tensor)(const std::string& parameter);
   /// Whether a tensor of old checkpoint files is not needed. `name` has no prefix "transformer." or "model.".
   bool (*hf_ignorable)(const std::string& name);

@@ -41,6 +41,20 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   return spec;
 }
 
+nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
+  nlohmann::json values = {{"name", model.name},
+                           {"n_layers", model.n_layers},
+                           {"dim", model.dim},
+                           {"n_heads", model.n_heads},
+                           {"vocab_size", vocab_size},
+                           {"norm_eps", model.norm_eps},
+                           {"tie_embeddings", model.tie_embeddings}};
+  values.update(family_named(model.name).settings(model));
+  nlohmann::json settings = nlohmann::json::object();
+  for (const auto& [key, value] : values.items()) settings["model." + key] = value;
+  return settings;
+}
+
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec) {
   std::vector<HfTensor> names;
   for (const auto* parameter : spec.parameters()) names.push_back(family_named(model.name).hf_tensor(parameter->name));

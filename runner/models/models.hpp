@@ -22,6 +22,11 @@ std::vector<std::string> model_families();
 /// its weights in the compute dtype, and the head saves the gradient of its weight from its forward on.
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
 
+/// The settings that determine the model's tensors and its results, {"model.n_layers": 2, ...}, with derived values
+/// filled in and an unset value as null. Dropout and the initial weights are not among them: they may change while a
+/// model is trained.
+nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size);
+
 /// Name and layout of a parameter in a Hugging Face checkpoint of the family.
 struct HfTensor {
   std::string name;         ///< e.g. "transformer.h.0.attn.c_attn.weight", as export writes it

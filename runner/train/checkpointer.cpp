@@ -245,7 +245,12 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
     } else {
       load(tensor, checkpoint);
     }
-    if (problems.size() == 10) break;
+  }
+  constexpr size_t listed = 3;
+  if (problems.size() > listed) {
+    const auto more = fmt::format("and {} more", problems.size() - listed);
+    problems.resize(listed);
+    problems.push_back(more);
   }
   if (!problems.empty())
     throw environment_error("the checkpoint does not fit the recipe's model and optimizer: {}", join(problems, "; "));

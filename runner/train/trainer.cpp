@@ -124,6 +124,7 @@ TrainerState Trainer::trainer_state() const {
       {"strategy_name", recipe_.strategy.name},
       {"world_size", setup_.world.size},
       {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
+  if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
   return state;
 }

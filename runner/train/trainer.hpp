@@ -29,6 +29,7 @@ struct TrainerSetup {
   int64_t attempt = 1;                      ///< number of the attempt of the run
   nlohmann::json data_meaning = {};         ///< stored in checkpoints; rank 0 only
   bool accept_changed_data = false;         ///< a position after the data's end becomes the start of the next epoch
+  nlohmann::json settings = {};             ///< settings_of_tensors(), stored in checkpoints; rank 0 only
 };
 
 struct TrainerResult {

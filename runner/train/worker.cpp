@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
 #include "runner/base/fault_point.hpp"
+#include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
 #include "runner/cuda/module.hpp"
@@ -169,7 +170,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                    &stop_requested, peak_memory, hooks.get(), options.attempt,
                    world.rank == 0 ? data_meaning(recipe, global_batch_size(recipe, world.size, 0), options.cache_dir)
                                    : nlohmann::json(),
-                   options.accept_changed_data});
+                   options.accept_changed_data, world.rank == 0 ? settings_of_tensors(recipe) : nlohmann::json()});
   return failures.during([&] {
     if (!options.resume_from.empty()) resume(trainer, options.resume_from, events);
     TrainerResult result;

@@ -111,11 +111,19 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   return spec;
 }
 
+nlohmann::json settings(const Recipe::Model& model) {
+  return {{"max_seq_len", model.max_seq_len},  // the number of learned positions
+          {"hidden_dim", hidden_dim(model)},
+          {"activation", model.activation},
+          {"bias", model.bias}};
+}
+
 }  // namespace runner::gpt
 
 namespace runner {
 
 const Family gpt_family = {
-    "gpt", "gpt2", gpt::make_spec, gpt::hf_tensor, gpt::hf_ignorable, gpt::model_from_hf_config, gpt::hf_config};
+    "gpt",         "gpt2", gpt::make_spec, gpt::settings, gpt::hf_tensor, gpt::hf_ignorable, gpt::model_from_hf_config,
+    gpt::hf_config};
 
 }  // namespace runner

@@ -9,6 +9,7 @@ namespace runner::llama {
 int64_t hidden_dim(const Recipe::Model& model);
 int64_t n_kv_heads(const Recipe::Model& model);
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+nlohmann::json settings(const Recipe::Model& model);
 
 /// Angle per position of each of the head_dim / 2 rotated pairs: theta^(-2i / head_dim) (Su et al. 2021, "RoFormer").
 /// With rope_scaling, Llama 3.1's rule applies: the frequencies of wavelengths above original_max_position_embeddings /

@@ -127,6 +127,19 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   return spec;
 }
 
+nlohmann::json settings(const Recipe::Model& model) {
+  nlohmann::json scaling;
+  if (const auto& rope = model.rope_scaling)
+    scaling = {{"factor", rope->factor},
+               {"low_freq_factor", rope->low_freq_factor},
+               {"high_freq_factor", rope->high_freq_factor},
+               {"original_max_position_embeddings", rope->original_max_position_embeddings}};
+  return {{"n_kv_heads", n_kv_heads(model)},
+          {"hidden_dim", hidden_dim(model)},
+          {"rope_theta", model.rope_theta},
+          {"rope_scaling", scaling}};
+}
+
 std::vector<double> rope_frequencies(const Recipe::Model& model) {
   int64_t head_dim = model.dim / model.n_heads;
   std::vector<double> frequencies;
@@ -148,8 +161,13 @@ std::vector<double> rope_frequencies(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family llama_family = {
-    "llama",         "llama", llama::make_spec, llama::hf_tensor, llama::hf_ignorable, llama::model_from_hf_config,
-    llama::hf_config};
+const Family llama_family = {"llama",
+                             "llama",
+                             llama::make_spec,
+                             llama::settings,
+                             llama::hf_tensor,
+                             llama::hf_ignorable,
+                             llama::model_from_hf_config,
+                             llama::hf_config};
 
 }  // namespace runner

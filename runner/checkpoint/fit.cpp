@@ -1,0 +1,115 @@
+#include "runner/checkpoint/fit.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+/// The kinds of state tensors that an optimizer keeps for each parameter.
+std::vector<std::string> state_kinds(const json& settings) {
+  if (settings.at("optimizer.name") != "sgd") return {"exp_avg", "exp_avg_sq"};
+  return settings.at("optimizer.momentum") != 0.0 ? std::vector<std::string>{"momentum_buffer"}
+                                                  : std::vector<std::string>{};
+}
+
+json settings_in(const Checkpoint& checkpoint) { return checkpoint.state().value("settings", json::object()); }
+
+std::string difference(const std::string& key, const json& now, const json& before) {
+  auto text = [](const json& value) { return value.is_null() ? "unset" : toml_value(value); };
+  return fmt::format("{} = {}, the checkpoint's is {}", key, text(now), text(before));
+}
+
+/// Differences of the settings that begin with `section`, in the order of their names. A derived value is omitted if
+/// the value that it is derived from differs too.
+std::vector<std::string> differences(const json& before, const json& now, const std::string& section) {
+  auto differs = [&](const std::string& key) { return before.contains(key) && before[key] != now.value(key, json()); };
+  if (differs("model.name") && section == "model.")
+    return {difference("model.name", now["model.name"], before["model.name"])};
+  std::vector<std::string> list;
+  for (const auto& [key, value] : now.items()) {
+    if (!key.starts_with(section) || !differs(key)) continue;
+    if (key == "model.hidden_dim" && differs("model.dim")) continue;
+    if (key == "model.n_kv_heads" && differs("model.n_heads")) continue;
+    list.push_back(difference(key, value, before[key]));
+  }
+  return list;
+}
+
+/// Differences that make the optimizer's state unusable.
+std::vector<std::string> other_optimizer(const json& before, const json& now) {
+  if (!before.contains("optimizer.name") || state_kinds(before) == state_kinds(now)) return {};
+  return differences(before, now, "optimizer.");
+}
+
+/// Compares the checkpoint's tensors of kind "param/" or "optimizer/KIND/" with the model's parameters.
+void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& kind,
+                     std::vector<std::string>& problems) {
+  std::vector<std::string> expected;
+  for (const auto* parameter : spec.parameters()) {
+    const auto& name = expected.emplace_back(kind + parameter->name);
+    if (!checkpoint.has(name))
+      problems.push_back(fmt::format("the checkpoint has no `{}`", name));
+    else if (checkpoint.shape(name) != parameter->shape)
+      problems.push_back(fmt::format("`{}` is [{}], the checkpoint's is [{}]", name, fmt::join(parameter->shape, ", "),
+                                     fmt::join(checkpoint.shape(name), ", ")));
+  }
+  std::sort(expected.begin(), expected.end());
+  for (const auto& name : checkpoint.tensors())
+    if (name.starts_with(kind) && !std::binary_search(expected.begin(), expected.end(), name))
+      problems.push_back(fmt::format("the recipe's model has no `{}`, which the checkpoint has", name));
+}
+
+[[noreturn]] void refuse(const Checkpoint& checkpoint, std::vector<std::string> problems, const std::string& advice) {
+  constexpr size_t listed = 12;
+  if (problems.size() > listed) {
+    auto more = fmt::format("and {} more differences", problems.size() - listed);
+    problems.resize(listed);
+    problems.push_back(more);
+  }
+  throw usage_error("the recipe cannot continue from {}:\n  {}\n{}", checkpoint.path().string(), join(problems, "\n  "),
+                    advice);
+}
+
+constexpr const char* other_model_advice = "A run keeps its model. Keep these settings, or start a new run";
+constexpr const char* other_optimizer_advice =
+    "An optimizer cannot continue with the state of another one. Keep these settings, or start a new run from the "
+    "weights alone: runner export RUN --output DIR, then model.init_from = \"DIR\"";
+
+}  // namespace
+
+json settings_of_tensors(const Recipe& resolved) {
+  json settings = model_settings(resolved.model, resolved.model.vocab_size.value());
+  settings["optimizer.name"] = resolved.optimizer.name;
+  if (resolved.optimizer.name == "sgd") settings["optimizer.momentum"] = resolved.optimizer.momentum;
+  return settings;
+}
+
+std::vector<std::string> other_model(const Checkpoint& checkpoint, const Recipe::Model& model, int64_t vocab_size) {
+  return differences(settings_in(checkpoint), model_settings(model, vocab_size), "model.");
+}
+
+std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& resolved, const ModelSpec& spec) {
+  const json before = settings_in(checkpoint), now = settings_of_tensors(resolved);
+  auto problems = differences(before, now, "model.");
+  const bool same_model = problems.empty();
+  for (const auto& text : other_optimizer(before, now)) problems.push_back(text);
+  if (!problems.empty()) refuse(checkpoint, problems, same_model ? other_optimizer_advice : other_model_advice);
+
+  compare_tensors(checkpoint, spec, "param/", problems);
+  if (!problems.empty()) refuse(checkpoint, problems, other_model_advice);
+  for (const auto& kind : state_kinds(now)) compare_tensors(checkpoint, spec, "optimizer/" + kind + "/", problems);
+  if (!problems.empty()) refuse(checkpoint, problems, other_optimizer_advice);
+
+  if (!before.contains("optimizer.name") || before["optimizer.name"] == now["optimizer.name"]) return {};
+  return {difference("optimizer.name", now["optimizer.name"], before["optimizer.name"]) +
+          "; it continues with the same moments"};
+}
+
+}  // namespace runner
