@@ -210,6 +210,7 @@ void RunRecord::on_event(const nlohmann::json& event) {
     stopped_by_ = fmt::format("stopped at step {} by {}", event.value("step", int64_t{0}), event.value("reason", ""));
   if (kind == "finished") {
     steps_ = event.at("step");
+    skipped_steps_ = event.value("skipped_steps", int64_t{0});
     if (event.at("final_loss").is_number()) final_loss_ = event.at("final_loss").get<double>();
   }
   if (kind == "sample" && event.contains("text")) {
@@ -217,7 +218,13 @@ void RunRecord::on_event(const nlohmann::json& event) {
     for (const auto& line : split(trim(event.value("text", "")), '\n')) progress_->line("  " + line);
   }
   if (kind == "note") progress_->line("note: " + event.value("message", ""));
+  if (kind == "skipped") on_skipped(event);
   ledger_.event(run_, kind, event);
+}
+
+void RunRecord::on_skipped(const nlohmann::json& event) {
+  if (skipped_steps_ == 0) progress_->line("note: " + event.value("message", ""));
+  skipped_steps_ = event.value("total", int64_t{0});
 }
 
 void RunRecord::on_tick() {
@@ -270,6 +277,7 @@ void RunRecord::close(const Outcome& outcome) {
           (quantile(step_seconds_, 0.75) - quantile(step_seconds_, 0.25)) / (2 * std::max(median, 1e-9));
     measured["lost_share"] = lost_share_;
   }
+  if (skipped_steps_ > 0) measured["skipped_steps"] = skipped_steps_;
   ledger_.annotate(run_, "measured", measured);
   const bool ended_early = outcome.status == "finished" && outcome.first_cause.empty();
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code),
@@ -307,6 +315,11 @@ void RunRecord::summarize(const Outcome& outcome) const {
   std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";
   log::info("{} after {} step{}{}: {}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts,
             final_metrics(), format_count(rate));
+  if (skipped_steps_ > 0)
+    log::warning(
+        "{} of {} steps were skipped, because their loss or a gradient was not finite (train.on_nonfinite = "
+        "\"skip\")",
+        skipped_steps_, steps_);
   if (!kept_) return;
   if (outcome.code == ExitCode::done)
     log::info("more: runner show {}", run_);

@@ -47,6 +47,7 @@ class RunRecord {
   int64_t begin_attempt(const std::string& reason, const StartPoint& start);
   void on_step(const nlohmann::json& event);
   void on_ready(const nlohmann::json& event);
+  void on_skipped(const nlohmann::json& event);
   void add_points(std::vector<MetricPoint> points);
   void close(const Outcome& outcome);
   nlohmann::json result(const Outcome& outcome) const;
@@ -72,6 +73,7 @@ class RunRecord {
   std::string monitor_;                          ///< checkpoint.monitor
   std::optional<double> monitor_value_;          ///< last value of `monitor_` if that is not the loss
   std::string stopped_by_;                       ///< why the run ended before its last step, if no signal stopped it
+  int64_t skipped_steps_ = 0;                    ///< because they were not finite, in all attempts
   double timed_tokens_ = 0, timed_seconds_ = 0;  ///< sums over all steps after the first
   std::vector<double> step_seconds_;
   double lost_share_ = 0;  ///< share of time in which other work used the CPUs; of the rank with the largest share

@@ -95,6 +95,15 @@ std::string progress_line(const json& run) {
   return line;
 }
 
+/// The number of steps that were skipped because they were not finite. For a run that did not end normally, the last
+/// recorded number, which may be too small.
+std::string skipped_line(const json& run) {
+  std::string count = field(run["measured"], "skipped_steps");
+  for (auto event = run["events"].rbegin(); count.empty() && event != run["events"].rend(); ++event)
+    if ((*event)["event"] == "skipped") count = "at least " + field(*event, "total");
+  return count.empty() ? "" : fmt::format("{} of {} steps (train.on_nonfinite)", count, run["steps"].dump());
+}
+
 /// The reason why the run ended; for a failure, the complete message.
 std::string why_line(const json& run) {
   const std::string why = field(run, "why"), message = field(run, "message");
@@ -108,6 +117,7 @@ void print_head(const json& run, double now) {
                {"why", why_line(run)},
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
                {"steps", progress_line(run)},
+               {"skipped", skipped_line(run)},
                {"restarts", restarts == "0" ? "" : restarts},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},

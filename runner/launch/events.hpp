@@ -4,6 +4,8 @@
 //   ready       {pid, device, threads, steps}                            every rank, once its model is built
 //   resumed     {step, bytes_read}                                       every rank, once its state is loaded
 //   step        {step, epoch, loss, lr, grad_norm, tokens, seconds, data_wait_s, memory_bytes, skipped}   global rank 0
+//   first_step  {step}                                                   global rank 0: this attempt's first step; not recorded
+//   skipped     {step, total, message}                                   global rank 0: train.on_nonfinite skipped a step
 //   validation  {step, loss, tokens, seconds}                            global rank 0
 //   checkpoint  {step, path, seconds, bytes}                             global rank 0, once published
 //   metrics     {step, values: {name: number}}                           global rank 0: metrics that hooks log
@@ -13,7 +15,7 @@
 //   note        {message}                                                a message for the user
 //   stopping    {step, reason}                                           global rank 0: all ranks agreed to stop
 //   failed      {kind, message}                                          any rank
-//   finished    {step, final_loss, tokens, train_seconds, time_to_first_step_s}      global rank 0
+//   finished    {step, final_loss, tokens, skipped_steps, train_seconds, time_to_first_step_s}       global rank 0
 //   settle      {}                                                       global rank 0: waits for an answer
 //
 // The supervisor answers `settle` through the eventfd RUNNER_SETTLED_FD when all earlier events are in the ledger and would
@@ -24,7 +26,8 @@
 //
 // failed.kind is error, usage, environment, nonfinite, oom, collective (another rank has ended) or crash. ready.steps is the
 // total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the checkpoint's files.
-// time_to_first_step_s begins at the worker's start.
+// time_to_first_step_s begins at the worker's start. A skipped step is reported if `total`, the number of all skipped steps, is a
+// power of two.
 //
 // lines.hpp describes the encoding of non-finite numbers and of text that is not UTF-8.
 #pragma once

@@ -1,6 +1,7 @@
 #include "runner/train/trainer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "runner/base/clock.hpp"
@@ -96,6 +97,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   setup_.strategy.load_scalars(state.at("strategy"));
   step_ = checkpoint.step();
   tokens_ = state.at("tokens");
+  skipped_ = state.value("skipped_steps", int64_t{0});
   trained_before_ = state.at("train_seconds");
   position_ = {state.at("data").at("epoch"), state.at("data").at("sample")};
   if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
@@ -125,6 +127,7 @@ TrainerState Trainer::trainer_state() const {
       {"world_size", setup_.world.size},
       {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
+  if (skipped_ > 0) state["skipped_steps"] = skipped_;
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
   return state;
 }
@@ -270,6 +273,21 @@ StepResult Trainer::train_step(const StepInput& input) {
   return result;
 }
 
+void Trainer::count_skip(const StepResult& result) {
+  const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  const bool overflowed = result.loss_scale != 1.0 && std::isfinite(result.loss);  // the loss scaler skipped it
+  if (recipe_.train.on_nonfinite != "skip" || !result.skipped || finite || overflowed) return;
+  ++skipped_;
+  if (setup_.world.rank != 0 || !std::has_single_bit(static_cast<uint64_t>(skipped_))) return;
+  setup_.events.record(
+      "skipped",
+      {{"step", step_},
+       {"total", skipped_},
+       {"message", fmt::format("step {} was skipped (train.on_nonfinite = \"skip\"): loss {}, gradient norm {}; "
+                               "{} skipped so far",
+                               step_, result.loss, result.grad_norm, skipped_)}});
+}
+
 void Trainer::leave_together() {
   checkpointer_.wait();
   setup_.strategy.barrier();
@@ -342,6 +360,8 @@ TrainerResult Trainer::train() {
     position_ = batch.after;
     tokens_ += input.global_tokens;
     loss_ = result.loss;
+    count_skip(result);
+    if (first_step_s == 0 && setup_.world.rank == 0) setup_.events.emit("first_step", {{"step", step_}});
     checkpointer_.look();
     double now = steady_seconds();
     if (first_step_s == 0) first_step_s = now - setup_.started;
@@ -373,6 +393,7 @@ TrainerResult Trainer::train() {
     setup_.events.emit("finished", {{"step", step_},
                                     {"final_loss", loss_},
                                     {"tokens", tokens_},
+                                    {"skipped_steps", skipped_},
                                     {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
                                     {"time_to_first_step_s", first_step_s}});
   return outcome;

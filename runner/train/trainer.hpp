@@ -68,6 +68,8 @@ class Trainer {
   /// the replicas of ranks above 0 are not used.
   void check_replicas(const Checkpoint& checkpoint) const;
   StepResult train_step(const StepInput& input);
+  /// Counts the step if train.on_nonfinite = "skip" skipped it. Emits an event when the count is a power of two.
+  void count_skip(const StepResult& result);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
   void report(const StepResult& result, double seconds, double waited, int64_t tokens, double lr);
@@ -88,6 +90,7 @@ class Trainer {
   const Recipe& recipe_;
   Checkpointer checkpointer_;
   int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
+  int64_t skipped_ = 0;  ///< steps that were skipped because they were not finite, in all attempts
   DataPosition position_;
   double loss_ = 0, val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;

@@ -401,6 +401,25 @@ TEST_CASE("a resume with other data is refused with the differences, and continu
   CHECK_THAT(more.err, ContainsSubstring("a step now takes 24 sequences instead of 12"));
 }
 
+TEST_CASE("steps that are skipped because they are not finite are counted", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  auto result = place.run({"run", "tiny.toml", "--set", "optimizer.lr=1e30", "train.on_nonfinite=skip"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.err,
+             ContainsSubstring("note: step 2 was skipped (train.on_nonfinite = \"skip\"): loss ") &&
+                 ContainsSubstring("warning: 11 of 12 steps were skipped, because their loss or a gradient was "
+                                   "not finite (train.on_nonfinite = \"skip\")\n"));
+  CHECK_THAT(place.run({"show"}).out, ContainsSubstring("\n  skipped   11 of 12 steps (train.on_nonfinite)\n"));
+  auto skipped = events_of(place, "skipped");
+  REQUIRE(skipped.size() == 4);  // the counts are powers of two
+  CHECK(skipped[0].at("step") == 2);
+  CHECK(skipped[3].at("total") == 8);
+  auto more = place.run({"resume", "--set", "train.max_steps=14"});
+  CHECK_THAT(more.err, ContainsSubstring("warning: 13 of 14 steps were skipped"));
+}
+
 TEST_CASE("resuming a finished run starts nothing and explains how to train longer", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n[lr_scheduler]\nname = \"cosine\"\n");
