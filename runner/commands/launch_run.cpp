@@ -12,13 +12,15 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/commands/recipe_files.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/run_folder.hpp"
 #include "runner/commands/run_record.hpp"
+#include "runner/commands/start_point.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/data/data.hpp"
-#include "runner/data/data_meaning.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
 #include "runner/launch/members.hpp"
@@ -38,8 +40,10 @@ namespace {
 /// The settings that must be equal on all supervisors of a run.
 Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOptions& options) {
   auto alike = recipe_to_json(recipe);
-  alike["runner"] = {
-      {"build", build_id()}, {"resumes", options.resume_run}, {"from_checkpoint", options.resume_checkpoint}};
+  alike["runner"] = {{"build", build_id()},
+                     {"resumes", options.resume_run},
+                     {"from_checkpoint", options.resume_checkpoint},
+                     {"from_beginning", options.from_beginning}};
   alike["devices here"] = {{"accelerator", place.topology.cuda ? "cuda" : "cpu"}, {"bf16", place.topology.bf16}};
   return {place.placement, read_facts().hostname, alike};
 }
@@ -85,16 +89,6 @@ void set_attempt(WorkerGroup& group, int64_t attempt, const StartPoint& start) {
   if (!start.checkpoint.empty()) arguments.insert(arguments.end(), {"--resume", start.checkpoint});
 }
 
-void write_run_folder(const fs::path& run_dir, const Recipe& recipe, const Plan& plan) {
-  std::error_code error;
-  fs::create_directories(run_dir / "logs", error);
-  if (error) throw environment_error("cannot make the folder {}: {}", (run_dir / "logs").string(), error.message());
-  write_file_atomic(run_dir / "recipe.toml", print_recipe(recipe));
-  write_file_atomic(run_dir / "resolved.toml", print_recipe(plan.recipe));
-  write_file_atomic(run_dir / "plan.json", plan.to_json().dump(2) + "\n");
-  lua::write_hook_places(recipe, run_dir);
-}
-
 /// Resolves every `auto` and prints the plan.
 Plan plan_run(const Recipe& recipe, const Place& place) {
   Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
@@ -129,32 +123,6 @@ void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_di
   if (auto note = disk_space_note(plan, *space, existing); !note.empty()) log::warning("{}", note);
 }
 
-/// The number of the attempt that wrote the checkpoint; 0 if an earlier version of the program wrote it.
-int64_t attempt_of(const Checkpoint& checkpoint) { return checkpoint.state().value("attempt", int64_t{0}); }
-
-/// The start point of the folder given by --checkpoint. Throws as Checkpoint() does.
-StartPoint asked_start(const std::string& named) {
-  fs::path path = fs::absolute(named).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
-  Checkpoint checkpoint(path);
-  return {path.string(), checkpoint.step(), attempt_of(checkpoint)};
-}
-
-/// The newest good checkpoint that is still part of the run. If a later attempt began at an earlier step, the run was reset
-/// to that step, and later checkpoints of older attempts are not used.
-StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
-  auto on_course = [&](const Checkpoint& checkpoint) {
-    const int64_t wrote = attempt_of(checkpoint);
-    return wrote == 0 || std::all_of(attempts.upper_bound(wrote), attempts.end(),
-                                     [&](const auto& later) { return later.second >= checkpoint.step(); });
-  };
-  auto found = newest_good_checkpoint(
-      run_dir / "checkpoints", [](const std::string& text) { log::warning("{}", text); }, on_course);
-  if (!found) return {};
-  Checkpoint checkpoint(*found, /*verify=*/false);
-  return {found->string(), checkpoint.step(), attempt_of(checkpoint)};
-}
-
 /// Prints a note if the learning rate jumps at the step from which the run resumes. Compares with the old resolved.toml, so
 /// it must be called before write_run_folder().
 void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) {
@@ -176,7 +144,8 @@ std::string how_to_extend(const nlohmann::json& run, const Recipe& recipe) {
 
 /// Whether the run to resume has finished and the new options do not make it longer.
 bool nothing_left(const LaunchOptions& options, const Recipe& recipe) {
-  if (options.resume_run.empty() || options.resumed.at("status") != "finished" || !options.resume_checkpoint.empty())
+  if (options.resume_run.empty() || options.resumed.at("status") != "finished" || !options.resume_checkpoint.empty() ||
+      options.from_beginning)
     return false;
   // A hook that stopped the run may have changed since then.
   if (!lua::changed_scripts(recipe, fs::path(options.recipe_file).parent_path()).empty()) return false;
@@ -191,43 +160,6 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   log::info("to train further: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
   if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
   return ExitCode::done;
-}
-
-/// Throws Error(usage) if train.max_steps is less than the step from which the run continues.
-void check_last_step(const Recipe& recipe, const StartPoint& start) {
-  const auto last = recipe.train.max_steps;
-  if (!last || *last >= start.step) return;
-  throw usage_error(
-      "train.max_steps = {}: the run continues from step {} ({}), which is later. Give a larger number, or name an "
-      "earlier checkpoint with --checkpoint",
-      *last, start.step, start.checkpoint);
-}
-
-/// Throws Error(usage) if the training data changed in a way that gives the checkpoint's data position another meaning.
-/// Returns notes for the record about accepted or harmless changes.
-std::vector<std::string> check_data(const StartPoint& start, const Plan& plan, const std::string& cache_dir,
-                                    bool accept_changes) {
-  if (start.checkpoint.empty()) return {};
-  const auto state = Checkpoint(start.checkpoint, /*verify=*/false).state();
-  // Checkpoints of earlier versions contain only the length of a sample.
-  auto before = nlohmann::json::object();
-  if (auto model = state.find("model"); model != state.end()) before["data.seq_len"] = model->at("seq_len");
-  if (auto data = state.find("data"); data != state.end()) before = data->value("meaning", before);
-  auto now = data_meaning(plan.recipe, global_batch_size(plan.recipe, plan.job.world_size, 0), cache_dir);
-  std::vector<std::string> notes;
-  if (auto changes = changed_meaning(before, now); !changes.empty()) {
-    if (!accept_changes)
-      throw usage_error(
-          "the training data have changed since {} was written, so its data position now has another meaning: {}. "
-          "Restore the data, start a new run, or continue anyway with --accept-changed-data",
-          start.checkpoint, join(changes, "; "));
-    notes.push_back("continues with changed training data (--accept-changed-data): " + join(changes, "; "));
-  }
-  const auto batch = before.find("global_batch_size");
-  if (batch != before.end() && *batch != now["global_batch_size"])
-    notes.push_back(fmt::format("a step now takes {} sequences instead of {}; the data continue at the same position",
-                                now["global_batch_size"].dump(), batch->dump()));
-  return notes;
 }
 
 /// Runs the workers and records their events. A restart continues from the newest checkpoint of this command's attempts
@@ -256,6 +188,22 @@ std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& pla
   return {};
 }
 
+void note_edited_recipe(const LaunchOptions& options) {
+  for (const auto& file : changed_recipe_files(options.resumed.value("recipe_files", nlohmann::json::object())))
+    log::info("note: {} has changed since the run began; the run keeps its own copy (--set changes it)", file);
+}
+
+std::string where_it_starts(const LaunchOptions& options, const StartPoint& start) {
+  if (!start.checkpoint.empty()) return "continuing from " + start.checkpoint;
+  return options.from_beginning ? "starting from the beginning" : "no checkpoint yet: starting from the beginning";
+}
+
+/// Restores the run's earlier settings after a failed resume that made no step: they may be the cause of the failure.
+void drop_unused_settings(const RunFolder& folder, const RunRecord& record) {
+  if (!record.made_step() && folder.put_back())
+    log::info("the settings of this attempt are not kept, because it made no step");
+}
+
 Outcome failure_of(const std::exception& error) {
   auto* known = dynamic_cast<const Error*>(&error);
   return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
@@ -277,31 +225,29 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   refuse_bad_inputs(recipe);
   Plan plan = plan_run(recipe, place);
   const std::string worker = worker_binary();
-  const bool resumes = !options.resume_run.empty(), start_was_asked = !options.resume_checkpoint.empty();
-  StartPoint start = start_was_asked ? asked_start(options.resume_checkpoint)
-                     : resumes       ? newest_start(fs::path(options.recipe_file).parent_path(),
-                                                    Ledger(home, Ledger::Mode::read).attempts(options.resume_run))
-                                     : StartPoint();
-  if (resumes) check_last_step(recipe, start);
+  const bool resumes = !options.resume_run.empty();
+  const StartPoint start = choose_start(options, home);
+  auto notes = check_start(options, start, plan);
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
   prepare_text(plan, cache_dir);
-  const auto data_notes = check_data(start, plan, cache_dir, options.accept_changed_data);
+  for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
   RunRecord record(home, recipe, plan, options, started);
+  std::optional<RunFolder> folder;
   try {
-    fs::path run_dir = record.run_dir();
+    const fs::path run_dir = record.run_dir();
+    folder.emplace(run_dir);
     for (const auto& file : lua::changed_scripts(recipe, run_dir))
       log::info("note: {} has changed since this run was last started; the run uses the new version", file);
+    if (resumes) note_edited_recipe(options);
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
-    write_run_folder(run_dir, recipe, plan);
-    if (resumes)
-      log::info("{}", start.checkpoint.empty() ? "no checkpoint yet: starting from the beginning"
-                                               : "continuing from " + start.checkpoint);
+    folder->write(recipe, plan);
+    if (resumes) log::info("{}", where_it_starts(options, start));
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);
     if (options.accept_changed_data) group.arguments.push_back("--accept-changed-data");
     int64_t attempt = record.begin(start);
     set_attempt(group, attempt, start);
-    for (const auto& note : data_notes) record.on_event({{"event", "note"}, {"message", note}});
+    for (const auto& note : notes) record.on_event({{"event", "note"}, {"message", note}});
     Outcome outcome = supervise_recorded(group, record, members, start, attempt);
     while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
       log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
@@ -310,16 +256,18 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
       smaller.train.micro_batch_size = *size;
       smaller.origins["train.micro_batch_size"] = decided("larger ones ran out of memory in their first step");
       plan = plan_run(smaller, place);
-      write_run_folder(run_dir, recipe, plan);
+      folder->write(recipe, plan);
       record.replan(recipe, plan, outcome);
       attempt = record.begin(start);
       set_attempt(group, attempt, start);
       outcome = supervise_recorded(group, record, members, start, attempt);
     }
     record.finish(outcome);
+    if (resumes && outcome.status == "failed") drop_unused_settings(*folder, record);
     return outcome;
   } catch (const std::exception& error) {
     record.fail(failure_of(error));
+    if (resumes && folder) drop_unused_settings(*folder, record);
     throw;
   }
 }

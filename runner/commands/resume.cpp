@@ -12,8 +12,11 @@ Action setup_resume(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
   auto wanted = std::make_shared<std::string>("last");
   app.add_option("run", *wanted, "A run: id, part of one, name, or last")->capture_default_str();
-  app.add_option("--checkpoint", options->resume_checkpoint,
-                 "A checkpoint folder of the run; default the newest good one");
+  auto* checkpoint = app.add_option("--checkpoint", options->resume_checkpoint,
+                                    "A checkpoint folder of the run; default the newest good one");
+  app.add_flag("--from-beginning", options->from_beginning,
+               "Train again from the first step, although the run has or had checkpoints")
+      ->excludes(checkpoint);
   add_launch_options(app, *options);
   return [options, wanted] {
     {

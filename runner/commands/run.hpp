@@ -19,6 +19,7 @@ struct LaunchOptions {
   std::string resume_run;            ///< id of the run to continue; empty for a new run
   nlohmann::json resumed;            ///< the run to continue, as in `runner show --json`; null for a new run
   std::string resume_checkpoint;     ///< folder of the checkpoint to start from; empty = the newest good one of the run
+  bool from_beginning = false;       ///< train the resumed run again from its first step
   bool accept_changed_data = false;  ///< continue although the data position now has another meaning
   std::string sweep;                 ///< id of the sweep that this run is a trial of; empty if it is none
   int64_t trial = 0;

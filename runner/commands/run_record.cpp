@@ -9,7 +9,9 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/build_id.hpp"
+#include "runner/commands/recipe_files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/variables.hpp"
@@ -87,6 +89,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     run_ = ledger_.begin_run(run);
   else
     ledger_.reopen_run(run_, run);
+  if (options.resume_run.empty()) ledger_.annotate(run_, "recipe_files", recipe_files(recipe));
   ledger_.annotate(run_, "predicted", predicted(plan));
   run_dir_ = ledger_.run_dir(run_);
 }
@@ -124,6 +127,7 @@ int64_t RunRecord::begin(const StartPoint& start) {
 }
 
 void RunRecord::on_step(const nlohmann::json& event) {
+  made_step_ = true;
   double seconds = event.at("seconds"), tokens = event.at("tokens"), wait = event.at("data_wait_s");
   steps_ = event.at("step");
   final_loss_ = event.at("loss").is_number() ? event.at("loss").get<double>() : std::nan("");
@@ -181,6 +185,10 @@ void RunRecord::on_ready(const nlohmann::json& event) {
 void RunRecord::on_event(const nlohmann::json& event) {
   std::string kind = event.value("event", "");
   if (kind == "step") return on_step(event);
+  if (kind == "first_step") {
+    made_step_ = true;
+    return;
+  }
   if (kind == "ready") on_ready(event);
   if (kind == "validation") {
     progress_->validation(event.at("step"), event.at("loss"));
@@ -308,7 +316,11 @@ void RunRecord::summarize(const Outcome& outcome) const {
   if (outcome.code == ExitCode::run_failed || outcome.code == ExitCode::environment ||
       outcome.code == ExitCode::usage) {
     log::error("{}", outcome.first_cause);
-    if (kept_) log::info("logs of all ranks: {}/logs", run_dir_);
+    if (!kept_) return;
+    log::info("logs of all ranks: {}/logs", run_dir_);
+    const bool resumable =
+        outcome.code != ExitCode::usage && !list_checkpoints(fs::path(run_dir_) / "checkpoints").empty();
+    if (resumable) log::info("continue with: runner resume {}", run_);
     return;
   }
   double rate = timed_seconds_ > 0 ? timed_tokens_ / timed_seconds_ : 0;

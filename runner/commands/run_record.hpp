@@ -6,19 +6,13 @@
 #include <vector>
 
 #include "runner/commands/run.hpp"
+#include "runner/commands/start_point.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/progress.hpp"
 #include "runner/selection/plan.hpp"
 
 namespace runner {
-
-/// Where an attempt of a run starts.
-struct StartPoint {
-  std::string checkpoint;  ///< folder; empty = no checkpoint
-  int64_t step = 0;        ///< points after this step are deleted, because they are computed again
-  int64_t attempt = 0;     ///< the attempt that wrote the checkpoint; 0 = unknown
-};
 
 class RunRecord {
  public:
@@ -36,6 +30,8 @@ class RunRecord {
   /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin() next.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
   int64_t steps() const { return steps_; }
+  /// Whether an attempt of this command has made a step. steps() is 0 until the first step that is logged.
+  bool made_step() const { return made_step_; }
   /// Begins an attempt after a failure. Returns its number.
   int64_t on_restart(int restart, const std::string& why, const StartPoint& start);
   /// Closes the row and prints the result: JSON on stdout if requested, and a summary on stderr.
@@ -66,6 +62,7 @@ class RunRecord {
   std::string run_, run_dir_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;
+  bool made_step_ = false;
   double last_heartbeat_ = 0;
   // The values of the result.
   int64_t steps_ = 0;

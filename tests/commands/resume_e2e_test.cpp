@@ -142,6 +142,8 @@ TEST_CASE("a killed rank stops the run within seconds, with the cause; with max_
       CHECK(result.code == 1);
       CHECK(seconds < 10);
       CHECK(result.err.find("rank 1 was killed by signal 9 (SIGKILL)") != std::string::npos);
+      CHECK_THAT(result.err, EndsWith("\ncontinue with: runner resume " +
+                                      fs::path(only_run_dir(place)).filename().string() + "\n"));
       result = place.run({"resume", "--json"});
     } else {
       CHECK(result.err.find("restart 1: ") != std::string::npos);
@@ -279,17 +281,23 @@ TEST_CASE("resume --checkpoint uses that checkpoint, and refuses a wrong one bef
   const auto size = fs::file_size(damaged);
   fs::resize_file(damaged, size - 1);
   const auto before = place.run({"show", "--json"}).json();
+  const std::string newest = "; the newest one there is " + (folder / "step-000012").string();
   struct Row {
-    std::string checkpoint, words;
+    std::string checkpoint;
+    int code;
+    std::string words;
   };
-  for (const auto& row :
-       {Row{"nowhere/step-000002", (place.path() / "nowhere/step-000002").string() + ": there is no such checkpoint"},
-        Row{(folder / "step-000007/").string(), (folder / "step-000007").string() + ": there is no such checkpoint"},
-        Row{(folder / "step-000004").string(), damaged.string() + " is truncated: " + std::to_string(size - 1) +
-                                                   " of " + std::to_string(size) +
-                                                   " bytes; the previous good checkpoint is step-000002"}}) {
+  for (const auto& row : {Row{"nowhere/step-000002", 2,
+                              (place.path() / "nowhere/step-000002").string() + ": there is no such checkpoint"},
+                          Row{(folder / "step-000007/").string(), 2,
+                              (folder / "step-000007").string() + ": there is no such checkpoint" + newest},
+                          Row{folder.string(), 2,
+                              folder.string() + ": this is not a checkpoint folder, it has no manifest.json" + newest},
+                          Row{(folder / "step-000004").string(), 4,
+                              damaged.string() + " is truncated: " + std::to_string(size - 1) + " of " +
+                                  std::to_string(size) + " bytes; the previous good checkpoint is step-000002"}}) {
     auto refused = place.run({"resume", "--checkpoint", row.checkpoint});
-    CHECK(refused.code == 4);
+    CHECK(refused.code == row.code);
     CHECK_THAT(refused.err, EndsWith("\nerror: " + row.words + "\n"));
     CHECK(place.run({"show", "--json"}).json() == before);
   }
@@ -399,6 +407,111 @@ TEST_CASE("a resume with other data is refused with the differences, and continu
   INFO(more.err);
   CHECK(more.code == 0);
   CHECK_THAT(more.err, ContainsSubstring("a step now takes 24 sequences instead of 12"));
+}
+
+TEST_CASE("another model or optimizer, or no step left, is refused before anything is recorded", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, fsdp + checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path run_dir = only_run_dir(place);
+  const std::string newest = (run_dir / "checkpoints" / "step-000012").string();
+  const auto before = place.run({"show", "--json"}).json();
+  const std::string recipe = slurp(run_dir / "recipe.toml");
+  struct Row {
+    std::string set, words;
+  };
+  const auto more = "train.max_steps=14";
+  for (const auto& row : {Row{"model.n_layers=1", "\n  model.n_layers = 1, the checkpoint's is 2\n"},
+                          Row{"model.n_heads=4", "\n  model.n_heads = 4, the checkpoint's is 2\n"},
+                          Row{"model.dim=64", "\n  model.dim = 64, the checkpoint's is 32\n"},
+                          Row{"optimizer.name=sgd", "\n  optimizer.name = \"sgd\", the checkpoint's is \"adamw\"\n"}}) {
+    auto resumed = place.run({"resume", "--set", more, row.set});
+    CHECK(resumed.code == 2);
+    CHECK_THAT(resumed.err, ContainsSubstring("error: the recipe cannot continue from " + newest + ":" + row.words));
+    auto started = place.run({"run", "tiny.toml", "--checkpoint", newest, "--set", more, row.set});
+    CHECK(started.code == 2);
+    CHECK_THAT(started.err, ContainsSubstring(row.words));
+  }
+  auto ended = place.run({"run", "tiny.toml", "--checkpoint", newest});
+  CHECK(ended.code == 2);
+  CHECK_THAT(ended.err, ContainsSubstring("error: train.max_steps = 12: the checkpoint " + newest +
+                                          " is of step 12, so there is no step left to train."));
+  CHECK(place.run({"show", "--json"}).json() == before);
+  CHECK(place.run({"ls", "--json"}).json().at("runs").size() == 1);
+  CHECK(slurp(run_dir / "recipe.toml") == recipe);
+
+  auto other = place.run({"resume", "--set", more, "strategy=ddp", "devices=1", "precision=bf16-mixed",
+                          "model.dropout=0", "optimizer.lr=1e-4", "optimizer.name=adam"});
+  INFO(other.err);
+  CHECK(other.code == 0);
+  CHECK_THAT(other.err,
+             ContainsSubstring("note: optimizer.name = \"adam\", the checkpoint's is \"adamw\"; it continues "
+                               "with the same moments\n"));
+}
+
+TEST_CASE("a resume that fails before its first step leaves the run's settings as they were", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  place.write("bad.lua", "return {on_train_start = function(ctx) error('broken') end}");
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path run_dir = only_run_dir(place);
+  const std::string recipe = slurp(run_dir / "recipe.toml"), resolved = slurp(run_dir / "resolved.toml");
+  auto failed = place.run({"resume", "--set", "train.max_steps=14", "hooks.files=[\"bad.lua\"]", "optimizer.lr=0.5"});
+  INFO(failed.err);
+  CHECK(failed.code != 0);
+  CHECK_THAT(failed.err, ContainsSubstring("\ncontinue with: runner resume ") &&
+                             EndsWith("\nthe settings of this attempt are not kept, because it made no step\n"));
+  CHECK(slurp(run_dir / "recipe.toml") == recipe);
+  CHECK(slurp(run_dir / "resolved.toml") == resolved);
+  auto resumed = place.run({"resume", "--set", "train.max_steps=14"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(resumed.err.find("learning rate") == std::string::npos);
+}
+
+TEST_CASE("a resume notes that the recipe's file has changed", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("more.toml", "extends = \"tiny.toml\"\n[optimizer]\nlr = 2e-3\n");
+  REQUIRE(place.run({"run", "more.toml", "--set", "train.max_steps=2"}).code == 0);
+  auto same = place.run({"resume", "--set", "train.max_steps=3"});
+  CHECK(same.code == 0);
+  CHECK(same.err.find("has changed") == std::string::npos);
+  place.write("more.toml", "extends = \"tiny.toml\"\n[optimizer]\nlr = 3e-3\n");
+  auto changed = place.run({"resume", "--set", "train.max_steps=4"});
+  CHECK(changed.code == 0);
+  CHECK_THAT(changed.err,
+             ContainsSubstring("note: more.toml has changed since the run began; the run keeps its own copy "
+                               "(--set changes it)\n"));
+  CHECK(changed.err.find("tiny.toml has changed") == std::string::npos);
+  CHECK(place.run({"show", "--json"}).json().at("config").at("optimizer").at("lr") == 2e-3);
+}
+
+TEST_CASE("a run whose checkpoints are all damaged starts again only with --from-beginning", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "train.max_steps=3"}).code == 0);
+  const fs::path folder = fs::path(only_run_dir(place)) / "checkpoints";
+  const auto before = place.run({"show", "--json"}).json();
+  auto refused = [&] {
+    auto result = place.run({"resume", "--set", "train.max_steps=4"});
+    CHECK(result.code == 4);
+    CHECK_THAT(result.err, ContainsSubstring(" has no good checkpoint left in " + folder.string() + ": ") &&
+                               EndsWith("with --from-beginning\n"));
+  };
+  fs::resize_file(folder / "step-000003" / "rank-00000.safetensors", 100);
+  refused();
+  fs::remove_all(folder);
+  refused();
+  auto after = place.run({"show", "--json"}).json();
+  CHECK(after.at("attempts") == before.at("attempts"));
+  auto again = place.run({"resume", "--from-beginning", "--set", "train.max_steps=4"});
+  INFO(again.err);
+  CHECK(again.code == 0);
+  CHECK_THAT(again.err, ContainsSubstring("\nstarting from the beginning\n"));
+  auto shown = place.run({"show", "--json"}).json();
+  CHECK(shown.at("attempts").back().at("from_step") == 0);
+  CHECK(shown.at("steps") == 4);
 }
 
 TEST_CASE("steps that are skipped because they are not finite are counted", "[e2e]") {

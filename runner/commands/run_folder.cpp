@@ -1,0 +1,39 @@
+#include "runner/commands/run_folder.hpp"
+
+#include "runner/base/error.hpp"
+#include "runner/config/config.hpp"
+#include "runner/lua/hook_places.hpp"
+
+namespace runner {
+
+RunFolder::RunFolder(const fs::path& run_dir) : run_dir_(run_dir) {
+  for (const char* name : {"recipe.toml", "resolved.toml", "plan.json", "hooks.json"})
+    before_[run_dir_ / name] =
+        fs::exists(run_dir_ / name) ? std::optional(read_file(run_dir_ / name)) : std::optional<std::string>();
+}
+
+void RunFolder::write(const Recipe& recipe, const Plan& plan) const {
+  std::error_code error;
+  fs::create_directories(run_dir_ / "logs", error);
+  if (error) throw environment_error("cannot make the folder {}: {}", (run_dir_ / "logs").string(), error.message());
+  write_file_atomic(run_dir_ / "recipe.toml", print_recipe(recipe));
+  write_file_atomic(run_dir_ / "resolved.toml", print_recipe(plan.recipe));
+  write_file_atomic(run_dir_ / "plan.json", plan.to_json().dump(2) + "\n");
+  lua::write_hook_places(recipe, run_dir_);
+}
+
+bool RunFolder::put_back() const {
+  if (!before_.at(run_dir_ / "recipe.toml")) return false;
+  bool changed = false;
+  for (const auto& [file, text] : before_) {
+    if (fs::exists(file) ? read_file(file) == text : !text) continue;
+    if (text)
+      write_file_atomic(file, *text);
+    else
+      fs::remove(file);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace runner

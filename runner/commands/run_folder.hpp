@@ -1,0 +1,27 @@
+// The files of a run's folder that contain its settings.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "runner/base/files.hpp"
+#include "runner/selection/plan.hpp"
+
+namespace runner {
+
+/// Writes recipe.toml, resolved.toml, plan.json and the places of hooks.
+class RunFolder {
+ public:
+  /// Reads the settings that an earlier attempt has left.
+  explicit RunFolder(const fs::path& run_dir);
+  void write(const Recipe& recipe, const Plan& plan) const;
+  /// Restores the settings of the earlier attempt. Returns false if they are the same, or if there was no earlier
+  /// attempt.
+  bool put_back() const;
+
+ private:
+  fs::path run_dir_;
+  std::map<fs::path, std::optional<std::string>> before_;  ///< empty: the file did not exist
+};
+
+}  // namespace runner

@@ -1,0 +1,118 @@
+#include "runner/commands/start_point.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/fit.hpp"
+#include "runner/data/data_meaning.hpp"
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The number of the attempt that wrote the checkpoint; 0 if an earlier version of the program wrote it.
+int64_t attempt_of(const Checkpoint& checkpoint) { return checkpoint.state().value("attempt", int64_t{0}); }
+
+/// The start point of the folder given by --checkpoint.
+StartPoint asked_start(const std::string& named) {
+  const fs::path path = named_checkpoint(named);
+  Checkpoint checkpoint(path);
+  return {path.string(), checkpoint.step(), attempt_of(checkpoint)};
+}
+
+/// newest_start(). Sets `damaged` if a checkpoint could not be used because it is damaged.
+StartPoint find_newest(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts, bool& damaged) {
+  auto on_course = [&](const Checkpoint& checkpoint) {
+    const int64_t wrote = attempt_of(checkpoint);
+    return wrote == 0 || std::all_of(attempts.upper_bound(wrote), attempts.end(),
+                                     [&](const auto& later) { return later.second >= checkpoint.step(); });
+  };
+  auto skip = [&](const std::string& text) {
+    damaged = true;
+    log::warning("{}", text);
+  };
+  auto found = newest_good_checkpoint(run_dir / "checkpoints", skip, on_course);
+  if (!found) return {};
+  Checkpoint checkpoint(*found, /*verify=*/false);
+  return {found->string(), checkpoint.step(), attempt_of(checkpoint)};
+}
+
+/// Throws Error(usage) if training ends before or at the step from which it continues. A resumed run may be at its end:
+/// it may have been stopped during its last validation.
+void check_last_step(const LaunchOptions& options, const Recipe& recipe, const StartPoint& start) {
+  const bool resumes = !options.resume_run.empty();
+  if (recipe.run.fast_dev_run > 0)
+    throw usage_error(
+        "run.fast_dev_run tries the first steps of a recipe, so it takes no --checkpoint: remove one of them");
+  const auto last = recipe.train.max_steps;
+  if (!last || *last > start.step || (resumes && *last == start.step)) return;
+  if (resumes)
+    throw usage_error(
+        "train.max_steps = {}: the run continues from step {} ({}), which is later. Give a larger number, or name an "
+        "earlier checkpoint with --checkpoint",
+        *last, start.step, start.checkpoint);
+  throw usage_error(
+      "train.max_steps = {}: the checkpoint {} is of step {}, so there is no step left to train. train.max_steps "
+      "counts the checkpoint's steps too: give a larger number, or name an earlier checkpoint",
+      *last, start.checkpoint, start.step);
+}
+
+}  // namespace
+
+StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
+  bool damaged = false;
+  return find_newest(run_dir, attempts, damaged);
+}
+
+StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
+  if (!options.resume_checkpoint.empty()) return asked_start(options.resume_checkpoint);
+  if (options.resume_run.empty() || options.from_beginning) return {};
+  const fs::path run_dir = fs::path(options.recipe_file).parent_path();
+  bool damaged = false;
+  StartPoint start = find_newest(run_dir, Ledger(home, Ledger::Mode::read).attempts(options.resume_run), damaged);
+  const bool had_some = damaged || !options.resumed.at("checkpoints").empty();
+  if (start.checkpoint.empty() && had_some)
+    throw environment_error(
+        "run {} has no good checkpoint left in {}: restore one, continue from another one with --checkpoint FOLDER, or "
+        "train again from the first step with --from-beginning",
+        options.resume_run, (run_dir / "checkpoints").string());
+  return start;
+}
+
+std::vector<std::string> check_start(const LaunchOptions& options, const StartPoint& start, const Plan& plan) {
+  if (start.checkpoint.empty()) return {};
+  auto notes = check_fit(Checkpoint(start.checkpoint, /*verify=*/false), plan.recipe, *plan.model);
+  check_last_step(options, plan.recipe, start);
+  return notes;
+}
+
+std::vector<std::string> check_data(const LaunchOptions& options, const StartPoint& start, const Plan& plan,
+                                    const std::string& cache_dir) {
+  if (start.checkpoint.empty()) return {};
+  const auto state = Checkpoint(start.checkpoint, /*verify=*/false).state();
+  // Checkpoints of earlier versions contain only the length of a sample.
+  auto before = nlohmann::json::object();
+  if (auto model = state.find("model"); model != state.end()) before["data.seq_len"] = model->at("seq_len");
+  if (auto data = state.find("data"); data != state.end()) before = data->value("meaning", before);
+  auto now = data_meaning(plan.recipe, global_batch_size(plan.recipe, plan.job.world_size, 0), cache_dir);
+  std::vector<std::string> notes;
+  if (auto changes = changed_meaning(before, now); !changes.empty()) {
+    if (!options.accept_changed_data)
+      throw usage_error(
+          "the training data have changed since {} was written, so its data position now has another meaning: {}. "
+          "Restore the data, start a new run, or continue anyway with --accept-changed-data",
+          start.checkpoint, join(changes, "; "));
+    notes.push_back("continues with changed training data (--accept-changed-data): " + join(changes, "; "));
+  }
+  const auto batch = before.find("global_batch_size");
+  if (batch != before.end() && *batch != now["global_batch_size"])
+    notes.push_back(fmt::format("a step now takes {} sequences instead of {}; the data continue at the same position",
+                                now["global_batch_size"].dump(), batch->dump()));
+  return notes;
+}
+
+}  // namespace runner

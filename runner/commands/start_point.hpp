@@ -1,0 +1,37 @@
+// Where an attempt of a run starts, and whether the recipe can continue from there.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runner/base/files.hpp"
+#include "runner/commands/run.hpp"
+#include "runner/selection/plan.hpp"
+
+namespace runner {
+
+struct StartPoint {
+  std::string checkpoint;  ///< folder; empty = no checkpoint
+  int64_t step = 0;        ///< points after this step are deleted, because they are computed again
+  int64_t attempt = 0;     ///< the attempt that wrote the checkpoint; 0 = unknown
+};
+
+/// The newest good checkpoint that is still part of the run. If a later attempt began at an earlier step, the run was
+/// reset to that step, and later checkpoints of older attempts are not used. `attempts`: number -> the step that it
+/// began from.
+StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts);
+
+/// The start point that the command line asks for: a named checkpoint, the beginning, or the newest checkpoint of the
+/// resumed run. Throws Error(usage) if the named folder is no checkpoint, and Error(environment) if a checkpoint is
+/// damaged, or if the run has recorded checkpoints and none of them can be used.
+StartPoint choose_start(const LaunchOptions& options, const std::string& home);
+
+/// Throws Error(usage) with every difference if the plan's recipe cannot continue from `start`: another model, an
+/// optimizer with other state, an earlier end, or data in which the checkpoint's position has another meaning. Returns
+/// notes for the record about accepted changes. Data are compared by check_data(), which may read them.
+std::vector<std::string> check_start(const LaunchOptions& options, const StartPoint& start, const Plan& plan);
+std::vector<std::string> check_data(const LaunchOptions& options, const StartPoint& start, const Plan& plan,
+                                    const std::string& cache_dir);
+
+}  // namespace runner
