@@ -150,13 +150,22 @@ void print_trials_csv(const std::vector<TrialRow>& trials) {
   }
 }
 
+/// The trials of a sweep. If the sweep's process is gone, so are its running trials.
+std::vector<TrialRow> trials_of(const Sweeps& store, const SweepRow& row) {
+  auto trials = store.trials(row.id);
+  if (row.status == "lost")
+    for (auto& trial : trials)
+      if (trial.status == "running") trial.status = "lost";
+  return trials;
+}
+
 ExitCode status(const SweepReadingOptions& options) {
   Sweeps store(ledger_home(), Ledger::Mode::read);
   if (options.all) {
     const auto sweeps = store.sweeps();
     if (options.json) {
       json list = json::array();
-      for (const auto& row : sweeps) list.push_back(sweep_json(row, store.trials(row.id)));
+      for (const auto& row : sweeps) list.push_back(sweep_json(row, trials_of(store, row)));
       std::printf("%s\n", json{{"schema", 1}, {"sweeps", list}}.dump().c_str());
     } else if (sweeps.empty()) {
       log::info("no sweeps in {} yet; start one with: runner sweep run FILE", ledger_home());
@@ -166,7 +175,7 @@ ExitCode status(const SweepReadingOptions& options) {
     return ExitCode::done;
   }
   const SweepRow row = store.find(options.sweep);
-  const auto trials = store.trials(row.id);
+  const auto trials = trials_of(store, row);
   if (!options.json) {
     options.csv ? print_trials_csv(trials) : print_trials(row, trials);
     return ExitCode::done;
@@ -190,13 +199,8 @@ ExitCode best(const SweepReadingOptions& options) {
     shown["command"] = command;
     std::printf("%s\n", json{{"schema", 1}, {"sweep", row.id}, {"best", shown}}.dump().c_str());
   } else if (options.toml) {
-    auto overrides = row.space.at("set").get<std::vector<std::string>>();
-    for (const auto& text : device_overrides(run, trial->parameters)) {
-      const auto key = text.substr(0, text.find('=') + 1);
-      std::erase_if(overrides, [&](const std::string& other) { return other.starts_with(key); });
-      overrides.push_back(text);
-    }
-    std::printf("%s", sweep::recipe_with(row.space.at("recipe"), overrides, trial->parameters).c_str());
+    const auto copy = (fs::path(row.folder) / "recipe.toml").string();  // with [sweep.set]; the recipe may have changed
+    std::printf("%s", sweep::recipe_with(copy, device_overrides(run, trial->parameters), trial->parameters).c_str());
   } else {
     std::printf("trial %s of sweep %s: %s %s at step %s, run %s\n%s\n", std::to_string(trial->number).c_str(),
                 row.id.c_str(), row.space.value("metric", "value").c_str(), number(trial->value).c_str(),
@@ -274,7 +278,7 @@ const TrialRow* best_trial(const SweepRow& row, const std::vector<TrialRow>& tri
 
 json sweep_json(const SweepRow& row, const std::vector<TrialRow>& trials) {
   json counts = {{"waiting", 0}, {"running", 0}, {"finished", 0}, {"pruned", 0}, {"failed", 0}};
-  for (const auto& trial : trials) counts[trial.status] = counts[trial.status].get<int64_t>() + 1;
+  for (const auto& trial : trials) counts[trial.status] = counts.value(trial.status, int64_t{0}) + 1;
   const auto* best = best_trial(row, trials);
   return {{"id", row.id},
           {"name", row.name},

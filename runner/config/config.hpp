@@ -11,14 +11,20 @@
 
 namespace runner {
 
-/// Reads `file` and the recipes that it extends, removes the keys in `unset`, applies `overrides` ("train.max_steps=10",
-/// "unset=KEY") in order, and expands ${env:NAME}. Checks every key against the table, and finds the contradictions that need
-/// no knowledge of strategies or devices. Relative paths are resolved against the folder of the file that contains them. Throws
-/// RecipeError with all mistakes at once. `check` may add mistakes (the catalog's, about [strategy]). `evaluate` evaluates files
-/// that end in ".lua"; without it, such a file is a mistake.
+/// Reads `file` and the recipes that it extends, removes the keys in `unset`, applies `overrides`
+/// ("train.max_steps=10", "unset=KEY"), which are one layer without an order, and expands ${env:NAME}. Checks every key
+/// against the table, and finds the contradictions that need no knowledge of strategies or devices. Relative paths are
+/// resolved against the folder of the file that contains them. Throws RecipeError with all mistakes at once. `check`
+/// may add mistakes (the catalog's, about [strategy]). `evaluate` evaluates files that end in ".lua"; without it, such
+/// a file is a mistake.
 using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
                    const RecipeCheck& check = {}, const RecipeEvaluator& evaluate = {});
+
+/// Overrides of several commands. Each command is a layer over those before it.
+using OverrideLayers = std::vector<std::vector<std::string>>;
+Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overrides, const RecipeCheck& check = {},
+                           const RecipeEvaluator& evaluate = {});
 
 /// The override that removes a key or a section; --unset uses it.
 std::string unset_override(const std::string& key);

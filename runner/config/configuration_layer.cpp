@@ -17,6 +17,20 @@ bool takes_configuration(const json& strategy) {
   return name == "zero" || name.starts_with("deepspeed");
 }
 
+/// Whether a recipe's value means the same as that of the configuration.
+bool same(const Located& located, const DeepSpeedValue& value) {
+  auto given = located.value;
+  if (value.key == "precision.mode") {
+    const auto& spellings = spellings_of(*find_key(value.key));
+    auto spelling = spellings.find(given.is_string() ? given.get<std::string>() : given.dump());
+    if (spelling != spellings.end()) given = spelling->second;
+  }
+  if (given.is_object() && given.size() == 1 && given.contains("0")) given = given["0"];
+  return given == value.value;
+}
+
+std::string shown(const json& value) { return value.is_null() ? "unset" : toml_value(value); }
+
 }  // namespace
 
 Diagnostic& ConfigurationLayers::report(const Origin& place, const std::string& code, const std::string& message) {
@@ -45,12 +59,19 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   auto meaning = read_deepspeed(*tree, given);
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
+  std::vector<std::string> replaced;
   for (const auto& value : meaning.values) {
-    auto set = below.find(value.key);
-    bool overridden =
-        set != below.end() && !set->second.from_configuration && set->second.origin.kind == Origin::Kind::set;
-    if (!overridden) add_value(own, value, config.folder);
+    auto lower = below.find(value.key);
+    bool dropped = anew && value.key.starts_with("strategy.");
+    if (lower != below.end() && !dropped && !own.contains(value.key) && !lower->second.from_configuration &&
+        !lower->second.value.is_null() && !same(lower->second, value))
+      replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value),
+                                     shown(lower->second.value), place_of(lower->second.origin)));
+    add_value(own, value, config.folder);
   }
+  if (!replaced.empty())
+    notes_.push_back(fmt::format("the configuration ({}) replaces values of the recipe: {}", place_of(config.origin),
+                                 join(replaced, "; ")));
   check_stage(name, own);
 }
 
@@ -80,14 +101,7 @@ void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, con
     own[value.key] = {value.value, value.place, folder, nullptr, true};
     return;
   }
-  auto said = found->second.value;
-  if (value.key == "precision.mode") {
-    const auto& spellings = spellings_of(*find_key(value.key));
-    auto spelling = spellings.find(said.is_string() ? said.get<std::string>() : said.dump());
-    if (spelling != spellings.end()) said = spelling->second;
-  }
-  if (said.is_object() && said.size() == 1 && said.contains("0")) said = said["0"];
-  if (said == value.value) return;
+  if (same(found->second, value)) return;
   bool unset = value.value.is_null();
   auto& diagnostic = report(
       found->second.origin, "contradiction",
@@ -124,12 +138,12 @@ Located ConfigurationLayers::over(const Located* lower, Located upper) {
   return upper;
 }
 
-/// Reports a stage that differs from that in the name, for example `deepspeed_stage_2`.
+/// Reports a stage of the configuration that differs from that in the name, for example `deepspeed_stage_2`.
 void ConfigurationLayers::check_stage(const Located& name, const Layer& own) {
   const std::string prefix = "deepspeed_stage_";
   auto text = lower(name.value.get<std::string>());
   auto stage = own.find("strategy.stage");
-  if (!text.starts_with(prefix) || stage == own.end()) return;
+  if (!text.starts_with(prefix) || stage == own.end() || !stage->second.from_configuration) return;
   auto digit = text.substr(prefix.size(), 1);
   if (stage->second.value.dump() == digit) return;
   auto& diagnostic =

@@ -14,9 +14,9 @@ class ConfigurationLayers {
   /// Mistakes go to `diagnostics`.
   explicit ConfigurationLayers(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
 
-  /// If the strategy is DeepSpeed's, translates `own`'s strategy.config and adds the values to `own`. A value that `own` sets
-  /// itself must be equal. A value of `below` is overridden, unless it comes from --set. strategy.config becomes null and is
-  /// marked as `from_configuration`.
+  /// If the strategy is DeepSpeed's, translates `own`'s strategy.config and adds the values to `own`. A value that
+  /// `own` sets itself must be equal. A value of `below` is overridden, with a note if it differs. strategy.config
+  /// becomes null and is marked as `from_configuration`.
   void add(Layer& own, const Layer& below);
 
   /// Removes values of a configuration from `lower`. If `upper` has another configuration, removes all of them, and restores the

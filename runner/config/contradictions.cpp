@@ -25,6 +25,7 @@ class Finder {
     if (sound("model")) model();
     data();
     train();
+    devices();
     family();
     needs();
   }
@@ -126,6 +127,18 @@ class Finder {
     const auto& again = recipe_.activation_checkpointing;
     if (again.mode == "named" && again.blocks.empty())
       report("activation_checkpointing.mode", "mode = \"named\" needs blocks");
+  }
+
+  /// On CPU, both keys are the number of ranks. cpu_processes = 1 is the default, which a printed recipe contains.
+  void devices() {
+    const auto& devices = recipe_.devices;
+    const auto& request = devices.devices;
+    bool both = request.kind == DeviceRequest::Kind::count && request.count > 0 && devices.cpu_processes != 1;
+    if (devices.accelerator != "cpu" || !both || request.count == devices.cpu_processes) return;
+    report("devices.cpu_processes",
+           fmt::format("on CPU, devices = {} and cpu_processes = {} are both the number of ranks, and they differ",
+                       request.count, devices.cpu_processes),
+           "devices.devices", "devices is set here");
   }
 
   /// Keys that the model family does not have.

@@ -6,12 +6,6 @@ namespace runner {
 
 namespace {
 
-std::string place_of(const Origin& origin) {
-  if (origin.kind == Origin::Kind::set) return "--set " + origin.file;
-  if (origin.line == 0) return origin.file.empty() ? "recipe" : origin.file;
-  return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
-}
-
 /// The source line, and a caret under the location.
 std::string excerpt(const Origin& origin) {
   if (origin.excerpt.empty() || origin.line == 0) return "";
@@ -30,6 +24,14 @@ std::string render_all(const std::vector<Diagnostic>& diagnostics) {
 }
 
 }  // namespace
+
+std::string place_of(const Origin& origin) {
+  const std::string unset = "unset=";
+  if (origin.kind == Origin::Kind::set)
+    return origin.file.starts_with(unset) ? "--unset " + origin.file.substr(unset.size()) : "--set " + origin.file;
+  if (origin.line == 0) return origin.file.empty() ? "recipe" : origin.file;
+  return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
+}
 
 std::string render(const Diagnostic& diagnostic) {
   std::string text =

@@ -22,6 +22,9 @@ struct Diagnostic {
   std::string section = "";  ///< of the recipe; empty: the mistake is in none
 };
 
+/// "recipe.toml:4:1", or "--set KEY=VALUE".
+std::string place_of(const Origin& origin);
+
 /// "recipe.toml:4:1: error: unknown key `n_layer` in [model]\n  4 | n_layer = 6\n    | ^~~~~~~\n  did you mean
 /// `n_layers`?"
 std::string render(const Diagnostic& diagnostic);

@@ -3,6 +3,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/sweep_keys.hpp"
 
@@ -44,9 +45,8 @@ namespace {
 std::string origin_text(const Origin& origin) {
   switch (origin.kind) {
     case Origin::Kind::file:
-      return fmt::format("{}:{}:{}", origin.file, origin.line, origin.column);
     case Origin::Kind::set:
-      return "--set " + origin.file;
+      return place_of(origin);
     case Origin::Kind::environment:
       return "environment " + origin.note;
     case Origin::Kind::sweep:
@@ -247,9 +247,14 @@ std::string recipe_schema() {
   return schema.dump(2) + "\n";
 }
 
-std::string recipe_help(const std::string& topic) {
+std::string recipe_help(const std::string& asked) {
   Recipe defaults;
-  std::string text;
+  std::string text, topic = asked;
+  const bool known = asked.empty() || find_section(asked) || find_key(asked);
+  if (auto meant = known ? std::nullopt : key_meant_by(asked)) {
+    topic = *meant;
+    text = fmt::format("`{}` is {} here\n", asked, topic);
+  }
   bool one_key = topic.find('.') != std::string::npos;
   for (const auto& key : top_level_keys())
     if (topic.empty() || topic == key.name)
@@ -263,8 +268,8 @@ std::string recipe_help(const std::string& topic) {
       if (!key.choices.empty()) facts = join_or(key.choices);
       if (key.required)
         facts += "; required";
-      else if (!value.is_null() && !(value.is_string() && value.get<std::string>().empty()) &&
-               !(value.is_array() && value.empty()))
+      else if (key.help.find("Default:") == std::string::npos && !value.is_null() &&
+               !(value.is_string() && value.get<std::string>().empty()) && !(value.is_array() && value.empty()))
         facts += "; default " + toml_value(value);
       if (key.minimum) facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", *key.minimum);
       if (key.maximum) facts += fmt::format("; at most {}", *key.maximum);
@@ -278,8 +283,9 @@ std::string recipe_help(const std::string& topic) {
           body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, key.wanted);
     bool wanted_section = topic.empty() || topic == section.name || (one_key && !body.empty());
     if (!wanted_section) continue;
-    text += fmt::format("[{}] {}\n{}", section.name, section.help, body);
-    if (!section.unavailable.empty()) text += "  " + section.unavailable + "\n";
+    text += fmt::format("[{}] {}\n", section.name, section.help);
+    if (!section.unavailable.empty()) text += fmt::format("  [{}] {}\n", section.name, section.unavailable);
+    text += body;
   }
   if (text.empty()) {
     std::vector<std::string> names;

@@ -12,6 +12,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
+#include "runner/config/device_request.hpp"
 #include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_toml.hpp"
@@ -179,34 +180,33 @@ class Reader {
     return layer;
   }
 
-  /// Merges `--set key=value` into `layer`. The value is TOML; a bare word or a date is read as a string.
-  void override_layer(const std::string& text, Layer& layer) {
-    Source source{text, {}, Origin::Kind::set};
-    auto equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
+  /// Merges the overrides of one command line, "KEY=VALUE", over `layer`. They are one layer: their order has no
+  /// effect, and they must not contradict each other. If a key is set twice, the last value applies.
+  void override_layer(const std::vector<std::string>& overrides, Layer& layer) {
+    std::vector<Removal> removals;
+    Layer own;
+    for (const auto& text : overrides) {
+      Source source{text, {}, Origin::Kind::set};
+      auto table = parse_override(text, source);
+      if (!table) continue;
+      take_removals(*table, source, removals);
+      for (auto& [key, located] : flatten(*table, source, fs::current_path())) {
+        auto [found, added] = own.try_emplace(key, located);
+        if (!added) put_again(found->second, std::move(located), /*part=*/text.starts_with(key + "."));
+      }
     }
-    auto key = std::string(trim(std::string_view(text).substr(0, equals))),
-         value = std::string(trim(std::string_view(text).substr(equals + 1)));
-    toml::table table;
-    bool word = false;
-    try {
-      table = toml::parse(key + " = " + value);
-      auto node = table.at_path(key);
-      word = node.is_date() || node.is_time() || node.is_date_time();
-    } catch (const toml::parse_error&) {
-      word = true;
-    }
-    try {
-      if (word) table = toml::parse(key + " = " + json(value).dump());
-    } catch (const toml::parse_error& error) {
-      return problem(source.at({}), "usage", fmt::format("`{}` is not a key: {}", key, error.description()));
-    }
-    put(table, source, fs::current_path(), layer);
+    for (const auto& removal : removals)
+      if (auto set = own.find(removal.name); set != own.end()) {
+        problem(removal.place, "contradiction", fmt::format("`{}` is both set and unset", removal.name));
+        diagnostics_.back().other = set->second.origin;
+        diagnostics_.back().other_message = "it is set here";
+      }
+    put(std::move(own), removals, layer);
   }
 
-  /// Merges `upper` over `lower`. If `upper` names a strategy, all options of the strategy in `lower` are dropped. If it sets a
-  /// key on which others depend (optimizer.name, lr_scheduler.name ...), the keys that no longer apply are dropped.
+  /// Merges `upper` over `lower`. If `upper` names a strategy, all options of the strategy in `lower` are dropped. If
+  /// it sets a key on which others depend (optimizer.name, lr_scheduler.name ...), the keys that no longer apply are
+  /// dropped. A number of devices in --set replaces the number of CPU ranks, too.
   static void overlay(Layer& lower, const Layer& upper) {
     if (upper.contains("strategy.name"))
       std::erase_if(lower, [](const auto& item) {
@@ -217,6 +217,8 @@ class Reader {
       auto decides = upper.find(key.needs.key);
       if (decides != upper.end() && !key.needs.met_by(decides->second.value)) lower.erase(key.dotted());
     }
+    if (auto devices = upper.find("devices.devices"); devices != upper.end() && sets_count(devices->second))
+      lower.erase("devices.cpu_processes");
     ConfigurationLayers::give_way(lower, upper);
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
@@ -229,18 +231,24 @@ class Reader {
     }
   }
 
-  /// Merges a table into `layer`: first its `unset`, then its values.
-  void put(toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
-    if (auto* unset = table.get("unset")) {
-      auto origin = source.at(unset->source());
-      for (const auto& name : strings(*unset, origin, "`unset` must be a key or a list of keys"))
-        remove(layer, name, origin);
-      table.erase("unset");
-    }
-    auto own = flatten(table, source, folder);
+  /// A key or section to remove, and the location of `unset`.
+  struct Removal {
+    std::string name;
+    Origin place;
+  };
+
+  /// Merges `own` into `layer`, after it has removed `removals` from `layer`.
+  void put(Layer own, const std::vector<Removal>& removals, Layer& layer) {
+    for (const auto& removal : removals) remove(layer, removal.name, removal.place);
     translate(own, layer);
     configurations_.add(own, layer);
     overlay(layer, own);
+  }
+
+  void put(toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
+    std::vector<Removal> removals;
+    take_removals(table, source, removals);
+    put(flatten(table, source, folder), removals, layer);
   }
 
   /// Removes a key, or all keys of a section, from `layer`, together with keys that no longer apply without them.
@@ -291,6 +299,81 @@ class Reader {
   }
 
  private:
+  static bool sets_count(const Located& devices) {
+    std::string why;
+    auto request = devices.origin.kind == Origin::Kind::set ? parse_devices(devices.value, why) : std::nullopt;
+    return request && request->kind == DeviceRequest::Kind::count && request->count > 0;
+  }
+
+  /// The TOML of `--set KEY=VALUE`. A bare word or a date is read as a string, and so is every word if the key takes
+  /// strings.
+  std::optional<toml::table> parse_override(const std::string& text, const Source& source) {
+    auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
+      return std::nullopt;
+    }
+    auto key = std::string(trim(std::string_view(text).substr(0, equals))),
+         value = std::string(trim(std::string_view(text).substr(equals + 1)));
+    try {
+      auto table = toml::parse(key + " = " + value);
+      auto node = table.at_path(key);
+      bool date = node.is_date() || node.is_time() || node.is_date_time();
+      bool scalar = node.is_floating_point() || node.is_integer() || node.is_boolean();
+      if (!date && !(scalar && takes_text(key))) return table;
+    } catch (const toml::parse_error&) {
+    }
+    try {
+      return toml::parse(key + " = " + json(value).dump());
+    } catch (const toml::parse_error& error) {
+      problem(source.at({}), "usage", fmt::format("`{}` is not a key: {}", key, error.description()));
+      return std::nullopt;
+    }
+  }
+
+  /// Whether the value of `name`, which may be a section with a main key, is a string or a list of strings.
+  static bool takes_text(const std::string& name) {
+    const Section* section = find_section(name);
+    const Key* key = section ? find_key(section->name, section->main_key) : find_key(name);
+    if (!key) return false;
+    const auto type = key->type;
+    return type == KeyType::text || type == KeyType::path || type == KeyType::texts || type == KeyType::paths;
+  }
+
+  /// Sets a key of the same layer a second time. `part`: sets only one key of a table, as in --set
+  /// strategy.config.KEY=VALUE.
+  static void put_again(Located& located, Located again, bool part) {
+    if (!part || !located.value.is_object() || !again.value.is_object()) {
+      located = std::move(again);
+      return;
+    }
+    located.value.update(again.value, /*merge_objects=*/true);
+    if (located.tree && again.tree) merge(*located.tree, *again.tree);
+  }
+
+  static void merge(LocatedJson& tree, const LocatedJson& again) {
+    for (const auto& [name, value] : again.members) {
+      auto same = [&name = name](const auto& member) { return member.first == name; };
+      auto found = std::find_if(tree.members.begin(), tree.members.end(), same);
+      if (found == tree.members.end())
+        tree.members.emplace_back(name, value);
+      else if (found->second.is_object && value.is_object)
+        merge(found->second, value);
+      else
+        found->second = value;
+    }
+  }
+
+  /// Moves the names in `unset` from `table` to `removals`.
+  void take_removals(toml::table& table, const Source& source, std::vector<Removal>& removals) {
+    auto* unset = table.get("unset");
+    if (!unset) return;
+    auto origin = source.at(unset->source());
+    for (const auto& name : strings(*unset, origin, "`unset` must be a key or a list of keys"))
+      removals.push_back({name, origin});
+    table.erase("unset");
+  }
+
   void problem(const Origin& place, const std::string& code, const std::string& message,
                const std::string& section = "") {
     diagnostics_.push_back({place, code, message, {}, {}, {}, "", section});
@@ -309,7 +392,8 @@ class Reader {
   }
 
   void unknown_removal(const std::string& name, const Origin& place) {
-    Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no key `{}` to unset", name), {}, {}, {}, ""};
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", name), {}, {}, {},
+                          ""};
     std::vector<std::string> names;
     for (const auto& section : sections()) names.push_back(section.name);
     for (const auto& key : key_table()) names.push_back(key.dotted());
@@ -566,9 +650,9 @@ class Reader {
   std::vector<std::string> notes_;
 };
 
-Recipe finish(Reader& reader, Layer layer, const std::string& file, const std::vector<std::string>& overrides,
+Recipe finish(Reader& reader, Layer layer, const std::string& file, const OverrideLayers& overrides,
               std::vector<Diagnostic>& diagnostics, const RecipeCheck& check = {}) {
-  for (const auto& text : overrides) reader.override_layer(text, layer);
+  for (const auto& command : overrides) reader.override_layer(command, layer);
   if (layer.empty() && !diagnostics.empty()) throw RecipeError(diagnostics);
   Recipe recipe = reader.build(layer, file);
   find_contradictions(recipe, diagnostics);
@@ -610,6 +694,11 @@ std::string unset_override(const std::string& key) { return "unset=" + key; }
 
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check,
                    const RecipeEvaluator& evaluate) {
+  return load_layered_recipe(file, {overrides}, check, evaluate);
+}
+
+Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overrides, const RecipeCheck& check,
+                           const RecipeEvaluator& evaluate) {
   std::vector<Diagnostic> diagnostics;
   Reader reader(diagnostics, evaluate);
   Origin asked;
@@ -622,7 +711,7 @@ Recipe parse_recipe(const std::string& text, const std::string& name, const std:
   std::vector<Diagnostic> diagnostics;
   Reader reader(diagnostics);
   Layer layer = reader.read_text(text, name, fs::current_path(), {});
-  return finish(reader, std::move(layer), name, overrides, diagnostics);
+  return finish(reader, std::move(layer), name, {overrides}, diagnostics);
 }
 
 }  // namespace runner

@@ -51,18 +51,16 @@ bool rope_problem(json& value) {
   return false;
 }
 
+/// Whether the value is no list of tables with a pattern. groups_keys_problem() checks the other keys.
 bool groups_problem(const json& value) {
-  if (!value.is_array()) return true;
-  for (const auto& item : value) {
-    if (!item.is_object() || !item.contains("pattern") || !item["pattern"].is_string()) return true;
-    for (const auto& [name, field] : item.items())
-      if (name != "pattern" && ((name != "lr" && name != "weight_decay") || !field.is_number())) return true;
-  }
-  return false;
+  return !value.is_array() || std::any_of(value.begin(), value.end(), [](const json& item) {
+    return !item.is_object() || !item.contains("pattern") || !item["pattern"].is_string();
+  });
 }
 
 /// A value for messages. The reader represents dates and times, which no key takes, as { date = "..." }.
 std::string shown(const json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) return fmt::format("{}", value.get<double>());
   bool date = value.is_object() && value.size() == 1 && value.contains("date") && value["date"].is_string();
   return date ? "the date " + value["date"].get<std::string>() : value.dump();
 }
@@ -138,11 +136,12 @@ void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
     if (lower(choice) == lower(text)) text = choice;
   value = text;
   diagnostic.message = known_but_not_here(key, text);
+  const bool elsewhere = !diagnostic.message.empty();
   if (diagnostic.message.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
     diagnostic.message = fmt::format("`{}` cannot be \"{}\"", key.name, text);
   if (diagnostic.message.empty()) return;
   diagnostic.allowed = key.choices;
-  diagnostic.suggestion = nearest(text, key.choices);
+  if (!elsewhere) diagnostic.suggestion = nearest(text, key.choices);
 }
 
 /// Checks train.early_stopping.
@@ -170,6 +169,24 @@ void stopping_problem(json& table, Diagnostic& diagnostic) {
   }
 }
 
+/// Checks the keys of [[optimizer.groups]] and their types.
+void groups_keys_problem(const json& groups, Diagnostic& diagnostic) {
+  static const std::vector<std::string> names = {"pattern", "lr", "weight_decay"};
+  for (const auto& group : groups)
+    for (const auto& [name, value] : group.items()) {
+      const auto of = fmt::format("`{}` of the group {}", name, group["pattern"].dump());
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        diagnostic.message = fmt::format("unknown key {}", of);
+        diagnostic.allowed = names;
+        diagnostic.suggestion = nearest(name, names);
+        return;
+      }
+      if (name == "pattern" || value.is_number()) continue;
+      diagnostic.message = fmt::format("{} must be a number, not {}", of, shown(value));
+      return;
+    }
+}
+
 /// The bounds of lr and weight_decay in [[optimizer.groups]] are those of the keys with these names.
 std::string groups_bounds_problem(const json& groups) {
   for (const auto& group : groups)
@@ -190,9 +207,9 @@ std::string bounds_problem(const Key& key, const json& value) {
   for (double number : numbers) {
     if (key.minimum && (number < *key.minimum || (key.above_minimum && number == *key.minimum)))
       return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least", *key.minimum,
-                         value.dump());
+                         shown(value));
     if (key.maximum && number > *key.maximum)
-      return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, value.dump());
+      return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, shown(value));
     if (!std::isfinite(number)) return fmt::format("`{}` must be finite", key.name);
   }
   return key.type == KeyType::groups ? groups_bounds_problem(value) : "";
@@ -216,6 +233,7 @@ std::optional<Diagnostic> check_value(const Key& key, json& value) {
     diagnostic.code = "not-allowed";
     choice_problem(key, value, diagnostic);
     if (key.type == KeyType::stopping) stopping_problem(value, diagnostic);
+    if (key.type == KeyType::groups) groups_keys_problem(value, diagnostic);
   }
   if (diagnostic.message.empty()) {
     diagnostic.code = "out-of-bounds";

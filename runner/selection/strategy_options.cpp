@@ -117,6 +117,22 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   diagnostics.push_back(diagnostic);
 }
 
+/// An option that differs from what the name of the strategy means, for example stage = 2 of `deepspeed_stage_3`.
+Diagnostic against_name(const Recipe& recipe, const Named& named, const std::string& option,
+                        const nlohmann::json& meant) {
+  Diagnostic diagnostic;
+  diagnostic.place = recipe.origin("strategy." + option);
+  diagnostic.code = "contradiction";
+  diagnostic.section = "strategy";
+  diagnostic.message =
+      fmt::format("`{}` means {} = {}, and {} = {} contradicts it: choose one of them, or write name = \"{}\"",
+                  recipe.strategy.name, option, toml_value(meant), option,
+                  toml_value(recipe.strategy.options.at(option)), named.entry->name);
+  diagnostic.other = recipe.origin("strategy.name");
+  diagnostic.other_message = "the name is set here";
+  return diagnostic;
+}
+
 /// Reports a DeepSpeed configuration that the reader did not translate, because the strategy has no name of DeepSpeed.
 void refuse_configuration(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
@@ -265,6 +281,8 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
       continue;
     }
     check_option(recipe, *option, value, diagnostics);
+    if (auto preset = named->preset.find(name); preset != named->preset.end() && *preset != value)
+      diagnostics.push_back(against_name(recipe, *named, name, *preset));
     if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
     resolved.options[name] = value;
   }
@@ -293,13 +311,17 @@ nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
 
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further) {
+  return load_whole_layered_recipe(file, {overrides}, further);
+}
+
+Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& overrides, const RecipeCheck& further) {
   auto check = [&](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };
-  return load_recipe(file, overrides, check, lua::evaluate_recipe);
+  return load_layered_recipe(file, overrides, check, lua::evaluate_recipe);
 }
 
 }  // namespace runner

@@ -32,6 +32,9 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
 /// `file` may end in ".lua": see runner/lua/recipe_file.hpp.
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further = {});
+/// The same with overrides of several commands.
+Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& overrides,
+                                 const RecipeCheck& further = {});
 
 /// A note for each option of [strategy] that has no effect in this job (OptionSpec::only_with). `given`: options of the recipe.
 std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job);

@@ -127,10 +127,9 @@ class TrialRecipes {
   TrialRecipes(const SweepFile& sweep, const RecipeCheck& inputs) : sweep_(sweep), inputs_(inputs) {}
 
   TrialProblem problem(const json& parameters) const {
-    auto overrides = sweep_.overrides;
-    for (const auto& text : overrides_of(parameters)) overrides.push_back(text);
     try {
-      load_whole_recipe(sweep_.recipe, overrides, changes_inputs(parameters) ? inputs_ : RecipeCheck());
+      load_whole_layered_recipe(sweep_.recipe, {sweep_.overrides, overrides_of(parameters)},
+                                changes_inputs(parameters) ? inputs_ : RecipeCheck());
     } catch (const RecipeError& error) {
       return blame(error.diagnostics().front(), parameters);
     }

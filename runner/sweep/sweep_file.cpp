@@ -18,35 +18,20 @@ namespace {
 
 using nlohmann::json;
 
-/// Whether a recipe that sets this key drops others that were set before it: the name of a strategy, of an optimizer.
-bool decides(const std::string& name) {
-  const Section* section = find_section(name.substr(0, name.find('.')));
-  if (section && !section->main_key.empty() && name == section->name + "." + section->main_key) return true;
-  return std::any_of(key_table().begin(), key_table().end(), [&](const Key& key) { return key.needs.key == name; });
-}
-
-std::string key_of(const std::string& override_text) { return override_text.substr(0, override_text.find('=')); }
-
-/// --set is applied in order: what removes keys comes first, then what decides whether others mean something.
-std::vector<std::string> in_order(std::vector<std::string> overrides) {
-  auto rank = [](const std::string& text) {
-    auto key = key_of(text);
-    return key == "unset" ? 0 : decides(key) ? 1 : 2;
-  };
-  std::stable_sort(overrides.begin(), overrides.end(),
-                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
-  return overrides;
-}
-
 class SweepReader {
  public:
   SweepReader(SweepFile& sweep, bool snapshot) : sweep_(sweep), snapshot_(snapshot) {}
 
   void read(const LocatedJson& file) {
+    if (!file.find("sweep") && file.find("model")) {
+      problems_.add(file.place, "missing-key",
+                    "this is a recipe, not a sweep file: a sweep file has a section [sweep]");
+      problems_.throw_if_any();
+    }
     for (const auto& [name, value] : file.members)
       if (name != "sweep")
         problems_.add(value.key_place, "unknown-key",
-                      fmt::format("a sweep's file has [sweep] only; `{}` belongs into the recipe that it names", name));
+                      fmt::format("a sweep's file has [sweep] only; `{}` belongs in the recipe that it names", name));
     const auto* table = file.find("sweep");
     if (!table || !table->is_object) {
       problems_.add(file.place, "missing-key", "a sweep's file needs a section [sweep]");
@@ -155,7 +140,6 @@ class SweepReader {
     if (!set) return;
     if (!set->is_object) return wrong_type(*set, "set", "a table of recipe keys and values", problems_);
     add_set(*set, "");
-    sweep_.overrides = in_order(std::move(sweep_.overrides));
   }
 
   void add_set(const LocatedJson& table, const std::string& prefix) {
@@ -344,20 +328,8 @@ SweepFile load_sweep(const std::string& file) {
 std::vector<std::string> overrides_of(const json& parameters) {
   std::vector<std::string> overrides;
   for (const auto& [name, value] : parameters.items()) overrides.push_back(name + "=" + toml_value(value));
-  return in_order(std::move(overrides));
+  return overrides;
 }
-
-namespace {
-
-/// Whether a trial that has these parameters drops this override of [sweep.set], as --set drops it.
-bool dropped(const std::string& name, const json& parameters) {
-  if (parameters.contains(name)) return true;
-  if (name.starts_with("strategy.") && parameters.contains("strategy.name")) return name != "strategy.registry";
-  const Key* key = find_key(name);
-  return key && parameters.contains(key->needs.key) && !key->needs.met_by(parameters[key->needs.key]);
-}
-
-}  // namespace
 
 std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides, const json& parameters) {
   std::string text = "extends = " + toml_value(base) + "\n";
@@ -365,8 +337,7 @@ std::string recipe_with(const std::string& base, const std::vector<std::string>&
     auto equals = override_text.find('=');
     text += override_text.substr(0, equals) + " = " + override_text.substr(equals + 1) + "\n";
   };
-  for (const auto& one : overrides)
-    if (!dropped(key_of(one), parameters)) put(one);
+  for (const auto& one : overrides) put(one);
   for (const auto& one : overrides_of(parameters)) put(one);
   return text;
 }

@@ -93,6 +93,17 @@ TEST_CASE("another tool's name must not contradict our key in the same file, and
   CHECK(read("devices = 2\n", {"strategy.parallel_devices=3"}).devices.devices.count == 3);
 }
 
+TEST_CASE("a device of another tool has no guess, and an unknown key of a group is named") {
+  try {
+    read("", {"devices.accelerator=tpu"});
+  } catch (const RecipeError& error) {
+    CHECK(std::string(error.what()).find("did you mean") == std::string::npos);
+  }
+  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", wd=0.1}]"}) == "unknown key `wd` of the group \"*\"");
+  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", lr=\"x\"}]"}) ==
+        "`lr` of the group \"*\" must be a number, not \"x\"");
+}
+
 TEST_CASE("a new strategy name drops the values that options of the old one set") {
   const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\nnum_workers = 3\n";
   CHECK(read(fsdp).notes.size() == 2);

@@ -89,6 +89,61 @@ TEST_CASE("overrides accept TOML values and bare words, and a new strategy drops
   CHECK(origins_to_json(recipe).at("model.dim") == "minimal.toml:4:7");
 }
 
+TEST_CASE("the order of overrides in one command line has no effect") {
+  const auto fsdp = "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"NO_SHARD\"\n";
+  const std::vector<std::vector<std::string>> commands = {
+      {"strategy=deepspeed", "strategy.stage=3"},
+      {"strategy=fsdp", "strategy.sharding_strategy=SHARD_GRAD_OP"},
+      {"lr_scheduler=cosine", "lr_scheduler.min_lr_ratio=0.1", "unset=train.max_steps", "train.max_epochs=2"},
+      {"optimizer=sgd", "optimizer.momentum=0.9", "unset=strategy", "strategy.stage=2"}};
+  for (const auto& command : commands) {
+    auto reversed = command;
+    std::reverse(reversed.begin(), reversed.end());
+    CHECK(recipe_to_json(read(fsdp, command)) == recipe_to_json(read(fsdp, reversed)));
+  }
+  CHECK(read(fsdp, {"strategy.stage=3", "strategy=deepspeed"}).strategy.options == nlohmann::json{{"stage", 3}});
+  CHECK(read(fsdp, {"optimizer.momentum=0.9", "optimizer=sgd"}).optimizer.momentum == 0.9);
+  // Of two values for one key the last applies.
+  CHECK(read("", {"train.max_steps=7", "train.max_steps=8"}).train.max_steps == 8);
+}
+
+TEST_CASE("contradictions in one command line are errors in any order") {
+  for (auto command : std::vector<std::vector<std::string>>{{"lr_scheduler.min_lr_ratio=0.1", "lr_scheduler=constant"},
+                                                            {"optimizer.momentum=0.9", "optimizer=adamw"},
+                                                            {"optimizer.betas=[0.9, 0.95]", "optimizer=sgd"},
+                                                            {"train.max_steps=3", "unset=train.max_steps"},
+                                                            {"devices=2", "strategy.parallel_devices=3"}}) {
+    INFO(command[0]);
+    CHECK_THROWS_AS(read("", command), RecipeError);
+    std::swap(command[0], command[1]);
+    CHECK_THROWS_AS(read("", command), RecipeError);
+  }
+  // Two commands are two layers: the second drops what no longer applies.
+  TemporaryFolder folder;
+  const auto file = folder.path / "recipe.toml";
+  write_file_atomic(file, minimal);
+  auto recipe = load_layered_recipe(file.string(), {{"optimizer=sgd", "optimizer.momentum=0.9"}, {"optimizer=adamw"}});
+  CHECK(recipe.optimizer.name == "adamw");
+}
+
+TEST_CASE("a key for text takes every word of --set as text") {
+  for (const char* word : {"nan", "inf", "123", "1e5", "true"})
+    CHECK(read("", {std::string("run.name=") + word}).run.name == word);
+  CHECK(read("", {"run.tags=2026"}).run.tags == std::vector<std::string>{"2026"});
+  CHECK(read("", {"run.name='123'"}).run.name == "123");
+  CHECK_THROWS_AS(read("[run]\nname = nan\n"), RecipeError);
+}
+
+TEST_CASE("on CPU two different numbers of ranks are an error, and devices in --set replaces cpu_processes") {
+  const std::string two = "[devices]\ncpu_processes = 2\n", cpu = "accelerator = \"cpu\"\n";
+  CHECK_THROWS_AS(read(two + cpu + "devices = 4\n"), RecipeError);
+  CHECK(read(two + cpu + "devices = 2\n").devices.cpu_processes == 2);
+  CHECK(read(two + "devices = 4\n").devices.cpu_processes == 2);  // the number of ranks of a machine without GPUs
+  auto recipe = read(two + cpu, {"devices=4"});
+  CHECK(recipe.devices.cpu_processes == 1);
+  CHECK(recipe.devices.devices.count == 4);
+}
+
 TEST_CASE("--set accepts a date as a bare word") {
   CHECK(read("", {"run.name=2026-01-01"}).run.name == "2026-01-01");
   CHECK(read("", {"run.notes=07:32:00"}).run.notes == "07:32:00");

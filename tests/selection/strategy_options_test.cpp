@@ -61,6 +61,12 @@ TEST_CASE("every name, alias and class of Lightning's strategies maps to one of 
   CHECK(find_strategy("fsdp_cpu_offload")->preset == nlohmann::json{{"cpu_offload", true}});
 }
 
+TEST_CASE("an option must not contradict what the name of the strategy means") {
+  CHECK(problems("deepspeed_stage_3", {{"stage", 3}}).empty());
+  CHECK(problems("deepspeed_stage_3", {{"stage", 2}}).size() == 1);
+  CHECK(problems("fsdp_cpu_offload", {{"cpu_offload", false}}).size() == 1);
+}
+
 TEST_CASE("strategies that are not built are refused under all their names, and never suggested") {
   for (const char* name : {"dp",
                            "DataParallelStrategy",
