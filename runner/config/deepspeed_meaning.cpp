@@ -80,6 +80,8 @@ void DeepSpeedTranslator::zero() {
   if (stage && integral(stage->plain()) == 0)
     refuse(*stage, "refused", "stage 0 shards nothing; that is strategy.name = \"ddp\", without a configuration")
         .allowed = {"1", "2", "3"};
+  else if (auto number = stage ? integral(stage->plain()) : json(); stage && number != 1 && number != 2 && number != 3)
+    refuse(*stage, "not-allowed", fmt::format("`stage` cannot be {}", number.dump())).allowed = {"1", "2", "3"};
   else if (stage)
     emit("strategy.stage", integral(stage->plain()), *stage, "zero_optimization.stage");
   const auto* group = at("zero_optimization.mics_shard_size");
@@ -187,6 +189,11 @@ void DeepSpeedTranslator::scheduler() {
   }
 }
 
+void DeepSpeedTranslator::note_open(const std::string& path, const std::string& key) {
+  const auto* node = present(path);
+  if (node && node->value == "auto" && !given_(key)) note(*node, fmt::format("`{}` is \"auto\": set {}", path, key));
+}
+
 void DeepSpeedTranslator::warmup(const LocatedJson& type) {
   const std::string params = "scheduler.params.";
   const auto *curve = at(params + "warmup_type"), *length = at(params + "warmup_num_steps");
@@ -203,6 +210,7 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
         .allowed = {"0"};
   if (const auto* high = at(params + "warmup_max_lr"))
     emit("optimizer.lr", integral(high->plain()), *high, params + "warmup_max_lr");
+  if (!length) note_open(params + "warmup_num_steps", "lr_scheduler.warmup_steps");
   if (length)
     emit("lr_scheduler.warmup_steps", integral(length->plain()), *length, params + "warmup_num_steps");
   else if (!present(params + "warmup_num_steps"))
@@ -213,6 +221,7 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
 
 void DeepSpeedTranslator::total(const LocatedJson& type) {
   const std::string path = "scheduler.params.total_num_steps";
+  if (!at(path)) note_open(path, "train.max_steps");
   if (const auto* steps = at(path))
     emit("train.max_steps", integral(steps->plain()), *steps, path);
   else if (!present(path) && !given_("train.max_steps"))

@@ -58,6 +58,8 @@ class DeepSpeedTranslator {
   /// DeepSpeed's default for weight decay is 0.
   void decay(const LocatedJson& type);
   void scheduler();
+  /// Notes that the recipe must set `key`, if the value at `path` is "auto" and the recipe does not set it.
+  void note_open(const std::string& path, const std::string& key);
   void warmup(const LocatedJson& type);
   void total(const LocatedJson& type);
   void decay_to_zero(const LocatedJson& type);

@@ -155,12 +155,20 @@ TEST_CASE("--set overrides a configuration") {
   CHECK(recipe.origin("train.gradient_clip_val").kind == Origin::Kind::set);
   CHECK(recipe.origin("optimizer.lr").file == "stage2_documented.json");
 
-  // A configuration that --set adds does not change values from earlier --set arguments, but overrides the file.
-  recipe = with("name = \"ddp\"", {"strategy=zero", "train.gradient_clip_val=0.1", "optimizer.lr=5.0",
-                                   "strategy.config=stage2_documented.json"});
-  CHECK(recipe.train.gradient_clip_val == 0.1);
-  CHECK(recipe.optimizer.lr == 5.0);
+  // A configuration that --set adds overrides the file, with a note. It must not contradict the same command line.
+  const std::string own = "name = \"ddp\"\n[optimizer]\nlr = 5.0\nbetas = [0.8, 0.999]\n";
+  recipe = with(own, {"strategy.config=stage2_documented.json", "strategy=zero"});
+  CHECK(recipe.optimizer.lr == 0.001);
   CHECK(recipe.strategy.options["stage"] == 2);
+  CAPTURE(recipe.notes);
+  CHECK(std::count(recipe.notes.begin(), recipe.notes.end(),
+                   "the configuration (--set strategy.config=stage2_documented.json) replaces values of the recipe: "
+                   "optimizer.lr = 0.001 instead of 5.0 (recipe.toml:16:6)") == 1);
+  for (const char* contradiction : {"train.gradient_clip_val=0.1", "optimizer.lr=5.0", "strategy.stage=3"})
+    CHECK_THROWS_AS(with(own, {contradiction, "strategy=zero", "strategy.config=stage2_documented.json"}), RecipeError);
+  CHECK(with("name = \"zero\"", {"strategy.config.zero_optimization.stage=2", "strategy.config.gradient_clipping=0.5",
+                                 "strategy.config.zero_optimization.overlap_comm=true"})
+            .strategy.options == nlohmann::json{{"stage", 2}, {"overlap_comm", true}});
 
   // Another strategy drops the options of the configuration, like those of a recipe.
   recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"", {"strategy=ddp"});
