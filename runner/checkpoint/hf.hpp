@@ -53,6 +53,10 @@ struct WeightsFolder {
   std::vector<fs::path> companions;                     ///< files that are copied into the exported folder
 };
 
+/// The file of a Hugging Face folder's tokenizer if the data are encoded with another one; otherwise empty. Ids of
+/// format "bin" count as encoded with the folder's tokenizer.
+fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data);
+
 /// Adds to `options` what an export should take over from the folder that training started from: the ids of special tokens
 /// (from config.json), and the files of the tokenizer and of generation.
 void take_companions(const fs::path& folder, WeightsFolder& options);

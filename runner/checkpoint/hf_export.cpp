@@ -113,6 +113,18 @@ std::string torch_dtype(const std::string& dtype) {
 
 }  // namespace
 
+fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
+  if (data.format != "text") return {};
+  const fs::path pieces = folder / "tokenizer.model";
+  const bool file = data.tokenizer != "bytes" && data.tokenizer != "sentencepiece";
+  if (file && fs::is_regular_file(pieces) && fs::is_regular_file(data.tokenizer) &&
+      read_file(pieces) == read_file(data.tokenizer))
+    return {};
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
+    if (fs::is_regular_file(folder / name)) return folder / name;
+  return {};
+}
+
 void take_companions(const fs::path& folder, WeightsFolder& options) {
   const auto config = read_hf_config(folder);
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})

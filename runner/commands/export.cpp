@@ -96,6 +96,11 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
 /// Takes over the tokenizer and the special tokens of the folder that training started from.
 void add_companions(const Recipe& recipe, WeightsFolder& folder) {
   if (folder.naming != WeightsFolder::Naming::hugging_face || !recipe.model.init_from) return;
+  if (auto tokenizer = unused_tokenizer(*recipe.model.init_from, recipe.data); !tokenizer.empty())
+    return log::warning(
+        "the export has no tokenizer and no ids of special tokens: the run did not train with {}, but with "
+        "data.tokenizer = {}",
+        tokenizer.string(), toml_value(recipe.data.tokenizer));
   try {
     take_companions(*recipe.model.init_from, folder);
   } catch (const Error& error) {
@@ -107,6 +112,8 @@ ExitCode export_run(const ExportOptions& options) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
   auto run = ledger.find_run(options.run);
   fs::path run_dir = ledger.run_dir(run);
+  if (!fs::is_directory(run_dir))
+    throw usage_error("run {} cannot be exported: its folder {} was deleted", run, run_dir.string());
   Checkpoint checkpoint(find_checkpoint(options, run, run_dir));
   Recipe recipe = load_recipe((run_dir / "resolved.toml").string());
   ModelSpec spec = spec_of(recipe, checkpoint);

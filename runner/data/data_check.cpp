@@ -40,6 +40,51 @@ void check_text_size(std::vector<DataProblem>& problems, const std::string& key,
                           key, format_bytes(static_cast<double>(most - std::ssize(files))), seq_len + 1, seq_len)});
 }
 
+/// The kind of a compressed or binary file, by its first bytes, and what to do with it; empty for other files.
+std::string packed_kind(const std::string& file) {
+  struct Kind {
+    std::string_view begin;
+    const char *name, *remedy;
+  };
+  using namespace std::string_view_literals;
+  static constexpr const char *unpack = "unpack it first", *extract = "extract its text to a text file first";
+  static const std::vector<Kind> kinds = {
+      {"\x1f\x8b"sv, "a gzip file", unpack},
+      {"PK\x03\x04"sv, "a zip archive", unpack},
+      {"\x28\xb5\x2f\xfd"sv, "a zstd file", unpack},
+      {"\xfd\x37zXZ\0"sv, "an xz file", unpack},
+      {"BZh"sv, "a bzip2 file", unpack},
+      {"PAR1"sv, "a Parquet file", extract},
+      {"ARROW1\0\0"sv, "an Arrow file", extract},
+      {"%PDF-"sv, "a PDF file", extract},
+  };
+  std::ifstream stream(file, std::ios::binary);
+  std::string begin(1024, '\0');
+  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<size_t>(stream.gcount()));
+  const bool binary = first_invalid_utf8(begin).has_value() || begin.find('\0') != std::string::npos;
+  for (const auto& [magic, kind, remedy] : kinds)
+    if (binary && begin.starts_with(magic)) return fmt::format("{}: {}", kind, remedy);
+  return "";
+}
+
+void find_packed_files(std::vector<DataProblem>& problems, const std::string& key,
+                       const std::vector<std::string>& files) {
+  for (const auto& file : files)
+    if (auto kind = packed_kind(file); !kind.empty())
+      problems.push_back(
+          {key, fmt::format("{}: {} looks like {}; format = \"text\" reads plain text", key, file, kind)});
+}
+
+/// A file that is in both lists; empty: there is none.
+std::string shared_file(const std::vector<std::string>& train, const std::vector<std::string>& validation) {
+  std::error_code ignored;
+  for (const auto& file : validation)
+    for (const auto& other : train)
+      if (file == other || fs::equivalent(file, other, ignored)) return file;
+  return "";
+}
+
 /// Whether the text begins like a JSON object or a list of objects: {"messages": ...
 bool looks_like_json(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -48,6 +93,15 @@ bool looks_like_json(const std::string& file) {
   while (begin.size() < 3 && stream.get(c))
     if (!std::isspace(static_cast<unsigned char>(c))) begin += c;
   return begin.starts_with("{\"") || begin == "[{\"";
+}
+
+/// What the file seems to be instead of text, and which of its characters are not text; empty for text.
+std::string other_than_text(const std::string& file) {
+  if (looks_like_json(file)) return "JSON: format = \"text\" trains on its braces, keys and quotes, too";
+  const auto kind = lower(fs::path(file).extension().string());
+  if (kind == ".csv" || kind == ".tsv")
+    return "a table: format = \"text\" trains on its header, separators and other columns, too";
+  return "";
 }
 
 }  // namespace
@@ -61,6 +115,10 @@ std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
   if (!data.validation.empty())
     for (const auto& message : source_file_problems("data.validation", data.validation))
       problems.push_back({"data.validation", message});
+  if (problems.empty() && data.format == "text") {
+    find_packed_files(problems, "data.train", data.train);
+    find_packed_files(problems, "data.validation", data.validation);
+  }
   if (needs_tokenizing(data) && data.tokenizer != "sentencepiece")
     collect(problems, "data.tokenizer", [&] { open_sentencepiece(data, ""); });
   return problems;
@@ -84,16 +142,18 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
 }
 
 std::vector<std::string> data_notes(const Recipe::Data& data) {
-  if (data.format != "text") return {};
+  std::vector<std::string> notes;
+  if (auto file = shared_file(data.train, data.validation); !file.empty())
+    notes.push_back(fmt::format("{} is training and validation data: val_loss does not show overfitting", file));
+  if (data.format != "text") return notes;
   constexpr size_t looked_at = 8;  // the first files are sufficient
   for (const auto* files : {&data.train, &data.validation})
     for (const auto& file : std::span(*files).first(std::min(files->size(), looked_at)))
-      if (looks_like_json(file))
-        return {
-            fmt::format("{} looks like JSON: format = \"text\" trains on its braces, keys and quotes, too. To train "
-                        "on the text alone, extract it first",
-                        file)};
-  return {};
+      if (auto kind = other_than_text(file); !kind.empty()) {
+        notes.push_back(fmt::format("{} looks like {}. To train on the text alone, extract it first", file, kind));
+        return notes;
+      }
+  return notes;
 }
 
 }  // namespace runner

@@ -20,12 +20,12 @@ struct Run {
   std::string id, dir;
   ModelSpec spec;
 
-  explicit Run(const std::optional<std::string>& init_from = {}) {
+  explicit Run(const std::optional<std::string>& init_from = {}, const std::string& format = "text") {
     Recipe recipe;
     recipe.run.name = "tiny";
     recipe.model = tiny_gpt();
     recipe.model.init_from = init_from;
-    recipe.data.format = "text";
+    recipe.data.format = format;
     recipe.data.train = {"text.txt"};
     recipe.train.max_steps = 20;
     recipe.train.global_batch_size = 4;
@@ -93,7 +93,13 @@ TEST_CASE("an export contains the token ids and the tokenizer of the folder that
                R"({"model_type": "gpt2", "bos_token_id": 1, "eos_token_id": [2, 3], "vocab_size": 9})");
   source.write("hf/tokenizer.json", "{\"pieces\": []}");
   source.write("hf/generation_config.json", "{}");
-  Run run(folder.string());
+  Run other(folder.string());  // trained on bytes
+  auto without = other.run({"--output", "out"});
+  REQUIRE(without.code == 0);
+  CHECK(without.err.find("did not train with " + (folder / "tokenizer.json").string()) != std::string::npos);
+  CHECK_FALSE(fs::exists(other.place.path() / "out/tokenizer.json"));
+
+  Run run(folder.string(), "bin");
   REQUIRE(run.run({"--output", "out"}).code == 0);
   auto config = nlohmann::json::parse(slurp(run.place.path() / "out/config.json"));
   CHECK(config.at("bos_token_id") == 1);

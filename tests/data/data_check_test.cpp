@@ -85,6 +85,29 @@ TEST_CASE("a text file that looks like JSON gives a note, other files do not") {
   CHECK(data_notes(bin_data({lines})).empty());
 }
 
+TEST_CASE("compressed and binary files are named as what they are") {
+  DataFolder folder;
+  const std::vector<std::pair<std::string, std::string>> files = {{"\x1f\x8b\x08 some bytes", "a gzip file: unpack"},
+                                                                  {std::string("PK\x03\x04\0\xff", 6), "a zip archive"},
+                                                                  {"\x28\xb5\x2f\xfd....", "a zstd file: unpack"},
+                                                                  {"PAR1\x15\x04\xff..", "a Parquet file: extract"}};
+  for (const auto& [bytes, kind] : files) {
+    auto found = problems_of(text_data({folder.write("packed", bytes)}), 2);
+    REQUIRE(found.size() == 1);
+    CHECK_THAT(found[0], ContainsSubstring("data.train | data.train: " + folder / "packed" + " looks like " + kind));
+  }
+  CHECK(problems_of(text_data({folder.write("a.txt", "PAR1 is text, and so is BZh9")}), 2).empty());
+}
+
+TEST_CASE("a table and data that are used twice give notes") {
+  DataFolder folder;
+  auto table = folder.write("a.csv", "id,text\n1,hello\n"), text = folder.write("a.txt", "hello");
+  CHECK_THAT(data_notes(text_data({text, table})).at(0), ContainsSubstring(table + " looks like a table"));
+  auto data = text_data({text});
+  data.validation = {text};
+  CHECK(data_notes(data) == Lines{text + " is training and validation data: val_loss does not show overfitting"});
+}
+
 TEST_CASE("a pattern in a recipe matches files in sorted order; the name of an existing file is not a pattern") {
   DataFolder folder;
   for (const char* name : {"shard_2.txt", "shard_10.txt", "other.md", "odd[1].txt"}) folder.write(name, "text");
