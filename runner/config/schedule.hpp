@@ -24,7 +24,7 @@ double learning_rate(const Recipe::LrScheduler& schedule, double lr, int64_t ste
 /// Whether the schedule depends on where training ends.
 bool needs_end(const Recipe::LrScheduler& schedule);
 
-/// A note if warm-up lasts longer than training; otherwise empty.
+/// A note if warm-up or decay takes longer than training has steps for it; otherwise empty.
 std::string schedule_note(const Recipe& recipe);
 
 /// For a run that continues after step `step` with the recipe `now` instead of `before`: a note if this changes the learning

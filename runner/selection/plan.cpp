@@ -1,6 +1,9 @@
 #include "runner/selection/plan.hpp"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
 
 #include "runner/base/text.hpp"
 #include "runner/models/models.hpp"
@@ -142,8 +145,15 @@ void move_common_options(Recipe& recipe, nlohmann::json& options, std::vector<Di
   }
 }
 
-void resolve_devices(Recipe& recipe, const Topology& topology) {
+void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::string>& notes) {
   auto& devices = recipe.devices;
+  const bool count = devices.devices.kind == DeviceRequest::Kind::count && devices.devices.count > 0;
+  if (!topology.cuda && count && devices.devices.count != topology.devices_per_node &&
+      devices.cpu_processes == topology.devices_per_node)
+    notes.push_back(
+        fmt::format("there is no GPU: devices.cpu_processes = {} is the number of CPU ranks, and devices.devices = {} "
+                    "has no effect",
+                    devices.cpu_processes, devices.devices.count));
   if (devices.accelerator == "auto") recipe.origins["devices.accelerator"] = decided(topology.device_reason);
   devices.accelerator = topology.cuda ? "cuda" : "cpu";
   if (devices.devices.kind != DeviceRequest::Kind::count || devices.devices.count != topology.devices_per_node) {
@@ -164,6 +174,37 @@ void resolve_devices(Recipe& recipe, const Topology& topology) {
     devices.threads_per_rank = topology.threads_per_rank({});
     recipe.origins["devices.threads_per_rank"] =
         decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.devices_per_node));
+  }
+}
+
+/// The names of the parameters, for messages. Of the transformer blocks, only those of the first are included.
+std::vector<std::string> parameter_names(const ModelSpec& model) {
+  std::vector<std::string> names;
+  bool first = true;
+  for (const auto& block : model.blocks) {
+    const bool transformer = block.kind == BlockKind::transformer;
+    if (!transformer || first)
+      for (const auto& parameter : block.parameters) names.push_back(parameter.name);
+    if (transformer) first = false;
+  }
+  return names;
+}
+
+/// Reports patterns of optimizer.groups that match no parameter.
+void check_groups(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
+  const auto parameters = model.parameters();
+  for (const auto& [pattern, lr, weight_decay] : recipe.optimizer.groups) {
+    auto named = [&pattern = pattern](const auto* one) {
+      return ::fnmatch(pattern.c_str(), one->name.c_str(), 0) == 0;
+    };
+    if (std::any_of(parameters.begin(), parameters.end(), named)) continue;
+    diagnostics.push_back({recipe.origin("optimizer.groups"),
+                           "no-match",
+                           fmt::format("no parameter matches the pattern `{}` of optimizer.groups", pattern),
+                           parameter_names(model),
+                           {},
+                           {},
+                           ""});
   }
 }
 
@@ -226,7 +267,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   plan.notes.insert(plan.notes.end(), resolved.notes.begin(), resolved.notes.end());
   resolve_lengths(plan, tokenizer_vocab_size, diagnostics);
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
-  resolve_devices(plan.recipe, topology);
+  resolve_devices(plan.recipe, topology, plan.notes);
   SelectionRequest request{plan.recipe, nullptr, topology};
   request.own = own;
   resolve_batch(plan.recipe, topology.world_size(), diagnostics);
@@ -242,6 +283,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
                            {},
                            {},
                            ""});
+  check_groups(recipe, *plan.model, diagnostics);
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
   move_common_options(plan.recipe, plan.recipe.strategy.options, diagnostics);
@@ -254,6 +296,11 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
+  const auto& selection = recipe.selection;
+  if (resolved.entry &&
+      (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))
+    plan.notes.push_back(fmt::format(
+        "[selection] has no effect: it is for strategy = \"auto\", and the recipe names `{}`", recipe.strategy.name));
   if (recipe.run.benchmark)
     plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and no model here has any");
   for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);

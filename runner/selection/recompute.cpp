@@ -2,6 +2,8 @@
 
 #include <fnmatch.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace runner {
@@ -34,8 +36,14 @@ void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings) {
 }
 
 std::vector<std::string> recompute_notes(const Job& job, const Recipe::ActivationCheckpointing& settings) {
+  const bool none = std::none_of(job.recompute.begin(), job.recompute.end(), [](bool again) { return again; });
+  if (none && settings.mode == "every")
+    return {
+        fmt::format("activation_checkpointing.every = {} is more than the model's transformer blocks: no block is "
+                    "recomputed",
+                    settings.every)};
   if (!settings.cpu_checkpointing) return {};
-  if (std::none_of(job.recompute.begin(), job.recompute.end(), [](bool again) { return again; }))
+  if (none)
     return {
         "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "
         "recomputes every block"};

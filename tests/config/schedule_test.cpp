@@ -80,6 +80,14 @@ TEST_CASE("a warm-up longer than training gives a note that describes the rate")
   CHECK(schedule_note(with_schedule("cosine", 10, 20)) ==
         "lr_scheduler.warmup_steps = 20 is more than train.max_steps = 10: warm-up does not end, and the learning "
         "rate reaches 0.005 of 0.01 at the last step; the cosine schedule never starts");
+  auto wsd = with_schedule("wsd", 60, 20);
+  wsd.lr_scheduler.decay_steps = 40;
+  CHECK(schedule_note(wsd).empty());
+  wsd.lr_scheduler.decay_steps = 100;
+  CHECK(schedule_note(wsd) ==
+        "lr_scheduler.decay_steps = 100, but train.max_steps = 60 leaves 40 steps after warm-up: the learning rate "
+        "decays "
+        "over those, and there is no constant part");
   CHECK(schedule_note(with_schedule("constant", 10, 20)).ends_with("0.005 of 0.01 at the last step"));
   const std::string text =
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"

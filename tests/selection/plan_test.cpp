@@ -129,6 +129,35 @@ TEST_CASE("contradicting values are refused") {
   r.activation_checkpointing.mode = "named";
   r.activation_checkpointing.blocks = {"blocks.7"};
   CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; blocks are \"embedding\" to \"head\"");
+  r = recipe();
+  r.optimizer.groups = {{"blocks.*", 1e-4, {}}, {"blokcs.*", 1e-9, {}}};
+  CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `blokcs.*` of optimizer.groups");
+}
+
+TEST_CASE("settings without an effect in this plan give notes") {
+  auto has = [](const Plan& plan, const std::string& begin) {
+    return std::any_of(plan.notes.begin(), plan.notes.end(),
+                       [&](const std::string& note) { return note.starts_with(begin); });
+  };
+  auto r = recipe();
+  r.strategy.name = "ddp";
+  r.activation_checkpointing.mode = "every";
+  r.activation_checkpointing.every = 99;
+  r.selection.policy = "smallest";
+  r.devices.devices = {DeviceRequest::Kind::count, 4, {}};
+  r.devices.cpu_processes = 2;
+  auto plan = make_plan(r, cpus(2), 256);
+  CHECK(has(plan, "activation_checkpointing.every = 99 is more than"));
+  CHECK(has(plan, "[selection] has no effect"));
+  CHECK(
+      has(plan, "there is no GPU: devices.cpu_processes = 2 is the number of CPU ranks, and devices.devices = 4 has"));
+  r.strategy.name = "auto";
+  r.activation_checkpointing.every = 1;
+  r.devices.devices = {};
+  plan = make_plan(r, cpus(2), 256);
+  CHECK_FALSE(has(plan, "activation_checkpointing"));
+  CHECK_FALSE(has(plan, "[selection]"));
+  CHECK_FALSE(has(plan, "there is no GPU"));
 }
 
 TEST_CASE("zero refuses invalid options, also extreme values") {
