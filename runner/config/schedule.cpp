@@ -80,9 +80,8 @@ std::string schedule_note(const Recipe& recipe) {
 
 std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t step) {
   auto changed = changes(before, now);
-  if (changed.empty()) return "";
-  bool by_epochs = before.train.max_epochs || now.train.max_epochs;
-  if (by_epochs && (needs_end(before.lr_scheduler) || needs_end(now.lr_scheduler)))
+  if (changed.empty() || (now.train.max_epochs && needs_end(now.lr_scheduler))) return "";
+  if (before.train.max_epochs && needs_end(before.lr_scheduler))
     return fmt::format("from step {} on, the schedule is computed with {}: the learning rate may jump there",
                        step + 1, join(changed, " and "));
   auto rate = [](const Recipe& recipe, int64_t at) {

@@ -27,8 +27,9 @@ bool needs_end(const Recipe::LrScheduler& schedule);
 /// A note if warm-up or decay takes longer than training has steps for it; otherwise empty.
 std::string schedule_note(const Recipe& recipe);
 
-/// For a run that continues after step `step` with the recipe `now` instead of `before`: a note if this changes the learning
-/// rate of the next step; otherwise empty.
+/// For a run that continues after step `step` with the recipe `now` instead of `before`: a note if this changes the
+/// learning rate of the next step; otherwise empty. Also empty if `now` has a schedule that ends with max_epochs: the
+/// rate then depends on the data, and the training compares it.
 std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t step);
 
 }  // namespace runner

@@ -9,6 +9,9 @@ namespace runner {
 
 namespace {
 
+/// Steps of `size` samples that take `samples`.
+int64_t steps_for(int64_t samples, int64_t size) { return samples / size + (samples % size != 0); }
+
 /// count * each + before, or INT64_MAX on overflow.
 int64_t saturated(int64_t count, int64_t each, int64_t before) {
   int64_t sum = 0;
@@ -18,20 +21,25 @@ int64_t saturated(int64_t count, int64_t each, int64_t before) {
 
 }  // namespace
 
-int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples) {
-  if (resolved.run.fast_dev_run > 0) return resolved.run.fast_dev_run;
+int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples, const TrainingStart& start) {
+  if (resolved.run.fast_dev_run > 0) return start.step + resolved.run.fast_dev_run;
   const auto& train = resolved.train;
   int64_t most = train.max_steps.value_or(INT64_MAX);
   if (!train.max_epochs) return most;
+  int64_t steps = start.step, epoch = start.position.epoch;
+  if (epoch >= *train.max_epochs) return std::min(most, steps);
+  if (start.position.sample > 0) {  // the rest of an epoch; less than nothing if the data have become shorter
+    int64_t rest = std::max<int64_t>(0, samples - start.position.sample);
+    steps += steps_for(rest, global_batch_size(resolved, world_size, epoch++));
+  }
   // The batch size can change only at these epochs.
-  std::set<int64_t> borders{0, *train.max_epochs};
+  std::set<int64_t> borders{epoch, *train.max_epochs};
   if (train.accumulate_grad_batches)
-    for (const auto& [epoch, factor] : *train.accumulate_grad_batches)
-      if (epoch < *train.max_epochs) borders.insert(epoch);
-  int64_t steps = 0;
+    for (const auto& [from, factor] : *train.accumulate_grad_batches)
+      if (from > epoch && from < *train.max_epochs) borders.insert(from);
   for (auto from = borders.begin(), to = std::next(from); to != borders.end(); from = to++) {
     int64_t size = global_batch_size(resolved, world_size, *from);
-    steps = saturated(*to - *from, (samples + size - 1) / size, steps);
+    steps = saturated(*to - *from, steps_for(samples, size), steps);
   }
   return std::min(most, steps);
 }

@@ -3,11 +3,20 @@
 #include <cstdint>
 
 #include "runner/config/recipe.hpp"
+#include "runner/data/data.hpp"
 
 namespace runner {
 
-/// fast_dev_run if it is set, otherwise the smaller of max_steps and the steps of max_epochs over `samples` training
-/// samples. INT64_MAX if neither is set.
-int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples);
+/// Where a training starts: after `step` steps, at a position in the data. A checkpoint may be from another batch size,
+/// number of ranks or data, so the one does not follow from the other.
+struct TrainingStart {
+  int64_t step = 0;
+  DataPosition position = {};
+};
+
+/// The number of the last step. With max_epochs: the steps taken before, and the steps for the samples that remain
+/// until the end of the last epoch; an epoch has `samples`. With max_steps: that number. With both, the smaller one.
+/// INT64_MAX with neither. fast_dev_run takes precedence, and counts from the start.
+int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples, const TrainingStart& start = {});
 
 }  // namespace runner

@@ -38,8 +38,15 @@ double state_number(const nlohmann::json& value) { return value.is_null() ? std:
 Trainer::Trainer(TrainerSetup setup)
     : setup_(std::move(setup)),
       recipe_(setup_.recipe),
-      checkpointer_(setup_.world, checkpoint_options(setup_), checkpoint_calls()),
-      max_steps_(planned_steps(recipe_, setup_.world.size, setup_.train.size())) {
+      checkpointer_(setup_.world, checkpoint_options(setup_), checkpoint_calls()) {
+  start_at({});
+}
+
+void Trainer::start_at(const TrainingStart& start) {
+  step_ = start.step;
+  position_ = start.position;
+  if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
+  max_steps_ = planned_steps(recipe_, setup_.world.size, setup_.train.size(), start);
   if (setup_.hooks && max_steps_ != INT64_MAX) setup_.hooks->set_max_steps(max_steps_);
 }
 
@@ -90,34 +97,43 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) const {
 void Trainer::resume(const Checkpoint& checkpoint) {
   const auto& state = checkpoint.state();
   setup_.events.snapshot_taken(checkpoint.step());
+  start_at(start_of(state));
   if (setup_.hooks) setup_.hooks->restore_history(state.value("hooks_history", nlohmann::json::object()));
   set_up_hooks();
   check_replicas(checkpoint);
   load_state(setup_.strategy, checkpoint);
   setup_.strategy.load_scalars(state.at("strategy"));
-  step_ = checkpoint.step();
   tokens_ = state.at("tokens");
-  skipped_ = state.value("skipped_steps", int64_t{0});
-  trained_before_ = state.at("train_seconds");
-  position_ = {state.at("data").at("epoch"), state.at("data").at("sample")};
-  if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
   loss_ = state_number(state.at("loss"));
   saved_step_ = step_;
   if (auto found = state.find("val_loss"); found != state.end()) {
     val_loss_ = state_number(*found);
     validated_step_ = step_;
   }
+  if (belongs_to(checkpoint, setup_.run_dir)) continue_course(state);
   if (!setup_.hooks) return;
   setup_.hooks->set_progress(step_, position_.epoch);
-  setup_.hooks->set_metric("loss", loss_);
+  if (step_ > 0) setup_.hooks->set_metric("loss", loss_);
   if (validated_step_ == step_) setup_.hooks->set_metric("val_loss", val_loss_);
   setup_.hooks->load(state.value("hooks", nlohmann::json::object()), checkpoint);
+}
+
+void Trainer::continue_course(const TrainerState& state) {
+  skipped_ = state.value("skipped_steps", int64_t{0});
+  trained_before_ = state.at("train_seconds");
+  unfinished_ = unfinished_step(state);
+  const auto stop = standing_stop(state, recipe_);
+  if (setup_.hooks && !stop.empty()) setup_.hooks->restore_stop(stop);
+  auto note = rate_note(state, recipe_, step_, max_steps_);
+  if (setup_.world.rank == 0 && !note.empty()) setup_.events.emit("note", {{"message", note}});
 }
 
 TrainerState Trainer::trainer_state() const {
   TrainerState state = {
       {"step", step_},
+      {"run", setup_.run_dir.filename().string()},
       {"attempt", setup_.attempt},
+      {"rates", rates_to_json(recipe_, step_, max_steps_)},
       {"tokens", tokens_},
       {"loss", loss_},
       {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
@@ -129,6 +145,7 @@ TrainerState Trainer::trainer_state() const {
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
   if (skipped_ > 0) state["skipped_steps"] = skipped_;
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
+  if (unfinished_) state["unfinished"] = to_json(*unfinished_);
   return state;
 }
 
@@ -166,12 +183,13 @@ uint32_t Trainer::votes() const {
   return votes;
 }
 
-void Trainer::report(const StepResult& result, double seconds, double waited, int64_t tokens, double lr) {
+void Trainer::report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens,
+                     double lr) {
   if (setup_.world.rank != 0) return;
   bool logged = step_ % recipe_.train.log_every_n_steps == 0 || step_ == max_steps_ || step_ == 1;
   if (!logged) return;
   setup_.events.emit("step", {{"step", step_},
-                              {"epoch", position_.epoch},
+                              {"epoch", epoch},
                               {"loss", result.loss},
                               {"lr", lr},
                               {"grad_norm", result.grad_norm},
@@ -241,6 +259,7 @@ void Trainer::save(bool steps_follow) {
     state["hooks_history"] = setup_.hooks->history();
     of_hooks.files = setup_.hooks->take_written_files();
   }
+  if (hooks_stop()) state["stop"] = stop_to_json(setup_.hooks->stop_reason(), recipe_);
   checkpointer_.save(setup_.strategy, step_, state, of_hooks, steps_follow);
   setup_.events.snapshot_taken(step_);
   fault_point("snapshot");
@@ -248,11 +267,17 @@ void Trainer::save(bool steps_follow) {
   last_save_ = steady_seconds();
 }
 
-bool Trainer::end_step(uint32_t votes, bool epoch_end, bool& last) {
+bool Trainer::end_step(uint32_t votes, const UnfinishedStep& step, bool& last) {
   bool stop = votes & vote_stop;
-  bool validation_due = last || (recipe_.train.val_check_interval ? due(recipe_.train.val_check_interval) : epoch_end);
-  if (setup_.validation && validation_due && validated_step_ != step_ && !stop) stop = !validate();
-  if (epoch_end) call_hooks(lua::Moment::on_train_epoch_end);
+  const auto& interval = recipe_.train.val_check_interval;
+  const bool validation_due = last || unfinished_ || (interval ? due(interval) : step.epoch_end);
+  const bool validates = setup_.validation && validation_due && validated_step_ != step_;
+  if (validates && !stop) stop = !validate();
+  unfinished_.reset();
+  if (validates && validated_step_ != step_)
+    unfinished_ = step;
+  else if (step.epoch_end)
+    call_hooks(lua::Moment::on_train_epoch_end);
   last = last || hooks_stop();
   bool asked = setup_.hooks && setup_.hooks->take_checkpoint();
   const auto& settings = recipe_.checkpoint;
@@ -261,6 +286,24 @@ bool Trainer::end_step(uint32_t votes, bool epoch_end, bool& last) {
                   (last && settings.save_at_end);
   if (save_due) save(/*steps_follow=*/!last && !stop);
   return stop;
+}
+
+bool Trainer::complete_step(bool& last) {
+  if (!last && !unfinished_) return false;
+  const UnfinishedStep step = unfinished_.value_or(UnfinishedStep{.epoch = position_.epoch});
+  if (setup_.hooks) setup_.hooks->set_progress(step_, step.epoch);
+  if (setup_.hooks) setup_.hooks->set_last_step(last);
+  // The checkpoint of this step is replaced. What is recorded until then belongs to the new one.
+  if (unfinished_) setup_.events.snapshot_taken(step_ - 1);
+  const uint32_t votes = unfinished_ ? uint32_t{vote_checkpoint} : 0;
+  bool stop = end_step(votes, step, last);
+  setup_.events.snapshot_taken(step_);
+  return stop;
+}
+
+bool Trainer::time_over() const {
+  const auto& limit = recipe_.train.max_time;
+  return limit && trained_before_ >= static_cast<double>(limit->count());
 }
 
 StepResult Trainer::train_step(const StepInput& input) {
@@ -337,12 +380,11 @@ TrainerResult Trainer::train() {
 
   TrainerResult outcome;
   double first_step_s = 0, waited_before = 0;
-  bool last = step_ >= max_steps_;
+  bool out_of_time = time_over(), last = step_ >= max_steps_ || out_of_time;
   if (setup_.hooks) setup_.hooks->set_progress(step_, position_.epoch);
   call_hooks(lua::Moment::on_train_start);
-  // A run that was stopped during its last validation still has to validate.
   last = last || hooks_stop();
-  bool stop = last && end_step(/*votes=*/0, /*epoch_end=*/false, last), time_over = false;
+  bool stop = complete_step(last);
   while (!last && !stop) {
     const int64_t epoch = position_.epoch;
     if (setup_.hooks) setup_.hooks->set_progress(step_, epoch);
@@ -367,21 +409,21 @@ TrainerResult Trainer::train() {
     if (first_step_s == 0) first_step_s = now - setup_.started;
     if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
     fault_point("step");
-    report(result, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
+    report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
     tell_hooks(result, epoch);
-    time_over = (result.votes & vote_time_over) != 0;
-    last = step_ >= max_steps_ || time_over || hooks_stop();
-    stop = end_step(result.votes, batch.epoch_end, last);
+    out_of_time = (result.votes & vote_time_over) != 0;
+    last = step_ >= max_steps_ || out_of_time || hooks_stop();
+    stop = end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end}, last);
   }
   if (hooks_stop() && setup_.world.rank == 0) {
     const auto& reason = setup_.hooks->stop_reason();
-    setup_.events.emit("stopping", {{"step", step_}, {"reason", reason}});
-    setup_.events.emit("note", {{"message", fmt::format("stopped at step {} by {}", step_, reason)}});
+    setup_.events.record("stopping", {{"step", step_}, {"reason", reason}});
+    setup_.events.record("note", {{"message", fmt::format("stopped at step {} by {}", step_, reason)}});
   }
-  if (time_over && step_ < max_steps_ && setup_.world.rank == 0)
+  if (out_of_time && step_ < max_steps_ && setup_.world.rank == 0)
     setup_.events.emit("stopping", {{"step", step_}, {"reason", "train.max_time"}});
   if (stop) {
-    outcome.stopped = !last || (setup_.validation && validated_step_ != step_);
+    outcome.stopped = !last || unfinished_;
     if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
   }
   call_hooks(lua::Moment::on_train_end);
@@ -391,7 +433,7 @@ TrainerResult Trainer::train() {
   outcome.final_loss = loss_;
   if (setup_.world.rank == 0)
     setup_.events.emit("finished", {{"step", step_},
-                                    {"final_loss", loss_},
+                                    {"final_loss", step_ > 0 ? nlohmann::json(loss_) : nlohmann::json()},
                                     {"tokens", tokens_},
                                     {"skipped_steps", skipped_},
                                     {"train_seconds", trained_before_ + steady_seconds() - loop_started_},

@@ -2,12 +2,15 @@
 // decisions are in the resolved recipe.
 #pragma once
 #include <atomic>
+#include <cmath>
+#include <optional>
 #include <string>
 
 #include "runner/config/recipe.hpp"
 #include "runner/data/data.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/train/checkpointer.hpp"
+#include "runner/train/course.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
 #include "strategies/contract/strategy.hpp"
 
@@ -60,6 +63,11 @@ class Trainer {
   /// supervisor would stop rank 0 while it writes.
   void leave_together();
   void call_hooks(lua::Moment moment);
+  /// Takes over step and data position, and plans the last step.
+  void start_at(const TrainingStart& start);
+  /// Takes over what the checkpoint says about this run's course.
+  void continue_course(const TrainerState& state);
+  bool time_over() const;
   /// Calls on_train_batch_end with the results of the step.
   void tell_hooks(const StepResult& result, int64_t epoch);
   /// Calls `setup` of the hooks once, before any other function of them.
@@ -72,7 +80,7 @@ class Trainer {
   void count_skip(const StepResult& result);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
-  void report(const StepResult& result, double seconds, double waited, int64_t tokens, double lr);
+  void report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens, double lr);
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
   bool measure_validation();
@@ -82,8 +90,11 @@ class Trainer {
   bool due(const std::optional<int64_t>& every) const { return every && step_ % *every == 0; }
   TrainerState trainer_state() const;
   /// Validates and saves a checkpoint if they are due. Returns true if the run must stop now, complete or not. Sets
-  /// `last` if a hook has requested the end.
-  bool end_step(uint32_t votes, bool epoch_end, bool& last);
+  /// `last` if a hook has requested the end. A stop request leaves a validation that is due, and what follows it, to
+  /// the run that continues.
+  bool end_step(uint32_t votes, const UnfinishedStep& step, bool& last);
+  /// Does at the start what is left of the checkpoint's step. Returns as end_step() does.
+  bool complete_step(bool& last);
   bool hooks_stop() const { return setup_.hooks && !setup_.hooks->stop_reason().empty(); }
 
   TrainerSetup setup_;
@@ -92,8 +103,9 @@ class Trainer {
   int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
   int64_t skipped_ = 0;  ///< steps that were skipped because they were not finite, in all attempts
   DataPosition position_;
-  double loss_ = 0, val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
+  double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;
+  std::optional<UnfinishedStep> unfinished_;  ///< of step_
   bool hooks_set_up_ = false;
   double last_save_ = 0, loop_started_ = 0, trained_before_ = 0;
 };

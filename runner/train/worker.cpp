@@ -18,9 +18,9 @@
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/script_strategy.hpp"
+#include "runner/train/course.hpp"
 #include "runner/train/failure_report.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
-#include "runner/train/planned_steps.hpp"
 #include "runner/train/strategies/strategy.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
@@ -126,9 +126,7 @@ const Entry* script_entry(const Recipe& recipe) {
   return entry;
 }
 
-/// The supervisor has already verified the checkpoint, so each rank reads only its own bytes.
-void resume(Trainer& trainer, const std::string& folder, EventSink& events) {
-  Checkpoint checkpoint(folder, /*verify=*/false);
+void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
   trainer.resume(checkpoint);
   fault_point("resumed");
   events.emit("resumed", {{"step", checkpoint.step()}, {"bytes_read", checkpoint.bytes_read()}});
@@ -161,7 +159,10 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   OutOfMemory out_of_memory{job, entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
   nlohmann::json ready{{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}};
-  int64_t steps = planned_steps(recipe, world.size, training->size());
+  std::optional<Checkpoint> checkpoint;  // the supervisor has verified it, so each rank reads only its own bytes
+  if (!options.resume_from.empty()) checkpoint.emplace(options.resume_from, /*verify=*/false);
+  int64_t steps =
+      planned_steps(recipe, world.size, training->size(), checkpoint ? start_of(checkpoint->state()) : TrainingStart());
   if (steps != INT64_MAX) ready["steps"] = steps;
   events.emit("ready", ready);
 
@@ -172,7 +173,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                                    : nlohmann::json(),
                    options.accept_changed_data, world.rank == 0 ? settings_of_tensors(recipe) : nlohmann::json()});
   return failures.during([&] {
-    if (!options.resume_from.empty()) resume(trainer, options.resume_from, events);
+    if (checkpoint) resume(trainer, *checkpoint, events);
     TrainerResult result;
     const Contention before = read_contention();
     out_of_memory.during([&] { result = trainer.run(); });

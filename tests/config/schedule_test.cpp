@@ -114,5 +114,8 @@ TEST_CASE("a resume that changes the learning-rate curve gives a note, one that 
   epochs.train.max_epochs = 2;
   more.train.max_epochs = 3;
   CHECK(rate_change_note(epochs, epochs, 7).empty());
-  CHECK(rate_change_note(epochs, more, 7).starts_with("from step 8 on, the schedule is computed with train.max_epochs = "));
+  CHECK(rate_change_note(epochs, more, 7).empty());  // the training knows the steps of an epoch, and compares
+  CHECK(rate_change_note(epochs, with_schedule("linear", 100), 7)
+            .starts_with("from step 8 on, the schedule is computed with train.max_steps = 100 instead of unset and "
+                         "train.max_epochs = unset instead of 2"));
 }

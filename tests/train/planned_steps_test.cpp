@@ -25,9 +25,9 @@ Recipe recipe() {
   return recipe;
 }
 
-int64_t counted(const Recipe& recipe, int64_t samples) {
+int64_t counted(const Recipe& recipe, int64_t samples, const DataPosition& start = {}) {
   Nothing data(samples);
-  Loader loader(data, {.micro_batch_size = *recipe.train.micro_batch_size});
+  Loader loader(data, {.micro_batch_size = *recipe.train.micro_batch_size, .start = start});
   loader.set_batch_size_of_epoch([&](int64_t epoch) { return global_batch_size(recipe, 1, epoch); });
   int64_t steps = 0;
   StepBatch batch;
@@ -55,6 +55,29 @@ TEST_CASE("max_epochs gives as many steps as the loader, also if the batch size 
   asked.train.global_batch_size = 12;
   asked.train.max_epochs = 3;
   CHECK(planned_steps(asked, 3, 25) == 9);
+}
+
+TEST_CASE("a training that continues has as many steps left as the loader, with its own batch size") {
+  for (const auto& schedule : {AccumulationSchedule{{0, 1}}, AccumulationSchedule{{0, 4}, {2, 1}, {3, 2}}})
+    for (const auto& position : {DataPosition{0, 6}, {0, 22}, {1, 0}, {1, 13}, {2, 8}, {3, 0}, {3, 17}}) {
+      auto asked = recipe();
+      asked.train.accumulate_grad_batches = schedule;
+      asked.train.max_epochs = 4;
+      CHECK(planned_steps(asked, 1, 23, {100, position}) == 100 + counted(asked, 23, position));
+    }
+}
+
+TEST_CASE("nothing is left at the end of the last epoch, also of an epoch that became shorter") {
+  auto asked = recipe();
+  asked.train.max_epochs = 2;
+  CHECK(planned_steps(asked, 1, 8, {50, {2, 0}}) == 50);
+  CHECK(planned_steps(asked, 1, 8, {50, {5, 3}}) == 50);
+  CHECK(planned_steps(asked, 1, 8, {50, {1, 20}}) == 50);
+  CHECK(planned_steps(asked, 1, 8, {50, {0, 20}}) == 54);
+  asked.train.max_steps = 51;
+  CHECK(planned_steps(asked, 1, 8, {50, {0, 0}}) == 51);
+  asked.run.fast_dev_run = 2;
+  CHECK(planned_steps(asked, 1, 8, {50, {2, 0}}) == 52);
 }
 
 TEST_CASE("the earliest limit applies") {

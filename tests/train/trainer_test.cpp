@@ -163,6 +163,93 @@ TEST_CASE("a stop saves immediately, without the validation that was due") {
   CHECK(training.published() == Steps{1});
   CHECK_FALSE(training.state(1).contains("val_loss"));
   CHECK(training.steps_of("stopping") == Steps{1});
+
+  training.stop[0] = false;
+  training.recipe.train.max_steps = 3;
+  training.go(training.checkpoints() / checkpoint_name(1));
+  CHECK(training.steps_of("validation") == Steps{1, 2, 3});
+  CHECK(training.steps_of("step") == Steps{2, 3});
+  CHECK_FALSE(training.state(3).contains("unfinished"));
+}
+
+TEST_CASE("a resumed run completes the validation of an epoch's last step, and saves what ranks checkpoints") {
+  Training training, whole;
+  for (auto* each : {&training, &whole}) {
+    each->validation_rows = 12;
+    each->recipe.train.max_steps = 6;
+    each->recipe.checkpoint.save_top_k = 1;
+  }
+  whole.go();
+  int64_t reads = 0;
+  training.on_training_read = [&](int, int64_t) {
+    if (++reads == training.rows) training.stop[0] = true;
+  };
+  CHECK(training.go().stopped);
+  CHECK(training.published() == Steps{4});
+  training.stop[0] = false;
+  training.go(training.checkpoints() / checkpoint_name(4));
+  CHECK(training.steps_of("validation") == Steps{4, 6});
+  CHECK(training.steps_of("checkpoint") == Steps{4, 6});
+  CHECK(training.state(4).at("val_loss") == whole.state(4).at("val_loss"));
+  CHECK(training.state(6).at("val_loss") == whole.state(6).at("val_loss"));
+}
+
+TEST_CASE("max_epochs ends after the same data although a resume changes the batch size") {
+  Training training;
+  training.recipe.train.max_epochs = 2;
+  training.recipe.lr_scheduler.name = "cosine";
+  training.recipe.checkpoint.every_n_steps = 3;
+  CHECK(training.go().steps == 8);
+  CHECK(training.state(8).at("data").at("epoch") == 2);
+
+  auto step_3 = training.checkpoints() / checkpoint_name(3);
+  training.go(step_3);
+  CHECK(training.steps_of("step").back() == 8);
+  CHECK(training.events_of("note").empty());
+
+  training.recipe.train.global_batch_size = training.tiny.global_batch = 24;
+  training.tiny.accumulation = 8;
+  CHECK(training.go(step_3).steps == 6);  // 12 samples of the first epoch, then 48
+  CHECK(training.state(6).at("data").at("epoch") == 2);
+  CHECK(training.state(6).at("data").at("sample") == 0);
+  REQUIRE(training.events_of("note").size() == 1);
+  CHECK(training.events_of("note")[0].at("message") ==
+        "the learning rate goes from 0.00691 at step 3 to 0.0025 at step 4, because the training now ends at step 6 "
+        "instead of 8: the cosine schedule is computed again from step 1 to the end");
+  CHECK(training.events_of("step").back().at("lr").get<double>() < 1e-9);
+
+  Training other;
+  other.recipe = training.recipe;
+  other.tiny = training.tiny;
+  CHECK(other.go(step_3).steps == 6);
+  CHECK(other.events_of("note").empty());
+}
+
+TEST_CASE("the epoch of a step is the one that its data are from") {
+  Training training;
+  training.recipe.train.max_steps = 5;
+  training.recipe.train.log_every_n_steps = 1;
+  training.go();
+  std::vector<int64_t> epochs;
+  for (const auto& event : training.events_of("step")) epochs.push_back(event.at("epoch"));
+  CHECK(epochs == std::vector<int64_t>{0, 0, 0, 0, 1});
+}
+
+TEST_CASE("train.max_time counts the time of this run, not of the run whose checkpoint it starts from") {
+  Training training, other;
+  training.recipe.train.max_steps = 2;
+  training.on_training_read = [first = true](int, int64_t) mutable {
+    if (std::exchange(first, false)) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  };
+  training.go();
+  auto step_2 = training.checkpoints() / checkpoint_name(2);
+  other.recipe.train.max_steps = training.recipe.train.max_steps = 5;
+  other.recipe.train.max_time = training.recipe.train.max_time = std::chrono::seconds(1);
+  training.go(step_2);
+  CHECK(training.steps_of("step").empty());
+  REQUIRE(training.events_of("stopping").size() == 1);
+  CHECK(training.events_of("stopping")[0].at("reason") == "train.max_time");
+  CHECK(other.go(step_2).steps == 5);
 }
 
 TEST_CASE("a stop request on one rank ends a running validation, and the step is saved") {

@@ -90,6 +90,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   double lr_factor() const { return lr_factor_; }
   /// The reason, if a hook has requested to stop; otherwise empty.
   const std::string& stop_reason() const { return stop_reason_; }
+  /// Restores the reason of a stop that was requested before the checkpoint.
+  void restore_stop(const std::string& reason) { stop_reason_ = reason; }
   /// Whether a hook has requested a checkpoint since the last call.
   bool take_checkpoint() { return std::exchange(checkpoint_, false); }
   /// Wall time of this rank in calls of hooks, with the exchanges after them, without calls of `loss`.
