@@ -18,7 +18,7 @@ Action setup_resume(CLI::App& app) {
                "Train again from the first step, although the run has or had checkpoints")
       ->excludes(checkpoint);
   add_launch_options(app, *options);
-  return [options, wanted] {
+  return launch_action([options, wanted] {
     {
       Ledger ledger(ledger_home(), Ledger::Mode::read);
       options->resume_run = ledger.find_run(*wanted);
@@ -32,7 +32,7 @@ Action setup_resume(CLI::App& app) {
           options->resume_run, folder.string());
     options->recipe_file = (folder / "recipe.toml").string();
     return launch_run(*options);
-  };
+  });
 }
 
 }  // namespace runner

@@ -5,6 +5,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/commands/overrides.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
@@ -23,13 +24,20 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
   app.add_option("--report-metric", options.report_metric)->group("");
 }
 
+Action launch_action(Action launch) {
+  return [launch = std::move(launch)] {
+    ignore_closed_output();
+    return launch();
+  };
+}
+
 Action setup_run(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
   app.add_option("recipe", options->recipe_file, "The recipe, a TOML file")->required();
   app.add_option("--checkpoint", options->resume_checkpoint,
                  "Start from the weights, optimizer state and step of this checkpoint folder, from any run");
   add_launch_options(app, *options);
-  return [options] { return launch_run(*options); };
+  return launch_action([options] { return launch_run(*options); });
 }
 
 }  // namespace runner

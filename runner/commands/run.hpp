@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/base/error.hpp"
+#include "runner/commands/command.hpp"
 #include "runner/config/recipe.hpp"
 #include "runner/launch/cluster.hpp"
 
@@ -28,6 +29,9 @@ struct LaunchOptions {
 
 /// Declares the common options of `run` and `resume`: --set, --unset, --json and the options for several nodes.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
+
+/// The action of `run` and `resume`: calls `launch`, which continues if nobody reads its output any more.
+Action launch_action(Action launch);
 
 /// Path of runner-worker, in the folder of this program. Throws Error(environment) if it is missing.
 std::string worker_binary();

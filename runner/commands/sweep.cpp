@@ -15,6 +15,7 @@
 #include "runner/devices/devices.hpp"
 #include "runner/report/sweep_progress.hpp"
 #include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/executor.hpp"
 #include "runner/sweep/lua_sweep.hpp"
@@ -132,6 +133,7 @@ sweep::SweepFile ready_sweep(const std::string& name) {
 }
 
 ExitCode run(const SweepOptions& options) {
+  ignore_closed_output();
   sweep::SweepFile file = ready_sweep(options.file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
   sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);  // may throw
@@ -193,6 +195,7 @@ void warn_if_changed(const SweepRow& row) {
 }
 
 ExitCode resume(const SweepOptions& options, bool retry) {
+  ignore_closed_output();
   const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
   Sweeps store(home, Ledger::Mode::write);
   const std::string id = store.find(options.sweep).id;

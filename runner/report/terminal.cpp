@@ -1,5 +1,6 @@
 #include "runner/report/terminal.hpp"
 
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -73,6 +74,8 @@ bool utf8_locale() {
     }
   return false;
 }
+
+void ignore_closed_output() { ::signal(SIGPIPE, SIG_IGN); }
 
 int display_width(std::string_view text) {
   int width = 0;

@@ -14,6 +14,10 @@ bool can_redraw(int fd);
 /// Whether the locale (LC_ALL, LC_CTYPE, LANG) is UTF-8.
 bool utf8_locale();
 
+/// From now on, output to a pipe without a reader is lost (`runner run ... 2>&1 | head`). By default SIGPIPE would end
+/// the process, and with it a training that nobody watches any more.
+void ignore_closed_output();
+
 /// The number of columns of UTF-8 text: two for East Asian wide characters, none for combining marks.
 int display_width(std::string_view text);
 

@@ -50,6 +50,19 @@ TEST_CASE("each kind of end has an exit code", "[e2e]") {
   }
 }
 
+TEST_CASE("a run without a reader of its output trains to its end", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker("emit '{\"event\":\"ready\",\"steps\":1}'; emit '{\"event\":\"note\",\"message\":\"half\"}'");
+  auto unread = [&](const std::vector<std::string>& arguments) {
+    return place.finish(place.start(arguments, "command", {}, 0, /*unread=*/true)).code;
+  };
+  CHECK(unread({"run", "tiny.toml", "--json", "--set", "devices=1"}) == 0);
+  CHECK(place.run({"show", "--json"}).json().at("status") == "finished");
+  CHECK(unread({"resume", "--set", "train.max_steps=20"}) != 128 + SIGPIPE);
+  CHECK(unread({"ls"}) == 128 + SIGPIPE);  // commands that only print end, as usual
+}
+
 TEST_CASE("fast_dev_run leaves no run", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);

@@ -63,6 +63,15 @@ TEST_CASE("a sweep of each method without checkpoints runs to its end", "[e2e][s
   }
 }
 
+TEST_CASE("a sweep without a reader of its output runs to its end", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker(made_up_worker);
+  write_sweep(place, "\"random\"", "parallel = 1\nbudget = { trials = 2 }\n" + lr_space);
+  auto result = place.finish(place.start({"sweep", "run", "sweep.toml", "--json"}, "command", {}, 0, /*unread=*/true));
+  CHECK(result.code == 0);
+  CHECK(status_of(place).at("sweep").at("counts").at("finished") == 2);
+}
+
 TEST_CASE("ASHA stops the worse trials early", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker(made_up_worker);

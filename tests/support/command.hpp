@@ -61,9 +61,11 @@ class Workplace {
   }
 
   /// Starts `runner ARGUMENTS` and returns its pid. The output goes to NAME.out and NAME.err. If `private_bytes` > 0,
-  /// it limits the private memory of each process (RLIMIT_DATA).
+  /// it limits the private memory of each process (RLIMIT_DATA). With `unread`, the output goes to a pipe without a
+  /// reader.
   pid_t start(const std::vector<std::string>& arguments, const std::string& name = "command",
-              const std::map<std::string, std::string>& environment = {}, uint64_t private_bytes = 0) const {
+              const std::map<std::string, std::string>& environment = {}, uint64_t private_bytes = 0,
+              bool unread = false) const {
     pid_t pid = ::fork();
     if (pid != 0) return pid;
     rlimit limit{private_bytes, private_bytes};
@@ -74,6 +76,8 @@ class Workplace {
     if (::chdir(path().c_str()) != 0) ::_exit(126);
     int out = ::open((name + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int err = ::open((name + ".err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int ends[2];
+    if (unread && ::pipe(ends) == 0 && ::close(ends[0]) == 0) out = err = ends[1];
     ::dup2(out, 1);
     ::dup2(err, 2);
     std::string program = program_;
