@@ -203,7 +203,7 @@ void RunRecord::on_event(const nlohmann::json& event) {
   if (kind == "metrics") {
     std::vector<MetricPoint> points;
     for (const auto& [name, value] : event.at("values").items())
-      if (value.is_number()) points.push_back({name, event.at("step"), value});
+      if (value.is_number()) points.push_back({name, event.at("step"), value, event.value("at_end", false)});
     return add_points(std::move(points));
   }
   if (kind == "artifact") {

@@ -8,7 +8,8 @@
 //   skipped     {step, total, message}                                   global rank 0: train.on_nonfinite skipped a step
 //   validation  {step, loss, tokens, seconds}                            global rank 0
 //   checkpoint  {step, path, seconds, bytes}                             global rank 0, once published
-//   metrics     {step, values: {name: number}}                           global rank 0: metrics that hooks log
+//   metrics     {step, values: {name: number}, at_end}                   global rank 0: metrics that hooks log; at_end:
+//                                                                        after the last step, absent if false
 //   artifact    {step, path}                                             global rank 0: a file that a hook requested
 //   sample      {step, text or tokens}                                   global rank 0: text that a hook generated
 //   memory      {peak_bytes, rss_peak_bytes}                             every rank, at the end

@@ -14,7 +14,11 @@ Batch::Batch(sqlite::Database& database)
                    "ON CONFLICT (run, key) DO UPDATE SET step = excluded.step, value = excluded.value, "
                    "  min = min(ifnull(min, excluded.min), ifnull(excluded.min, min)), "
                    "  max = max(ifnull(max, excluded.max), ifnull(excluded.max, max)) "
-                   "WHERE excluded.step > metric_last.step") {}
+                   "WHERE excluded.step > metric_last.step"),
+      insert_end_point_(database,
+                        "INSERT INTO end_point (run, key, step, replaces, value) "
+                        "SELECT ?1, ?2, ?3, count(*), max(value) FROM metric WHERE run = ?1 AND key = ?2 AND step = ?3 "
+                        "ON CONFLICT DO NOTHING") {}
 
 int64_t Batch::key(const std::string& name) {
   for (const auto* known : {&keys_, &new_keys_})
@@ -40,6 +44,7 @@ void Batch::points(const Lease& lease, double now, const std::vector<MetricPoint
   int64_t last_step = 0;
   for (const auto& point : points) {
     const int64_t key_row = key(point.name);
+    if (point.at_end) insert_end_point_.bind(lease.run, key_row, point.step).step();
     insert_point_.bind(lease.run, key_row, point.step, point.value).step();
     insert_last_.bind(lease.run, key_row, point.step, point.value).step();
     if (database_.changes() == 0) out_of_order_.emplace(lease.run, key_row);
@@ -62,7 +67,18 @@ void Batch::artifact(const Lease& lease, double now, const Record& record, const
   touch(lease, now, record.step);
 }
 
+void Batch::forget_end(int64_t run) {
+  database_.run("DELETE FROM metric WHERE run = ?1 AND (key, step) IN (SELECT key, step FROM end_point WHERE run = ?1)",
+                run);
+  database_.run(
+      "INSERT INTO metric (run, key, step, value) SELECT run, key, step, value FROM end_point "
+      "WHERE run = ? AND replaces",
+      run);
+  database_.run("DELETE FROM end_point WHERE run = ?", run);
+}
+
 void Batch::rewind(int64_t run, int64_t step) {
+  forget_end(run);
   database_.run("DELETE FROM metric WHERE run = ? AND step > ?", run, step);
   database_.run("DELETE FROM event WHERE run = ? AND saved >= ?", run, step);
   database_.run(

@@ -37,8 +37,8 @@ class Batch {
   };
   void event(const Lease& lease, double now, const Record& record);
   void artifact(const Lease& lease, double now, const Record& record, const std::string& path);
-  /// Deletes all points after `step`, and the events and artifacts that were recorded after the snapshot of `step`, because
-  /// they will be produced again. Checkpoints up to `step` stay.
+  /// Deletes all points after `step` and those of the end of an earlier training, and the events and artifacts that
+  /// were recorded after the snapshot of `step`, because they will be produced again. Checkpoints up to `step` stay.
   void rewind(int64_t run, int64_t step);
   /// Records that the run was alive at `now` and had reached `step`.
   void touch(const Lease& lease, double now, int64_t step = 0);
@@ -60,12 +60,14 @@ class Batch {
   };
 
   int64_t key(const std::string& name);
+  /// Deletes the points of the end of the run's earlier training, and restores the points that they replaced.
+  void forget_end(int64_t run);
   /// Recomputes metric_last of one key (key = 0: of all keys) from the points.
   void refresh_last(int64_t run, int64_t key);
   void forget();
 
   sqlite::Database& database_;
-  sqlite::Statement insert_point_, insert_last_;
+  sqlite::Statement insert_point_, insert_last_, insert_end_point_;
   std::map<std::string, int64_t> keys_;                       ///< committed keys
   std::map<std::string, int64_t> new_keys_;                   ///< inserted by the open transaction
   std::set<std::pair<int64_t, int64_t>> out_of_order_;        ///< (run, key)

@@ -36,7 +36,8 @@ struct NewRun {
 struct MetricPoint {
   std::string name;
   int64_t step = 0;
-  double value = 0;  ///< may be NaN or infinite
+  double value = 0;     ///< may be NaN or infinite
+  bool at_end = false;  ///< recorded after the last step; begin_attempt() with `from_step` deletes it
 };
 
 struct RunRow {

@@ -304,6 +304,28 @@ TEST_CASE("an attempt drops everything after the snapshot that it starts from") 
   CHECK(left() == json{"ready", "stopping", 0.0});
 }
 
+TEST_CASE("a run that continues has no points of its earlier end, but those that they replaced") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start", 0);
+  ledger.metrics(id, {{"x", 5, 1.0}, {"x", 6, 2.0}, {"y", 6, std::nan("")}});
+  for (double value : {7.0, 8.0})
+    ledger.metrics(id, {{"x", 6, value, true}, {"y", 6, value, true}, {"end", 6, value, true}});
+  ledger.flush();
+  CHECK(ledger.points(id, "x").back() == std::pair<int64_t, double>(6, 8.0));
+  CHECK(ledger.points(id, "end").size() == 1);
+  ledger.begin_attempt(id, "resume", 6);
+  CHECK(ledger.points(id, "x") == std::vector<std::pair<int64_t, double>>{{5, 1.0}, {6, 2.0}});
+  REQUIRE(ledger.points(id, "y").size() == 1);
+  CHECK(std::isnan(ledger.points(id, "y")[0].second));
+  CHECK(ledger.metric_names(id) == std::vector<std::string>{"x", "y"});
+  CHECK(ledger.show(id)["metrics"]["x"]["last"] == 2.0);
+  ledger.metrics(id, {{"end", 6, 3.0}});
+  ledger.begin_attempt(id, "resume", 6);
+  CHECK(ledger.points(id, "end").size() == 1);
+}
+
 TEST_CASE("settle() answers when all earlier writes are in the file") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);

@@ -60,6 +60,75 @@ TEST_CASE("a hook on one rank stops all ranks after the same step, and the run e
   CHECK(run.state(3).at("step") == 3);
 }
 
+TEST_CASE("a hook's stop stays in the checkpoint until the recipe ends the training in another way") {
+  const std::string hook = R"(return {
+    on_train_batch_end = function(ctx) if ctx.step == 3 then ctx:stop("enough") end end})";
+  HookedRun run({2, "ddp"}, hook);
+  run.recipe.train.max_steps = 5;
+  run.go();
+  CHECK(run.result.steps == 3);
+  const auto step_3 = run.checkpoint(3);
+  run.go(step_3);
+  CHECK(run.result.steps == 3);
+  CHECK_FALSE(run.result.stopped);
+  REQUIRE(run.events_of("stopping").size() == 1);
+  CHECK(run.events_of("stopping")[0].at("reason") == "hook probe: enough");
+
+  fs::copy(step_3, run.folder.path / "kept", fs::copy_options::recursive);
+  HookedRun other({2, "ddp"}, hook);
+  other.recipe.hooks = run.recipe.hooks;
+  other.recipe.train.max_steps = 5;
+  other.go(run.folder.path / "kept");
+  CHECK(other.result.steps == 5);
+
+  run.recipe.train.max_steps = 4;
+  run.go(step_3);
+  CHECK(run.result.steps == 4);
+  run.recipe.train.max_steps = 5;
+  run.set_hook(hook + " -- changed");
+  run.go(step_3);
+  CHECK(run.result.steps == 5);
+}
+
+TEST_CASE("a run that was stopped in a validation completes it and the end of the epoch in order, with its epoch") {
+  HookedRun run({2, "ddp"}, R"(local hook = {}
+    for _, name in ipairs {"on_validation_end", "on_train_epoch_end", "on_train_epoch_start"} do
+      hook[name] = function(ctx, state)
+        state.calls = (state.calls or "") .. name .. " " .. ctx.step .. " " .. ctx.epoch .. "\n"
+      end
+    end
+    return hook)");
+  run.validation_rows = 12;
+  run.stop_in_validation = true;
+  run.go();
+  CHECK(run.result.stopped);
+  CHECK(run.result.steps == 2);
+  run.stop_in_validation = false;
+  run.go(run.checkpoint(2));
+  CHECK(run.result.steps == 4);
+  CHECK(run.state(4).at("hooks").at("probe").at("calls") ==
+        "on_train_epoch_start 0 0\non_validation_end 2 0\non_train_epoch_end 2 0\n"
+        "on_train_epoch_start 2 1\non_validation_end 4 1\non_train_epoch_end 4 1\n");
+}
+
+TEST_CASE("a run that a hook stops before its first step has no loss") {
+  HookedRun run({1, "single"}, "return {on_train_start = function(ctx) ctx:stop('enough') end}");
+  run.go();
+  CHECK(run.result.steps == 0);
+  REQUIRE(run.events_of("finished").size() == 1);
+  CHECK(run.events_of("finished")[0].at("final_loss").is_null());
+}
+
+TEST_CASE("points of on_train_end are marked, because a run that continues has not ended there") {
+  HookedRun run({1, "single"}, R"(return {
+    on_train_batch_end = function(ctx) ctx:log("step", ctx.step) end,
+    on_train_end = function(ctx) ctx:log("end", ctx.step) end})");
+  run.go();
+  for (const auto& event : run.events_of("metrics"))
+    CHECK(event.value("at_end", false) == event.at("values").contains("end"));
+  CHECK(run.logged("end").size() == 1);
+}
+
 TEST_CASE("a hook on one rank can skip a step on all ranks") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));

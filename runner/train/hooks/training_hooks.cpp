@@ -231,10 +231,13 @@ void TrainingHooks::publish(const std::string& hook, std::vector<Wishes::Logged>
     if (!std::isfinite(logged.value) && !std::exchange(logged.metric->second.odd, true))
       setup_.events.emit("note", {{"message", lua::nonfinite_note(hook, logged.metric->first, logged.value, step_)}});
   // The event shares ownership of `metrics`, because it uses the names in it.
-  setup_.events.emit_soon("metrics", [metrics = metrics_, step = step_, all = std::move(all)] {
+  const bool at_end = moment_ == Moment::on_train_end || moment_ == Moment::teardown;
+  setup_.events.emit_soon("metrics", [metrics = metrics_, step = step_, at_end, all = std::move(all)] {
     json values = json::object();
     for (const auto& logged : all) values[logged.metric->first] = logged.value;
-    return json{{"step", step}, {"values", std::move(values)}};
+    json event = {{"step", step}, {"values", std::move(values)}};
+    if (at_end) event["at_end"] = true;
+    return event;
   });
 }
 
