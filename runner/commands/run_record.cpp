@@ -308,8 +308,11 @@ void RunRecord::fail(const Outcome& outcome) noexcept {
 }
 
 std::string RunRecord::final_metrics() const {
-  auto loss = fmt::format("loss {:.4f}", final_loss_.value_or(NAN));
-  return monitor_value_ ? fmt::format("{} {:.4f}, {}", monitor_, *monitor_value_, loss) : loss;
+  std::string text;
+  if (monitor_value_) text += fmt::format(", {} {:.4f}", monitor_, *monitor_value_);
+  if (final_loss_) text += fmt::format(", loss {:.4f}", *final_loss_);
+  if (timed_seconds_ > 0) text += fmt::format(", {} tokens/s", format_count(timed_tokens_ / timed_seconds_));
+  return text.empty() ? text : ":" + text.substr(1);
 }
 
 void RunRecord::summarize(const Outcome& outcome) const {
@@ -323,10 +326,8 @@ void RunRecord::summarize(const Outcome& outcome) const {
     if (resumable) log::info("continue with: runner resume {}", run_);
     return;
   }
-  double rate = timed_seconds_ > 0 ? timed_tokens_ / timed_seconds_ : 0;
   std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";
-  log::info("{} after {} step{}{}: {}, {} tokens/s", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts,
-            final_metrics(), format_count(rate));
+  log::info("{} after {} step{}{}{}", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts, final_metrics());
   if (skipped_steps_ > 0)
     log::warning(
         "{} of {} steps were skipped, because their loss or a gradient was not finite (train.on_nonfinite = "

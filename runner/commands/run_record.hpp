@@ -47,7 +47,7 @@ class RunRecord {
   void add_points(std::vector<MetricPoint> points);
   void close(const Outcome& outcome);
   nlohmann::json result(const Outcome& outcome) const;
-  /// The last values, e.g. "val_loss 1.6823, loss 1.7011".
+  /// The last values that there are, e.g. ": val_loss 1.6823, loss 1.7011, 12.3k tokens/s".
   std::string final_metrics() const;
   void summarize(const Outcome& outcome) const;
 
