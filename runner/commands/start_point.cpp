@@ -61,6 +61,22 @@ void check_last_step(const LaunchOptions& options, const Recipe& recipe, const S
       *last, start.checkpoint, start.step);
 }
 
+/// Throws Error(usage) if train.max_epochs ends before the position in the data from which the run continues, or, for a
+/// new run, at it.
+void check_last_epoch(const LaunchOptions& options, const Recipe& recipe, const StartPoint& start) {
+  const auto last = recipe.train.max_epochs;
+  if (!last) return;
+  const auto data = Checkpoint(start.checkpoint, /*verify=*/false).state().at("data");
+  const int64_t epochs = data.at("epoch"), samples = data.at("sample");
+  const bool at_its_end = epochs == *last && samples == 0;
+  if (at_its_end ? !options.resume_run.empty() : epochs < *last) return;
+  throw usage_error(
+      "train.max_epochs = {}: the run continues from step {} ({}), which is after {} {} and {} {}. Give a larger "
+      "number, or name an earlier checkpoint with --checkpoint",
+      *last, start.step, start.checkpoint, epochs, epochs == 1 ? "epoch" : "epochs", samples,
+      samples == 1 ? "sample" : "samples");
+}
+
 }  // namespace
 
 StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
@@ -87,6 +103,7 @@ std::vector<std::string> check_start(const LaunchOptions& options, const StartPo
   if (start.checkpoint.empty()) return {};
   auto notes = check_fit(Checkpoint(start.checkpoint, /*verify=*/false), plan.recipe, *plan.model);
   check_last_step(options, plan.recipe, start);
+  check_last_epoch(options, plan.recipe, start);
   return notes;
 }
 
