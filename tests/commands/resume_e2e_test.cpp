@@ -1,4 +1,5 @@
 // SIGKILL, Ctrl-C and SIGTERM, then a resume: the end is bit-equal to an undisturbed run.
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -531,6 +532,65 @@ TEST_CASE("steps that are skipped because they are not finite are counted", "[e2
   CHECK(skipped[3].at("total") == 8);
   auto more = place.run({"resume", "--set", "train.max_steps=14"});
   CHECK_THAT(more.err, ContainsSubstring("warning: 13 of 14 steps were skipped"));
+TEST_CASE("a run by epochs that continues with other batches and ranks ends after the same data", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n");
+  const std::vector<std::string> by_epochs{"--unset", "train.max_steps", "--set", "train.max_epochs=2"};
+  auto words = [&](std::vector<std::string> first, const std::string& set) {
+    first.insert(first.end(), by_epochs.begin(), by_epochs.end());
+    first.insert(first.end(), {"--set", set});
+    return first;
+  };
+  place.run(words({"run", "tiny.toml"}, "train.global_batch_size=120"), {{"RUNNER_FAULT", "published:1"}});
+  REQUIRE(has_checkpoint(place, 1));
+  auto whole = place.run(
+      {"resume", "--json", "--set", "train.global_batch_size=240", "--set", "devices=1", "--set", "strategy=single"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  const auto last = runner::list_checkpoints(fs::path(only_run_dir(place)) / "checkpoints").back();
+  runner::Checkpoint checkpoint(last);
+  CHECK(checkpoint.state().at("data").at("epoch") == 2);
+  CHECK(checkpoint.state().at("data").at("sample") == 0);
+  CHECK(checkpoint.step() == whole.json().at("steps"));
+  CHECK(events_of(place, "ready").back().at("steps") == checkpoint.step());
+
+  const std::string at_end =
+      fmt::format(": the run continues from step {} ({}), which is after 2 epochs and 0 samples.", checkpoint.step(),
+                  last.string());
+  auto shorter = place.run({"resume", "--set", "train.max_epochs=1"});
+  CHECK(shorter.code == 2);
+  CHECK_THAT(shorter.err, ContainsSubstring("error: train.max_epochs = 1" + at_end));
+  auto no_step = place.run(words({"run", "tiny.toml", "--checkpoint", last.string()}, "run.name=more"));
+  CHECK(no_step.code == 2);
+  CHECK_THAT(no_step.err, ContainsSubstring("error: train.max_epochs = 2" + at_end));
+  CHECK(place.run({"ls", "--json"}).json().at("runs").size() == 1);
+}
+
+TEST_CASE("a run that a hook stopped, killed before it had ended, does not train on", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n[hooks]\nfiles = [\"probe.lua\"]\n");
+  place.write("probe.lua", R"(return {
+    on_train_batch_end = function(ctx) if ctx.step == 6 then ctx:stop("enough") end end,
+    on_train_end = function(ctx) ctx:log("end", ctx.step) end})");
+  place.run({"run", "tiny.toml"}, {{"RUNNER_FAULT", "published:2"}});
+  REQUIRE(has_checkpoint(place, 2));
+  auto resumed = place.run({"resume", "--json"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(resumed.json().at("steps") == 6);
+  CHECK(place.run({"show", "--json"}).json().at("why") == "stopped at step 6 by hook probe: enough");
+  CHECK(events_of(place, "stopping").size() == 1);
+
+  // It trains on if it is told so, and has only one end.
+  REQUIRE(place.run({"resume", "--set", "train.max_steps=10"}).code == 0);
+  auto ends = place.run({"metrics", "last", "--name", "end", "--json"}).json().at("points");
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0][0] == 10);
+
+  place.write("probe.lua", "return {on_train_start = function(ctx) ctx:stop('at once') end}");
+  auto none = place.run({"run", "tiny.toml"});
+  CHECK(none.code == 0);
+  CHECK_THAT(none.err, ContainsSubstring("\nfinished after 0 steps") && !ContainsSubstring("loss 0.0000"));
 }
 
 TEST_CASE("resuming a finished run starts nothing and explains how to train longer", "[e2e]") {
