@@ -532,6 +532,8 @@ TEST_CASE("steps that are skipped because they are not finite are counted", "[e2
   CHECK(skipped[3].at("total") == 8);
   auto more = place.run({"resume", "--set", "train.max_steps=14"});
   CHECK_THAT(more.err, ContainsSubstring("warning: 13 of 14 steps were skipped"));
+}
+
 TEST_CASE("a run by epochs that continues with other batches and ranks ends after the same data", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n");
