@@ -18,7 +18,7 @@ Action setup_resume(CLI::App& app) {
                "Train again from the first step, although the run has or had checkpoints")
       ->excludes(checkpoint);
   add_launch_options(app, *options);
-  return launch_action([options, wanted] {
+  return launch_action(options, [options, wanted] {
     {
       Ledger ledger(ledger_home(), Ledger::Mode::read);
       options->resume_run = ledger.find_run(*wanted);

@@ -1,6 +1,7 @@
 // `runner run`: trains a recipe.
 #include "runner/commands/run.hpp"
 
+#include <cstdio>
 #include <memory>
 
 #include "runner/commands/command.hpp"
@@ -24,10 +25,29 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
   app.add_option("--report-metric", options.report_metric)->group("");
 }
 
-Action launch_action(Action launch) {
-  return [launch = std::move(launch)] {
+namespace {
+
+void report_to_sweep(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const char* kind = !known                                   ? "error"
+                     : known->code() == ExitCode::usage       ? "usage"
+                     : known->code() == ExitCode::environment ? "environment"
+                                                              : "error";
+  const nlohmann::json end = {{"status", "failed"}, {"failure", {{"kind", kind}, {"message", error.what()}}}};
+  std::printf("%s\n", end.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+}  // namespace
+
+Action launch_action(std::shared_ptr<const LaunchOptions> options, Action launch) {
+  return [options = std::move(options), launch = std::move(launch)] {
     ignore_closed_output();
-    return launch();
+    try {
+      return launch();
+    } catch (const std::exception& error) {
+      if (!options->sweep.empty()) report_to_sweep(error);
+      throw;
+    }
   };
 }
 
@@ -37,7 +57,7 @@ Action setup_run(CLI::App& app) {
   app.add_option("--checkpoint", options->resume_checkpoint,
                  "Start from the weights, optimizer state and step of this checkpoint folder, from any run");
   add_launch_options(app, *options);
-  return launch_action([options] { return launch_run(*options); });
+  return launch_action(options, [options] { return launch_run(*options); });
 }
 
 }  // namespace runner

@@ -1,6 +1,7 @@
 // The common part of `run` and `resume`: connects plan, ledger, supervisor and report.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,8 +31,9 @@ struct LaunchOptions {
 /// Declares the common options of `run` and `resume`: --set, --unset, --json and the options for several nodes.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
-/// The action of `run` and `resume`: calls `launch`, which continues if nobody reads its output any more.
-Action launch_action(Action launch);
+/// The action of `run` and `resume`: calls `launch`, which continues if nobody reads its output any more. If it throws,
+/// a trial of a sweep also prints the reason to stdout as a JSON line, because the sweep does not read the trial's log.
+Action launch_action(std::shared_ptr<const LaunchOptions> options, Action launch);
 
 /// Path of runner-worker, in the folder of this program. Throws Error(environment) if it is missing.
 std::string worker_binary();

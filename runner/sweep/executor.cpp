@@ -41,6 +41,7 @@ struct Running {
   double seconds_before;         ///< duration of its run before the sweep was interrupted
   json result = json::object();  ///< the last object on stdout with a status; empty if the run ended before
   bool timed_out = false;
+  std::string finished_run = {};  ///< its run, if that had finished before this try
 };
 
 class Executor {
@@ -153,7 +154,12 @@ class Executor {
     command.environment["RUNNER_HOME"] = execution_.home;
     store_.start(execution_.sweep, number, slot.slot->name);
     const double before = goes_on ? store_.trial_seconds(execution_.sweep, number) : 0;
-    running_.push_back({number, &slot, std::make_unique<TrialProcess>(command), steady_seconds(), before});
+    running_.push_back({.trial = number,
+                        .slot = &slot,
+                        .process = std::make_unique<TrialProcess>(command),
+                        .started = steady_seconds(),
+                        .seconds_before = before,
+                        .finished_run = row.run_status == "finished" ? row.run : ""});
     slot.busy = true;
     if (execution_.hooks.on_start) execution_.hooks.on_start(state, slot.slot->name, row.tries > 0);
   }
@@ -278,11 +284,13 @@ class Executor {
     auto exit = *running.process->wait();
     running.slot->busy = false;
     double took = steady_seconds() - running.started;
-    std::string run = store_.trial(execution_.sweep, running.trial).run;
-    bool done = exit.signal == 0 && exit.code == 0;
+    const TrialRow row = store_.trial(execution_.sweep, running.trial);
+    // A process may die after its run was recorded as finished.
+    const bool recorded = row.run_status == "finished" && row.run != running.finished_run;
+    const bool done = (exit.signal == 0 && exit.code == 0) || recorded;
     const bool failed = running.timed_out || running.result.value("status", "") == "failed";
     if (done)
-      end_with_value(running.trial, run);
+      end_with_value(running.trial, row.run);
     else if (to_be_pruned(search_.trials().at(running.trial)))
       end_pruned(running.trial);
     else if (stopping() && !failed)
@@ -305,9 +313,15 @@ class Executor {
       how.kind = failure.value("kind", "");
       how.message = failure.value("message", "");
     }
-    if (how.message.empty()) how.message = running.process->log_tail();
-    if (how.message.empty() && exit.signal != 0) how.message = fmt::format("was killed by signal {}", exit.signal);
+    if (how.message.empty()) how.message = unexplained(exit, running.process->log_tail());
     return how;
+  }
+
+  /// The message for a process that reported no reason. Its first line must tell how it ended.
+  static std::string unexplained(const TrialProcess::Exit& exit, const std::string& log_tail) {
+    auto how = exit.signal != 0 ? fmt::format("was killed by signal {}", exit.signal)
+                                : fmt::format("exited with code {} and reported no reason", exit.code);
+    return log_tail.empty() ? how : how + "\nthe end of its log:\n" + log_tail;
   }
 
   void end_pruned(int64_t number) {

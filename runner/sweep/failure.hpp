@@ -8,7 +8,7 @@ namespace runner::sweep {
 struct TrialExit {
   int code = 0, signal = 0;
   std::string kind;     ///< kind of the run's first `failed` event (launch/events.hpp); empty: there was none
-  std::string message;  ///< message of that event, or the end of the trial's log
+  std::string message;  ///< of that event; otherwise how the process ended, with the end of its log
   bool timed_out = false;
 };
 

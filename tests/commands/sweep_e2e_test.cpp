@@ -223,6 +223,15 @@ TEST_CASE("failures have classes, and retry runs the failed trials again with th
   for (const auto& trial : after.at("trials")) CHECK(trial.at("tries") == 2);
 }
 
+TEST_CASE("a trial that fails before its run begins has the error as its reason", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker("");
+  write_sweep(place, "\"random\"", "parallel = 1\nbudget = { trials = 1 }\n" + lr_space);
+  auto result = place.run({"sweep", "run", "sweep.toml"});
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring(": device: " + place.worker().string() + " is missing: build it"));
+}
+
 TEST_CASE("a trial whose second try was interrupted is tried again", "[e2e][sweep]") {
   Workplace place;
   place.replace_worker("exit 7");

@@ -99,6 +99,35 @@ TEST_CASE("a failure that the sweep did not observe also has a class") {
   CHECK(sweep.store.trial(sweep.id, trial).reason == "nan");
 }
 
+TEST_CASE("a trial whose process dies after its run was recorded as finished is finished") {
+  Begun sweep("method = \"random\"\nbudget = { trials = 1 }");
+  ExecutorHooks hooks;
+  hooks.on_start = [&](const TrialState& trial, const std::string&, bool) {
+    sweep.run(trial.trial.number, "finished", 3);
+    write_file_atomic(sweep.path / "recorded", "");
+  };
+  sweep.go_on("while [ ! -e " + (sweep.path / "recorded").string() + " ]; do sleep 0.01; done; kill -9 $$", hooks);
+  auto trial = sweep.store.trial(sweep.id, 0);
+  CHECK(trial.status == "finished");
+  CHECK(trial.value == 3);
+  // A try that dies before it reopened the finished run has failed.
+  sweep.go_on("kill -9 $$", {}, {0});
+  CHECK(sweep.store.trial(sweep.id, 0).status == "failed");
+}
+
+TEST_CASE("the reason of a failure is how the trial ended, and not the beginning of its log") {
+  Begun sweep("method = \"random\"\nbudget = { trials = 3 }\nparallel = 1");
+  sweep.go_on(
+      "[ -e $RUNNER_HOME/killed ] || { touch $RUNNER_HOME/killed; echo 'gpt 34.7 k parameters' >&2; kill -9 $$; }\n"
+      "[ -e $RUNNER_HOME/left ] || { touch $RUNNER_HOME/left; echo 'gpt 34.7 k parameters' >&2; exit 7; }\n"
+      "echo 'gpt 34.7 k parameters' >&2\n"
+      "echo '{\"status\": \"failed\", \"failure\": {\"kind\": \"usage\", \"message\": \"no such file\"}}'\nexit 2");
+  CHECK(sweep.store.trial(sweep.id, 0).message == "was killed by signal 9\nthe end of its log:\ngpt 34.7 k parameters");
+  CHECK(sweep.store.trial(sweep.id, 1).message.starts_with("exited with code 7 and reported no reason\n"));
+  CHECK(sweep.store.trial(sweep.id, 2).message == "no such file");
+  CHECK(sweep.store.trial(sweep.id, 2).reason == "user_error");
+}
+
 TEST_CASE("a trial that fails while the sweep stops counts as failed") {
   Begun sweep("method = \"random\"\nbudget = { trials = 1 }");
   ExecutorHooks hooks;
