@@ -119,6 +119,15 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
   return meaning;
 }
 
+bool changes_meaning(const Recipe& recipe, const std::string& key) {
+  static const std::vector<std::string> keys = {"data.train",       "data.format",
+                                                "data.seq_len",     "data.shuffle",
+                                                "data.tokenizer",   "data.tokenizer_vocab_size",
+                                                "data.token_dtype", "data.validation_fraction"};
+  if (key == "run.seed") return recipe.data.shuffle;
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 std::vector<std::string> changed_meaning(const json& before, const json& now) {
   std::vector<std::string> changes;
   for (const auto& [key, value] : now.items()) {

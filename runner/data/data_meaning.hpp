@@ -17,6 +17,9 @@ namespace runner {
 nlohmann::json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::string& cache_dir,
                             size_t hashed_bytes = size_t{1} << 30);
 
+/// Whether another value of this recipe key gives a position in the data of `recipe` another meaning.
+bool changes_meaning(const Recipe& recipe, const std::string& key);
+
 /// The differences that change the meaning of a position, one sentence each. `before` may lack keys. global_batch_size is not
 /// compared, because positions count sequences.
 std::vector<std::string> changed_meaning(const nlohmann::json& before, const nlohmann::json& now);

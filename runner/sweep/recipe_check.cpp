@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runner/config/config.hpp"
+#include "runner/data/data_meaning.hpp"
 #include "runner/lua/key_places.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -47,6 +48,10 @@ const std::vector<std::string> shaping_keys = {"model.name",        "model.n_lay
                                                "data.tokenizer",    "data.tokenizer_vocab_size",
                                                "optimizer.name"};
 
+bool is_shaping(const std::string& key) {
+  return std::find(shaping_keys.begin(), shaping_keys.end(), key) != shaping_keys.end();
+}
+
 void check_pbt(const SweepFile& sweep, const Recipe& recipe, const Origin& place, Problems& problems) {
   auto refuse = [&](const std::string& why) { problems.add(place, "contradiction", why); };
   const auto& schedule = recipe.lr_scheduler.name;
@@ -65,6 +70,12 @@ void check_pbt(const SweepFile& sweep, const Recipe& recipe, const Origin& place
           "pbt's members go on from each other's checkpoints, which do not fit where the model's parameters "
           "or the optimizer's state are others: `{}` cannot be varied",
           key));
+  for (const auto& parameter : sweep.space.parameters())
+    if (changes_meaning(recipe, parameter.name) && !is_shaping(parameter.name))
+      refuse(fmt::format(
+          "pbt's members go on from each other's checkpoints, whose position in the data has another meaning with "
+          "another value: `{}` cannot be varied",
+          parameter.name));
   const auto* momentum = sweep.space.find("optimizer.momentum");
   const auto values = momentum ? telling_values(*momentum) : std::vector<json>{};
   const auto zeros = std::count(values.begin(), values.end(), json(0));

@@ -131,3 +131,18 @@ TEST_CASE("a value that a checkpoint of an older version does not contain is not
   CHECK(changed_meaning(json::object(), meaning.now()).empty());
   CHECK(changed_meaning({{"data.seq_len", 16}}, meaning.now()) == Changes{"data.seq_len was 16 and is 32"});
 }
+
+TEST_CASE("the keys that change the meaning of a position are known without data") {
+  for (const char* format : {"text", "bin"})
+    for (bool shuffle : {true, false}) {
+      Meaning meaning;
+      meaning.recipe.data.format = format;
+      meaning.recipe.data.shuffle = shuffle;
+      const json now = meaning.now();
+      for (const auto& [key, value] : now.items())
+        if (key != "files" && key != "global_batch_size") CHECK(changes_meaning(meaning.recipe, key));
+      CHECK(changes_meaning(meaning.recipe, "data.train"));
+      CHECK(changes_meaning(meaning.recipe, "run.seed") == shuffle);
+      CHECK_FALSE(changes_meaning(meaning.recipe, "optimizer.lr"));
+    }
+}

@@ -348,6 +348,10 @@ TEST_CASE("PBT refuses keys that make the checkpoints of its members incompatibl
     CHECK(text.starts_with("s.toml:5:10: error: pbt's members go on from each other's checkpoints, which do not fit " +
                            others + "`" + key + "` cannot be varied\n"));
   }
+  for (const char* parameter :
+       {"\"run.seed\" = [1, 2]", "\"data.seq_len\" = [8, 16]", "\"data.shuffle\" = [true, false]"})
+    CHECK(said(parameter).find("whose position in the data has another meaning with another value: `") !=
+          std::string::npos);
   CHECK(said("\"optimizer.momentum\" = { uniform = [0, 0.9] }").find("let `optimizer.momentum` begin above 0") !=
         std::string::npos);
   CHECK(said("\"optimizer.momentum\" = { uniform = [0.5, 0.9] }") == "");
