@@ -47,7 +47,7 @@ void check_early_stopping(const Recipe& recipe, std::vector<Diagnostic>& diagnos
   const auto& metric = recipe.train.early_stopping->monitor;
   if (lua::trainer_records(recipe, metric)) return;
   auto known = lua::known_metrics(recipe);
-  if (known.may_have(metric)) return;
+  if (known.recorded(metric) != lua::KnownMetrics::Recorded::no) return;
   report(recipe, "train.early_stopping", "unknown-metric",
          fmt::format("early_stopping watches `{}`, which this training never reports", metric), diagnostics);
   diagnostics.back().allowed = known.names;
@@ -83,7 +83,18 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   if (recipe.model.init_from) check_init_from(recipe, *vocab, seq_len, diagnostics);
 }
 
-std::vector<std::string> input_notes(const Recipe& recipe) { return data_notes(recipe.data); }
+std::vector<std::string> input_notes(const Recipe& recipe) {
+  auto notes = data_notes(recipe.data);
+  if (!recipe.train.early_stopping) return notes;
+  const auto& metric = recipe.train.early_stopping->monitor;
+  if (!lua::trainer_records(recipe, metric) &&
+      lua::known_metrics(recipe).recorded(metric) == lua::KnownMetrics::Recorded::maybe)
+    notes.push_back(fmt::format(
+        "early_stopping watches `{}`, which no hook logged in a simulated training; the run fails at the first "
+        "validation if no hook has logged it by then",
+        metric));
+  return notes;
+}
 
 Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides) {
   return load_whole_recipe(file, overrides, check_inputs);
@@ -150,6 +161,7 @@ sweep::SweepFile load_ready_sweep(const std::string& file, std::vector<std::stri
   Recipe base = load_ready_recipe(sweep.recipe, sweep.overrides);
   for (const auto& note : input_notes(base)) notes.push_back(note);
   sweep::check_recipes(sweep, check_inputs);
+  if (auto note = sweep::metric_note(sweep, base); !note.empty()) notes.push_back(note);
   return sweep;
 }
 

@@ -1,8 +1,10 @@
 #include "runner/lua/known_metrics.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
 #include "runner/lua/fake_training.hpp"
 #include "runner/lua/hook_set.hpp"
@@ -48,14 +50,43 @@ bool trainer_records(const Recipe& recipe, std::string_view name) {
   return contains(trainer_metrics(), name) && (name != "val_loss" || validates);
 }
 
-bool KnownMetrics::may_have(const std::string& name) const {
-  if (contains(names, name)) return true;
-  if (contains(trainer_metrics(), name)) return false;  // hooks cannot log these
-  if (!complete) return true;
+KnownMetrics::Recorded KnownMetrics::recorded(const std::string& name) const {
+  if (contains(names, name)) return Recorded::yes;
+  if (contains(trainer_metrics(), name)) return Recorded::no;  // hooks cannot log these
   for (const auto& known : names)
-    if (!contains(trainer_metrics(), known) && begin_alike(name, known)) return true;
-  return std::any_of(texts.begin(), texts.end(),
-                     [&](const std::string& text) { return text.find(name) != std::string::npos; });
+    if (!contains(trainer_metrics(), known) && begin_alike(name, known)) return Recorded::yes;
+  for (const auto& text : texts)
+    if (text.find(name) != std::string::npos) return Recorded::yes;
+  return complete ? Recorded::no : Recorded::maybe;
+}
+
+namespace {
+
+/// Whether the text after `:log` is a call whose first argument is a plain string.
+bool logs_plain_name(std::string_view text) {
+  text = trim(text);
+  if (text.empty() || text.front() != '(') return false;
+  text = trim(text.substr(1));
+  if (text.empty() || (text.front() != '"' && text.front() != '\'')) return false;
+  const size_t end = text.find(text.front(), 1);
+  if (end == std::string_view::npos || text.substr(0, end).find('\\') != std::string_view::npos) return false;
+  return trim(text.substr(end + 1)).starts_with(',');
+}
+
+}  // namespace
+
+bool computes_names(std::string_view text) {
+  if (text.find("require") != std::string_view::npos) return true;
+  auto in_word = [](char byte) { return byte == '_' || std::isalnum(static_cast<unsigned char>(byte)); };
+  constexpr std::string_view log = "log";
+  for (size_t at = text.find(log); at != std::string_view::npos; at = text.find(log, at + 1)) {
+    const auto before = trim(text.substr(0, at)), after = text.substr(at + log.size());
+    if (before.empty() || in_word(text[at - 1]) || (!after.empty() && in_word(after.front()))) continue;
+    if (before.back() == ':' && !logs_plain_name(after)) return true;
+    const bool named = before.back() == '.' || before.back() == '"' || before.back() == '\'';
+    if (named && !before.ends_with("math.")) return true;
+  }
+  return false;
 }
 
 KnownMetrics known_metrics(const Recipe& recipe) {
@@ -74,6 +105,7 @@ KnownMetrics known_metrics(const Recipe& recipe) {
     auto shipped = shipped_hooks().find(file);
     known.texts.push_back(shipped != shipped_hooks().end() ? shipped->second : read_file(file));
   }
+  known.complete = std::none_of(known.texts.begin(), known.texts.end(), computes_names);
   known.texts.push_back(recipe.hooks.options.dump());
   try {
     HookSet hooks(hooked);

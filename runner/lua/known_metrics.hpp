@@ -11,7 +11,7 @@ namespace runner::lua {
 /// The metrics that the trainer itself records.
 const std::vector<std::string>& trainer_metrics();
 
-/// Throws ScriptMistake if a hook must not log under this name: it is empty or in trainer_metrics().
+/// Throws ScriptMistake if a hook must not log under this name: it is empty, not UTF-8, or in trainer_metrics().
 void check_metric_name(std::string_view name);
 
 /// The note about a metric whose logged value is not finite, often because of a division by zero.
@@ -23,15 +23,21 @@ bool trainer_records(const Recipe& recipe, std::string_view name);
 struct KnownMetrics {
   std::vector<std::string> names;  ///< known recorded metrics
   std::vector<std::string> texts;  ///< of the hooks and their options; they may contain more names
-  bool complete = true;            ///< false: hooks failed or were not run, so any name is possible
+  bool complete = true;            ///< false: hooks failed, were not run, or compute names, so any name is possible
 
-  /// False if no training of the recipe can record the metric. Possible are names that a hook logged in the fake
-  /// training, names with the same prefix up to one of / . _ -, and names in the text of a hook.
-  bool may_have(const std::string& name) const;
+  enum class Recorded { yes, maybe, no };
+  /// Whether a training of the recipe records the metric. `yes`: a hook logged the name in the fake training, or one
+  /// with the same prefix up to one of / . _ -, or the text of a hook contains it. `no`: the name is certainly not
+  /// recorded.
+  Recorded recorded(const std::string& name) const;
 };
 
 /// Runs the recipe's hooks in a FakeTraining, which takes milliseconds. Does not run hooks that may write files
 /// (hooks.trusted). Does not report their mistakes.
 KnownMetrics known_metrics(const Recipe& recipe);
+
+/// Whether the text of a hook may log under names that it does not contain: a name of log() is not a plain string,
+/// log() is used as a value, or other files are loaded.
+bool computes_names(std::string_view text);
 
 }  // namespace runner::lua

@@ -97,7 +97,7 @@ void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& pl
   if (sweep.metric == "val_loss" || sweep.in_lua() || varies_hooks(sweep)) return;  // val_loss: see below
   if (lua::trainer_records(recipe, sweep.metric)) return;
   auto known = lua::known_metrics(recipe);
-  if (known.may_have(sweep.metric)) return;
+  if (known.recorded(sweep.metric) != lua::KnownMetrics::Recorded::no) return;
   problems.add(place, "unknown-metric", fmt::format("no trial will report a metric `{}`", sweep.metric), known.names,
                sweep.metric);
 }
@@ -201,6 +201,13 @@ void check_first_trials(const SweepFile& sweep, const Origin& place, const Trial
 }
 
 }  // namespace
+
+std::string metric_note(const SweepFile& sweep, const Recipe& recipe) {
+  if (lua::trainer_records(recipe, sweep.metric)) return "";
+  if (lua::known_metrics(recipe).recorded(sweep.metric) != lua::KnownMetrics::Recorded::maybe) return "";
+  return fmt::format("metric = \"{}\": no hook logged it in a simulated training; trials that do not log it fail",
+                     sweep.metric);
+}
 
 void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs) {
   Problems problems;

@@ -53,6 +53,9 @@ std::vector<std::string> overrides_of(const nlohmann::json& parameters);
 /// is a mistake, too. `inputs`: what is wrong with the data and weights that a recipe names.
 void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs = {});
 
+/// A note if it is not known whether trials of `recipe` report the metric; otherwise empty.
+std::string metric_note(const SweepFile& sweep, const Recipe& recipe);
+
 /// A TOML recipe that `extends` the base, with `overrides` ("KEY=VALUE") and parameters on top.
 std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides,
                         const nlohmann::json& parameters);

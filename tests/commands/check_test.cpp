@@ -78,6 +78,14 @@ TEST_CASE("check finds errors that depend on the devices, and prints notes about
   check_refused(place, "early_stopping watches `accuracy`, which this training never reports",
                 {"train.early_stopping={monitor=\"accuracy\"}"});
 
+  place.write("late.lua",
+              "return {on_train_batch_end = function(ctx) if ctx.step > 20 then ctx:log('a' .. ctx.epoch, 1) end end}");
+  auto late = place.run({"check", "tiny.toml", "--set", "hooks.files=[\"./late.lua\"]", "--set",
+                         "train.early_stopping={monitor=\"a0\"}"});
+  CHECK(late.code == 0);
+  CHECK_THAT(late.err,
+             ContainsSubstring("note: early_stopping watches `a0`, which no hook logged in a simulated training"));
+
   auto fine = place.run({"check", "tiny.toml"});
   CHECK(fine.code == 0);
   CHECK_THAT(fine.err, ContainsSubstring("micro-batch 6 x 2 ranks = 12 sequences of 32 tokens a step"));

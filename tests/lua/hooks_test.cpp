@@ -260,23 +260,41 @@ TEST_CASE("a logged value that is not finite gives one note for each name") {
 }
 
 TEST_CASE("the metrics that a recipe can record are known without training") {
+  using enum KnownMetrics::Recorded;
   Recipe recipe;
   recipe.data.validation_fraction = 0.1;
-  CHECK(known_metrics(recipe).may_have("val_loss"));
-  CHECK(known_metrics(recipe).may_have("grad_norm"));
-  CHECK_FALSE(known_metrics(recipe).may_have("accuracy"));
+  CHECK(known_metrics(recipe).recorded("val_loss") == yes);
+  CHECK(known_metrics(recipe).recorded("grad_norm") == yes);
+  CHECK(known_metrics(recipe).recorded("accuracy") == no);
   recipe.data.validation_fraction.reset();
-  CHECK_FALSE(known_metrics(recipe).may_have("val_loss"));
+  CHECK(known_metrics(recipe).recorded("val_loss") == no);
 
   Hooks hooks(
       {"return {on_train_batch_end = function(ctx) ctx:log('norm/' .. ctx.step, 1)"
        " if ctx.step > 99 then ctx:log('late', 1) end end}"});
   auto known = known_metrics(hooks.recipe);
-  CHECK(known.complete);
-  for (const char* name : {"norm/1", "norm/blocks.7", "late", "loss"}) CHECK(known.may_have(name));
-  for (const char* name : {"norms", "early", "val_loss"}) CHECK_FALSE(known.may_have(name));
+  for (const char* name : {"norm/1", "norm/blocks.7", "late", "loss"}) CHECK(known.recorded(name) == yes);
+  for (const char* name : {"norms", "early"}) CHECK(known.recorded(name) == maybe);
+  CHECK(known.recorded("val_loss") == no);  // a hook cannot log it
+  Hooks plain({"return {on_train_batch_end = function(ctx) if ctx.step > 99 then ctx:log('late', 1) end end}"});
+  CHECK(known_metrics(plain.recipe).recorded("late") == yes);
+  CHECK(known_metrics(plain.recipe).recorded("early") == no);
   Hooks failing({"return {on_train_start = function(ctx) error('no') end}"});
-  CHECK(known_metrics(failing.recipe).may_have("anything"));
+  CHECK(known_metrics(failing.recipe).recorded("anything") == maybe);
+}
+
+TEST_CASE("a hook that may compute names of metrics is recognised by its text") {
+  for (const char* text : {"ctx:log('a', 1)", "ctx : log ( \"a/b\" , 1)", "local x = math.log(2)", "logs = catalog(2)",
+                           "", "log", "self.log_every = 1"}) {
+    INFO(text);
+    CHECK_FALSE(computes_names(text));
+  }
+  for (const char* text : {"ctx:log('a' .. i, 1)", "ctx:log(name, 1)", "ctx:log(('%d'):format(i), 1)", "ctx:log [[a]]",
+                           "ctx.log(ctx, name, 1)", "ctx['log'](ctx, name, 1)", "require 'names'",
+                           "ctx:log('a\\x62', 1)", "ctx:log('a', 1) ctx:log(b, 1)"}) {
+    INFO(text);
+    CHECK(computes_names(text));
+  }
 }
 
 TEST_CASE("checkpoints restore states, and states without a hook are reported") {

@@ -303,7 +303,7 @@ TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") 
         "you mean `loss`?");
   write_file_atomic(place.path / "h.lua",
                     "return {name = 'h', options = {also = {type = 'string', default = 'x'}},\n"
-                    "on_train_batch_end = function(ctx) ctx:log('norm/' .. ctx.step, 1)\n"
+                    "on_train_batch_end = function(ctx) ctx:log('norm/1', 1)\n"
                     "if ctx.step > 1000 then ctx:log('late', 1) end end}");
   auto hooked = [&](const std::string& metric) {
     return place.said("[sweep]\nrecipe = \"base.toml\"\nset = { hooks.files = [\"" + (place.path / "h.lua").string() +
@@ -313,6 +313,14 @@ TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") 
   CHECK(hooked("norm/head.weight") == "");  // the name depends on the model
   CHECK(hooked("late") == "");              // logged after the last step of lua check
   CHECK(hooked("lots").find("no trial will report a metric `lots`") != std::string::npos);
+
+  // A hook that computes names may log any.
+  write_file_atomic(place.path / "h.lua",
+                    "return {name = 'h', on_train_batch_end = function(ctx) ctx:log('norm' .. ctx.step, 1) end}");
+  CHECK(hooked("lots") == "");
+  const SweepFile sweep = place.read("[sweep]\nrecipe = \"base.toml\"\nmetric = \"lots\"\n" + tail);
+  auto with_hook = load_whole_recipe(sweep.recipe, {"hooks.files=[\"" + (place.path / "h.lua").string() + "\"]"});
+  CHECK(metric_note(sweep, with_hook).starts_with("metric = \"lots\": no hook logged it in a simulated training"));
 }
 
 TEST_CASE("requirements of method and metric on the recipe are checked before anything runs") {
