@@ -84,14 +84,42 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(parent_of(final_name));
 }
 
-bool is_pattern(std::string_view path) { return path.find_first_of("*?[") != std::string_view::npos; }
+namespace {
+
+/// A path in two parts: the longest beginning that exists as it is written, and the rest.
+std::pair<fs::path, fs::path> existing_and_rest(const fs::path& path) {
+  fs::path existing, rest;
+  std::error_code ignored;
+  for (const auto& part : path) {
+    const bool goes_on = rest.empty() && fs::exists(existing / part, ignored);
+    (goes_on ? existing : rest) /= part;
+  }
+  return {existing, rest};
+}
+
+/// A pattern that matches only `path`.
+std::string literal_pattern(const fs::path& path) {
+  std::string pattern;
+  for (char byte : path.string()) {
+    if (std::string_view("*?[\\").find(byte) != std::string_view::npos) pattern += '\\';
+    pattern += byte;
+  }
+  return pattern;
+}
+
+}  // namespace
+
+bool is_pattern(const fs::path& path) {
+  return existing_and_rest(path).second.string().find_first_of("*?[") != std::string::npos;
+}
 
 std::vector<std::string> paths_like(const std::string& pattern) {
-  std::error_code ignored;
-  if (!is_pattern(pattern) || fs::exists(pattern, ignored)) return {pattern};
+  if (!is_pattern(pattern)) return {pattern};
+  const auto [existing, rest] = existing_and_rest(pattern);
+  const std::string with_literal_folders = (fs::path(literal_pattern(existing)) / rest).string();
   glob_t found{};
   std::vector<std::string> paths;
-  int outcome = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  int outcome = ::glob(with_literal_folders.c_str(), GLOB_NOSORT, nullptr, &found);
   if (outcome == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
   if (outcome != 0 && outcome != GLOB_NOMATCH) throw environment_error("cannot look for files like {}", pattern);

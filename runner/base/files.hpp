@@ -24,8 +24,9 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name);
 /// fsync on a file or folder. Throws Error(environment).
 void sync_path(const fs::path& path);
 
-/// Whether a path has one of the characters * ? [ of a pattern.
-bool is_pattern(std::string_view path);
+/// Whether a path has one of the characters * ? [ of a pattern. Folders at its beginning that exist as they are written
+/// stand for themselves.
+bool is_pattern(const fs::path& path);
 /// What a pattern (glob(7), without **) matches, in the order of the paths' bytes; empty: nothing. A path that exists
 /// as it is written stands for itself.
 std::vector<std::string> paths_like(const std::string& pattern);

@@ -37,12 +37,12 @@ std::string problem_of(const fs::path& path) {
     int reason = errno;
     if (reason != ENOENT && reason != ENOTDIR)
       return fmt::format("cannot open {}: {}", path.string(), std::strerror(reason));
-    if (is_pattern(folder_of(path).string())) return fmt::format("no file matches {}", path.string());
-    auto what = is_pattern(path.string()) ? fmt::format("no file matches {}", path.string())
-                                          : fmt::format("there is no file {}", path.string());
+    if (is_pattern(folder_of(path))) return fmt::format("no file matches {}", path.string());
+    auto what = is_pattern(path) ? fmt::format("no file matches {}", path.string())
+                                 : fmt::format("there is no file {}", path.string());
     if (!fs::is_directory(folder_of(path)))
       return fmt::format("{}: there is no folder {}", what, folder_of(path).string());
-    if (is_pattern(path.string())) return what + instead_of(path);
+    if (is_pattern(path)) return what + instead_of(path);
     auto near = nearest_file(path);
     return what + (near ? "; did you mean " + *near + "?" : "");
   }

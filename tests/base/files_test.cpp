@@ -60,3 +60,19 @@ TEST_CASE("an empty file maps to nothing") {
   write_file_atomic(folder.path / "three", "abc");
   CHECK(MappedFile(folder.path / "three").bytes().size() == 3);
 }
+
+TEST_CASE("folders of a pattern that exist as they are written stand for themselves") {
+  TemporaryFolder folder;
+  const fs::path odd = folder.path / "d[1] * \\x";
+  fs::create_directories(odd);
+  fs::create_directories(folder.path / "d1");
+  for (const fs::path& file : {odd / "b.txt", odd / "a[2].txt", folder.path / "d1" / "c.txt"})
+    write_file_atomic(file, "text");
+  using Paths = std::vector<std::string>;
+  CHECK(paths_like(odd / "*.txt") == Paths{odd / "a[2].txt", odd / "b.txt"});
+  CHECK(paths_like(odd / "a[2].txt") == Paths{odd / "a[2].txt"});
+  CHECK(paths_like(folder.path / "d[1]" / "?.txt") == Paths{folder.path / "d1" / "c.txt"});
+  CHECK(paths_like(odd / "[x]") == Paths{});
+  CHECK(is_pattern(odd / "*.txt"));
+  CHECK_FALSE(is_pattern(odd / "none.txt"));
+}
