@@ -62,6 +62,15 @@ nlohmann::json predicted(const Plan& plan) {
   return values;
 }
 
+/// The tokens of a step of the plan if accumulate_grad_batches changes between epochs; 0 if all steps are like those of
+/// the plan. The plan predicts the time of a step in epoch 0.
+int64_t tokens_if_steps_differ(const Plan& plan) {
+  const auto& train = plan.recipe.train;
+  const bool differ =
+      !train.global_batch_size && train.accumulate_grad_batches && train.accumulate_grad_batches->size() > 1;
+  return differ ? global_batch_size(plan.recipe, plan.job.world_size, 0) * plan.seq_len : 0;
+}
+
 /// The quantile `part` (0 to 1) of `values`, without interpolation.
 double quantile(std::vector<double> values, double part) {
   auto place = values.begin() + static_cast<long>(part * static_cast<double>(values.size() - 1));
@@ -82,7 +91,8 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       kept_(recipe.run.fast_dev_run == 0),
       started_(started),
       confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0),
-      monitor_(recipe.checkpoint.monitor) {
+      monitor_(recipe.checkpoint.monitor),
+      timed_step_tokens_(tokens_if_steps_differ(plan)) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
   if (run_.empty())
@@ -101,6 +111,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   ledger_.reopen_run(run_, new_run(home_, recipe, plan, options_));
   ledger_.annotate(run_, "predicted", predicted(plan));
   confirms_bytes_ = plan.memory.total();
+  timed_step_tokens_ = tokens_if_steps_differ(plan);
 }
 
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
@@ -134,7 +145,8 @@ void RunRecord::on_step(const nlohmann::json& event) {
   if (first_step_s_) {
     timed_tokens_ += tokens;
     timed_seconds_ += seconds;
-    step_seconds_.push_back(seconds);
+    const bool as_predicted = timed_step_tokens_ == 0 || static_cast<int64_t>(tokens) == timed_step_tokens_;
+    if (as_predicted) step_seconds_.push_back(seconds);
   } else {
     first_step_s_ = steady_seconds() - started_;
   }
