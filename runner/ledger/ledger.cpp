@@ -130,7 +130,7 @@ std::optional<fs::path> ledger_above(const fs::path& folder) {
     if (::stat(parent.c_str(), &above) != 0 || above.st_dev != here.st_dev) return std::nullopt;
     std::error_code ignored;
     const bool anybodys = (above.st_mode & S_IWOTH) != 0;
-    if (!anybodys && fs::exists(parent / ".runner" / "ledger.db", ignored)) return parent / ".runner";
+    if (!anybodys && fs::is_directory(parent / ".runner", ignored)) return parent / ".runner";
     if (parent == parent.parent_path()) return std::nullopt;
   }
 }

@@ -131,10 +131,10 @@ class Ledger {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The folder of the ledger: RUNNER_HOME if set; otherwise .runner in the working directory if it exists; otherwise .runner
-/// of the nearest parent folder that has a ledger; otherwise .runner in the working directory, not created yet. The search
-/// ends at the boundary of the filesystem and skips folders that all users may write. A ledger found in a parent folder is
-/// reported once on stderr.
+/// The folder of the ledger: RUNNER_HOME if set; otherwise .runner in the working directory if it exists; otherwise
+/// .runner of the nearest parent folder that has one, also if it is still empty; otherwise .runner in the working
+/// directory, not created yet. The search ends at the boundary of the filesystem and skips folders that all users may
+/// write. A ledger found in a parent folder is reported once on stderr.
 std::string ledger_home();
 
 /// Whether `folder` is on a filesystem where other machines may open the same files, or where memory maps cannot be shared.

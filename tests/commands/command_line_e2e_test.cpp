@@ -164,6 +164,9 @@ TEST_CASE("the ledger is found in parent folders, like git's repository", "[e2e]
   CHECK(missing.err == "error: there is no run \"x\": there is no ledger " + fs::canonical(place.path()).string() +
                            "/deep/down/.runner/ledger.db; RUNNER_HOME=FOLDER names another ledger\n");
 
+  CHECK_THAT(shell(place, "mkdir -p empty/.runner empty/below && cd empty/below && runner ls").err,
+             StartsWith("ledger: " + fs::canonical(place.path()).string() + "/empty/.runner ("));
+
   auto first = shell(place, "runner run tiny.toml --set devices=1 train.max_steps=1");
   INFO(first.err);
   REQUIRE(first.code == 0);
