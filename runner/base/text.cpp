@@ -226,4 +226,31 @@ std::optional<size_t> first_invalid_utf8(std::string_view bytes) {
   return std::nullopt;
 }
 
+std::string escape_invalid_utf8(std::string_view bytes) {
+  std::string text;
+  while (auto bad = first_invalid_utf8(bytes)) {
+    text += bytes.substr(0, *bad);
+    text += fmt::format("\\x{:02X}", static_cast<unsigned char>(bytes[*bad]));
+    bytes.remove_prefix(*bad + 1);
+  }
+  return text.append(bytes);
+}
+
+std::string to_hex(std::string_view bytes) {
+  std::string text;
+  for (char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+std::optional<std::string> from_hex(std::string_view text) {
+  std::string bytes;
+  for (; text.size() >= 2; text.remove_prefix(2)) {
+    unsigned value = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + 2, value, 16);
+    if (error != std::errc() || end != text.data() + 2) return std::nullopt;
+    bytes += static_cast<char>(value);
+  }
+  return text.empty() ? std::optional(bytes) : std::nullopt;
+}
+
 }  // namespace runner

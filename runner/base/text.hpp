@@ -45,5 +45,10 @@ std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_
 
 /// The offset of the first byte that is not valid UTF-8, if there is one.
 std::optional<size_t> first_invalid_utf8(std::string_view bytes);
+/// UTF-8 text: each byte that is not part of valid UTF-8 is written as "\xE9".
+std::string escape_invalid_utf8(std::string_view bytes);
+/// "e9", two hexadecimal digits for each byte, and its inverse; nothing if the text is something else.
+std::string to_hex(std::string_view bytes);
+std::optional<std::string> from_hex(std::string_view text);
 
 }  // namespace runner

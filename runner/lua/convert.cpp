@@ -1,4 +1,5 @@
 // Converts Lua tables to plain data. Reads raw entries only, so it runs no script code and raises no errors.
+#include "runner/base/text.hpp"
 #include "runner/lua/machine.hpp"
 
 namespace runner::lua {
@@ -12,7 +13,8 @@ constexpr size_t depth_max = 32, bytes_max = 64u << 20;
 /// One conversion. A table that is reachable twice is copied twice, up to bytes_max in total.
 class Converter {
  public:
-  Converter(lua_State* lua, const std::string& what, const KeepObject* keep) : lua_(lua), what_(what), keep_(keep) {}
+  Converter(lua_State* lua, const std::string& what, const KeepObject* keep, Strings strings)
+      : lua_(lua), what_(what), keep_(keep), strings_(strings) {}
 
   json any(int index) {
     spend(64);
@@ -27,7 +29,7 @@ class Converter {
         return read_value(lua_, index).plain;
       case LUA_TSTRING:
         spend(lua_rawlen(lua_, index));
-        return read_value(lua_, index).plain;
+        return text(index);
       case LUA_TUSERDATA:
         if (auto* object = object_at(lua_, index); object && keep_ && *keep_) return kept(*object);
         [[fallthrough]];
@@ -37,6 +39,13 @@ class Converter {
   }
 
  private:
+  json text(int index) const {
+    json value = read_value(lua_, index).plain;
+    const auto& bytes = value.get_ref<const std::string&>();
+    if (strings_ == Strings::utf8 && first_invalid_utf8(bytes))
+      refuse(fmt::format("\"{}\" is not UTF-8 text", escape_invalid_utf8(bytes)));
+    return value;
+  }
   json kept(const std::shared_ptr<Object>& object) {
     std::string pointer;
     for (const auto& part : path_) {
@@ -52,7 +61,7 @@ class Converter {
   [[noreturn]] void refuse(const std::string& why) const {
     std::string path;
     for (const auto& part : path_) path += path.empty() || part.front() == '[' ? part : "." + part;
-    throw ScriptMistake(fmt::format("{}{}: {}", what_, path.empty() ? "" : " at " + path, why));
+    throw ScriptMistake(fmt::format("{}{}: {}", what_, path.empty() ? "" : " at " + escape_invalid_utf8(path), why));
   }
   void spend(size_t bytes) {
     bytes_ += bytes;
@@ -114,6 +123,7 @@ class Converter {
       const char* text = lua_tolstring(lua_, -2, &size);
       path_.emplace_back(text, size);
       if (path_.back().empty()) refuse("an empty key");
+      if (first_invalid_utf8(path_.back())) refuse("this key is not UTF-8 text");
       object[path_.back()] = any(-1);
       path_.pop_back();
       lua_pop(lua_, 1);
@@ -131,6 +141,7 @@ class Converter {
   lua_State* lua_;
   const std::string& what_;
   const KeepObject* keep_;
+  const Strings strings_;
   std::vector<const void*> open_;
   std::vector<std::string> path_;
   size_t bytes_ = 0;
@@ -139,11 +150,11 @@ class Converter {
 }  // namespace
 
 /// Restores the stack, also when it throws.
-json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep) {
+json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep, Strings strings) {
   int top = lua_gettop(lua);
   try {
     if (!lua_checkstack(lua, 8)) throw ScriptMistake(what + ": Lua's stack is full");
-    return Converter(lua, what, keep).any(lua_absindex(lua, index));
+    return Converter(lua, what, keep, strings).any(lua_absindex(lua, index));
   } catch (...) {
     lua_settop(lua, top);
     throw;

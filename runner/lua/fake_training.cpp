@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/fake_matrix.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -233,7 +234,7 @@ std::string FakeTraining::artifact(const std::string& name) {
   return "/dev/null";
 }
 void FakeTraining::append_artifact(const std::string& name, const std::string& text) {
-  said_(fmt::format("  write {} to {}", json(text).dump(), name));
+  said_(fmt::format("  write {} to {}", json(escape_invalid_utf8(text)).dump(), name));
 }
 
 namespace {

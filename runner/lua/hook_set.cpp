@@ -116,9 +116,11 @@ std::vector<HookSet::Hook> load_hooks(State& state, const Recipe& recipe, std::v
 
 }  // namespace
 
-json keep_nonfinite(json value) {
+json storable(json value) {
   if (value.is_structured())
-    for (auto& item : value) item = keep_nonfinite(std::move(item));
+    for (auto& item : value) item = storable(std::move(item));
+  if (const auto* text = value.get_ptr<const std::string*>())
+    return first_invalid_utf8(*text) ? json{{"$bytes", to_hex(*text)}} : value;
   if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
   double number = value.get<double>();
   return {{"$number", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
@@ -131,13 +133,15 @@ static void for_each_object(const json& value, const std::function<void(const js
   for (const auto& item : value) for_each_object(item, body);
 }
 
-json restore_nonfinite(json value) {
+json restore_stored(json value) {
   if (value.is_object() && value.size() == 1 && value.contains("$number")) {
     auto text = value["$number"];
     return text == "nan" ? std::nan("") : text == "inf" ? HUGE_VAL : -HUGE_VAL;
   }
+  if (value.is_object() && value.size() == 1 && value.contains("$bytes") && value["$bytes"].is_string())
+    if (auto bytes = from_hex(value["$bytes"].get_ref<const std::string&>())) return *bytes;
   if (value.is_structured())
-    for (auto& item : value) item = restore_nonfinite(std::move(item));
+    for (auto& item : value) item = restore_stored(std::move(item));
   return value;
 }
 
@@ -310,7 +314,7 @@ json HookSet::state_of(const Hook& hook, const Keep& keep) {
       kept["$object"] = name;
       return kept;
     };
-  return state_->to_json(hook.state, "state", keep_object);
+  return state_->to_json(hook.state, "state", keep_object, Strings::any);
 }
 
 json HookSet::save(const Value& context, const Keep& keep) {
@@ -321,7 +325,7 @@ json HookSet::save(const Value& context, const Keep& keep) {
     std::string failure;
     try {
       json state = state_of(hook, keep);
-      if (!state.empty()) saved[hook.file.name] = keep_nonfinite(std::move(state));
+      if (!state.empty()) saved[hook.file.name] = storable(std::move(state));
     } catch (const ScriptMistake& mistake) {
       failure = mistake.what();
     }
@@ -341,7 +345,7 @@ void HookSet::load(const json& saved, const Value& context, const Restore& resto
         const auto& object = kept["$object"].get_ref<const std::string&>();
         if (restore) objects[object] = restore(object, kept);
       });
-      found->state = state_->table(restore_nonfinite(state), objects);
+      found->state = state_->table(restore_stored(state), objects);
     } else if (talk_.report)
       talk_.report(fmt::format("the checkpoint has the state of a hook {}, which this recipe does not have", name));
   }

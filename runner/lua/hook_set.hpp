@@ -70,7 +70,7 @@ class HookSet {
   /// Makes the object again.
   using Restore = std::function<std::shared_ptr<Object>(const std::string& name, const nlohmann::json& kept)>;
   /// Calls on_save_checkpoint and returns {hook: its state}. Numbers that are not finite are stored as {"$number":
-  /// "inf"}, objects as {"$object": NAME, ...} if there is a `keep`.
+  /// "inf"}, strings that are not UTF-8 as {"$bytes": "e9"}, objects as {"$object": NAME, ...} if there is a `keep`.
   nlohmann::json save(const Value& context, const Keep& keep = {});
   /// Restores the states in `saved` and calls on_load_checkpoint. Reports states without a hook.
   void load(const nlohmann::json& saved, const Value& context, const Restore& restore = {});
@@ -103,9 +103,10 @@ class HookSet {
   std::array<std::vector<size_t>, moments_count> callers_;  ///< by Moment: which hooks have a function for it
 };
 
-/// Conversion of a script's state for checkpoints, because JSON has no infinities and NaN.
-nlohmann::json keep_nonfinite(nlohmann::json value);
-nlohmann::json restore_nonfinite(nlohmann::json value);
+/// Conversion of a script's state for checkpoints, because JSON text has no infinities, no NaN, and no strings that are
+/// not UTF-8.
+nlohmann::json storable(nlohmann::json value);
+nlohmann::json restore_stored(nlohmann::json value);
 
 /// The hooks of the recipe in order.
 std::vector<ScriptSource> hook_sources(const Recipe& recipe);

@@ -20,6 +20,8 @@ const std::vector<std::string>& trainer_metrics() {
 
 void check_metric_name(std::string_view name) {
   if (name.empty()) throw ScriptMistake("log: the name is empty");
+  if (first_invalid_utf8(name))
+    throw ScriptMistake(fmt::format("log: the name \"{}\" is not UTF-8 text", escape_invalid_utf8(name)));
   const auto& own = trainer_metrics();
   if (std::find(own.begin(), own.end(), name) != own.end())
     throw ScriptMistake(fmt::format(

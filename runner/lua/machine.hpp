@@ -131,6 +131,7 @@ Reference reference_to(lua_State* lua, int index);
 void push_behind_view(lua_State* lua, int index);
 std::shared_ptr<Object>* object_at(lua_State* lua, int index);
 std::string kind_at(lua_State* lua, int index);
-nlohmann::json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep = nullptr);
+nlohmann::json json_at(lua_State* lua, int index, const std::string& what, const KeepObject* keep = nullptr,
+                       Strings strings = Strings::utf8);
 
 }  // namespace runner::lua

@@ -298,13 +298,13 @@ int State::line_of(const Reference& function) {
   return std::max(0, info.linedefined);
 }
 
-json State::to_json(const Reference& table, const std::string& what, const KeepObject& keep) {
+json State::to_json(const Reference& table, const std::string& what, const KeepObject& keep, Strings strings) {
   RUNNER_CHECK(table.is_table(), "State::to_json() needs a table");
   Value holder(table);
   Named named{&holder};
   Call call(*machine_);
   call.run(push_it, &named);
-  return json_at(call.lua(), -1, what, &keep);
+  return json_at(call.lua(), -1, what, &keep, strings);
 }
 
 Reference State::table(const json& data, const KeptObjects& objects) {

@@ -72,7 +72,9 @@ class State {
   int line_of(const Reference& function);
   /// A table as plain data. Throws ScriptMistake with the path of cycles, holes, keys other than names or 1..n, and
   /// values that are not data. `what` starts the message. `keep` converts objects; without it they are not allowed.
-  nlohmann::json to_json(const Reference& table, const std::string& what, const KeepObject& keep = {});
+  /// Keys are always UTF-8.
+  nlohmann::json to_json(const Reference& table, const std::string& what, const KeepObject& keep = {},
+                         Strings strings = Strings::utf8);
   /// Plain data as a table that scripts can change (table) or cannot change (read_only).
   Reference table(const nlohmann::json& data, const KeptObjects& objects = {});
   Reference read_only(const nlohmann::json& data);

@@ -11,6 +11,8 @@ using nlohmann::json;
 
 namespace {
 
+std::string shown_json(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 /// Returns `value` if it is one of `words`. Throws with the most similar word otherwise.
 std::string word(const std::string& value, const std::vector<std::string>& words, const std::string& what) {
   if (std::find(words.begin(), words.end(), value) != words.end()) return value;
@@ -125,7 +127,9 @@ std::string file_name(const Arguments& arguments) {
   auto name = arguments.text(1);
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos ||
       name.find('\0') != std::string::npos)
-    throw ScriptMistake(fmt::format("artifact: \"{}\" is not a plain file name", name));
+    throw ScriptMistake(fmt::format("artifact: \"{}\" is not a plain file name", escape_invalid_utf8(name)));
+  if (first_invalid_utf8(name))
+    throw ScriptMistake(fmt::format("artifact: the name \"{}\" is not UTF-8 text", escape_invalid_utf8(name)));
   return name;
 }
 
@@ -179,7 +183,7 @@ void add_control(Class& made) {
   });
   made.method("stop", [](const Arguments& arguments) {
     arguments.at_most(1);
-    training_of(arguments).stop(arguments.text(1));
+    training_of(arguments).stop(escape_invalid_utf8(arguments.text(1)));
     return Value();
   });
   made.method("checkpoint", [](const Arguments& arguments) {
@@ -229,7 +233,7 @@ Generation generation_of(const json& wanted) {
     if (!(whole ? value.is_number_integer() : value.is_number()) || !(value.template get<double>() >= least) ||
         value.template get<double>() > most)
       throw ScriptMistake(fmt::format("generate: {} must be {}, {} to {}, not {}", name,
-                                      whole ? "an integer" : "a number", least, most, value.dump()));
+                                      whole ? "an integer" : "a number", least, most, shown_json(value)));
     return value.template get<decltype(otherwise)>();
   };
   constexpr double largest = 1e6;
@@ -257,7 +261,7 @@ void add_larger(Class& made) {
   });
   made.method("generate", [](const Arguments& arguments) {
     arguments.at_most(1);
-    return Value(training_of(arguments).generate(generation_of(arguments.table(1))));
+    return Value(training_of(arguments).generate(generation_of(arguments.table(1, Strings::any))));
   });
 }
 

@@ -71,9 +71,9 @@ std::string Arguments::text(int index) const {
   return {text, size};
 }
 
-json Arguments::table(int index) const {
+json Arguments::table(int index, Strings strings) const {
   if (index > count_ || lua_type(lua_, at(index)) != LUA_TTABLE) wrong(index, "a table");
-  return json_at(lua_, at(index), fmt::format("{}: argument {}", *function_, index));
+  return json_at(lua_, at(index), fmt::format("{}: argument {}", *function_, index), nullptr, strings);
 }
 
 json Arguments::data(int index) const {

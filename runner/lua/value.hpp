@@ -56,6 +56,8 @@ using Function = std::function<Value(const Arguments&)>;
 /// Returns the JSON value that replaces an object in plain data. `path` is its position there, a JSON pointer (RFC
 /// 6901). Throws ScriptMistake, without the path, if it cannot be stored.
 using KeepObject = std::function<nlohmann::json(const std::shared_ptr<Object>& object, const std::string& path)>;
+/// Strings of plain data: JSON text and the ledger hold UTF-8 only.
+enum class Strings { utf8, any };
 /// Objects for plain data: {"$object": NAME} is replaced by the object of that name.
 using KeptObjects = std::map<std::string, std::shared_ptr<Object>>;
 
@@ -136,7 +138,7 @@ class Arguments {
   std::string text(int index) const;
   std::string text(int index, const std::string& otherwise) const { return has(index) ? text(index) : otherwise; }
   /// table(): a table as plain data. data(): any plain value.
-  nlohmann::json table(int index) const;
+  nlohmann::json table(int index, Strings strings = Strings::utf8) const;
   nlohmann::json data(int index) const;
   Reference function(int index) const;
   /// A valid object of class `kind`.

@@ -186,10 +186,20 @@ std::string Checkpointer::write(const Snapshot& snapshot) {
   return publish(writer, entries, snapshot);
 }
 
+namespace {
+
+/// A mistake of this program or of its data fails again at the next checkpoint, unlike a full disk.
+bool is_permanent(const std::exception& error) {
+  return dynamic_cast<const std::logic_error*>(&error) || dynamic_cast<const nlohmann::json::exception*>(&error);
+}
+
+}  // namespace
+
 std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nlohmann::json>& entries,
                                   const Snapshot& snapshot) {
   fs::path path;
   std::string failure;
+  bool permanent = false;
   try {
     for (const auto& file : snapshot.files) sync_path(file);
     fault_point("settle");
@@ -200,8 +210,10 @@ std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nl
   } catch (const std::exception& error) {
     writer.abandon();
     failure = error.what();
+    permanent = is_permanent(error);
   }
   if (world_.size > 1) set_text(*store_, verdict_key(snapshot.number), ":" + failure);
+  if (permanent) throw run_error("the checkpoint of step {} cannot be written: {}", snapshot.step, failure);
   if (!failure.empty()) return failure;
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();

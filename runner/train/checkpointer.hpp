@@ -42,7 +42,8 @@ class Checkpointer {
   /// Collective. Waits for the previous save, copies the state to host memory, and writes it in the background. If no
   /// step follows, or if saves are not asynchronous, the caller waits, and the state is written without a copy.
   void save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more = {}, bool steps_follow = true);
-  /// Waits until the last save has ended. Throws Error(environment) if it failed and stop_on_error is set.
+  /// Waits until the last save has ended. Throws Error(environment) if it failed and stop_on_error is set. On rank 0 it
+  /// throws Error(run_failed), also without stop_on_error, if the next save would fail for the same reason.
   void wait();
   /// Like wait(), but does nothing if the last save has not ended yet.
   void look();

@@ -52,6 +52,12 @@ TEST_CASE("ranks are named with their nodes, and three or more consecutive ranks
 TEST_CASE("the first byte that is not UTF-8 is found") {
   CHECK_FALSE(first_invalid_utf8("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
   CHECK(first_invalid_utf8("ab\xff") == 2);
+  CHECK(escape_invalid_utf8("\xe9t\xc3\xa9\xff") == "\\xE9t\xc3\xa9\\xFF");
+  CHECK(from_hex(to_hex("\xe9"
+                        "a")) ==
+        "\xe9"
+        "a");
+  for (const char* wrong : {"e", "e9a", "-1", "zz"}) CHECK_FALSE(from_hex(wrong));
   CHECK(first_invalid_utf8("\xc3") == 0);           // incomplete
   CHECK(first_invalid_utf8("a\xe0\x80\x80") == 1);  // overlong encoding
   CHECK(first_invalid_utf8("\xed\xa0\x80") == 0);   // surrogate

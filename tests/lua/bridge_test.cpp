@@ -91,6 +91,8 @@ TEST_CASE("values that are not plain data are rejected with their path") {
   CHECK(refused("return {list = {1, nil, 3}}") == "recipe at list[2]: a list with a hole");
   CHECK(refused("return {a = {1, {f = print}}}") == "recipe at a[2].f: a function is not plain data");
   CHECK(refused("return {a = coroutine.create(print)}") == "recipe at a: a thread is not plain data");
+  CHECK(refused("return {a = {'caf\\xe9'}}") == "recipe at a[1]: \"caf\\xE9\" is not UTF-8 text");
+  CHECK(refused("return {['caf\\xe9'] = 1}") == "recipe at caf\\xE9: this key is not UTF-8 text");
   CHECK(refused("local t = {}; for i = 1, 40 do t = {t} end; return t").ends_with(": nested deeper than 32 tables"));
   CHECK(refused("local t = {1}; for i = 1, 30 do t = {t, t} end; return t").ends_with(": too much data"));
   CHECK(refused("local shared = {1}; return {a = shared, b = shared}") == R"({"a":[1],"b":[1]})");

@@ -153,6 +153,35 @@ TEST_CASE("a state with other values than plain data and its tensors is a clear 
         "keep a clone()");
 }
 
+TEST_CASE("bytes that are not UTF-8 are kept in a state, and refused in names") {
+  Hooks hooks({R"(return {name = 'keeper',
+    on_train_start = function(ctx, state)
+      state.number, state.list, state.text = string.pack("<d", -1.5), {"\xe9"}, "caf\u{e9}"
+      ctx:artifact("a.txt"):write("\xe9")
+    end,
+    on_load_checkpoint = function(ctx, state)
+      local same = state.list[1] == "\xe9" and state.text == "caf\u{e9}"
+      ctx:log('number', same and string.unpack("<d", state.number) or 0)
+    end,
+    on_train_end = function(ctx) ctx:stop("caf\xe9") end})"});
+  auto lines = hooks.run();
+  CHECK(std::count(lines.begin(), lines.end(), "  log number = -1.5") == 2);
+  CHECK(std::count(
+            lines.begin(), lines.end(),
+            R"(state in the checkpoint: {"keeper":{"list":[{"$bytes":"e9"}],"number":{"$bytes":"000000000000f8bf"},)"
+            "\"text\":\"caf\xc3\xa9\"}}") == 2);
+  CHECK(std::count(lines.begin(), lines.end(), "  stop: caf\\xE9") == 1);
+  auto said = [](const std::string& body) {
+    return Hooks({"return {name = 'h', on_train_start = function(ctx, state)\n" + body + " end}"}).run().back();
+  };
+  const std::string failed = "hook h failed in on_train_start: hook0.lua:2: ";
+  CHECK(said("ctx:log('caf\\xe9', 1)") == failed + "log: the name \"caf\\xE9\" is not UTF-8 text");
+  CHECK(said("ctx:artifact('caf\\xe9.txt')") == failed + "artifact: the name \"caf\\xE9.txt\" is not UTF-8 text");
+  CHECK(said("ctx:generate{prompt = 'x', top_k = '\\xe9'}").starts_with(failed + "generate: top_k must be an integer"));
+  CHECK(said("state['caf\\xe9'] = 1") ==
+        "hook h failed in saving its state: state at caf\\xE9: this key is not UTF-8 text");
+}
+
 TEST_CASE("a checkpoint restores tensors in a state, at any depth and under any name") {
   Hooks hooks({R"(return {name = 'keeper',
     on_train_start = function(ctx, state) state.kept = {["a/b~.c"] = {ctx:parameter('head.weight'):clone()}} end,

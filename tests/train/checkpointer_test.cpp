@@ -278,3 +278,25 @@ TEST_CASE("a checkpoint of another model is rejected with names and shapes") {
   CHECK_THAT(refusal, Catch::Matchers::ContainsSubstring("does not fit the recipe's model and optimizer") &&
                           Catch::Matchers::ContainsSubstring("is missing"));
 }
+
+TEST_CASE("a checkpoint that could never be written ends the run, also with on_error = continue", "[on_error]") {
+  at::set_num_threads(1);
+  for (bool async : {false, true}) {
+    Folder folder;
+    TinyRun run = tiny({"single", {}, 1});
+    std::string said;
+    run_ranks(1, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        Checkpointer checkpointer(world, options(folder.path, async), {});
+        try {
+          checkpointer.save(strategy, 3, {{"text", "caf\xe9"}});  // no JSON text can contain it
+          checkpointer.wait();
+        } catch (const Error& error) {
+          said = error.what();
+        }
+      });
+    });
+    CHECK_THAT(said, Catch::Matchers::StartsWith("the checkpoint of step 3 cannot be written: "));
+    CHECK(fs::is_empty(folder.path));
+  }
+}

@@ -255,6 +255,9 @@ TEST_CASE("values are logged with reductions over ranks, but not under the train
   CHECK_THAT(run.failures[1],
              ContainsSubstring("log: the trainer itself records a metric named \"val_loss\"; take another name, "
                                "such as \"hook/val_loss\""));
+  run.set_hook("return {on_train_batch_end = function(ctx) ctx:log('caf\\xe9', 1) end}");
+  run.go();
+  CHECK_THAT(run.failures[1], ContainsSubstring("probe.lua:1: log: the name \"caf\\xE9\" is not UTF-8 text"));
   run.set_hook("return {on_train_batch_end = function(ctx) ctx:log('r' .. ctx.world.rank, 1, {sync = 'sum'}) end}");
   run.go();
   CHECK_THAT(run.failures[0],

@@ -52,7 +52,8 @@ lua::Reference TrainingHooks::recipe() {
 void TrainingHooks::log(const std::string& name, double value, const std::string& sync) {
   require_moment("log", at_any, "");
   auto& metric = metrics_->at(name);
-  if (name.empty() || metric.second.own) lua::check_metric_name(name);
+  if (!metric.second.allowed) lua::check_metric_name(name);
+  metric.second.allowed = true;
   metric.second.rank_0 = sync == "none";
   if (sync == "none") {
     if (rank() == 0) wishes_.logged.push_back({&metric, value});

@@ -1,13 +1,8 @@
 #include "runner/train/hooks/metrics.hpp"
 
 #include "runner/lua/hook_set.hpp"
-#include "runner/lua/known_metrics.hpp"
 
 namespace runner {
-
-Metrics::Metrics() {
-  for (const auto& name : lua::trainer_metrics()) at(name).second.own = true;
-}
 
 Metrics::Named& Metrics::at(std::string_view name) {
   auto found = metrics_.find(name);
@@ -25,13 +20,13 @@ nlohmann::json Metrics::save() const {
   nlohmann::json saved = {{"rank_0", nlohmann::json::object()}, {"all_ranks", nlohmann::json::object()}};
   for (const auto& [name, metric] : metrics_)
     if (metric.value) saved[metric.rank_0 ? "rank_0" : "all_ranks"][name] = *metric.value;
-  return lua::keep_nonfinite(std::move(saved));
+  return lua::storable(std::move(saved));
 }
 
 void Metrics::load(const nlohmann::json& saved, bool is_rank_0) {
   for (const char* whose : {"all_ranks", "rank_0"}) {
     const bool rank_0 = whose == std::string_view("rank_0");
-    const auto values = lua::restore_nonfinite(saved.value(whose, nlohmann::json::object()));
+    const auto values = lua::restore_stored(saved.value(whose, nlohmann::json::object()));
     for (const auto& [name, value] : values.items()) {
       auto& metric = at(name).second;
       metric.rank_0 = rank_0;

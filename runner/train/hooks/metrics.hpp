@@ -14,13 +14,11 @@ class Metrics {
  public:
   struct Metric {
     std::optional<double> value = {};
-    bool own = false;     ///< belongs to the trainer: hooks may not log under its name
+    bool allowed = false;  ///< a hook may log under its name, which has been checked
     bool odd = false;     ///< a note about a value that is not finite was emitted
     bool rank_0 = false;  ///< last logged without a sync: only rank 0 has the value
   };
   using Named = std::pair<const std::string, Metric>;
-
-  Metrics();
 
   /// The metric of that name. Creates one without a value if there is none.
   Named& at(std::string_view name);

@@ -229,7 +229,7 @@ std::vector<StateTensor> StrategyScript::state() const {
 
 json StrategyScript::scalars() const {
   try {
-    return lua::keep_nonfinite(state_.to_json(own_state_, "state"));
+    return lua::storable(state_.to_json(own_state_, "state", {}, lua::Strings::any));
   } catch (const ScriptMistake& mistake) {
     throw Error(ExitCode::run_failed,
                 fmt::format("{} {}: a checkpoint cannot contain its state: {}", noun_, name_, mistake.what()));
@@ -237,7 +237,7 @@ json StrategyScript::scalars() const {
 }
 
 void StrategyScript::load_scalars(const json& scalars) {
-  if (!scalars.is_null()) own_state_ = state_.table(lua::restore_nonfinite(scalars));
+  if (!scalars.is_null()) own_state_ = state_.table(lua::restore_stored(scalars));
 }
 
 }  // namespace runner
