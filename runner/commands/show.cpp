@@ -204,7 +204,8 @@ ExitCode show(const std::string& text, bool as_json) {
   json run = ledger.show(ledger.find_run(text));
   if (as_json) {
     run["schema"] = 1;
-    std::puts(run.dump().c_str());
+    // The source of a recipe in Lua may have comments that are not UTF-8.
+    std::puts(run.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
     return ExitCode::done;
   }
   const double now = wall_seconds();

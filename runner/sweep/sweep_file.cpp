@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/sweep_keys.hpp"
@@ -312,6 +313,9 @@ SweepFile parse_sweep(const std::string& text, const std::string& file, const st
   sweep.source = text;
   sweep.recipe = snapshot;
   SweepReader reader(sweep, !snapshot.empty());
+  if (auto bad = is_lua_sweep(file) ? first_invalid_utf8(text) : std::nullopt)
+    throw usage_error("{}:{}: this line is not UTF-8 text", file,
+                      1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*bad), '\n'));
   if (is_lua_sweep(file))
     reader.read_lua(read_lua_sweep(text, file));
   else

@@ -58,6 +58,7 @@ struct ThreeRuns {
     ledger.finish_run(good, "finished", 0, "");
     NewRun plain = new_run(folder, "bad");
     plain.tags.clear();
+    plain.recipe_source = "-- caf\xe9\nreturn {}\n";
     const std::string bad = ledger.begin_run(plain);
     ledger.begin_attempt(bad, "start");
     ledger.begin_attempt(bad, "rank 1 was killed by signal 9", 0);

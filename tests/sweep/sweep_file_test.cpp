@@ -185,6 +185,16 @@ s.toml:17:43: error: `points` is for method = "grid" only
       |                                           ^)");
 }
 
+TEST_CASE("a sweep in Lua that is not UTF-8 is refused with its line, because the ledger stores its text") {
+  try {
+    parse_sweep("return {\n-- caf\xe9\n}", "s.lua");
+    FAIL("must throw");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(std::string(error.what()) == "s.lua:2: this line is not UTF-8 text");
+  }
+}
+
 TEST_CASE("the order of keys in `set` and in trials has no effect") {
   Place place;
   auto sweep = place.read(R"([sweep]
