@@ -77,13 +77,15 @@ void DeepSpeedTranslator::precision() {
 
 void DeepSpeedTranslator::zero() {
   const auto* stage = at("zero_optimization.stage");
-  if (stage && integral(stage->plain()) == 0)
+  const json number = stage ? integral(stage->plain()) : json();
+  const bool wrong = number.is_number() && number != 1 && number != 2 && number != 3;  // the option checks other types
+  if (stage && number == 0)
     refuse(*stage, "refused", "stage 0 shards nothing; that is strategy.name = \"ddp\", without a configuration")
         .allowed = {"1", "2", "3"};
-  else if (auto number = stage ? integral(stage->plain()) : json(); stage && number != 1 && number != 2 && number != 3)
+  else if (wrong)
     refuse(*stage, "not-allowed", fmt::format("`stage` cannot be {}", number.dump())).allowed = {"1", "2", "3"};
   else if (stage)
-    emit("strategy.stage", integral(stage->plain()), *stage, "zero_optimization.stage");
+    emit("strategy.stage", number, *stage, "zero_optimization.stage");
   const auto* group = at("zero_optimization.mics_shard_size");
   if (group && integral(group->plain()) != -1)
     emit("strategy.mics_shard_size", integral(group->plain()), *group, "zero_optimization.mics_shard_size");
