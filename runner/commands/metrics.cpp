@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runner/commands/command.hpp"
+#include "runner/commands/option_checks.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/csv.hpp"
 #include "runner/report/table.hpp"
@@ -126,10 +127,10 @@ Action setup_metrics(CLI::App& app) {
   auto options = std::make_shared<MetricsOptions>();
   app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
   app.add_option("--name", options->names, "Only this metric; may be given several times")->allow_extra_args(false);
-  app.add_option("--tail", options->tail, "Only the last N steps")->type_name("N")->check(CLI::PositiveNumber);
+  app.add_option("--tail", options->tail, "Only the last N steps")->type_name("N")->check(at_least_one());
   app.add_option("--every", options->every, "Only every N-th step, and the last")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   auto* json = app.add_flag(
       "--json", options->json,
       "One JSON line: {\"points\": [[step, value], ...]} for one name, otherwise {\"metrics\": {NAME: points}}");

@@ -8,6 +8,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/option_checks.hpp"
 #include "runner/commands/overrides.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/step_clock.hpp"
@@ -28,6 +29,7 @@ struct RecommendOptions {
   std::string recipe, device_kind;
   std::vector<std::string> overrides;
   int devices = 0, num_nodes = 0, world_size = 0;  ///< 0 = as in the recipe
+  std::string host_memory;                         ///< of a node, e.g. "256GiB"; empty = not known
   bool json = false, toml = false, all = false;
 };
 
@@ -72,8 +74,15 @@ const DeviceKind& known_kind(const std::string& name) {
 }
 
 Topology imagined(const RecommendOptions& options, const Recipe& recipe) {
-  return topology_of(known_kind(options.device_kind), options.devices > 0 ? options.devices : asked_devices(recipe),
-                     options.num_nodes > 0 ? options.num_nodes : static_cast<int>(recipe.devices.num_nodes));
+  auto topology =
+      topology_of(known_kind(options.device_kind), options.devices > 0 ? options.devices : asked_devices(recipe),
+                  options.num_nodes > 0 ? options.num_nodes : static_cast<int>(recipe.devices.num_nodes));
+  if (options.host_memory.empty()) return topology;
+  auto bytes = parse_bytes(options.host_memory);
+  if (!bytes || *bytes < 1)
+    throw usage_error("--host-memory must be a size such as \"256GiB\", not \"{}\"", options.host_memory);
+  topology.host_memory_bytes = *bytes;
+  return topology;
 }
 
 Topology here(const RecommendOptions& options, Recipe& recipe, const Facts& facts) {
@@ -148,11 +157,14 @@ Action setup_recommend(CLI::App& app) {
   auto options = std::make_shared<RecommendOptions>();
   app.add_option("recipe", options->recipe, "The recipe, a TOML file")->required();
   add_overrides(app, options->overrides);
-  app.add_option("--device-kind", options->device_kind,
-                 "Answer for devices of this kind, e.g. h100-80g, instead of this machine's");
-  app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")->check(CLI::PositiveNumber);
-  app.add_option("--num-nodes", options->num_nodes, "Nodes; default the recipe's")->check(CLI::PositiveNumber);
-  app.add_option("--world-size", options->world_size, "All devices, on nodes of eight")->check(CLI::PositiveNumber);
+  auto* kind = app.add_option("--device-kind", options->device_kind,
+                              "Answer for devices of this kind, e.g. h100-80g, instead of this machine's");
+  app.add_option("--host-memory", options->host_memory,
+                 "With --device-kind: host memory of a node, e.g. 256GiB; default: unlimited")
+      ->needs(kind);
+  app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")->check(at_least_one());
+  app.add_option("--num-nodes", options->num_nodes, "Nodes; default the recipe's")->check(at_least_one());
+  app.add_option("--world-size", options->world_size, "All devices, on nodes of eight")->check(at_least_one());
   app.add_flag("--json", options->json, "As JSON on stdout");
   app.add_flag("--toml", options->toml, "Print the sections to paste into the recipe");
   app.add_flag("--all", options->all, "Show also what cannot run, and why");

@@ -10,6 +10,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/option_checks.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
@@ -296,7 +297,7 @@ ExitCode plan(const SweepOptions& options) {
 void add_parallel(CLI::App& app, SweepOptions& options) {
   app.add_option("--parallel", options.parallel,
                  "Trials at the same time; default: as in the file, or one for each device or group of cores")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
 }
 
 }  // namespace

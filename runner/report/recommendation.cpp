@@ -176,6 +176,19 @@ std::optional<int64_t> Recommendation::changed_batch() const {
   return asked_batch && planned != asked_batch ? planned : std::nullopt;
 }
 
+namespace {
+
+/// For a chosen plan that needs host memory of unknown size; otherwise empty.
+std::string unknown_host_note(const Recommendation& r) {
+  const Choice& choice = r.plan.choice;
+  if (!choice.fits() || !choice.plan().job.cuda || choice.limit.host > 0 || choice.plan().host == 0) return "";
+  const int64_t node = choice.plan().host * r.plan.request.topology.devices_per_node;
+  return fmt::format("the host memory of a node is not known, and this plan needs {} of it: give it with --host-memory",
+                     bytes_text(node));
+}
+
+}  // namespace
+
 std::string recommendation_text(const Recommendation& r, bool all) {
   const Choice& choice = r.plan.choice;
   const ModelSpec& model = *r.plan.model;
@@ -199,6 +212,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
                   needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints"
                                      : "",
                   r.times);
+  if (auto note = unknown_host_note(r); !note.empty()) text += "note: " + note + "\n";
   if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
   if (r.peak_flops > 0)
     text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
@@ -261,12 +275,16 @@ nlohmann::json recommendation_json(const Recommendation& r) {
   for (const auto& other : r.what_if)
     if (auto words = difference(choice, other.choice); !words.empty())
       changes.push_back({{"change", other.change}, {"then", words}});
+  nlohmann::json notes = nlohmann::json::array();
+  if (auto note = unknown_host_note(r); !note.empty()) notes.push_back(note);
   return {{"schema", 1},
           {"chosen", chosen},
           {"candidates", candidates},
           {"global_batch_size", number_or_null(r.plan.recipe.train.global_batch_size)},
           {"asked_global_batch_size", number_or_null(r.asked_batch)},
           {"limit_bytes_per_rank", choice.limit.device},
+          {"host_limit_bytes_per_rank", choice.limit.host > 0 ? nlohmann::json(choice.limit.host) : nlohmann::json()},
+          {"notes", notes},
           {"parameters", r.plan.model->parameter_count()},
           {"precision", r.plan.recipe.precision.mode},
           {"devices", r.devices},

@@ -57,6 +57,24 @@ TEST_CASE("recommend --json has the structure that scripts rely on") {
   CHECK(chosen == 1);
 }
 
+TEST_CASE("host memory of another machine is unknown, which is said, or given") {
+  const std::vector<std::string> card = {"--device-kind", "rtx4090", "--devices", "1"};
+  auto unknown = recommend("llama-7b.toml", card);
+  REQUIRE(unknown.code == 0);
+  CHECK_THAT(unknown.out, ContainsSubstring("note: the host memory of a node is not known, and this plan needs 1") &&
+                              ContainsSubstring("GiB of it: give it with --host-memory"));
+  auto with = card;
+  with.insert(with.end(), {"--host-memory", "512GiB"});
+  auto enough = recommend("llama-7b.toml", with);
+  CHECK(enough.code == 0);
+  CHECK_THAT(enough.out, !ContainsSubstring("note: the host memory"));
+  with.back() = "32GiB";
+  CHECK(recommend("llama-7b.toml", with).code == 1);
+  with.back() = "much";
+  CHECK_THAT(recommend("llama-7b.toml", with).err, ContainsSubstring("--host-memory must be a size"));
+  CHECK_THAT(recommend("llama-7b.toml", {"--devices", "0"}).err, ContainsSubstring("--devices: must be at least 1"));
+}
+
 TEST_CASE("recommend --toml prints sections that turn the recipe into the recommended one") {
   auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--toml"});
   REQUIRE(result.code == 0);
