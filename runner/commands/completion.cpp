@@ -81,14 +81,21 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
 Candidates overrides(const std::string& current) {
   Candidates list;
   auto equals = current.find('=');
-  const Key* key = equals == std::string::npos ? nullptr : find_key(current.substr(0, equals));
+  const auto name = current.substr(0, equals);
+  const Section* section = find_section(name);  // `strategy=fsdp` sets strategy.name
+  const Key* key = section ? find_key(section->name, section->main_key) : find_key(name);
   if (equals == std::string::npos) {
+    for (const auto& each : sections())
+      if (!each.main_key.empty()) list.push_back({each.name + "=", each.help});
     for (const auto& each : key_table()) list.push_back({each.dotted() + "=", each.help});
     return list;
   }
   auto values = key ? key->choices : std::vector<std::string>();
   if (key && key->type == KeyType::boolean) values = {"true", "false"};
-  if (key && key->dotted() == "strategy.name") values = strategy_names();
+  if (key && key->dotted() == "strategy.name") {
+    values = strategy_names();
+    values.push_back("auto");
+  }
   for (const auto& value : values) list.push_back({current.substr(0, equals + 1) + value, ""});
   return list;
 }

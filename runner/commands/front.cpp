@@ -126,14 +126,28 @@ std::string about_extra(CLI::App* app, const std::string& word) {
   const bool takes_set = std::find(names.begin(), names.end(), "--set") != names.end();
   if (takes_set && is_override(word)) return text + fmt::format(": did you mean `--set {}`?", word);
   if (!is_option(word)) return text;
-  auto near = nearest(word.substr(0, word.find('=')), names);
+  const std::string name = word.substr(0, word.find('='));
+  if (name == "--set" && spoken(app).find(" sweep ") != std::string::npos)
+    return text + ": the values that all trials share are in the section [sweep.set] of the sweep file";
+  auto near = nearest(name, names);
   return near ? text + fmt::format(": did you mean `{}`?", *near) : text;
+}
+
+/// CLI11's "--set: 1 required KEY=VALUE ... missing" as "--set needs KEY=VALUE"; other messages unchanged.
+std::string plainer(const std::string& message) {
+  const std::string middle = ": 1 required ", end = " missing";
+  const auto at = message.find(middle);
+  if (at == std::string::npos || !message.ends_with(end)) return message;
+  auto what = message.substr(at + middle.size(), message.size() - end.size() - at - middle.size());
+  if (what.ends_with(" ...")) what.resize(what.size() - 4);
+  const bool type = what.starts_with("TEXT") || what.starts_with("INT") || what.starts_with("UINT");
+  return message.substr(0, at) + " needs " + (type ? "a value" : what);
 }
 
 ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
   CLI::App* app = deepest(&root);
   auto extras = app->remaining();
-  auto what = extras.empty() ? std::string(error.what()) : about_extra(app, extras.front());
+  auto what = extras.empty() ? plainer(error.what()) : about_extra(app, extras.front());
   log::error("{}; `{} --help` lists its arguments", what, spoken(app));
   return ExitCode::usage;
 }

@@ -5,18 +5,33 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/report/pager.hpp"
+#include "strategies/catalog.hpp"
 
 namespace runner {
 
 namespace {
 
+/// The help of `strategy.OPTION`, an option of some strategies; empty if there is no such option.
+std::string option_help(const std::string& topic) {
+  const std::string section = "strategy.";
+  if (!topic.starts_with(section)) return "";
+  std::string text;
+  for (const auto& entry : catalog())
+    for (const auto& option : entry.options)
+      if (entry.unavailable.empty() && section + option.name == topic)
+        text += fmt::format("  of {}: {} (runner strategies {})\n", entry.name, option.help, entry.name);
+  return text.empty() ? "" : topic + ", an option of a strategy\n" + text;
+}
+
 std::string help_text(const std::string& subject, const std::string& topic) {
+  if (auto text = option_help(subject == "recipe" ? topic : subject); !text.empty()) return text;
   if (subject == "recipe") return recipe_help(topic);
   if (!topic.empty())
     throw usage_error("`runner help` takes one topic, or `recipe` and one: `runner help recipe {}`", topic);
-  if (find_section(subject) || find_key(subject)) return recipe_help(subject);
+  if (find_section(subject) || find_key(subject) || key_meant_by(subject)) return recipe_help(subject);
   std::vector<std::string> names{"recipe"};
   for (const auto& command : commands()) names.push_back(command.name);
   for (const auto& section : sections()) names.push_back(section.name);

@@ -117,6 +117,23 @@ void print_entry(const Entry& entry, const Alias* alias) {
   for (const auto& option : all_options(entry)) std::printf("%s", describe(option).c_str());
 }
 
+constexpr const char* about_auto =
+    "Chooses one of the strategies for the model and the devices; `runner recommend RECIPE` shows what, and why, and "
+    "[selection] has its settings (runner help recipe selection).";
+
+/// "auto" is no strategy, but a name that recipes use.
+void print_auto(bool as_json) {
+  if (!as_json) {
+    std::printf("auto: %s\n", about_auto);
+    return;
+  }
+  Entry entry;
+  entry.name = "auto";
+  entry.summary = about_auto;
+  const auto list = nlohmann::json::array({entry_json(entry)});
+  std::printf("%s\n", nlohmann::json{{"schema", 1}, {"strategies", list}}.dump(2).c_str());
+}
+
 }  // namespace
 
 Action setup_strategies(CLI::App& app) {
@@ -127,6 +144,10 @@ Action setup_strategies(CLI::App& app) {
   app.add_option("--registry", *registry, "A file of Lua that registers strategies, as strategy.registry names it");
   app.add_flag("--json", *json, "As JSON");
   return [name, json, registry] {
+    if (*name == "auto") {
+      print_auto(*json);
+      return ExitCode::done;
+    }
     std::vector<const Entry*> shown, registered;
     const Alias* alias = nullptr;
     if (!registry->empty()) registered = learn_registered_strategies(*registry);

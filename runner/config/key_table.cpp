@@ -311,7 +311,11 @@ void add_early_stopping(std::vector<Key>& keys) {
 void add_train(std::vector<Key>& keys) {
   auto add = adder(keys, "train", &Recipe::train);
   using R = Recipe::Train;
-  add({.name = "max_steps", .type = T::integer, .help = "Optimizer steps.", .minimum = 1}, &R::max_steps);
+  add({.name = "max_steps",
+       .type = T::integer,
+       .help = "Optimizer steps. The first limit that is reached ends the training: max_steps, max_epochs or max_time.",
+       .minimum = 1},
+      &R::max_steps);
   add({.name = "max_epochs", .type = T::integer, .help = "Passes over the training data.",
        .minimum = 1}, &R::max_epochs);
   add({.name = "max_time", .type = T::duration,

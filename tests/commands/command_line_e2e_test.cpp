@@ -79,6 +79,18 @@ TEST_CASE("help VERB is VERB --help, and runner alone prints a short help", "[e2
   CHECK(place.run({"help", "recipe", "train.max_steps"}).out == place.run({"help", "train.max_steps"}).out);
 }
 
+TEST_CASE("help knows names of other tools, options of strategies, and auto", "[e2e]") {
+  Workplace place;
+  CHECK_THAT(place.run({"help", "recipe", "lr"}).out, StartsWith("`lr` is optimizer.lr here\n[optimizer]"));
+  CHECK_THAT(place.run({"help", "batch_size"}).out, StartsWith("`batch_size` is train.global_batch_size here\n"));
+  CHECK_THAT(place.run({"help", "recipe", "strategy.stage"}).out,
+             StartsWith("strategy.stage, an option of a strategy\n  of zero: "));
+  CHECK_THAT(place.run({"help", "model.tie_embeddings"}).out, !ContainsSubstring("; default true"));
+  CHECK_THAT(place.run({"help", "recipe", "sweep"}).out, ContainsSubstring("one recipe.\n  [sweep] makes this a sweep file"));
+  CHECK_THAT(place.run({"strategies", "auto"}).out, StartsWith("auto: Chooses one of the strategies"));
+  CHECK(place.run({"lua", "check", "nofile.lua"}).err == "error: nofile.lua: no such file\n");
+}
+
 TEST_CASE("on a terminal the help of recipes uses the pager", "[e2e]") {
   Workplace place;
   auto paged = [&](const std::string& pager) {
@@ -89,7 +101,7 @@ TEST_CASE("on a terminal the help of recipes uses the pager", "[e2e]") {
   CHECK_THAT(paged(""), StartsWith("[train]"));
 }
 
-TEST_CASE("several values after --set, and --unset, are applied in the given order", "[e2e]") {
+TEST_CASE("several values after --set, and --unset, are applied together", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
   auto config = [&](std::vector<std::string> words) {
@@ -110,8 +122,15 @@ TEST_CASE("several values after --set, and --unset, are applied in the given ord
   }
   auto files = config({"tiny.toml", "--unset", "data.validation_fraction", "--set", "data.validation=[\"text.txt\"]"});
   CHECK_FALSE(files["config"]["data"].contains("validation_fraction"));
-  CHECK(config({"tiny.toml", "--set", "run.seed=5", "--unset", "run.seed"})["origins"]["run.seed"] == "default");
-  CHECK(config({"tiny.toml", "--unset", "run.seed", "--set", "run.seed=5"})["config"]["run"]["seed"] == 5);
+  CHECK(config({"tiny.toml", "--set", "strategy.stage=2", "strategy=zero", "--unset",
+                "strategy"})["config"]["strategy"] == nlohmann::json{{"name", "zero"}, {"stage", 2}});
+  CHECK(place.run({"print", "tiny.toml", "--set", "run.seed=5", "--unset", "run.seed"}).err ==
+        "--unset run.seed: error: `run.seed` is both set and unset\n--set run.seed=5: note: it is set here\n");
+  CHECK(place.run({"print", "tiny.toml", "--unset", "nope"}).err ==
+        "--unset nope: error: recipes have no section or key `nope`\n");
+  CHECK(place.run({"print", "tiny.toml", "--set"}).err ==
+        "error: --set needs KEY=VALUE; `runner print --help` lists its arguments\n");
+  CHECK_THAT(place.run({"sweep", "run", "s.toml", "--set", "run.seed=5"}).err, ContainsSubstring("[sweep.set]"));
 }
 
 TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs", "[e2e]") {
@@ -128,6 +147,9 @@ TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs
         "optimizer.name=adamw\noptimizer.name=adam\n");
   CHECK(complete(place, {"run", "--set", "model.dim=8", "optimizer.name=s"}) == "optimizer.name=sgd\n");
   CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strategy.name=fs"}), StartsWith("strategy.name=fsdp\n"));
+  CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strategy=fs"}), StartsWith("strategy=fsdp\n"));
+  CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strate"}), StartsWith("strategy=\t"));
+  CHECK(complete(place, {"run", "tiny.toml", "--set", "strategy=au"}) == "strategy=auto\n");
   CHECK_THAT(complete(place, {"check", "x.toml", "--unset", "lr_s"}), StartsWith("lr_scheduler\t"));
   CHECK_THAT(complete(place, {"strategies", "dd"}), StartsWith("ddp\n"));
   CHECK_THAT(complete(place, {"help", "met"}), StartsWith("metrics\t"));

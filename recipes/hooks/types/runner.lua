@@ -142,7 +142,7 @@ function world:barrier() end
 
 ---The training.
 ---@class runner.Context
----@field step integer # optimizer steps done
+---@field step integer # finished optimizer steps: 0 in the first on_train_batch_start
 ---@field epoch integer # from 0
 ---@field max_steps integer? # nil if only time ends the training
 ---@field is_last_step boolean # true after the last planned step; a stop by a hook does not count
