@@ -140,8 +140,8 @@ void Attempt::handle_interrupt(int signal) {
   stopping_ = true;
   kill_at_ = now + static_cast<double>(group_.grace_time.count());
   for (auto& worker : workers_) worker->send(SIGTERM);
-  note(fmt::format("{}: asked {} to checkpoint and stop within {} (Ctrl-C again kills at once)", name, running_ranks(),
-                   write_duration(group_.grace_time)));
+  note(fmt::format("{}: asked {} to checkpoint and stop within {} (Ctrl-C {}kills at once)", name, running_ranks(),
+                   write_duration(group_.grace_time), signal == SIGINT ? "again " : ""));
 }
 
 /// Handles Ctrl-Z. The workers are in other process groups, so the terminal has not stopped them.

@@ -253,9 +253,10 @@ class Executor {
       }
       if (stopped_by_ != 0) continue;
       stopped_by_ = signal;
-      note(fmt::format("stopping {}, each with a checkpoint; Ctrl-C again kills at once",
-                       running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size())));
-      for (auto& running : running_) running.process->stop();
+      note(fmt::format("stopping {}, each with a checkpoint; Ctrl-C {}kills at once",
+                       running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size()),
+                       signal == SIGINT ? "again " : ""));
+      for (auto& running : running_) running.process->stop(signal);
     }
   }
 
@@ -369,7 +370,8 @@ class Executor {
   }
 
   ExecutionEnd how_it_ended() const {
-    if (stopped_by_ != 0) return {"interrupted", fmt::format("stopped by signal {}", stopped_by_), stopped_by_};
+    if (stopped_by_ != 0)
+      return {"interrupted", fmt::format("stopped by {}", stopped_by_ == SIGINT ? "Ctrl-C" : "SIGTERM"), stopped_by_};
     bool nowhere = std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot.set_aside; });
     if (nowhere)
       return {"failed", "every device slot is set aside after failures in a row; the last: " + last_message_};

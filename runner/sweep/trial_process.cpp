@@ -60,7 +60,7 @@ void TrialProcess::send(int signal) const {
   if (pid_ > 0) ::kill(pid_, signal);
 }
 
-void TrialProcess::stop() const { send(SIGTERM); }
+void TrialProcess::stop(int signal) const { send(signal == SIGINT ? SIGINT : SIGTERM); }
 void TrialProcess::kill() const { send(SIGKILL); }
 
 std::string TrialProcess::log_tail() const { return log_.tail(tail_lines); }

@@ -1,5 +1,6 @@
 // A trial as a child process: `runner run` or `runner resume`, with events on stdout and messages in a log.
 #pragma once
+#include <signal.h>
 #include <sys/types.h>
 
 #include <map>
@@ -38,8 +39,9 @@ class TrialProcess {
   };
   /// Waits for the exit if stdout has ended; returns nothing before that.
   std::optional<Exit> wait();
-  /// Sends SIGTERM: the trial writes a checkpoint and ends.
-  void stop() const;
+  /// Sends SIGINT if `signal`, which reached the sweep, is that, otherwise SIGTERM: the trial writes a checkpoint and
+  /// ends.
+  void stop(int signal = SIGTERM) const;
   void kill() const;
   /// The last lines that this process wrote to its log.
   std::string log_tail() const;

@@ -55,6 +55,7 @@ TEST_CASE("a sweep of each method without checkpoints runs to its end", "[e2e][s
     auto best = place.run({"sweep", "best", "--json"}).json().at("best");
     for (const auto& trial : trials) CHECK(best.at("value") <= trial.at("value"));
     auto recipe = place.run({"sweep", "best", "--toml"});
+    CHECK_THAT(recipe.out, ContainsSubstring("/sweeps/" + sweep.at("id").get<std::string>() + "/recipe.toml"));
     place.write("best.toml", recipe.out);
     CHECK(place.run({"check", "best.toml"}).code == 0);
     auto importance = place.run({"sweep", "importance", "--json"}).json();
@@ -160,6 +161,9 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
   CHECK(result.code == 130);
   CHECK_THAT(result.err, ContainsSubstring("continue with: runner sweep resume "));
   CHECK(status_of(place).at("sweep").at("status") == "interrupted");
+  CHECK(status_of(place).at("sweep").at("message") == "stopped by Ctrl-C");
+  auto first = status_of(place).at("trials")[0].at("run").get<std::string>();
+  CHECK_THAT(place.run({"show", first}).out, ContainsSubstring("stopped by SIGINT (Ctrl-C)"));
   CHECK(status_of(place).at("sweep").at("counts").at("waiting").get<int>() >= 1);
   CHECK(status_of(place).at("sweep").at("counts").at("failed") == 0);
 
@@ -244,6 +248,7 @@ TEST_CASE("a trial whose second try was interrupted is tried again", "[e2e][swee
     ::kill(pid, hard ? SIGKILL : SIGINT);
     place.finish(pid);
     CHECK(wait_until([&] { return processes_of(place.path()) == 0; }, 10));
+    if (hard) CHECK(status_of(place).at("sweep").at("counts").at("lost") == 1);
   }
   place.replace_worker(made_up_worker);
   auto result = place.run({"sweep", "resume", "--json"});
