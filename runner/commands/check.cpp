@@ -27,12 +27,16 @@ struct Findings {
 /// recipe.
 void look_at_plan(const Recipe& recipe, Findings& findings) {
   try {
-    Plan plan = plan_on(recipe, topology_here(recipe, read_facts()), /*several_supervisors=*/false);
+    const Topology topology = topology_here(recipe, read_facts());
+    Plan plan = plan_on(recipe, topology, /*several_supervisors=*/false);
     findings.notes = plan.notes;
     findings.plan = describe(plan);
-    if (memory_known(*plan.entry))
+    if (memory_known(*plan.entry)) {  // `recommend` shows the same sum
+      const int64_t tensors = plan.memory_bytes(), context = memory_limit(topology, 0).context;
       findings.plan +=
-          fmt::format(", predicted to need {} a rank", format_bytes(static_cast<double>(plan.memory_bytes())));
+          fmt::format(", predicted to need {} a rank, {} of it for tensors",
+                      format_bytes(static_cast<double>(tensors + context)), format_bytes(static_cast<double>(tensors)));
+    }
     auto space = free_bytes(fs::absolute(ledger_home()));
     auto note = space ? disk_space_note(plan, *space, 0) : "";
     if (!note.empty()) findings.notes.push_back(note);

@@ -42,11 +42,16 @@ void check_init_from(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, 
   }
 }
 
-void check_early_stopping(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  if (!recipe.train.early_stopping) return;
-  const auto& metric = recipe.train.early_stopping->monitor;
-  if (lua::trainer_records(recipe, metric)) return;
-  auto known = lua::known_metrics(recipe);
+/// Checks the metrics of hooks, as far as a simulated training shows them, and the metric of early stopping.
+void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  const auto& stopping = recipe.train.early_stopping;
+  const std::string metric = stopping ? stopping->monitor : "";
+  const bool open = stopping && !lua::trainer_records(recipe, metric);
+  if (!open && recipe.hooks.files.empty()) return;
+  const auto known = lua::known_metrics(recipe);
+  if (!known.reserved.empty() && recipe.hooks.on_error == "stop")
+    return report(recipe, "hooks.files", "hook", known.reserved, diagnostics);
+  if (!open) return;
   if (known.recorded(metric) != lua::KnownMetrics::Recorded::no) return;
   report(recipe, "train.early_stopping", "unknown-metric",
          fmt::format("early_stopping watches `{}`, which this training never reports", metric), diagnostics);
@@ -70,7 +75,7 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     if (data_sound && !recipe.data.train.empty()) add(find_missing_data(recipe.data));
     return;
   }
-  check_early_stopping(recipe, diagnostics);
+  check_metrics(recipe, diagnostics);
   auto missing = find_missing_data(recipe.data);
   if (!missing.empty()) return add(missing);
   const auto cache = data_cache();
@@ -85,6 +90,12 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
 
 std::vector<std::string> input_notes(const Recipe& recipe) {
   auto notes = data_notes(recipe.data);
+  const auto tokenizer = recipe.model.init_from ? unused_tokenizer(*recipe.model.init_from, recipe.data) : fs::path();
+  if (!tokenizer.empty())
+    notes.push_back(
+        fmt::format("data.tokenizer = {} is not the tokenizer of model.init_from ({}): its weights were trained with "
+                    "other token ids. `runner init --from-hf` shows how to use the model's own tokenizer",
+                    toml_value(recipe.data.tokenizer), tokenizer.string()));
   if (!recipe.train.early_stopping) return notes;
   const auto& metric = recipe.train.early_stopping->monitor;
   if (!lua::trainer_records(recipe, metric) &&

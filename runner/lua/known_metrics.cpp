@@ -18,14 +18,17 @@ const std::vector<std::string>& trainer_metrics() {
   return names;
 }
 
+namespace {
+constexpr const char* name_is_reserved = "log: the trainer itself records a metric named ";
+}
+
 void check_metric_name(std::string_view name) {
   if (name.empty()) throw ScriptMistake("log: the name is empty");
   if (first_invalid_utf8(name))
     throw ScriptMistake(fmt::format("log: the name \"{}\" is not UTF-8 text", escape_invalid_utf8(name)));
   const auto& own = trainer_metrics();
   if (std::find(own.begin(), own.end(), name) != own.end())
-    throw ScriptMistake(fmt::format(
-        "log: the trainer itself records a metric named \"{}\"; take another name, such as \"hook/{}\"", name, name));
+    throw ScriptMistake(fmt::format("{}\"{}\"; take another name, such as \"hook/{}\"", name_is_reserved, name, name));
 }
 
 std::string nonfinite_note(const std::string& hook, const std::string& name, double value, int64_t step) {
@@ -116,8 +119,10 @@ KnownMetrics known_metrics(const Recipe& recipe) {
     const auto logged = training.metrics();
     for (const auto& [name, value] : logged.items())
       if (!contains(trainer_metrics(), name)) known.names.push_back(name);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     known.complete = false;
+    const std::string what = error.what();
+    if (what.find(name_is_reserved) != std::string::npos) known.reserved = what;
   }
   return known;
 }

@@ -24,6 +24,7 @@ struct KnownMetrics {
   std::vector<std::string> names;  ///< known recorded metrics
   std::vector<std::string> texts;  ///< of the hooks and their options; they may contain more names
   bool complete = true;            ///< false: hooks failed, were not run, or compute names, so any name is possible
+  std::string reserved = {};       ///< the error of a hook that logs under a name of the trainer; empty: there is none
 
   enum class Recorded { yes, maybe, no };
   /// Whether a training of the recipe records the metric. `yes`: a hook logged the name in the fake training, or one
@@ -33,7 +34,7 @@ struct KnownMetrics {
 };
 
 /// Runs the recipe's hooks in a FakeTraining, which takes milliseconds. Does not run hooks that may write files
-/// (hooks.trusted). Does not report their mistakes.
+/// (hooks.trusted). Of their mistakes, reports only those that do not depend on the training.
 KnownMetrics known_metrics(const Recipe& recipe);
 
 /// Whether the text of a hook may log under names that it does not contain: a name of log() is not a plain string,

@@ -85,6 +85,10 @@ TEST_CASE("check finds errors that depend on the devices, and prints notes about
   CHECK(late.code == 0);
   CHECK_THAT(late.err,
              ContainsSubstring("note: early_stopping watches `a0`, which no hook logged in a simulated training"));
+  check_refused(place, "no parameter matches the pattern `blokcs.*`",
+                {"optimizer.groups=[{pattern=\"blokcs.*\", lr=1.0}]"});
+  place.write("own.lua", "return { on_train_batch_end = function(ctx) ctx:log('loss', ctx.loss) end }");
+  check_refused(place, "the trainer itself records a metric named \"loss\"", {"hooks.files=[\"own.lua\"]"});
 
   auto fine = place.run({"check", "tiny.toml"});
   CHECK(fine.code == 0);
