@@ -111,6 +111,17 @@ std::string why_line(const json& run) {
   return why.ends_with(first) ? why + message.substr(first.size()) : why;
 }
 
+std::string command_line(const json& argv) {
+  return argv.is_null() ? "" : join(argv.get<std::vector<std::string>>(), " ");
+}
+
+/// The command that began the run. Older programs recorded only that of the last attempt.
+std::string first_command(const json& run) {
+  const auto& attempts = run["attempts"];
+  const auto first = attempts.empty() ? "" : command_line(attempts[0].value("argv", json()));
+  return first.empty() ? command_line(run["argv"]) : first;
+}
+
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
@@ -122,7 +133,8 @@ void print_head(const json& run, double now) {
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
                {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (deleted)")},
-               {"command", join(run["argv"].get<std::vector<std::string>>(), " ")},
+               {"command", first_command(run)},
+               {"resumed", first_command(run) == command_line(run["argv"]) ? "" : command_line(run["argv"])},
                {"from", field(run, "working_directory")},
                {"code", git_line(run["git"])},
                {"build", field(run, "build_id")}};

@@ -42,7 +42,7 @@ std::vector<Field> fields(const ProgressState& state) {
   if (report.memory_bytes > 0) list.push_back({"mem " + format_bytes(static_cast<double>(report.memory_bytes)), 4});
   if (state.eta_seconds) list.push_back({"eta " + format_duration(*state.eta_seconds), 1});
   if (report.data_wait_share >= data_wait_share_shown)
-    list.push_back({fmt::format("waits for data {:.0f} %", report.data_wait_share * 100), 3});
+    list.push_back({fmt::format("{:.0f} % of the step waiting for data", report.data_wait_share * 100), 3});
   return list;
 }
 

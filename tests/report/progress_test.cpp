@@ -101,7 +101,8 @@ TEST_CASE("a plain line also has the learning rate, the gradient norm and the wa
   state.report.loss = 1.25e-5;
   state.eta_seconds.reset();
   CHECK(plain_line(state) ==
-        "step   7/200  loss 1.250e-05  lr 1.00e-03  grad norm 0.2500  12.3 k tokens/s  mem 1.50 GiB  waits for data 50 %");
+        "step   7/200  loss 1.250e-05  lr 1.00e-03  grad norm 0.2500  12.3 k tokens/s  mem 1.50 GiB  50 % of the step "
+        "waiting for data");
 }
 
 TEST_CASE("without a terminal there is a plain line every n steps, at most two per second, and the last one") {

@@ -287,6 +287,24 @@ TEST_CASE("show prints why a run failed and how often it was started, and when a
   CHECK(run_verb(setup_show, "cccc").out.find("\n  why       its supervisor is gone\n") != std::string::npos);
 }
 
+TEST_CASE("show prints the command that began a run and the one that resumed it") {
+  LedgerFolder folder;
+  Variable home{"RUNNER_HOME", folder.home()};
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string run = ledger.begin_run(new_run(folder, "good"));
+    ledger.begin_attempt(run, "start");
+    ledger.finish_run(run, "interrupted", 130, "");
+    NewRun again = new_run(folder, "good");
+    again.argv = {"runner", "resume", "good"};
+    ledger.reopen_run(run, again);
+    ledger.begin_attempt(run, "resume");
+    ledger.finish_run(run, "finished", 0, "");
+  }
+  CHECK(run_verb(setup_show, "last").out.find("\n  command   runner run llm.toml\n  resumed   runner resume good\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("show --json has all keys that scripts rely on") {
   ThreeRuns runs;
   const json all = json::parse(run_verb(setup_show, "good --json").out);
