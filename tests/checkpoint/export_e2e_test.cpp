@@ -86,6 +86,14 @@ TEST_CASE("the newest checkpoint of a run becomes a Hugging Face folder") {
   }
 }
 
+TEST_CASE("a run whose folder was deleted cannot be exported") {
+  Run run;
+  fs::remove_all(run.dir);
+  auto result = run.run({"--output", "out"});
+  CHECK(result.code == 2);
+  CHECK(result.err.find("its folder " + run.dir + " was deleted") != std::string::npos);
+}
+
 TEST_CASE("an export contains the token ids and the tokenizer of the folder that training started from") {
   Workplace source;
   auto folder = source.path() / "hf";

@@ -114,6 +114,23 @@ TEST_CASE("check finds errors that depend on the devices, and prints notes about
   CHECK_THAT(trained.err, ContainsSubstring("chat.jsonl looks like JSON"));
 }
 
+TEST_CASE("a tokenizer that is not that of the initial weights gives a note") {
+  Workplace place;
+  place.write("hf/tokenizer.json", "{}");
+  Recipe recipe;
+  recipe.data.format = "text";
+  recipe.model.init_from = (place.path() / "hf").string();
+  auto notes = input_notes(recipe);
+  REQUIRE(notes.size() == 1);
+  CHECK_THAT(notes[0], ContainsSubstring("data.tokenizer = \"bytes\" is not the tokenizer of model.init_from"));
+  recipe.data.format = "bin";
+  CHECK(input_notes(recipe).empty());
+  place.write("hf/tokenizer.model", "pieces");
+  recipe.data.format = "text";
+  recipe.data.tokenizer = (place.path() / "hf/tokenizer.model").string();
+  CHECK(input_notes(recipe).empty());
+}
+
 TEST_CASE("missing resources of this machine are not errors of the recipe") {
   Workplace place;
   write_tiny_recipe(place);

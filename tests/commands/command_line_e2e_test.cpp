@@ -86,7 +86,8 @@ TEST_CASE("help knows names of other tools, options of strategies, and auto", "[
   CHECK_THAT(place.run({"help", "recipe", "strategy.stage"}).out,
              StartsWith("strategy.stage, an option of a strategy\n  of zero: "));
   CHECK_THAT(place.run({"help", "model.tie_embeddings"}).out, !ContainsSubstring("; default true"));
-  CHECK_THAT(place.run({"help", "recipe", "sweep"}).out, ContainsSubstring("one recipe.\n  [sweep] makes this a sweep file"));
+  CHECK_THAT(place.run({"help", "recipe", "sweep"}).out,
+             ContainsSubstring("one recipe.\n  [sweep] makes this a sweep file"));
   CHECK_THAT(place.run({"strategies", "auto"}).out, StartsWith("auto: Chooses one of the strategies"));
   CHECK(place.run({"lua", "check", "nofile.lua"}).err == "error: nofile.lua: no such file\n");
 }

@@ -235,6 +235,12 @@ set = { optimizer = "sgd", strategy = "single" }
   CHECK(recipe.devices.cpu_processes == 2);
 }
 
+TEST_CASE("a recipe is no sweep file, which is said once") {
+  Place place;
+  CHECK(place.said("[model]\nname = \"gpt\"\n[data]\nformat = \"text\"\n") ==
+        "s.toml: error: this is a recipe, not a sweep file: a sweep file has a section [sweep]");
+}
+
 TEST_CASE("a condition that no value of its parent meets is refused with the nearest value") {
   Place place;
   CHECK(place.said(R"([sweep]
