@@ -10,6 +10,7 @@
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
 #include "runner/ledger/ledger.hpp"
 
@@ -34,10 +35,10 @@ fs::path find_checkpoint(const ExportOptions& options, const std::string& run, c
                         names.empty() ? "none" : join(names, ", "));
     return folder / name;
   }
-  auto newest = newest_good_checkpoint(folder, [](const std::string& note) { log::warning("{}", note); });
-  if (!newest)
+  const auto newest = newest_start(run_dir, Ledger(ledger_home(), Ledger::Mode::read).attempts(run)).checkpoint;
+  if (newest.empty())
     throw usage_error("run {} has no {}checkpoint in {}", run, names.empty() ? "" : "good ", folder.string());
-  return *newest;
+  return newest;
 }
 
 /// The model's spec. vocab_size and seq_len come from the trainer's state, because the tokenizer and the data may have

@@ -99,8 +99,10 @@ Plan plan_run(const Recipe& recipe, const Place& place) {
   return plan;
 }
 
-/// Throws RecipeError for mistakes that `runner check` would report.
-void refuse_bad_inputs(const Recipe& recipe) {
+/// Throws RecipeError for mistakes that `runner check` would report. A run that starts from a checkpoint does not read
+/// model.init_from, which may be gone.
+void refuse_bad_inputs(Recipe recipe, const StartPoint& start) {
+  if (!start.checkpoint.empty()) recipe.model.init_from.reset();
   std::vector<Diagnostic> diagnostics;
   check_inputs(recipe, diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
@@ -222,11 +224,11 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());
   std::string home = scratch ? scratch->path().string() : own_home.string();
   const std::string cache_dir = data_cache();
-  refuse_bad_inputs(recipe);
+  const StartPoint start = choose_start(options, home);
+  refuse_bad_inputs(recipe, start);
   Plan plan = plan_run(recipe, place);
   const std::string worker = worker_binary();
   const bool resumes = !options.resume_run.empty();
-  const StartPoint start = choose_start(options, home);
   auto notes = check_start(options, start, plan);
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
   prepare_text(plan, cache_dir);

@@ -31,6 +31,9 @@ Action setup_resume(CLI::App& app) {
           "the ledger",
           options->resume_run, folder.string());
     options->recipe_file = (folder / "recipe.toml").string();
+    // A run that was killed right after its row was written has no file yet.
+    if (!fs::exists(options->recipe_file))
+      write_file_atomic(options->recipe_file, options->resumed.at("resolved").get<std::string>());
     return launch_run(*options);
   });
 }

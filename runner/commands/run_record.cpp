@@ -116,6 +116,8 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
 
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
   fault_point("begin attempt");
+  // Until this attempt writes a checkpoint, a resume starts from the same one, which may belong to another run.
+  ledger_.annotate(run_, "start", start.checkpoint.empty() ? nlohmann::json() : nlohmann::json(start.checkpoint));
   int64_t number = ledger_.begin_attempt(run_, reason, start.step);
   // The checkpoint is not recorded yet if the run was killed after the rename and before the event.
   const fs::path checkpoint = start.checkpoint;

@@ -77,6 +77,25 @@ void check_last_epoch(const LaunchOptions& options, const Recipe& recipe, const 
       samples == 1 ? "sample" : "samples");
 }
 
+/// The checkpoint from which the run's last attempt started; empty if it started without one, or if the run is from an
+/// earlier version of the program.
+std::string start_of_last_attempt(const nlohmann::json& run) {
+  const auto start = run.find("start");
+  return start != run.end() && start->is_string() ? start->get<std::string>() : "";
+}
+
+/// The start point of an attempt that wrote no checkpoint and had started from a checkpoint of another run.
+StartPoint start_elsewhere(const LaunchOptions& options, const std::string& checkpoint) {
+  try {
+    return asked_start(checkpoint);
+  } catch (const Error& error) {
+    throw environment_error(
+        "run {} started from {} and has no checkpoint since then. That checkpoint cannot be used: {}. Continue from "
+        "another one with --checkpoint FOLDER, or train again from the first step with --from-beginning",
+        options.resume_run, checkpoint, error.what());
+  }
+}
+
 }  // namespace
 
 StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
@@ -88,8 +107,13 @@ StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
   if (!options.resume_checkpoint.empty()) return asked_start(options.resume_checkpoint);
   if (options.resume_run.empty() || options.from_beginning) return {};
   const fs::path run_dir = fs::path(options.recipe_file).parent_path();
+  const auto attempts = Ledger(home, Ledger::Mode::read).attempts(options.resume_run);
   bool damaged = false;
-  StartPoint start = find_newest(run_dir, Ledger(home, Ledger::Mode::read).attempts(options.resume_run), damaged);
+  StartPoint start = find_newest(run_dir, attempts, damaged);
+  const std::string first = start_of_last_attempt(options.resumed);
+  const bool wrote_none = attempts.empty() || start.attempt < attempts.rbegin()->first;
+  if (wrote_none && !first.empty() && fs::path(first).parent_path() != run_dir / "checkpoints")
+    return start_elsewhere(options, first);
   const bool had_some = damaged || !options.resumed.at("checkpoints").empty();
   if (start.checkpoint.empty() && had_some)
     throw environment_error(

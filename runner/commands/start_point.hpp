@@ -23,8 +23,9 @@ struct StartPoint {
 StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts);
 
 /// The start point that the command line asks for: a named checkpoint, the beginning, or the newest checkpoint of the
-/// resumed run. Throws Error(usage) if the named folder is no checkpoint, and Error(environment) if a checkpoint is
-/// damaged, or if the run has recorded checkpoints and none of them can be used.
+/// resumed run. If its last attempt started from a checkpoint of another run and wrote none, it is that one. Throws
+/// Error(usage) if the named folder is no checkpoint, and Error(environment) if a checkpoint is damaged, or if the run
+/// has recorded checkpoints and none of them can be used.
 StartPoint choose_start(const LaunchOptions& options, const std::string& home);
 
 /// Throws Error(usage) with every difference if the plan's recipe cannot continue from `start`: another model, an

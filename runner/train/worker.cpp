@@ -90,9 +90,10 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   return config;
 }
 
-/// Initial values from a Hugging Face folder, or random ones from the seed.
-ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec) {
-  if (recipe.model.init_from) {
+/// Initial values from a Hugging Face folder, or random ones from the seed. A checkpoint replaces them, so they are random
+/// if `resumes`: the folder may be gone.
+ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
+  if (recipe.model.init_from && !resumes) {
     auto source = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, spec);
     return [source](size_t slot, int64_t offset, std::span<float> out) { source->read(slot, offset, out); };
   }
@@ -149,7 +150,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                       *model,
                       job,
                       optimizer_config(recipe.optimizer),
-                      parameter_source(recipe, model->spec),
+                      parameter_source(recipe, model->spec, !options.resume_from.empty()),
                       by_norm ? clip.gradient_clip_val : std::nullopt,
                       by_norm ? std::nullopt : clip.gradient_clip_val,
                       clip.on_nonfinite == "skip"};

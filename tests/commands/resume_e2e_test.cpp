@@ -362,6 +362,7 @@ TEST_CASE("a run resumed from an earlier checkpoint continues from there after a
   auto killed =
       place.finish(place.start({"resume", "--checkpoint", early.string()}, "command", {{"RUNNER_FAULT", "step:1"}}));
   CHECK(killed.code == 128 + SIGKILL);
+  CHECK_THAT(place.run({"export", "last", "--output", "weights"}).err, ContainsSubstring(" at step 4, "));
   auto resumed = place.run({"resume", "--json"});
   CHECK_THAT(resumed.err, ContainsSubstring("\ncontinuing from " + early.string() + "\n"));
   check_end(place, resumed, expected);
@@ -593,6 +594,43 @@ TEST_CASE("a run that a hook stopped, killed before it had ended, does not train
   auto none = place.run({"run", "tiny.toml"});
   CHECK(none.code == 0);
   CHECK_THAT(none.err, ContainsSubstring("\nfinished after 0 steps") && !ContainsSubstring("loss 0.0000"));
+}
+
+TEST_CASE("a run that started from another run's checkpoint, killed before it wrote one, starts from it again",
+          "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path other = only_run_dir(place) / "checkpoints" / "step-000012";
+  fs::rename(other, place.path() / "kept");
+  const std::vector<std::string> longer = {"run", "tiny.toml", "--checkpoint", "kept", "--set", "train.max_steps=16"};
+  auto whole = place.run(longer);
+  REQUIRE(whole.code == 0);
+  const auto expected = place.run({"show", "last", "--json"}).json().at("metrics").at("loss");
+
+  place.run(longer, {{"RUNNER_FAULT", "step:1"}});
+  auto resumed = place.run({"resume", "last"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("continuing from " + (place.path() / "kept").string()));
+  CHECK(place.run({"show", "last", "--json"}).json().at("metrics").at("loss") == expected);
+
+  place.run(longer, {{"RUNNER_FAULT", "step:1"}});
+  fs::rename(place.path() / "kept", place.path() / "gone");
+  auto refused = place.run({"resume", "last"});
+  CHECK(refused.code == 4);
+  CHECK_THAT(refused.err, ContainsSubstring("started from " + (place.path() / "kept").string() +
+                                            " and has no checkpoint since then. That checkpoint cannot be used: "));
+}
+
+TEST_CASE("a run that was killed right after its row was written can be resumed", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  CHECK(place.run({"run", "tiny.toml"}, {{"RUNNER_FAULT", "committed:1"}}).code != 0);
+  auto resumed = place.run({"resume", "last", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(resumed.json().at("steps") == 12);
 }
 
 TEST_CASE("resuming a finished run starts nothing and explains how to train longer", "[e2e]") {
