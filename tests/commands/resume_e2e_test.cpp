@@ -601,7 +601,7 @@ TEST_CASE("a run that started from another run's checkpoint, killed before it wr
   Workplace place;
   write_tiny_recipe(place, checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
-  const fs::path other = only_run_dir(place) / "checkpoints" / "step-000012";
+  const fs::path other = fs::path(only_run_dir(place)) / "checkpoints" / "step-000012";
   fs::rename(other, place.path() / "kept");
   const std::vector<std::string> longer = {"run", "tiny.toml", "--checkpoint", "kept", "--set", "train.max_steps=16"};
   auto whole = place.run(longer);
