@@ -299,7 +299,7 @@ TEST_CASE("resume --checkpoint uses that checkpoint, and refuses a wrong one bef
                                   std::to_string(size) + " bytes; the previous good checkpoint is step-000002"}}) {
     auto refused = place.run({"resume", "--checkpoint", row.checkpoint});
     CHECK(refused.code == row.code);
-    CHECK_THAT(refused.err, EndsWith("\nerror: " + row.words + "\n"));
+    CHECK_THAT(refused.err, EndsWith("error: " + row.words + "\n"));
     CHECK(place.run({"show", "--json"}).json() == before);
   }
 

@@ -145,7 +145,7 @@ allgather_bucket_size = 500_000_000
   CHECK(recipe_to_json(parse_recipe(print_recipe(recipe), "recipe.toml")) == recipe_to_json(recipe));
 }
 
-TEST_CASE("--set overrides a configuration") {
+TEST_CASE("a configuration is overridden by --set") {
   InFolder here(cases);
   auto recipe = with("name = \"deepspeed\"\nconfig = \"stage2_documented.json\"",
                      {"train.gradient_clip_val=0.1", "strategy.stage=3", "precision=32"});

@@ -144,7 +144,7 @@ TEST_CASE("on CPU two different numbers of ranks are an error, and devices in --
   CHECK(recipe.devices.devices.count == 4);
 }
 
-TEST_CASE("--set accepts a date as a bare word") {
+TEST_CASE("a date as a bare word is accepted by --set") {
   CHECK(read("", {"run.name=2026-01-01"}).run.name == "2026-01-01");
   CHECK(read("", {"run.notes=07:32:00"}).run.notes == "07:32:00");
 }
