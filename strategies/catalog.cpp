@@ -80,7 +80,7 @@ MemoryParts claimed_memory(const Entry& entry, const Job& job) {
   MemoryParts parts = entry.memory(job);
   if (!job.hooks) return parts;
   HookBytes kept = job.hooks(job, parts.held);
-  int64_t on_device = (parts.held_on_host ? 0 : kept.device) + (job.cuda ? 0 : kept.host);
+  int64_t on_device = (parts.held_on_host ? 0 : kept.device) + (job.accelerator.own_memory ? 0 : kept.host);
   parts.hooks += on_device;
   parts.between_steps += on_device;
   parts.host += kept.device + kept.host - on_device;

@@ -124,8 +124,8 @@ std::string describe(const Plan& plan) {
   const Job& job = plan.job;
   return fmt::format("{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
                      format_count(static_cast<double>(plan.model->parameter_count())), plan.entry->name,
-                     counted(job.world_size, job.cuda ? "GPU" : "CPU rank"), plan.recipe.precision.mode,
-                     batch_text(job), plan.seq_len);
+                     counted(job.world_size, job.accelerator.own_memory ? "GPU" : "CPU rank"),
+                     plan.recipe.precision.mode, batch_text(job), plan.seq_len);
 }
 
 int64_t one_checkpoint_bytes(const Job& job) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runner/models/fused_kernel.hpp"
 #include "runner/models/host_attention.hpp"
 
 namespace runner {
@@ -58,8 +59,10 @@ Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   int64_t heads = q.size(2), group = heads / k.size(2);
   at::DimVector out_sizes{q.size(0) * q.size(1), heads * q.size(3)};
   auto queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
-  // On CUDA, only the memory-efficient kernel is fused for fp32, and it does not support grouped keys.
-  if (group > 1 && (dropout.active(context) || (q.is_cuda() && q.scalar_type() == torch::kFloat32))) {
+  // The memory-efficient kernel is the only fused one for fp32, and it does not support grouped keys.
+  static const FusedKernel efficient("aten::_scaled_dot_product_efficient_attention");
+  bool fused_in_fp32 = q.scalar_type() == torch::kFloat32 && efficient.serves(q);
+  if (group > 1 && (dropout.active(context) || fused_in_fp32)) {
     keys = keys.repeat_interleave(group, 1);
     values = values.repeat_interleave(group, 1);
     group = 1;

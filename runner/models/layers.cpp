@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runner/models/fused_kernel.hpp"
+
 namespace runner {
 
 using torch::Tensor;
@@ -97,9 +99,9 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  // ATen's fused kernel exists on CUDA only. On other devices it is decomposed into operations that each save a tensor
-  // of x's size.
-  if (x.is_cuda()) return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, weight, eps));
+  // Without a fused kernel, ATen decomposes it into operations that each save a tensor of x's size.
+  static const FusedKernel fused("aten::_fused_rms_norm");
+  if (fused.serves(x)) return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, weight, eps));
   return RmsNormFunction::apply(x, weight, eps);
 }
 

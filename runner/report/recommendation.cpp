@@ -181,7 +181,8 @@ namespace {
 /// For a chosen plan that needs host memory of unknown size; otherwise empty.
 std::string unknown_host_note(const Recommendation& r) {
   const Choice& choice = r.plan.choice;
-  if (!choice.fits() || !choice.plan().job.cuda || choice.limit.host > 0 || choice.plan().host == 0) return "";
+  if (!choice.fits() || !choice.plan().job.accelerator.own_memory || choice.limit.host > 0 || choice.plan().host == 0)
+    return "";
   const int64_t node = choice.plan().host * r.plan.request.topology.devices_per_node;
   return fmt::format("the host memory of a node is not known, and this plan needs {} of it: give it with --host-memory",
                      bytes_text(node));
@@ -246,7 +247,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["recomputed_blocks"] = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
       item["memory_bytes_per_rank"] = candidate.bytes;
       item["memory_parts"] = parts_json(memory);
-      bool on_device = !candidate.job.cuda;  // a CPU rank's device is its host
+      bool on_device = !candidate.job.accelerator.own_memory;  // a CPU rank's device is its host
       item["memory_parts"].update(
           {{"snapshot", on_device ? candidate.snapshot : 0}, {"context", choice.limit.context}});
       item["host_bytes_per_rank"] = candidate.host;

@@ -74,7 +74,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   Job job;
   job.model = &model;
   job.precision = precision_policy(recipe.precision.mode);
-  job.cuda = topology.cuda;
+  job.accelerator = topology.cuda ? cuda_accelerator() : Accelerator();
   job.products = topology.products;
   job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   job.world_size = topology.world_size();
@@ -107,7 +107,8 @@ int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& 
   int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
   if (!whole) return state / job.world_size;
-  if (job.cuda) return state / job.local_size;  // only one rank needs it, and limits are equal shares of the node
+  if (job.accelerator.own_memory)
+    return state / job.local_size;  // only one rank needs it, and limits are equal shares of the node
   return beside_steps ? state : std::max<int64_t>(0, memory.between_steps + state - memory.total());
 }
 
@@ -157,8 +158,8 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   }
   candidate.memory = claimed_memory(*candidate.entry, job);
   candidate.snapshot = snapshot_bytes(recipe_, job, candidate.memory);
-  candidate.bytes = candidate.memory.total() + limit_.context + (job.cuda ? 0 : candidate.snapshot);
-  candidate.host = job.cuda ? candidate.memory.host + candidate.snapshot : 0;
+  candidate.bytes = candidate.memory.total() + limit_.context + (job.accelerator.own_memory ? 0 : candidate.snapshot);
+  candidate.host = job.accelerator.own_memory ? candidate.memory.host + candidate.snapshot : 0;
   candidate.fits = fits(candidate.bytes, candidate.host);
   return candidate;
 }

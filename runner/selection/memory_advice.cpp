@@ -103,7 +103,7 @@ void consider_offload(Search& search, const Job& job) {
     offloaded.options = complete_options(*named->entry, options);
     search.consider(change, price, *named->entry, offloaded);
   };
-  if (job.cuda)
+  if (job.accelerator.own_memory)
     consider("deepspeed_stage_3_offload", nlohmann::json::object(), "strategy = \"deepspeed_stage_3_offload\"",
              "the update runs on the CPU");
   consider("deepspeed_stage_3_offload_nvme",

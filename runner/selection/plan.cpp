@@ -325,7 +325,7 @@ nlohmann::json Plan::to_json() const {
         {{"collective", part.collective}, {"payload_bytes", part.payload_bytes}, {"wire_bytes", part.wire_bytes}});
   const bool known = memory_known(*entry);
   auto parts = parts_json(memory);
-  parts["snapshot"] = job.cuda ? 0 : snapshot_bytes();
+  parts["snapshot"] = job.accelerator.own_memory ? 0 : snapshot_bytes();
   return {{"strategy", entry->name},
           {"options", recipe.strategy.options},
           {"rule", rule},

@@ -34,9 +34,9 @@ struct Plan {
 
   /// Largest number of tensor bytes on the device of one rank: the peak of a step, and on CPU also the snapshot from which an
   /// asynchronous checkpoint is written.
-  int64_t memory_bytes() const { return memory.total() + (job.cuda ? 0 : snapshot_bytes()); }
+  int64_t memory_bytes() const { return memory.total() + (job.accelerator.own_memory ? 0 : snapshot_bytes()); }
   /// Bytes of host memory, including that snapshot; 0 on CPU, where host memory is the device.
-  int64_t host_bytes() const { return job.cuda ? memory.host + snapshot_bytes() : 0; }
+  int64_t host_bytes() const { return job.accelerator.own_memory ? memory.host + snapshot_bytes() : 0; }
   int64_t snapshot_bytes() const;
   nlohmann::json to_json() const;
 };

@@ -32,7 +32,7 @@ std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& setti
 
 void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings) {
   job.recompute = recomputed_blocks(settings, *job.model);
-  job.host_checkpoints = job.cuda && settings.cpu_checkpointing;
+  job.host_checkpoints = job.accelerator.own_memory && settings.cpu_checkpointing;
 }
 
 std::vector<std::string> recompute_notes(const Job& job, const Recipe::ActivationCheckpointing& settings) {
@@ -47,7 +47,8 @@ std::vector<std::string> recompute_notes(const Job& job, const Recipe::Activatio
     return {
         "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "
         "recomputes every block"};
-  if (!job.cuda) return {"`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's"};
+  if (!job.accelerator.own_memory)
+    return {"`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's"};
   return {};
 }
 

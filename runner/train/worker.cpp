@@ -67,7 +67,7 @@ Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
 WorldOptions world_options(const Recipe& recipe) {
   WorldOptions options = world_options_from_environment();
   options.backend = recipe.devices.process_group_backend.value_or("");
-  options.accelerator = recipe.devices.accelerator;
+  options.accelerator = find_accelerator(recipe.devices.accelerator);
   options.timeout = recipe.train.timeout;
   options.rendezvous_timeout = recipe.devices.rendezvous_timeout;
   return options;
@@ -145,7 +145,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   Job job = make_job(recipe, model->spec, topology_of(recipe, world_options(recipe)));
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
-  if (!job.cuda && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
+  if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
   StrategySetup setup{world,
                       *model,
                       job,

@@ -81,15 +81,17 @@ std::string choose_backend(const WorldOptions& options) {
   bool one_host = options.local_size == options.size;
   std::string backend = options.backend;
   if (backend.empty())
-    backend = options.accelerator == "cuda" ? "nccl" : one_host && options.shm_fd >= 0 ? "shm" : "gloo";
+    backend = !options.accelerator.collectives.empty() ? options.accelerator.collectives
+              : one_host && options.shm_fd >= 0        ? "shm"
+                                                       : "gloo";
   if (backend == "mpi")
     throw usage_error(
         "process_group_backend \"mpi\" is not in LibTorch's wheel; take \"gloo\" (CPU) or \"nccl\" (CUDA)");
   if (backend != "shm" && backend != "gloo" && backend != "nccl")
     throw usage_error("unknown process_group_backend \"{}\"; it may be shm, gloo or nccl", backend);
-  if (backend == "nccl" && options.accelerator != "cuda")
+  if (backend == "nccl" && options.accelerator.collectives != "nccl")
     throw usage_error("process_group_backend \"nccl\" needs CUDA devices; take \"shm\" or \"gloo\"");
-  if (backend == "shm" && options.accelerator == "cuda")
+  if (backend == "shm" && options.accelerator.own_memory)
     throw usage_error("process_group_backend \"shm\" is for CPU ranks; take \"nccl\" or \"gloo\"");
   if (backend == "shm" && !one_host)
     throw usage_error("process_group_backend \"shm\" joins the ranks of one host only; take \"gloo\"");
@@ -104,7 +106,7 @@ class GroupMaker {
   GroupMaker(WorldOptions options, StorePtr store, std::shared_ptr<CollectiveTrace> trace)
       : options_(std::move(options)), store_(std::move(store)), trace_(std::move(trace)) {
     backend_ = choose_backend(options_);
-    device_ = options_.accelerator == "cuda" ? at::kCUDA : at::kCPU;
+    device_ = torch::Device(options_.accelerator.type).type();
     if (backend_ == "shm") segment_ = SharedSegment::map(options_.shm_fd, options_.local_size);
   }
 
@@ -205,9 +207,9 @@ World make_world(const WorldOptions& options) {
   World world;
   world.rank = options.rank;
   world.size = options.size;
-  world.device = options.accelerator == "cuda"
-                     ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_index))
-                     : torch::Device(torch::kCPU);
+  world.accelerator = options.accelerator;
+  world.device = torch::Device(options.accelerator.type);
+  if (!world.device.is_cpu()) world.device.set_index(static_cast<c10::DeviceIndex>(options.cuda_index));
   world.trace = std::make_shared<CollectiveTrace>(options.rank);
   if (options.size == 1) {
     make_lone_groups(world, options.timeout);

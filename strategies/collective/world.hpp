@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "strategies/collective/accelerator.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/trace.hpp"
 
@@ -20,6 +21,7 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 struct World {
   int rank = 0, size = 1;
   torch::Device device{torch::kCPU};
+  Accelerator accelerator;  ///< what `device` can do
   /// All ranks: the group for parameters and gradients on `device`. Never null, also when size is 1.
   ProcessGroup group;
   /// All ranks, for CPU tensors: small control messages (loss, stop bit). On CPU it uses the same backend as `group`.
@@ -39,7 +41,7 @@ struct World {
 struct WorldOptions {
   int rank = 0, size = 1, local_size = 1, num_nodes = 1;
   std::string backend;  ///< shm | gloo | nccl; empty: nccl on CUDA, shm if all ranks are on one host, otherwise gloo
-  std::string accelerator = "cpu";
+  Accelerator accelerator;
   int cuda_index = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;

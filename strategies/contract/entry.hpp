@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/collective/accelerator.hpp"
 #include "strategies/collective/operation.hpp"
 #include "strategies/contract/cpu_products.hpp"
 #include "strategies/contract/model_spec.hpp"
@@ -51,7 +52,7 @@ using HookMemory = std::function<HookBytes(const Job& job, int64_t held)>;
 struct Job {
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
-  bool cuda = false;
+  Accelerator accelerator;
   CpuProducts products;  ///< of a rank that computes on a CPU
   int world_size = 1, local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
@@ -101,9 +102,9 @@ struct HostWork {
   int64_t updated = 0;       ///< parameter elements that the CPU updates
 };
 
-/// Conditions for options: CUDA devices, several ranks, or a value of another option.
-inline OnlyWith only_on_cuda() {
-  return {"CUDA devices", [](const Job& job) { return job.cuda; }};
+/// Conditions for options: a device with streams (CUDA), several ranks, or a value of another option.
+inline OnlyWith only_with_streams() {
+  return {"CUDA devices", [](const Job& job) { return job.accelerator.streams; }};
 }
 inline OnlyWith only_among_ranks() {
   return {"several ranks", [](const Job& job) { return job.world_size > 1; }};

@@ -6,7 +6,7 @@ namespace runner {
 
 std::shared_ptr<HostCheckpoints::Input> HostCheckpoints::keep(const torch::Tensor& x) {
   auto input = std::make_shared<Input>(x.detach());
-  input->on_host_ = torch::empty(x.sizes(), x.options().device(torch::kCPU).pinned_memory(device_.is_cuda()));
+  input->on_host_ = torch::empty(x.sizes(), x.options().device(torch::kCPU).pinned_memory(pinned_));
   transfers_.follow_current();
   input->left_ = transfers_.copy_kept(input->on_host_, input->on_device_);
   if (auto before = latest_.lock()) {

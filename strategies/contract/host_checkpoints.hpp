@@ -29,7 +29,8 @@ class HostCheckpoints {
     std::weak_ptr<Input> before_;  ///< input of the previous recomputed block
   };
 
-  explicit HostCheckpoints(torch::Device device) : device_(device), transfers_(device) {}
+  /// `pinned`: the host memory is pinned.
+  HostCheckpoints(torch::Device device, bool pinned) : device_(device), pinned_(pinned), transfers_(device) {}
 
   /// Starts to copy `x` to host memory. Frees the previous input on the device; later work on the current stream can reuse its
   /// memory.
@@ -42,6 +43,7 @@ class HostCheckpoints {
   void bring_back(Input& input);
 
   torch::Device device_;
+  bool pinned_;
   Transfers transfers_;
   std::weak_ptr<Input> latest_;
 };

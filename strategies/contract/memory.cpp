@@ -97,7 +97,7 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
   auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
-  double copy = job_.cuda || compute_ >= 4 ? 0 : 4;
+  double copy = !job_.accelerator.host_kernels || compute_ >= 4 ? 0 : 4;
   return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token +
                          moment.widened_per_token * copy) +
                chunk_tokens * (moment.compute_elements_per_chunk_token * element +
@@ -106,12 +106,12 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
 }
 
 int64_t StepMemory::input_scratch(const MemoryMoment& moment, int64_t tokens) const {
-  if (job_.cuda) return 0;
+  if (!job_.accelerator.host_kernels) return 0;
   return scratch_bytes(job_.products, job_.precision.compute, {tokens, moment.in_features, moment.out_features});
 }
 
 int64_t StepMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) const {
-  if (job_.cuda) return 0;
+  if (!job_.accelerator.host_kernels) return 0;
   return scratch_bytes(job_.products, job_.precision.compute,
                        {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
 }
@@ -131,7 +131,7 @@ void StepMemory::forward_moment(size_t block, const MemoryMoment& moment, int64_
   // product is a separate tensor, and a CPU also makes a wide copy of it.
   int64_t product = compute_;
   if (job_.model->loss_chunk_tokens > 0 && job_.model->loss_chunk_tokens < tokens_)
-    product = compute_ == wide_ ? 0 : compute_ + (job_.cuda ? 0 : wide_);
+    product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
   const auto& spec = job_.model->blocks[block];
   int64_t bytes = beside + moment_bytes(moment), chunk = job_.model->loss_chunk_tokens;
   // The cast of the vocabulary projection's weight exists during all chunks.
@@ -272,7 +272,7 @@ MemoryParts StepMemory::play() {
   update();
   peak_.between_steps = now_.between_steps;
   if (job_.host_checkpoints)
-    for (int64_t bytes : checkpoint_bytes(job_)) peak_.host += job_.cuda ? pinned_bytes(bytes) : bytes;
+    for (int64_t bytes : checkpoint_bytes(job_)) peak_.host += job_.accelerator.pinned ? pinned_bytes(bytes) : bytes;
   return peak_;
 }
 

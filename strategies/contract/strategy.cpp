@@ -71,7 +71,7 @@ Strategy::Strategy(StrategySetup setup)
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
       scaler_(job_.precision.loss_scaling, setup.loss_scale) {
-  if (job_.host_checkpoints) host_checkpoints_.emplace(world_.device);
+  if (job_.host_checkpoints) host_checkpoints_.emplace(world_.device, job_.accelerator.pinned);
 }
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {

@@ -153,7 +153,7 @@ std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan&
 std::vector<std::string> fsdp_notes(const Job& job) {
   ShardPlan plan = fsdp_plan(job);
   std::vector<std::string> notes;
-  if (job.options.value("cpu_offload", false) && !job.cuda)
+  if (job.options.value("cpu_offload", false) && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
   if (auto note = note_on_accumulation(job, plan)) notes.push_back(*note);
   auto mixed = job.options.value("mixed_precision", nlohmann::json());
@@ -238,15 +238,16 @@ ShardPlan fsdp_plan(const Job& job) {
   plan.gradient = job.precision.parameter;
   bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
   plan.accumulate = several ? wider(plan.reduce, job.precision.parameter) : plan.reduce;
-  plan.overlap = job.cuda;
+  plan.overlap = job.accelerator.streams;
   std::string prefetch = options.value("backward_prefetch", "BACKWARD_PRE");
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
                            : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
                                                          : ShardPlan::Prefetch::none;
   plan.forward_prefetch = true;
-  plan.prefetches = job.cuda;
-  plan.separate_host = job.cuda;
-  Tier tier = options.value("cpu_offload", false) && job.cuda ? Tier::host : Tier::device;
+  plan.prefetches = job.accelerator.streams;
+  plan.separate_host = job.accelerator.own_memory;
+  plan.pin_memory = job.accelerator.pinned;
+  Tier tier = options.value("cpu_offload", false) && job.accelerator.own_memory ? Tier::host : Tier::device;
   plan.optimizer = tier;
   plan.saves_whole = options.value("state_dict_type", "sharded") == "full";
 
@@ -281,7 +282,7 @@ Entry fsdp_entry() {
   need(entry.options, {"hybrid_group_size"}, only_with_option("sharding_strategy", "HYBRID_SHARD"));
   need(entry.options, {"min_num_params"},
        {"auto_wrap_policy = \"size\"", [](const Job& job) { return wrap_policy(job).word == "size"; }});
-  need(entry.options, {"backward_prefetch", "forward_prefetch"}, only_on_cuda());
+  need(entry.options, {"backward_prefetch", "forward_prefetch"}, only_with_streams());
   need(entry.options, {"reduce_every_micro_batch"},
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
   entry.refuse = refuse_fsdp;

@@ -54,7 +54,7 @@ class ShardedMemory : public StepMemory {
       }
       if (plan.written_apart(unit, master)) host_ += pinned(sent);
       bool cast_on_host = places.sent == ShardPlaces::Sent::master && !on_device_ && plan.parameter != master;
-      if (cast_on_host && job.cuda && plan.pin_memory) casts_.insert(pinned(sent));
+      if (cast_on_host && plan.pin_memory) casts_.insert(pinned(sent));
       units_[u].cast = plan.shards > 1 && is_cast(unit, places);
       if (places.sent == ShardPlaces::Sent::file) {
         read_ahead_ = std::max(read_ahead_, sent);
@@ -158,7 +158,7 @@ class ShardedMemory : public StepMemory {
  private:
   /// Bytes that a tensor in host memory takes, which is pinned if the plan says so.
   int64_t pinned(int64_t bytes) const {
-    bool rounded = job_.cuda && plan_.separate_host && plan_.pin_memory && bytes > 0;
+    bool rounded = plan_.pin_memory && bytes > 0;
     return rounded ? pinned_bytes(bytes) : bytes;
   }
 
@@ -188,7 +188,7 @@ class ShardedMemory : public StepMemory {
   /// The casts are made in parts of update_elements. The kernel in adam.hpp needs no casts.
   int64_t update_copies() const {
     DType master = job_.precision.parameter;
-    bool on_host = !job_.cuda || plan_.optimizer != Tier::device,
+    bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
          reads_any = master == DType::float32 && job_.optimizer_states == 2;
     if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
     int64_t elements = held_most_;
@@ -216,7 +216,8 @@ class ShardedMemory : public StepMemory {
 
   /// Temporary bytes on CPU when a gradient is added to a buffer of a wider dtype: the gradient is converted first.
   int64_t widened(size_t slot) const {
-    if (!units_[unit_of_slot_[slot]].adds || job_.cuda || plan_.accumulate == plan_.parameter) return 0;
+    if (!units_[unit_of_slot_[slot]].adds || !job_.accelerator.host_kernels || plan_.accumulate == plan_.parameter)
+      return 0;
     return elements_[slot] * bytes_of(plan_.accumulate);
   }
 

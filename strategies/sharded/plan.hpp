@@ -54,7 +54,7 @@ struct ShardPlan {
   double predivide = 1.0;             ///< gradients are divided by it before their sum and multiplied after
   /// The device has separate memory (CUDA). If it is false, the plan does not contain Tier::host.
   bool separate_host = false;
-  bool pin_memory = true;         ///< host memory that the device copies from or to is pinned
+  bool pin_memory = false;        ///< host memory that the device copies from or to is pinned
   Tier optimizer = Tier::device;  ///< where optimizer state and separate masters are; nvme: updated on the host
   SwapPlan swap;                  ///< used if some tier is nvme
   bool saves_whole = false;       ///< checkpoints are one file of unsharded tensors

@@ -138,8 +138,7 @@ void GradientReduction::move_to_host(size_t u, const torch::Tensor& sum) {
   Unit& unit = units_[u];
   bool adds = unit.sum.defined();
   if (adds) add_on_host();
-  bool pinned = device_.is_cuda() && plan_.pin_memory;
-  auto values = torch::empty(sum.sizes(), sum.options().device(torch::kCPU).pinned_memory(pinned));
+  auto values = torch::empty(sum.sizes(), sum.options().device(torch::kCPU).pinned_memory(plan_.pin_memory));
   to_host_->follow_current();
   auto there = to_host_->copy(values, sum);
   if (adds) {

@@ -60,7 +60,7 @@ void ShardStore::make_tensors(size_t u, DType master) {
   Shard& shard = shards_[u];
   const ShardUnit& unit = plan_.units[u];
   bool on_device = shard.places.sent == Sent::whole || unit.shards == Tier::device;
-  bool pinned = device_.is_cuda() && plan_.pin_memory;
+  bool pinned = plan_.pin_memory;
   torch::Device host = plan_.optimizer != Tier::device ? torch::Device(torch::kCPU) : device_;
   auto kept = torch::dtype(scalar_type(master)).device(host);
   auto used = torch::dtype(scalar_type(plan_.parameter)).device(device_);
@@ -186,7 +186,7 @@ void ShardStore::start_read(size_t u) {
 /// Converts `from` to the gathered dtype on the device. The current stream copies host memory, and the host does not wait if that
 /// memory is pinned. Updates wait for the stream before the host overwrites it.
 torch::Tensor ShardStore::as_sent(const Shard& shard, torch::Tensor from) const {
-  bool pinned = from.is_cpu() && device_.is_cuda() && plan_.pin_memory;
+  bool pinned = from.is_cpu() && plan_.pin_memory;
   auto used = shard.full.options();
   if (pinned && from.scalar_type() != shard.full.scalar_type())
     from = torch::empty(from.sizes(), used.device(torch::kCPU).pinned_memory(true)).copy_(from);

@@ -347,7 +347,7 @@ void note_offload(const Job& job, std::vector<std::string>& notes) {
   bool parameters = parameters_on_nvme(job), used = parameters || optimizer_on_nvme(job);
   for (auto [option, nvme] :
        {std::pair{"offload_optimizer", optimizer_on_nvme(job)}, std::pair{"offload_parameters", parameters}})
-    if (chosen(job, option) && !job.cuda && !nvme)
+    if (chosen(job, option) && !job.accelerator.own_memory && !nvme)
       notes.push_back(fmt::format("`{}`: no effect on CPU, which has no separate device memory", option));
   if (job.options.value("offload_parameters", false) && stage_of(job) < 3)
     notes.push_back(fmt::format(
@@ -378,8 +378,9 @@ std::vector<std::string> notes(const Job& job) {
         "once a step",
         stage, job.accumulation));
   note_offload(job, notes);
-  bool offloads = (job.cuda && (chosen(job, "offload_optimizer") || chosen(job, "offload_parameters"))) ||
-                  optimizer_on_nvme(job) || parameters_on_nvme(job);
+  bool offloads =
+      (job.accelerator.own_memory && (chosen(job, "offload_optimizer") || chosen(job, "offload_parameters"))) ||
+      optimizer_on_nvme(job) || parameters_on_nvme(job);
   if (job.world_size == 1 && !offloads)
     notes.push_back("ZeRO on one rank has nothing to shard: `single` does the same");
   return notes;
@@ -391,7 +392,7 @@ void add_needs(std::vector<OptionSpec>& options) {
        {"stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_prefetch_bucket_size",
         "stage3_max_live_parameters", "stage3_max_reuse_distance"},
        only_with_option("stage", 3));
-  need(options, {"overlap_comm", "pin_memory"}, only_on_cuda());
+  need(options, {"overlap_comm", "pin_memory"}, only_with_streams());
   need(options, {"offload_optimizer_device"}, only_with_option("offload_optimizer", true));
   need(options, {"offload_params_device"}, only_with_option("offload_parameters", true));
   need(options, {"optimizer_buffer_count"}, {"offload_optimizer_device = \"nvme\"", optimizer_on_nvme});

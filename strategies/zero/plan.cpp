@@ -18,10 +18,10 @@ int64_t integer_or(const Job& job, const char* name, int64_t otherwise) {
   return value.is_number() ? value.get<int64_t>() : otherwise;
 }
 
-/// The default is the size of the largest block, so that the reduction of one block overlaps with the backward of the next one.
-/// On CUDA it is at least a million elements per rank, to hide the latency of a collective.
+/// The default is the size of the largest block, so that the reduction of one block overlaps with the backward of the
+/// next one. With streams it is at least a million elements per rank, to hide the latency of a collective.
 int64_t default_bucket(const Job& job) {
-  int64_t elements = job.cuda ? int64_t{1'000'000} * job.world_size : 1;
+  int64_t elements = job.accelerator.streams ? int64_t{1'000'000} * job.world_size : 1;
   for (const auto& block : job.model->blocks) elements = std::max(elements, block.parameter_count());
   return elements;
 }
@@ -108,7 +108,7 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
 Tier tier(const Job& job, const char* option, const char* device) {
   if (!job.options.value(option, false)) return Tier::device;
   if (job.options.value(device, "cpu") == "nvme") return Tier::nvme;
-  return job.cuda ? Tier::host : Tier::device;
+  return job.accelerator.own_memory ? Tier::host : Tier::device;
 }
 
 /// Offloads the shards of parameters. With NVMe, the first units stay in host memory, up to max_in_cpu elements.
@@ -121,15 +121,15 @@ void offload_parameters(const Job& job, ShardPlan& plan) {
     if (where != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
     if (shard <= in_memory) {
-      unit.shards = job.cuda ? Tier::host : Tier::device;
+      unit.shards = job.accelerator.own_memory ? Tier::host : Tier::device;
       in_memory -= shard;
     }
   }
 }
 
 void offload(const Job& job, ShardPlan& plan) {
-  plan.separate_host = job.cuda;
-  plan.pin_memory = job.options.value("pin_memory", true);
+  plan.separate_host = job.accelerator.own_memory;
+  plan.pin_memory = job.accelerator.pinned && job.options.value("pin_memory", true);
   plan.optimizer = tier(job, "offload_optimizer", "offload_optimizer_device");
   offload_parameters(job, plan);
   auto path = job.options.value("nvme_path", nlohmann::json());
@@ -167,8 +167,8 @@ ShardPlan zero_plan(const Job& job) {
   plan.gradient = (several && plan.reduce_every_micro_batch) || plan.predivide != 1.0 ? wide : plan.reduce;
   plan.reduce_by_all_reduce = !options.value("reduce_scatter", true);
   plan.gather_by_broadcast = !options.value("allgather_partitions", true);
-  plan.overlap = job.cuda && options.value("overlap_comm", true);
-  plan.prefetches = job.cuda;
+  plan.overlap = job.accelerator.streams && options.value("overlap_comm", true);
+  plan.prefetches = job.accelerator.streams;
   plan.update_elements = integer_or(job, "sub_group_size", 1'000'000'000);
   if (stage == 3)
     shard_parameters(job, plan);

@@ -274,7 +274,7 @@ MemoryParts zero_paper(const std::string& strategy, const nlohmann::json& option
   Job job;
   job.model = &model;
   job.precision = precision_policy("bf16-mixed");
-  job.cuda = true;
+  job.accelerator = cuda_accelerator();
   job.world_size = 64;
   job.local_size = 8;
   job.num_nodes = 8;

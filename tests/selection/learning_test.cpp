@@ -47,7 +47,7 @@ StepLoad random_load(Random& random, bool cuda) {
   candidate.entry = find_strategy(way.strategy)->entry;
   Job& job = candidate.job;
   job.model = &model;
-  job.cuda = cuda;
+  if (cuda) job.accelerator = cuda_accelerator();
   job.precision = precision_policy(cuda ? "bf16-mixed" : "32-true");
   job.world_size = job.local_size = candidate.entry->name == "single" ? 1 : cuda ? 8 : 2;
   job.micro_batch_size = pick<int64_t>(random, {1, 2, 4, 8});

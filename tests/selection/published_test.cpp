@@ -63,7 +63,7 @@ double predicted_tokens_per_s(const Published& one) {
   Job& job = candidate.job;
   job.model = &model;
   job.precision = precision_policy("bf16-mixed");
-  job.cuda = true;
+  job.accelerator = cuda_accelerator();
   job.world_size = one.devices * one.nodes;
   job.local_size = one.devices;
   job.num_nodes = one.nodes;

@@ -182,7 +182,7 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
   };
   Job pair, cuda;
   pair.world_size = 2;
-  cuda.cuda = true;
+  cuda.accelerator = cuda_accelerator();
   CHECK(idle("fsdp", {{"hybrid_group_size", 2}}) == note("hybrid_group_size", "sharding_strategy = \"HYBRID_SHARD\""));
   CHECK(idle("fsdp", {{"hybrid_group_size", 2}, {"sharding_strategy", "HYBRID_SHARD"}}).empty());
   CHECK(idle("fsdp", {{"min_num_params", 5}}) == note("min_num_params", "auto_wrap_policy = \"size\""));
@@ -207,7 +207,7 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
 
 TEST_CASE("the condition of every option is met by some job") {
   Job job;
-  job.cuda = true;
+  job.accelerator = cuda_accelerator();
   job.world_size = job.local_size = 2;
   job.accumulation = 2;
   job.precision = precision_policy("16-mixed");
