@@ -119,6 +119,17 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
   return input;
 }
 
+/// The same on the rank's device.
+inline StepInput tiny_input(const TinyRun& run, const World& world, int64_t step) {
+  auto input = tiny_input(run, world.rank, step);
+  for (auto& batch : input.micro_batches) {
+    if (!batch.inputs.defined()) continue;
+    batch.inputs = batch.inputs.to(world.device);
+    batch.targets = batch.targets.to(world.device);
+  }
+  return input;
+}
+
 /// Makes a new strategy on this rank and runs `body` with it.
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
@@ -127,8 +138,9 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
   };
-  StrategySetup setup{world,         *model,         tiny_job(run, model->spec), run.optimizer, source,
-                      run.clip_norm, run.clip_value, run.skip_nonfinite};
+  Job job = tiny_job(run, model->spec);
+  job.accelerator = world.accelerator;
+  StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
   auto strategy = run.make ? run.make(std::move(setup)) : make_strategy(run.strategy, std::move(setup));
   strategy->module_to_device();
   body(*strategy);
@@ -149,13 +161,18 @@ inline void collect_state(Strategy& strategy, std::map<std::string, std::vector<
   }
 }
 
-inline TinyResult train_tiny(const TinyRun& run) {
+/// Runs a body once for each rank of a world of this size.
+using Launch = std::function<void(int world_size, const std::function<void(World&)>& body)>;
+
+inline void launch_threads(int world_size, const std::function<void(World&)>& body) { run_ranks(world_size, body); }
+
+inline TinyResult train_tiny(const TinyRun& run, const Launch& launch = launch_threads) {
   TinyResult result;
   std::mutex mutex;
-  run_ranks(run.world_size, [&](World& world) {
+  launch(run.world_size, [&](World& world) {
     with_strategy(run, world, [&](Strategy& strategy) {
       for (int64_t step = 0; step < run.steps; ++step) {
-        auto outcome = strategy.step(tiny_input(run, world.rank, step));
+        auto outcome = strategy.step(tiny_input(run, world, step));
         if (world.rank != 0) continue;
         result.losses.push_back(outcome.loss);
         result.norms.push_back(outcome.grad_norm);
