@@ -20,7 +20,7 @@ namespace {
 /// Whether the option has an effect only on CUDA devices.
 bool needs_cuda(const OptionSpec& option) {
   Job cpu, cuda;
-  cuda.cuda = true;
+  cuda.accelerator = cuda_accelerator();
   const auto& holds = option.only_with.holds;
   return holds && holds(cuda) && !holds(cpu);
 }

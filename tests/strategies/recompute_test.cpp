@@ -134,7 +134,7 @@ TEST_CASE("inputs kept in host memory are predicted there, and two of them on th
 
 TEST_CASE("an input leaves the device when the next recomputed block starts, and returns before its backward",
           "[recompute]") {
-  HostCheckpoints host(torch::kCPU);
+  HostCheckpoints host(torch::kCPU, /*pinned=*/false);
   MemoryAccount account;
   AccountScope scope(account);
   constexpr int64_t bytes = 4096;
