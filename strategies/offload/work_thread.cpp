@@ -50,6 +50,7 @@ void WorkThread::wait_all() {
 void WorkThread::start_thread() {
   sigset_t all, before;
   sigfillset(&all);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);  // raised by the thread itself
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     thread_ = std::thread([this] { work(); });
