@@ -94,7 +94,13 @@ void Checkpointer::look() {
 
 void Checkpointer::finish() {
   wait();
+  // A resumed run without a step left publishes nothing, and an earlier attempt may have been killed in its retention.
+  if (world_.rank == 0) retain();
   if (!failure_.empty()) throw environment_error("{}; it was the last checkpoint of this run", failure_);
+}
+
+void Checkpointer::retain() {
+  runner::retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
 }
 
 void Checkpointer::ended(const std::string& failure) {
@@ -120,7 +126,8 @@ void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& st
   tensors.insert(tensors.end(), more.tensors.begin(), more.tensors.end());
   snapshot->files = more.files;
   // Tensors in a swap file are not copied first. Training waits until they are written.
-  bool swapped = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.swapped.has_value(); });
+  bool swapped =
+      std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.swapped.has_value(); });
   bool copied = options_.async && steps_follow && !swapped;
   for (auto& tensor : tensors) {
     int64_t count = tensor.write_end - tensor.write_begin;
@@ -217,7 +224,7 @@ std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nl
   if (!failure.empty()) return failure;
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();
-  retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
+  retain();
   calls_.published({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
   return "";
 }

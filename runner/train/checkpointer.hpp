@@ -47,7 +47,8 @@ class Checkpointer {
   void wait();
   /// Like wait(), but does nothing if the last save has not ended yet.
   void look();
-  /// For the end of a run: waits, and throws Error(environment) if the last save failed, also without stop_on_error.
+  /// For the end of a run: waits, removes old checkpoints, and throws Error(environment) if the last save failed, also
+  /// without stop_on_error.
   void finish();
 
  private:
@@ -56,6 +57,7 @@ class Checkpointer {
   std::string write(const Snapshot& snapshot);
   std::string publish(CheckpointWriter& writer, const std::vector<nlohmann::json>& entries, const Snapshot& snapshot);
   void ended(const std::string& failure);
+  void retain();
 
   World& world_;
   c10::intrusive_ptr<c10d::Store> store_;  ///< a separate connection: waiting on it does not block other users

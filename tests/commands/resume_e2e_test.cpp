@@ -584,7 +584,7 @@ TEST_CASE("a run that a hook stopped, killed before it had ended, does not train
   CHECK(place.run({"show", "--json"}).json().at("why") == "stopped at step 6 by hook probe: enough");
   CHECK(events_of(place, "stopping").size() == 1);
 
-  // It trains on if it is told so, and has only one end.
+  // A larger max_steps continues the run. The record of on_train_end then has one point, that of the new end.
   REQUIRE(place.run({"resume", "--set", "train.max_steps=10"}).code == 0);
   auto ends = place.run({"metrics", "last", "--name", "end", "--json"}).json().at("points");
   REQUIRE(ends.size() == 1);

@@ -61,8 +61,7 @@ struct Call {
   c10::IValue seeded(const c10::IValue& generator) const;
 };
 
-/// Runs `body` as LibTorch runs a kernel: below autograd and autocast, whatever the thread that happens to run it has
-/// switched on.
+/// Runs `body` as LibTorch runs a kernel: without autograd and autocast, which the calling thread may have enabled.
 void run_as_kernel(const std::function<void()>& body);
 
 }  // namespace runner::simulated

@@ -32,7 +32,7 @@ Measured measure(const TinyRun& run) {
       int64_t making = memory_statistics(world.rank).asked_peak;
       reset_peak(world.rank);
       for (int64_t step = 0; step < run.steps; ++step) strategy.step(tiny_input(run, world, step));
-      (void)strategy.state();  // waits for an update beside the next forward
+      (void)strategy.state();  // waits for an update that overlaps with the next forward
       auto use = memory_statistics(world.rank);
       std::lock_guard lock(mutex);
       most.making = std::max(most.making, making);

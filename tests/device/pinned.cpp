@@ -27,7 +27,7 @@ char* PinnedMemory::allocate(int64_t asked) {
     block = unused.back();
     unused.pop_back();
   }
-  std::memset(space_.real(block->begin), 0xff, static_cast<size_t>(asked));  // NaN, whatever was there
+  std::memset(space_.real(block->begin), 0xff, static_cast<size_t>(asked));  // NaN shows reads before writes
   block->live = true;
   block->asked = asked;
   protect(*block);
