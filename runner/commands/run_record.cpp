@@ -116,12 +116,14 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
 
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
   fault_point("begin attempt");
-  // Until this attempt writes a checkpoint, a resume starts from the same one, which may belong to another run.
-  ledger_.annotate(run_, "start", start.checkpoint.empty() ? nlohmann::json() : nlohmann::json(start.checkpoint));
+  const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);
+  const bool own = checkpoint.parent_path() == fs::absolute(run_dir_) / "checkpoints";
+  // If it belongs to another run, a resume starts from it again until this attempt writes a checkpoint.
+  const bool foreign = !checkpoint.empty() && !own;
+  ledger_.annotate(run_, "start", foreign ? nlohmann::json(checkpoint.string()) : nlohmann::json());
   int64_t number = ledger_.begin_attempt(run_, reason, start.step);
   // The checkpoint is not recorded yet if the run was killed after the rename and before the event.
-  const fs::path checkpoint = start.checkpoint;
-  if (checkpoint.parent_path() == fs::path(run_dir_) / "checkpoints")
+  if (own)
     ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},
                      /*unless_known=*/true);
   fault_point("attempt begun");

@@ -77,9 +77,9 @@ void check_last_epoch(const LaunchOptions& options, const Recipe& recipe, const 
       samples == 1 ? "sample" : "samples");
 }
 
-/// The checkpoint from which the run's last attempt started; empty if it started without one, or if the run is from an
-/// earlier version of the program.
-std::string start_of_last_attempt(const nlohmann::json& run) {
+/// The checkpoint of another run from which the run's last attempt started; otherwise empty. Runs of earlier versions
+/// have no such entry.
+std::string foreign_start(const nlohmann::json& run) {
   const auto start = run.find("start");
   return start != run.end() && start->is_string() ? start->get<std::string>() : "";
 }
@@ -110,10 +110,9 @@ StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
   const auto attempts = Ledger(home, Ledger::Mode::read).attempts(options.resume_run);
   bool damaged = false;
   StartPoint start = find_newest(run_dir, attempts, damaged);
-  const std::string first = start_of_last_attempt(options.resumed);
+  const std::string elsewhere = foreign_start(options.resumed);
   const bool wrote_none = attempts.empty() || start.attempt < attempts.rbegin()->first;
-  if (wrote_none && !first.empty() && fs::path(first).parent_path() != run_dir / "checkpoints")
-    return start_elsewhere(options, first);
+  if (wrote_none && !elsewhere.empty()) return start_elsewhere(options, elsewhere);
   const bool had_some = damaged || !options.resumed.at("checkpoints").empty();
   if (start.checkpoint.empty() && had_some)
     throw environment_error(

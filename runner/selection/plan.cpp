@@ -68,7 +68,8 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
   bool least = recipe.selection.policy == "smallest";
   recipe.origins["activation_checkpointing.mode"] =
       decided(least ? "for the least memory" : "the step does not fit without it");
-  if (candidate.every > 1) recipe.origins["activation_checkpointing.every"] = decided("the largest with which the step fits");
+  if (candidate.every > 1)
+    recipe.origins["activation_checkpointing.every"] = decided("the largest with which the step fits");
 }
 
 /// The note about a candidate that does not fit.
@@ -82,7 +83,8 @@ std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
       of_host ? bytes(limit.host) + " of host memory" : limit.reason);
 }
 
-/// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto", everything.
+/// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto",
+/// everything.
 void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequest request, const StepClock& clock) {
   Recipe& recipe = plan.recipe;
   request.given = resolved.options;
@@ -198,13 +200,13 @@ void check_groups(const Recipe& recipe, const ModelSpec& model, std::vector<Diag
       return ::fnmatch(pattern.c_str(), one->name.c_str(), 0) == 0;
     };
     if (std::any_of(parameters.begin(), parameters.end(), named)) continue;
-    diagnostics.push_back({recipe.origin("optimizer.groups"),
-                           "no-match",
-                           fmt::format("no parameter matches the pattern `{}` of optimizer.groups", pattern),
-                           parameter_names(model),
-                           {},
-                           {},
-                           ""});
+    diagnostics.push_back({.place = recipe.origin("optimizer.groups"),
+                           .code = "no-match",
+                           .message = fmt::format("no parameter matches the pattern `{}` of optimizer.groups", pattern),
+                           .allowed = parameter_names(model),
+                           .suggestion = {},
+                           .other = {},
+                           .other_message = ""});
   }
 }
 

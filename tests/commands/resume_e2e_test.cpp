@@ -623,6 +623,20 @@ TEST_CASE("a run that started from another run's checkpoint, killed before it wr
                                             " and has no checkpoint since then. That checkpoint cannot be used: "));
 }
 
+TEST_CASE("a run whose folder was moved continues from its own checkpoints", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  place.run({"run", "tiny.toml"}, {{"RUNNER_FAULT", "step:5"}});
+  place.run({"resume"}, {{"RUNNER_FAULT", "step:1"}});  // its second attempt writes no checkpoint
+  const fs::path moved = place.path() / "moved";
+  fs::rename(place.home(), moved);
+  auto resumed = place.run({"resume", "--json"}, {{"RUNNER_HOME", moved.string()}});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(resumed.json().at("steps") == 12);
+  CHECK_THAT(resumed.err, ContainsSubstring("continuing from " + moved.string()));
+}
+
 TEST_CASE("a run that was killed right after its row was written can be resumed", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);

@@ -13,6 +13,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runner/base/text.hpp"
 #include "runner/launch/events.hpp"
@@ -41,15 +42,19 @@ std::atomic<int>* shared_words() {
   return static_cast<std::atomic<int>*>(memory);
 }
 
-/// Rank 0 accepts connections on the inherited socket until every other rank has connected and sent its rank.
+/// Rank 0 accepts connections on the inherited socket until every other rank has connected and sent its rank; then it
+/// answers. No rank returns before all ranks have called this.
 int meet() {
   int met = 0;
   if (rank == 0) {
+    std::vector<int> connections;
     for (int peer = 1; peer < world_size; ++peer) {
-      int connection = ::accept(number("RUNNER_LISTEN_FD"), nullptr, nullptr);
+      connections.push_back(::accept(number("RUNNER_LISTEN_FD"), nullptr, nullptr));
       int said = 0;
-      if (::read(connection, &said, sizeof said) == sizeof said) met += said;
+      if (::read(connections.back(), &said, sizeof said) == sizeof said) met += said;
     }
+    for (int connection : connections)
+      if (::write(connection, &met, sizeof met) != sizeof met) std::abort();
     return met;
   }
   sockaddr_in address{};
@@ -58,7 +63,10 @@ int meet() {
   ::inet_pton(AF_INET, std::getenv("MASTER_ADDR"), &address.sin_addr);
   int connection = ::socket(AF_INET, SOCK_STREAM, 0);
   if (::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::abort();
-  return ::write(connection, &rank, sizeof rank) == sizeof rank ? rank : -1;
+  int sum = 0;
+  bool joined =
+      ::write(connection, &rank, sizeof rank) == sizeof rank && ::read(connection, &sum, sizeof sum) == sizeof sum;
+  return joined ? rank : -1;
 }
 
 int share() {
@@ -113,7 +121,7 @@ const std::map<std::string, Behaviour> behaviours{
        std::string line = to_line({{"event", "failed"}, {"time", 1.0}, {"kind", "error"}, {"message", "second"}});
        return ::write(number("RUNNER_EVENT_FD"), line.data(), line.size()) > 0 ? 1 : 2;
      }},
-    {"fail-among-all",  // fail-among-all:KIND:MESSAGE; fails after all ranks have connected
+    {"fail-among-all",  // fail-among-all:KIND:MESSAGE; fails after all ranks have met
      [](EventSink& events, const std::string& text) {
        meet();
        size_t colon = text.find(':');
