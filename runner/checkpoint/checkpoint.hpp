@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,33 +25,34 @@ struct Piece {
   std::vector<int64_t> global_shape;
   int64_t offset = 0;
   std::span<const std::byte> data;  ///< length x dtype_bytes
-  /// Used instead of `data` if the piece is not in memory: fills `into` with the piece's bytes, starting at byte `begin`.
+  /// Used instead of `data` if the piece is not in memory: fills `into` with the piece's bytes, starting at byte
+  /// `begin`.
   std::function<void(int64_t begin, std::span<std::byte> into)> source = {};
   int64_t bytes = 0;  ///< size of the piece if `source` is set
   int64_t size() const { return source ? bytes : static_cast<int64_t>(data.size()); }
 };
 
 /// What a run needs to continue besides its tensors: step, data position, loss scaler, schedule, RNG, recipe hash,
-/// strategy, world size. `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite number
-/// is read back as null.
+/// strategy, world size. `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite
+/// number is read back as null.
 using TrainerState = nlohmann::json;
 
 /// Writes a checkpoint; each rank uses one object for each checkpoint. All ranks write into the same temporary folder,
-/// .step-NNNNNN.ATTEMPT.tmp; rank 0 publishes it. The attempt number keeps out an older attempt that still runs although
-/// it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats step, rank
-/// and global shapes.
+/// .step-NNNNNN.ATTEMPT.tmp; rank 0 publishes it. The attempt number keeps out an older attempt that still runs
+/// although it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats
+/// step, rank and global shapes.
 class CheckpointWriter {
  public:
   /// `checkpoints` = RUN_DIR/checkpoints; the final name is step-NNNNNN.
   CheckpointWriter(fs::path checkpoints, int64_t step, int rank, int world_size, int64_t attempt = 1);
-  /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 passes to publish(). Removes the
-  /// file if writing fails.
+  /// Writes this rank's file. Returns the entry (file, bytes, hash, pieces) that rank 0 passes to publish(). Removes
+  /// the file if writing fails.
   nlohmann::json write_rank(const std::vector<Piece>& pieces);
-  /// Called on rank 0 with the entries of all ranks. Checks that the pieces cover every tensor exactly once (only one rank
-  /// writes a replicated tensor), writes the manifest and renames the folder. An existing checkpoint of the same step is
-  /// replaced by one atomic exchange of names, if the filesystem supports that. Returns the final path. Removes the
-  /// temporary folder on failure. The entry of a rank that could not write is {"rank", "failed": reason}; it makes this
-  /// function throw Error(environment).
+  /// Called on rank 0 with the entries of all ranks. Checks that the pieces cover every tensor exactly once (only one
+  /// rank writes a replicated tensor), writes the manifest and renames the folder. An existing checkpoint of the same
+  /// step is replaced by one atomic exchange of names, if the filesystem supports that. Returns the final path. Removes
+  /// the temporary folder on failure. The entry of a rank that could not write is {"rank", "failed": reason}; it makes
+  /// this function throw Error(environment).
   fs::path publish(const std::vector<nlohmann::json>& rank_entries, const TrainerState& state);
   /// Removes the temporary folder.
   void abandon();
@@ -70,18 +72,20 @@ class CheckpointWriter {
 /// A checkpoint that is open for reading. Its files are mapped.
 class Checkpoint {
  public:
-  /// Opens the manifest and the files and checks them: presence and size, and with `verify` also the hashes, several files
-  /// in parallel. Throws Error(environment) with the file and its fault (missing, truncated, corrupted). With
+  /// Opens the manifest and the files and checks them: presence and size, and with `verify` also the hashes, several
+  /// files in parallel. Throws Error(environment) with the file and its fault (missing, truncated, corrupted). With
   /// `name_previous`, the message also names the highest earlier step whose checkpoint verifies, if there is one.
   explicit Checkpoint(const fs::path& path, bool verify = true, bool name_previous = true);
   const fs::path& path() const;
   int64_t step() const;
   int64_t world_size() const;  ///< of the run that wrote it
+  int64_t attempt() const;     ///< number of the attempt that wrote it; 0 if an earlier version of the program did
   double created() const;      ///< when it was published, seconds since the epoch
   const TrainerState& state() const;
   std::vector<std::string> tensors() const;
   bool has(const std::string& tensor) const;
-  /// shape, dtype and read throw Error(environment) if the tensor does not exist. The message suggests the nearest name.
+  /// shape, dtype and read throw Error(environment) if the tensor does not exist. The message suggests the nearest
+  /// name.
   const std::vector<int64_t>& shape(const std::string& tensor) const;
   const std::string& dtype(const std::string& tensor) const;
   /// Copies elements [offset, offset + length) of the flattened tensor from the files that contain them. Reads no other
@@ -103,19 +107,28 @@ fs::path named_checkpoint(const std::string& named);
 
 /// The published checkpoints of a run, sorted by step, without temporary folders.
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
-/// The most recently published checkpoint that is `wanted`, opens and verifies. Calls `note` for each skipped checkpoint
-/// with the reason. The order is that of publication, not of steps: after `resume --checkpoint` went back to an earlier
-/// step, the run continues from the checkpoints that it has written since then.
-std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
-                                               const std::function<void(const std::string&)>& note = {},
-                                               const std::function<bool(const Checkpoint&)>& wanted = {});
+/// Attempts of a run: number -> the step that it began from. If an attempt begins at an earlier step, the run goes back
+/// to that step, and later checkpoints of older attempts are given up.
+using Attempts = std::map<int64_t, int64_t>;
+bool given_up(const Checkpoint& checkpoint, const Attempts& attempts);
+
+/// The most recently published checkpoint that opens, verifies and is not given up. Calls `note` for each damaged
+/// checkpoint with the reason. The order is that of publication, not of steps.
+std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const Attempts& attempts,
+                                               const std::function<void(const std::string&)>& note = {});
 /// Removes the temporary folders of attempts before `attempt`. The processes of those attempts have ended.
 void remove_leftovers(const fs::path& checkpoints, int64_t attempt);
-/// The publishing process calls this after publish(). Keeps the `keep_last` most recent published checkpoints (0 = all) and
-/// the `save_top_k` best by `monitor` (a number in the manifest's state, lower is better), and removes the others. Damaged
-/// checkpoints are neither counted nor removed. Also removes what killed runs left behind: temporary folders of steps up to
-/// that of the most recently published checkpoint. Ranks may already write a later step, but never one of those steps,
-/// because a run writes its checkpoints in order.
-void retain(const fs::path& checkpoints, int64_t keep_last, int64_t save_top_k, const std::string& monitor);
+struct Retention {
+  int64_t keep_last = 0;   ///< number of most recently published checkpoints; 0 = all
+  int64_t save_top_k = 0;  ///< number of best checkpoints
+  std::string monitor;     ///< a number in the manifest's state, lower is better
+  Attempts attempts;       ///< the last attempt of the run suffices
+};
+/// The publishing process calls this after publish(). Keeps the last and the best checkpoints and removes the others,
+/// unless keep_last is 0. Checkpoints that are given up are not counted; they are removed once the last attempt has
+/// written one. Damaged checkpoints are neither counted nor removed. Also removes what killed runs left behind:
+/// temporary folders of steps up to that of the most recently published checkpoint. Ranks may already write a later
+/// step, but never one of those steps, because a run writes its checkpoints in order.
+void retain(const fs::path& checkpoints, const Retention& retention);
 
 }  // namespace runner

@@ -89,17 +89,26 @@ struct Published {
   fs::path path;
   int64_t step = 0;
   double created = 0;
+  int64_t attempt = 0;
+  bool given_up = false;
   std::optional<double> monitored;
 };
 
-/// The checkpoints whose manifest and file sizes are correct, sorted by time of publication. Calls `damaged` for others.
-std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const std::string& monitor,
+/// The checkpoints whose manifest and file sizes are correct, sorted by time of publication. Calls `damaged` for
+/// others.
+std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const Attempts& attempts,
+                                         const std::string& monitor,
                                          const std::function<void(const fs::path&, const std::string&)>& damaged) {
   std::vector<Published> sound;
   for (const auto& path : list_checkpoints(checkpoints)) {
     try {
       Checkpoint checkpoint(path, /*verify=*/false, /*name_previous=*/false);
-      Published published{path, checkpoint.step(), checkpoint.created(), std::nullopt};
+      Published published{.path = path,
+                          .step = checkpoint.step(),
+                          .created = checkpoint.created(),
+                          .attempt = checkpoint.attempt(),
+                          .given_up = given_up(checkpoint, attempts),
+                          .monitored = {}};
       if (auto value = checkpoint.state().find(monitor); value != checkpoint.state().end() && value->is_number())
         published.monitored = value->get<double>();
       sound.push_back(published);
@@ -136,16 +145,21 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
   return paths;
 }
 
-std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints,
-                                               const std::function<void(const std::string&)>& note,
-                                               const std::function<bool(const Checkpoint&)>& wanted) {
+bool given_up(const Checkpoint& checkpoint, const Attempts& attempts) {
+  if (checkpoint.attempt() == 0) return false;
+  return std::any_of(attempts.upper_bound(checkpoint.attempt()), attempts.end(),
+                     [&](const auto& later) { return later.second < checkpoint.step(); });
+}
+
+std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const Attempts& attempts,
+                                               const std::function<void(const std::string&)>& note) {
   auto skip = [&](const fs::path& path, const std::string& why) {
     if (note) note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
   };
-  auto sound = sound_checkpoints(checkpoints, "", skip);
+  auto sound = sound_checkpoints(checkpoints, attempts, "", skip);
+  std::erase_if(sound, [](const auto& published) { return published.given_up; });
   for (auto candidate = sound.rbegin(); candidate != sound.rend(); ++candidate) {
     try {
-      if (wanted && !wanted(Checkpoint(candidate->path, /*verify=*/false, /*name_previous=*/false))) continue;
       Checkpoint checkpoint(candidate->path, /*verify=*/true, /*name_previous=*/false);
       return candidate->path;
     } catch (const Error& error) {
@@ -160,22 +174,28 @@ void remove_leftovers(const fs::path& checkpoints, int64_t attempt) {
     if (temporary.attempt < attempt) remove_folder(temporary.path);
 }
 
-void retain(const fs::path& checkpoints, int64_t keep_last, int64_t save_top_k, const std::string& monitor) {
+void retain(const fs::path& checkpoints, const Retention& retention) {
   for (const auto& [step, path] : folders(checkpoints, ".step-", ".removed")) remove_folder(path);
-  auto sound = sound_checkpoints(checkpoints, monitor, [](const fs::path&, const std::string&) {});
+  auto sound =
+      sound_checkpoints(checkpoints, retention.attempts, retention.monitor, [](const fs::path&, const std::string&) {});
   if (sound.empty()) return;
   for (const auto& temporary : temporary_folders(checkpoints))
     if (temporary.step <= sound.back().step) remove_folder(temporary.path);
+  if (retention.keep_last == 0) return;
 
-  size_t excess = keep_last == 0 ? 0 : sound.size() - std::min(sound.size(), static_cast<size_t>(keep_last));
-  if (excess == 0) return;
   std::set<fs::path> keep;
-  for (size_t i = excess; i < sound.size(); ++i) keep.insert(sound[i].path);
-  auto ranked = sound;
-  std::erase_if(ranked, [](const auto& published) { return !published.monitored; });
-  std::stable_sort(ranked.begin(), ranked.end(),
+  const bool wrote_one = !retention.attempts.empty() && sound.back().attempt == retention.attempts.rbegin()->first;
+  for (const auto& published : sound)
+    if (published.given_up && !wrote_one) keep.insert(published.path);
+  auto counted = sound;
+  std::erase_if(counted, [](const auto& published) { return published.given_up; });
+  const size_t last = std::min(counted.size(), static_cast<size_t>(retention.keep_last));
+  for (size_t i = counted.size() - last; i < counted.size(); ++i) keep.insert(counted[i].path);
+  std::erase_if(counted, [](const auto& published) { return !published.monitored; });
+  std::stable_sort(counted.begin(), counted.end(),
                    [](const auto& a, const auto& b) { return *a.monitored < *b.monitored; });
-  for (size_t i = 0; i < ranked.size() && static_cast<int64_t>(i) < save_top_k; ++i) keep.insert(ranked[i].path);
+  const size_t best = std::min(counted.size(), static_cast<size_t>(retention.save_top_k));
+  for (size_t i = 0; i < best; ++i) keep.insert(counted[i].path);
   for (const auto& published : sound)
     if (!keep.contains(published.path)) remove_published(published.path);
 }

@@ -14,31 +14,39 @@ namespace runner {
 
 namespace {
 
-/// The number of the attempt that wrote the checkpoint; 0 if an earlier version of the program wrote it.
-int64_t attempt_of(const Checkpoint& checkpoint) { return checkpoint.state().value("attempt", int64_t{0}); }
+StartPoint start_at(const fs::path& path, const Checkpoint& checkpoint) {
+  return {.checkpoint = path.string(), .step = checkpoint.step(), .attempt = checkpoint.attempt()};
+}
 
 /// The start point of the folder given by --checkpoint.
 StartPoint asked_start(const std::string& named) {
   const fs::path path = named_checkpoint(named);
-  Checkpoint checkpoint(path);
-  return {path.string(), checkpoint.step(), attempt_of(checkpoint)};
+  return start_at(path, Checkpoint(path));
+}
+
+/// Throws Error(usage) if `start` is a checkpoint of the run that was given up: the record has no points before it.
+void check_course(const StartPoint& start, const std::string& run, const fs::path& run_dir, const Attempts& attempts) {
+  const fs::path path = start.checkpoint;
+  std::error_code error;
+  if (!fs::equivalent(path.parent_path(), run_dir / "checkpoints", error)) return;
+  const Checkpoint checkpoint(path, /*verify=*/false);
+  if (!given_up(checkpoint, attempts)) return;
+  const auto later = std::find_if(attempts.upper_bound(checkpoint.attempt()), attempts.end(),
+                                  [&](const auto& attempt) { return attempt.second < checkpoint.step(); });
+  throw usage_error(
+      "{}: run {} went back to step {} after it had written this checkpoint, and the record of the later steps was "
+      "removed. `runner run RECIPE --checkpoint FOLDER` continues from it as a new run",
+      start.checkpoint, run, later->second);
 }
 
 /// newest_start(). Sets `damaged` if a checkpoint could not be used because it is damaged.
-StartPoint find_newest(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts, bool& damaged) {
-  auto on_course = [&](const Checkpoint& checkpoint) {
-    const int64_t wrote = attempt_of(checkpoint);
-    return wrote == 0 || std::all_of(attempts.upper_bound(wrote), attempts.end(),
-                                     [&](const auto& later) { return later.second >= checkpoint.step(); });
-  };
+StartPoint find_newest(const fs::path& run_dir, const Attempts& attempts, bool& damaged) {
   auto skip = [&](const std::string& text) {
     damaged = true;
     log::warning("{}", text);
   };
-  auto found = newest_good_checkpoint(run_dir / "checkpoints", skip, on_course);
-  if (!found) return {};
-  Checkpoint checkpoint(*found, /*verify=*/false);
-  return {found->string(), checkpoint.step(), attempt_of(checkpoint)};
+  auto found = newest_good_checkpoint(run_dir / "checkpoints", attempts, skip);
+  return found ? start_at(*found, Checkpoint(*found, /*verify=*/false)) : StartPoint{};
 }
 
 /// Throws Error(usage) if training ends before or at the step from which it continues. A resumed run may be at its end:
@@ -98,16 +106,22 @@ StartPoint start_elsewhere(const LaunchOptions& options, const std::string& chec
 
 }  // namespace
 
-StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts) {
+StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts) {
   bool damaged = false;
   return find_newest(run_dir, attempts, damaged);
 }
 
 StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
-  if (!options.resume_checkpoint.empty()) return asked_start(options.resume_checkpoint);
-  if (options.resume_run.empty() || options.from_beginning) return {};
+  const bool named = !options.resume_checkpoint.empty();
+  if (options.resume_run.empty()) return named ? asked_start(options.resume_checkpoint) : StartPoint{};
   const fs::path run_dir = fs::path(options.recipe_file).parent_path();
   const auto attempts = Ledger(home, Ledger::Mode::read).attempts(options.resume_run);
+  if (named) {
+    StartPoint start = asked_start(options.resume_checkpoint);
+    check_course(start, options.resume_run, run_dir, attempts);
+    return start;
+  }
+  if (options.from_beginning) return {};
   bool damaged = false;
   StartPoint start = find_newest(run_dir, attempts, damaged);
   const std::string elsewhere = foreign_start(options.resumed);

@@ -1,11 +1,10 @@
 // Where an attempt of a run starts, and whether the recipe can continue from there.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "runner/base/files.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/selection/plan.hpp"
 
@@ -17,15 +16,13 @@ struct StartPoint {
   int64_t attempt = 0;     ///< the attempt that wrote the checkpoint; 0 = unknown
 };
 
-/// The newest good checkpoint that is still part of the run. If a later attempt began at an earlier step, the run was
-/// reset to that step, and later checkpoints of older attempts are not used. `attempts`: number -> the step that it
-/// began from.
-StartPoint newest_start(const fs::path& run_dir, const std::map<int64_t, int64_t>& attempts);
+/// The newest good checkpoint that is not given up.
+StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts);
 
 /// The start point that the command line asks for: a named checkpoint, the beginning, or the newest checkpoint of the
 /// resumed run. If its last attempt started from a checkpoint of another run and wrote none, it is that one. Throws
-/// Error(usage) if the named folder is no checkpoint, and Error(environment) if a checkpoint is damaged, or if the run
-/// has recorded checkpoints and none of them can be used.
+/// Error(usage) if the named folder is no checkpoint or one that the run has given up, and Error(environment) if a
+/// checkpoint is damaged, or if the run has recorded checkpoints and none of them can be used.
 StartPoint choose_start(const LaunchOptions& options, const std::string& home);
 
 /// Throws Error(usage) with every difference if the plan's recipe cannot continue from `start`: another model, an

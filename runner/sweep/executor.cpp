@@ -182,15 +182,15 @@ class Executor {
     return words;
   }
 
-  fs::path checkpoints_of(const std::string& run) const {
-    return fs::path(execution_.home) / "runs" / run / "checkpoints";
+  std::optional<fs::path> newest_checkpoint(const std::string& run,
+                                            const std::function<void(const std::string&)>& note) const {
+    const Ledger ledger(execution_.home, Ledger::Mode::read);
+    return newest_good_checkpoint(fs::path(ledger.run_dir(run)) / "checkpoints", ledger.attempts(run), note);
   }
-  bool has_checkpoint(const std::string& run) const {
-    return newest_good_checkpoint(checkpoints_of(run), [](const std::string&) {}).has_value();
-  }
+  bool has_checkpoint(const std::string& run) const { return newest_checkpoint(run, {}).has_value(); }
   std::string final_checkpoint(int64_t number) const {
     std::string run = store_.trial(execution_.sweep, number).run;
-    auto found = newest_good_checkpoint(checkpoints_of(run), [](const std::string& text) { log::warning("{}", text); });
+    auto found = newest_checkpoint(run, [](const std::string& text) { log::warning("{}", text); });
     if (!found) throw environment_error("trial {} (run {}) has no good checkpoint to go on from", number, run);
     return found->string();
   }
@@ -225,7 +225,8 @@ class Executor {
     if (to_be_pruned(search_.trials().at(running.trial))) running.process->stop();
   }
 
-  /// Whether the trial was stopped before its last step. A trial that has reached its last step may finish and counts as finished.
+  /// Whether the trial was stopped before its last step. A trial that has reached its last step may finish and counts
+  /// as finished.
   bool to_be_pruned(const TrialState& state) const {
     auto last = max_steps_;
     if (auto own = state.trial.parameters.find("train.max_steps"); own != state.trial.parameters.end())

@@ -83,6 +83,8 @@ Checkpointer::~Checkpointer() {
   if (running_.valid()) running_.wait();
 }
 
+void Checkpointer::continue_from(int64_t step) { start_ = step; }
+
 void Checkpointer::wait() {
   if (running_.valid()) ended(running_.get());
 }
@@ -100,7 +102,10 @@ void Checkpointer::finish() {
 }
 
 void Checkpointer::retain() {
-  runner::retain(options_.folder, options_.keep_last, options_.save_top_k, options_.monitor);
+  runner::retain(options_.folder, {.keep_last = options_.keep_last,
+                                   .save_top_k = options_.save_top_k,
+                                   .monitor = options_.monitor,
+                                   .attempts = {{options_.attempt, start_}}});
 }
 
 void Checkpointer::ended(const std::string& failure) {

@@ -33,6 +33,8 @@ class Checkpointer {
   };
   Checkpointer(World& world, Options options, Calls calls);
   ~Checkpointer();
+  /// Training continues from `step`: later checkpoints of earlier attempts are given up. Without this call it is 0.
+  void continue_from(int64_t step);
 
   /// What a checkpoint contains in addition to the strategy's state.
   struct More {
@@ -41,7 +43,8 @@ class Checkpointer {
   };
   /// Collective. Waits for the previous save, copies the state to host memory, and writes it in the background. If no
   /// step follows, or if saves are not asynchronous, the caller waits, and the state is written without a copy.
-  void save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more = {}, bool steps_follow = true);
+  void save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more = {},
+            bool steps_follow = true);
   /// Waits until the last save has ended. Throws Error(environment) if it failed and stop_on_error is set. On rank 0 it
   /// throws Error(run_failed), also without stop_on_error, if the next save would fail for the same reason.
   void wait();
@@ -63,6 +66,7 @@ class Checkpointer {
   c10::intrusive_ptr<c10d::Store> store_;  ///< a separate connection: waiting on it does not block other users
   Options options_;
   Calls calls_;
+  int64_t start_ = 0;  ///< the step that the attempt began from
   int64_t saves_ = 0;  ///< number of calls of save(); equal on all ranks
   std::future<std::string> running_;
   std::string failure_;  ///< of the last save that has ended; empty if it succeeded

@@ -44,6 +44,7 @@ Trainer::Trainer(TrainerSetup setup)
 
 void Trainer::start_at(const TrainingStart& start) {
   step_ = start.step;
+  checkpointer_.continue_from(step_);
   position_ = start.position;
   if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
   max_steps_ = planned_steps(recipe_, setup_.world.size, setup_.train.size(), start);

@@ -19,7 +19,7 @@ namespace {
   for (;; ++step)
     for (float first : {1.0f, 2.0f}) {
       publish_small(folder, step, static_cast<float>(step) * 10 + first);
-      retain(folder, 3, 0, "");
+      retain(folder, {.keep_last = 3, .save_top_k = 0, .monitor = "", .attempts = {}});
       if (::write(report, &step, sizeof step) != sizeof step) ::_exit(1);
     }
 }
@@ -69,6 +69,6 @@ TEST_CASE("after SIGKILL at random moments every listed checkpoint verifies and 
   }
   CHECK(published >= 20);
   publish_small(folder.path, published + 10);
-  retain(folder.path, 1, 0, "");
+  retain(folder.path, {.keep_last = 1, .save_top_k = 0, .monitor = "", .attempts = {}});
   CHECK(names_in(folder.path) == std::vector<std::string>{checkpoint_name(published + 10)});
 }

@@ -36,7 +36,7 @@ TEST_CASE("the newest good checkpoint is found behind damaged ones, and the dama
   flipped.back() = static_cast<char>(flipped.back() ^ 1);
   write_text(folder / "step-000150/rank-00000.safetensors", flipped);
   Names notes;
-  auto found = newest_good_checkpoint(folder.path, [&](const std::string& note) { notes.push_back(note); });
+  auto found = newest_good_checkpoint(folder.path, {}, [&](const std::string& note) { notes.push_back(note); });
   REQUIRE(found);
   CHECK(*found == folder / "step-000100");
   REQUIRE(notes.size() == 2);
@@ -44,15 +44,15 @@ TEST_CASE("the newest good checkpoint is found behind damaged ones, and the dama
         "skipping checkpoint step-000200: " + (folder / "step-000200/manifest.json").string() + " is missing");
   CHECK(notes[1].starts_with("skipping checkpoint step-000150: " +
                              (folder / "step-000150/rank-00000.safetensors").string() + " is corrupted: "));
-  CHECK_FALSE(newest_good_checkpoint(folder / "nowhere"));
+  CHECK_FALSE(newest_good_checkpoint(folder / "nowhere", {}));
 }
 
 TEST_CASE("a run resumed from an earlier checkpoint continues from its newer ones, and keeps them") {
   Folder folder;
   for (int64_t step : {50, 100, 150}) publish_small(folder.path, step);
   publish_small(folder.path, 75);
-  CHECK(*newest_good_checkpoint(folder.path) == folder / "step-000075");
-  retain(folder.path, 2, 0, "");
+  CHECK(*newest_good_checkpoint(folder.path, {}) == folder / "step-000075");
+  retain(folder.path, {.keep_last = 2, .save_top_k = 0, .monitor = "", .attempts = {}});
   CHECK(listed(folder.path) == Names{"step-000075", "step-000150"});
 }
 
@@ -65,9 +65,9 @@ TEST_CASE("the order of publication is right also if the clock was set back") {
   write_text(ahead / manifest_name, manifest.dump());
   for (int64_t step : {100, 75}) {
     auto path = publish_small(folder.path, step);
-    CHECK(*newest_good_checkpoint(folder.path) == path);
+    CHECK(*newest_good_checkpoint(folder.path, {}) == path);
   }
-  retain(folder.path, 2, 0, "");
+  retain(folder.path, {.keep_last = 2, .save_top_k = 0, .monitor = "", .attempts = {}});
   CHECK(listed(folder.path) == Names{"step-000075", "step-000100"});
 }
 
@@ -77,19 +77,36 @@ TEST_CASE("the last and the best checkpoints are kept") {
   for (int i = 0; i < 5; ++i) publish_small(folder.path, (i + 1) * 10, 0, {{"val_loss", losses[i]}});
   publish_small(folder.path, 60);                              // not validated
   publish_small(folder.path, 70, 0, {{"val_loss", nullptr}});  // the loss was NaN
-  retain(folder.path, 0, 0, "val_loss");
+  retain(folder.path, {.keep_last = 0, .save_top_k = 0, .monitor = "val_loss", .attempts = {}});
   CHECK(listed(folder.path).size() == 7);
-  retain(folder.path, 2, 2, "val_loss");
+  retain(folder.path, {.keep_last = 2, .save_top_k = 2, .monitor = "val_loss", .attempts = {}});
   CHECK(listed(folder.path) == Names{"step-000020", "step-000030", "step-000060", "step-000070"});
-  retain(folder.path, 1, 0, "val_loss");
+  retain(folder.path, {.keep_last = 1, .save_top_k = 0, .monitor = "val_loss", .attempts = {}});
   CHECK(names_in(folder.path) == Names{"step-000070"});
+}
+
+TEST_CASE("checkpoints that are given up neither count nor stay, once the attempt that went back has one") {
+  Folder folder;
+  const Attempts attempts{{1, 0}, {4, 10}};  // attempt 4 went back to step 10
+  const auto publish = [&](int64_t step, int64_t attempt, double loss) {
+    publish_small(folder.path, step, 0, {{"attempt", attempt}, {"val_loss", loss}});
+  };
+  for (int64_t step : {10, 20, 30}) publish(step, 1, 1.0 / static_cast<double>(step));
+  const Retention two{.keep_last = 2, .save_top_k = 1, .monitor = "val_loss", .attempts = attempts};
+  CHECK(*newest_good_checkpoint(folder.path, attempts) == folder / "step-000010");
+  retain(folder.path, two);
+  CHECK(listed(folder.path) == Names{"step-000010", "step-000020", "step-000030"});
+  publish(15, 4, 0.2);
+  retain(folder.path, two);
+  CHECK(listed(folder.path) == Names{"step-000010", "step-000015"});
+  CHECK(*newest_good_checkpoint(folder.path, attempts) == folder / "step-000015");
 }
 
 TEST_CASE("a damaged checkpoint does not count as kept and is not removed") {
   Folder folder;
   for (int64_t step : {10, 20, 30}) publish_small(folder.path, step);
   fs::remove(folder / "step-000030/rank-00000.safetensors");
-  retain(folder.path, 1, 0, "");
+  retain(folder.path, {.keep_last = 1, .save_top_k = 0, .monitor = "", .attempts = {}});
   CHECK(listed(folder.path) == Names{"step-000020", "step-000030"});
 }
 
@@ -103,7 +120,7 @@ TEST_CASE("leftovers of killed runs are removed, a temporary folder that another
     fs::create_directories(folder / left);
     write_text(folder / (left + std::string("/rank-00000.safetensors")), "half");
   }
-  retain(folder.path, 0, 0, "");
+  retain(folder.path, {.keep_last = 0, .save_top_k = 0, .monitor = "", .attempts = {}});
   CHECK(names_in(folder.path) == Names{".step-000150.1.tmp", "step-000100"});
   CheckpointWriter writer(folder.path, 150, 0, 2);
   auto first = writer.write_rank({{"param/w", "F32", {6}, 0, bytes_of(values)}});
