@@ -1,6 +1,8 @@
 // A range of memory that is mapped twice: once for programs, with pages they may not touch, and once for the device.
 #pragma once
 #include <cstddef>
+#include <iterator>
+#include <map>
 
 namespace runner::simulated {
 
@@ -28,5 +30,14 @@ class AddressSpace {
 };
 
 constexpr size_t page_bytes = 4096;
+
+/// The block that contains an address; null if there is none. `blocks`: begin -> block, with end().
+template <class Block>
+Block* find_block(std::map<char*, Block>& blocks, const char* address) {
+  auto after = blocks.upper_bound(const_cast<char*>(address));
+  if (after == blocks.begin()) return nullptr;
+  Block& block = std::prev(after)->second;
+  return address < block.end() ? &block : nullptr;
+}
 
 }  // namespace runner::simulated

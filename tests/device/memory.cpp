@@ -24,10 +24,7 @@ char* DeviceMemory::allocate(Lock& lock, int64_t asked, Stream& stream) {
   if (!unused.empty()) unused.pop_back();
   block->live = true;
   block->asked = asked;
-  statistics_.asked += asked;
-  statistics_.rounded += bytes;
-  statistics_.asked_peak = std::max(statistics_.asked_peak, statistics_.asked);
-  statistics_.rounded_peak = std::max(statistics_.rounded_peak, statistics_.rounded);
+  statistics_.add(asked, bytes);
   ++statistics_.allocations;
   return block->begin;
 }
@@ -51,8 +48,7 @@ void DeviceMemory::poison(Block& block, const char* what) {
 void DeviceMemory::free(char* address) {
   Block& block = blocks_.at(address);
   block.live = false;
-  statistics_.asked -= block.asked;
-  statistics_.rounded -= block.bytes;
+  statistics_.remove(block.asked, block.bytes);
   for (Stream* stream : block.used_on)
     if (stream != block.stream) block.used_until.push_back(schedule_.record(*stream));
   block.used_on.clear();
@@ -91,16 +87,8 @@ void DeviceMemory::record_stream(const char* address, Stream& stream) {
   if (Block* block = find(address)) block->used_on.insert(&stream);
 }
 
-Block* DeviceMemory::find(const char* address) {
-  auto after = blocks_.upper_bound(const_cast<char*>(address));
-  if (after == blocks_.begin()) return nullptr;
-  Block& block = std::prev(after)->second;
-  return address < block.end() ? &block : nullptr;
-}
+Block* DeviceMemory::find(const char* address) { return find_block(blocks_, address); }
 
-void DeviceMemory::reset_peak() {
-  statistics_.asked_peak = statistics_.asked;
-  statistics_.rounded_peak = statistics_.rounded;
-}
+void DeviceMemory::reset_peak() { statistics_.reset_peak(); }
 
 }  // namespace runner::simulated

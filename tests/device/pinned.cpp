@@ -31,18 +31,14 @@ char* PinnedMemory::allocate(int64_t asked) {
   block->live = true;
   block->asked = asked;
   protect(*block);
-  statistics_.asked += asked;
-  statistics_.rounded += rounded;
-  statistics_.asked_peak = std::max(statistics_.asked_peak, statistics_.asked);
-  statistics_.rounded_peak = std::max(statistics_.rounded_peak, statistics_.rounded);
+  statistics_.add(asked, rounded);
   return block->begin;
 }
 
 void PinnedMemory::free(char* address) {
   Pinned& block = blocks_.at(address);
   block.live = false;
-  statistics_.asked -= block.asked;
-  statistics_.rounded -= power_of_two(block.asked);
+  statistics_.remove(block.asked, power_of_two(block.asked));
   protect(block);
   freed_.push_back(&block);
   recycle_what_is_done();
@@ -110,16 +106,8 @@ bool PinnedMemory::handle_fault(char* address) {
   return true;
 }
 
-PinnedMemory::Pinned* PinnedMemory::find(const char* address) {
-  auto after = blocks_.upper_bound(const_cast<char*>(address));
-  if (after == blocks_.begin()) return nullptr;
-  Pinned& block = std::prev(after)->second;
-  return address < block.end() ? &block : nullptr;
-}
+PinnedMemory::Pinned* PinnedMemory::find(const char* address) { return find_block(blocks_, address); }
 
-void PinnedMemory::reset_peak() {
-  statistics_.asked_peak = statistics_.asked;
-  statistics_.rounded_peak = statistics_.rounded;
-}
+void PinnedMemory::reset_peak() { statistics_.reset_peak(); }
 
 }  // namespace runner::simulated

@@ -21,6 +21,17 @@ torch::Tensor ones(int64_t elements = 1000) {
   return torch::ones({elements}, torch::TensorOptions().device(device_at(0)));
 }
 
+/// On `side`, after the work that was entered on the default stream: copies x to y. Returns an event after the copy.
+c10::Event copy_after_default(const c10::Stream& side, const torch::Tensor& x, const torch::Tensor& y) {
+  c10::Event computed(device_type), copied(device_type);
+  computed.record(guard().getStream(device_at(0)));
+  computed.block(side);
+  c10::StreamGuard on_side(side);
+  y.copy_(x, /*non_blocking=*/true);
+  copied.record(side);
+  return copied;
+}
+
 struct Waits {
   bool side_waits = true, main_waits = true;
 };
@@ -87,16 +98,8 @@ TEST_CASE("a write that does not wait for the read before it is reported", "[dev
   for (const auto& [name, policy] : all_policies()) {
     INFO(name);
     Simulation simulation(policy);
-    auto main = guard().getStream(device_at(0)), side = guard().getStreamFromGlobalPool(device_at(0));
     auto x = ones(), y = ones();
-    c10::Event computed(device_type), copied(device_type);
-    computed.record(main);
-    computed.block(side);
-    {
-      c10::StreamGuard on_side(side);
-      y.copy_(x, /*non_blocking=*/true);
-      copied.record(side);
-    }
+    auto copied = copy_after_default(guard().getStreamFromGlobalPool(device_at(0)), x, y);
     x.fill_(2);
     copied.synchronize();
     auto reports = take_reports();
@@ -115,14 +118,7 @@ TEST_CASE("memory that is freed while another stream uses it is reported, unless
       Simulation simulation(policy);
       auto main = guard().getStream(device_at(0)), side = guard().getStreamFromGlobalPool(device_at(0));
       auto x = ones(), y = ones();
-      c10::Event computed(device_type), copied(device_type);
-      computed.record(main);
-      computed.block(side);
-      {
-        c10::StreamGuard on_side(side);
-        y.copy_(x, /*non_blocking=*/true);
-        copied.record(side);
-      }
+      auto copied = copy_after_default(side, x, y);
       if (recorded) x.record_stream(side);
       x.reset();
       auto z = ones() * 7;  // may get x's memory
