@@ -1,4 +1,5 @@
-// Predicts the memory of a step of a ShardPlan: counts the bytes of the gathers, releases and reductions that strategy.cpp makes.
+// Predicts the memory of a step of a ShardPlan: counts the bytes of the gathers, releases and reductions that
+// strategy.cpp makes.
 #include "strategies/contract/memory.hpp"
 
 #include <algorithm>
@@ -21,6 +22,7 @@ struct UnitBytes {
   int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
   size_t missing = 0;     ///< parameters whose gradient has not arrived in this micro-batch
   bool cast = false;      ///< a gather sends a temporary copy of the shard
+  int64_t sending = 0;    ///< bytes of that copy, from the start of the gather until a block waits for it
   bool in_use = false, arriving = false, reduced = false;
   bool adds = false;  ///< the buffer has gradients of earlier micro-batches
 };
@@ -72,8 +74,8 @@ class ShardedMemory : public StepMemory {
     if (plan.optimizer == Tier::host) host_ += state;
   }
 
-  /// Host memory at the end of backward and in the update: permanent tensors, gradients, and buffers. A background update frees
-  /// its gradients before the next ones are reduced, so gradients are counted once.
+  /// Host memory at the end of backward and in the update: permanent tensors, gradients, and buffers. A background
+  /// update frees its gradients before the next ones are reduced, so gradients are counted once.
   int64_t host_bytes() const {
     if (!plan_.separate_host) return 0;
     int64_t casts = std::accumulate(casts_.begin(), casts_.end(), int64_t{0});
@@ -95,7 +97,7 @@ class ShardedMemory : public StepMemory {
     if (!backward) {
       gather(u);
       if (plan_.forward_prefetch && plan_.prefetches)
-        for (size_t ahead : ahead(false)[block]) gather(ahead);
+        for (size_t ahead : ahead(false)[block]) start_gather(ahead);
       return;
     }
     for (size_t other = 0; other < units_.size(); ++other)
@@ -109,7 +111,7 @@ class ShardedMemory : public StepMemory {
 
   void prefetch_in_backward(size_t block) {
     if (!plan_.prefetches) return;
-    for (size_t ahead : ahead(true)[block]) gather(ahead);
+    for (size_t ahead : ahead(true)[block]) start_gather(ahead);
   }
 
   /// units_ahead(), computed once for all micro-batches.
@@ -162,8 +164,8 @@ class ShardedMemory : public StepMemory {
     return rounded ? pinned_bytes(bytes) : bytes;
   }
 
-  /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all of those
-  /// between. held_ contains differences between consecutive ranks, until sum_held().
+  /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all
+  /// of those between. held_ contains differences between consecutive ranks, until sum_held().
   void count_held(const FlatLayout& layout) {
     held_.resize(static_cast<size_t>(plan_.shards) + 1);
     auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
@@ -184,8 +186,8 @@ class ShardedMemory : public StepMemory {
     held_.pop_back();
   }
 
-  /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than the masters.
-  /// The casts are made in parts of update_elements. The kernel in adam.hpp needs no casts.
+  /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than
+  /// the masters. The casts are made in parts of update_elements. The kernel in adam.hpp needs no casts.
   int64_t update_copies() const {
     DType master = job_.precision.parameter;
     bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
@@ -226,14 +228,18 @@ class ShardedMemory : public StepMemory {
     return places.sent == ShardPlaces::Sent::file || unit.shards == Tier::host;
   }
 
-  void gather(size_t u) {
+  /// Counts the gathered unit, and this rank's shard in the gathered dtype.
+  void start_gather(size_t u) {
     if (u >= units_.size() || !own_copy_ || units_[u].in_use) return;
     units_[u].in_use = true;
-    now_.gathered += units_[u].gathered;
-    int64_t cast = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
-    now_.gathered += cast;  // this rank's shard in the gathered dtype, until it is sent
+    units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
+    now_.gathered += units_[u].gathered + units_[u].sending;
     note();
-    now_.gathered -= cast;
+  }
+
+  void gather(size_t u) {
+    start_gather(u);
+    if (u < units_.size()) now_.gathered -= std::exchange(units_[u].sending, 0);
   }
 
   void release(size_t u) {
@@ -242,8 +248,8 @@ class ShardedMemory : public StepMemory {
     now_.gathered -= units_[u].gathered;
   }
 
-  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of their
-  /// sums.
+  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
+  /// their sums.
   void reduce(size_t u) {
     finish_reduction();
     const UnitBytes& unit = units_[u];
