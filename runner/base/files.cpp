@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
@@ -32,7 +33,8 @@ std::string read_file(const fs::path& path) {
   struct stat info {};
   if (::fstat(file.get(), &info) == 0 && S_ISDIR(info.st_mode))
     throw environment_error("cannot read {}: it is a folder", path.string());
-  // Reading one byte more than the file's size detects its end without another buffer. Files in /proc do not report a size.
+  // Reading one byte more than the file's size detects its end without another buffer. Files in /proc do not report a
+  // size.
   std::string content(info.st_size > 0 ? static_cast<size_t>(info.st_size) + 1 : 4096, '\0');
   size_t done = 0;
   while (true) {
@@ -107,6 +109,56 @@ std::string literal_pattern(const fs::path& path) {
   return pattern;
 }
 
+/// What a pattern without ** matches.
+std::vector<std::string> glob(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> paths;
+  int outcome = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  if (outcome == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (outcome != 0 && outcome != GLOB_NOMATCH) throw environment_error("cannot look for files like {}", pattern);
+  return paths;
+}
+
+/// The folder and those below it, without hidden ones and without symbolic links.
+std::vector<fs::path> folders_below(const fs::path& folder) {
+  std::vector<fs::path> folders{folder};
+  std::error_code failed;
+  constexpr auto unreadable = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator entry(folder, unreadable, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (!entry->is_directory(failed)) continue;
+    if (entry->path().filename().string().starts_with('.'))
+      entry.disable_recursion_pending();
+    else if (!entry->is_symlink(failed))
+      folders.push_back(entry->path());
+  }
+  return folders;
+}
+
+/// Adds what `rest` matches below the folders that the pattern `begin` matches. ** at the end stands for all files.
+void add_paths(fs::path begin, const fs::path& rest, std::set<std::string>& found) {
+  auto part = rest.begin();
+  while (part != rest.end() && *part != "**") begin /= *part++;
+  if (part == rest.end()) {
+    for (auto& path : glob(begin.string())) found.insert(std::move(path));
+    return;
+  }
+  fs::path below;
+  for (++part; part != rest.end(); ++part) below /= *part;
+  for (const auto& top : glob(begin.empty() ? "." : begin.string())) {
+    if (!fs::is_directory(top)) continue;
+    for (const auto& folder : folders_below(top)) {
+      if (!below.empty()) {
+        add_paths(literal_pattern(folder), below, found);
+        continue;
+      }
+      for (auto& path : glob(literal_pattern(folder) + "/*"))
+        if (!fs::is_directory(path)) found.insert(std::move(path));
+    }
+  }
+}
+
 }  // namespace
 
 bool is_pattern(const fs::path& path) {
@@ -116,15 +168,9 @@ bool is_pattern(const fs::path& path) {
 std::vector<std::string> paths_like(const std::string& pattern) {
   if (!is_pattern(pattern)) return {pattern};
   const auto [existing, rest] = existing_and_rest(pattern);
-  const std::string with_literal_folders = (fs::path(literal_pattern(existing)) / rest).string();
-  glob_t found{};
-  std::vector<std::string> paths;
-  int outcome = ::glob(with_literal_folders.c_str(), GLOB_NOSORT, nullptr, &found);
-  if (outcome == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  if (outcome != 0 && outcome != GLOB_NOMATCH) throw environment_error("cannot look for files like {}", pattern);
-  std::sort(paths.begin(), paths.end());
-  return paths;
+  std::set<std::string> found;
+  add_paths(literal_pattern(existing), rest, found);
+  return {found.begin(), found.end()};
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {

@@ -27,8 +27,8 @@ void sync_path(const fs::path& path);
 /// Whether a path has one of the characters * ? [ of a pattern. Folders at its beginning that exist as they are written
 /// stand for themselves.
 bool is_pattern(const fs::path& path);
-/// What a pattern (glob(7), without **) matches, in the order of the paths' bytes; empty: nothing. A path that exists
-/// as it is written stands for itself.
+/// What a pattern matches, in the order of the paths' bytes; empty: nothing. Patterns are those of glob(7), and ** as a
+/// part of the path matches the folder and all folders below it. A path that exists as it is written stands for itself.
 std::vector<std::string> paths_like(const std::string& pattern);
 
 /// A read-only memory map of a whole file; empty files map to an empty span.

@@ -1,5 +1,5 @@
-// Reads and writes Hugging Face folders: config.json and model.safetensors, or an index and shards. Parameters are read in
-// runner's layout; exported folders can be opened by transformers' from_pretrained. Torch-free.
+// Reads and writes Hugging Face folders: config.json and model.safetensors, or an index and shards. Parameters are read
+// in runner's layout; exported folders can be opened by transformers' from_pretrained. Torch-free.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,15 +12,16 @@
 
 namespace runner {
 
-/// The weights in a folder. The constructor compares names and shapes of all tensors with the model, and the settings of
-/// config.json that shapes do not show (heads, activation, norm_eps, rotary settings, tied head). It throws Error(usage)
-/// with a list of missing, unknown and misshapen tensors. Files are mapped, and their data is loaded only on read().
+/// The weights in a folder. The constructor compares names and shapes of all tensors with the model, and the settings
+/// of config.json that shapes do not show (heads, activation, norm_eps, rotary settings, tied head). It throws
+/// Error(usage) with a list of missing, unknown and misshapen tensors. Files are mapped, and their data is loaded only
+/// on read().
 class HfSource {
  public:
   HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec);
-  /// Reads elements [offset, offset + out.size()) of the flattened parameter in slot `slot` as float, in runner's layout
-  /// (Conv1D weights of GPT-2 are transposed). For a transposed parameter, only the file's pages with the needed columns
-  /// are read. Thread-safe.
+  /// Reads elements [offset, offset + out.size()) of the flattened parameter in slot `slot` as float, in runner's
+  /// layout (Conv1D weights of GPT-2 are transposed). For a transposed parameter, only the file's pages with the needed
+  /// columns are read. Thread-safe.
   void read(size_t slot, int64_t offset, std::span<float> out) const;
 
  private:
@@ -51,19 +52,21 @@ struct WeightsFolder {
   int64_t shard_bytes_max = 5'000'000'000;
   nlohmann::json token_ids = nlohmann::json::object();  ///< for config.json: bos_token_id, eos_token_id ...
   std::vector<fs::path> companions;                     ///< files that are copied into the exported folder
+  fs::path tokenizer;  ///< a SentencePiece model, copied as tokenizer.model; empty: none
 };
 
 /// The file of a Hugging Face folder's tokenizer if the data are encoded with another one; otherwise empty. Ids of
 /// format "bin" count as encoded with the folder's tokenizer.
 fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data);
 
-/// Adds to `options` what an export should take over from the folder that training started from: the ids of special tokens
-/// (from config.json), and the files of the tokenizer and of generation.
+/// Adds to `options` what an export should take over from the folder that training started from: the ids of special
+/// tokens (from config.json), and the files of the tokenizer and of generation.
 void take_companions(const fs::path& folder, WeightsFolder& options);
 
 /// Writes a temporary folder next to `folder` and renames it, so the folder appears complete or not at all. Throws
-/// Error(usage) if `folder` exists and is not empty, and Error(environment) if a value does not fit into the dtype or the
-/// disk is full. A transposed parameter is completely in memory while it is written; of others, only 2^20 elements are.
+/// Error(usage) if `folder` exists and is not empty, and Error(environment) if a value does not fit into the dtype or
+/// the disk is full. A transposed parameter is completely in memory while it is written; of others, only 2^20 elements
+/// are.
 void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
                     const ParameterReader& read, const WeightsFolder& options = {});
 

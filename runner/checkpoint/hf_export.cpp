@@ -33,7 +33,8 @@ std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, c
   return list;
 }
 
-/// Fills the shards one after another, in the order of the list. A tensor larger than `shard_bytes_max` gets its own shard.
+/// Fills the shards one after another, in the order of the list. A tensor larger than `shard_bytes_max` gets its own
+/// shard.
 std::vector<std::vector<Output>> cut_into_shards(std::vector<Output> list, int64_t shard_bytes_max) {
   std::vector<std::vector<Output>> shards(1);
   int64_t filled = 0;
@@ -154,6 +155,7 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
     write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
     if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
     for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_file(file));
+    if (!options.tokenizer.empty()) write_file_atomic(temporary / "tokenizer.model", read_file(options.tokenizer));
     publish_directory(temporary, target);
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(temporary, ignored);

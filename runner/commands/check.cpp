@@ -8,6 +8,7 @@
 #include "runner/commands/overrides.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/selection/script_strategy.hpp"
 
@@ -20,17 +21,19 @@ struct Findings {
   std::vector<Diagnostic> mistakes;
   std::vector<std::string> notes;
   std::string plan;      ///< description of the plan; empty if there is none
+  std::string data;      ///< data_summary()
   std::string not_here;  ///< why this machine cannot run it; empty if it can
 };
 
-/// Adds the recipe's plan on this machine. If only this machine's hardware is insufficient, that is not a mistake in the
-/// recipe.
+/// Adds the recipe's plan on this machine. If only this machine's hardware is insufficient, that is not a mistake in
+/// the recipe.
 void look_at_plan(const Recipe& recipe, Findings& findings) {
   try {
     const Topology topology = topology_here(recipe, read_facts());
     Plan plan = plan_on(recipe, topology, /*several_supervisors=*/false);
     findings.notes = plan.notes;
     findings.plan = describe(plan);
+    findings.data = data_summary(plan.recipe.data, plan.seq_len, plan.vocab_size, data_cache(), /*tokenized=*/false);
     if (memory_known(*plan.entry)) {  // `recommend` shows the same sum
       const int64_t tensors = plan.memory_bytes(), context = memory_limit(topology, 0).context;
       findings.plan +=
@@ -94,6 +97,7 @@ Action setup_check(CLI::App& app) {
                                          {"errors", errors},
                                          {"notes", findings.notes},
                                          {"plan", or_null(findings.plan)},
+                                         {"data", or_null(findings.data)},
                                          {"not_here", or_null(findings.not_here)}}
                               .dump()
                               .c_str());
@@ -102,6 +106,7 @@ Action setup_check(CLI::App& app) {
     if (!mistakes.empty()) throw RecipeError(mistakes);
     for (const auto& note : findings.notes) log::info("note: {}", note);
     if (!findings.plan.empty()) log::info("{}", findings.plan);
+    if (!findings.data.empty()) log::info("data: {}", findings.data);
     if (!findings.not_here.empty()) log::warning("this machine cannot run it: {}", findings.not_here);
     log::info("{} is fine{}", *file, findings.not_here.empty() ? "" : ", but not for this machine");
     return ExitCode::done;

@@ -10,8 +10,10 @@
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/preflight.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
+#include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
 
 namespace runner {
@@ -53,7 +55,8 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
   return make_spec(recipe.model, number("vocab_size"), number("seq_len"));
 }
 
-/// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's state.
+/// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's
+/// state.
 std::string place_of_weights(const std::string& weights, const Checkpoint& checkpoint) {
   if (weights == "model") return "param/";
   const std::string hooks = "hook/";
@@ -69,7 +72,8 @@ std::string place_of_weights(const std::string& weights, const Checkpoint& check
                     join(known, ", "), near ? "; did you mean `" + *near + "`?" : "");
 }
 
-/// Returns a reader of parameters as floats. Throws Error(environment) if a parameter is missing or has the wrong shape.
+/// Returns a reader of parameters as floats. Throws Error(environment) if a parameter is missing or has the wrong
+/// shape.
 ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place) {
   std::vector<std::string> problems, names;
   for (const auto* parameter : spec.parameters()) {
@@ -94,14 +98,31 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
       };
 }
 
-/// Takes over the tokenizer and the special tokens of the folder that training started from.
+/// The tokenizer that the run trained with, if it was not that of model.init_from.
+void add_own_tokenizer(const Recipe& recipe, WeightsFolder& folder) {
+  if (recipe.data.format != "text" || recipe.data.tokenizer == "bytes")
+    return log::info("the export has no tokenizer: {}",
+                     recipe.data.format != "text" ? "the run trained on tokens (data.format = \"bin\")"
+                                                  : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
+  try {
+    folder.tokenizer = tokenizer_file(recipe.data, data_cache());
+    log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens");
+  } catch (const Error& error) {
+    log::warning("the export has no tokenizer: {}", error.what());
+  }
+}
+
+/// Adds the tokenizer, and the special tokens of the folder that training started from.
 void add_companions(const Recipe& recipe, WeightsFolder& folder) {
-  if (folder.naming != WeightsFolder::Naming::hugging_face || !recipe.model.init_from) return;
-  if (auto tokenizer = unused_tokenizer(*recipe.model.init_from, recipe.data); !tokenizer.empty())
-    return log::warning(
-        "the export has no tokenizer and no ids of special tokens: the run did not train with {}, but with "
-        "data.tokenizer = {}",
+  if (!recipe.model.init_from) return add_own_tokenizer(recipe, folder);
+  if (folder.naming != WeightsFolder::Naming::hugging_face) return;
+  if (auto tokenizer = unused_tokenizer(*recipe.model.init_from, recipe.data); !tokenizer.empty()) {
+    log::warning(
+        "the export does not have the tokenizer and the special tokens of model.init_from: the run did not train with "
+        "{}, but with data.tokenizer = {}",
         tokenizer.string(), toml_value(recipe.data.tokenizer));
+    return add_own_tokenizer(recipe, folder);
+  }
   try {
     take_companions(*recipe.model.init_from, folder);
   } catch (const Error& error) {

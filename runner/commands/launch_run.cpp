@@ -109,13 +109,11 @@ void refuse_bad_inputs(Recipe recipe, const StartPoint& start) {
   for (const auto& note : input_notes(recipe)) log::warning("{}", note);
 }
 
-/// Tokenizes text data if needed. Opening the data then checks that they are long enough.
-void prepare_text(const Plan& plan, const std::string& cache_dir) {
+/// Tokenizes text data if needed. Opening the data then checks that they are long enough. Returns data_summary().
+std::string prepare_text(const Plan& plan, const std::string& cache_dir) {
   const auto& data = plan.recipe.data;
-  if (!needs_tokenizing(data)) return;
-  prepare_data(data, cache_dir);
-  for (Split split : {Split::train, Split::validation})
-    open_dataset(data, split, plan.seq_len, plan.vocab_size, cache_dir);
+  if (needs_tokenizing(data)) prepare_data(data, cache_dir);
+  return data_summary(data, plan.seq_len, plan.vocab_size, cache_dir, /*tokenized=*/true);
 }
 
 void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_dir) {
@@ -125,8 +123,8 @@ void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_di
   if (auto note = disk_space_note(plan, *space, existing); !note.empty()) log::warning("{}", note);
 }
 
-/// Prints a note if the learning rate jumps at the step from which the run resumes. Compares with the old resolved.toml, so
-/// it must be called before write_run_folder().
+/// Prints a note if the learning rate jumps at the step from which the run resumes. Compares with the old
+/// resolved.toml, so it must be called before write_run_folder().
 void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) {
   auto file = run_dir / "resolved.toml";
   if (!fs::exists(file)) return;
@@ -180,8 +178,8 @@ Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members*
   return supervise(group, hooks, members);
 }
 
-/// The next smaller micro-batch to try if micro_batch_size is "auto" and the first step ran out of memory. Empty otherwise,
-/// or if there is no smaller size.
+/// The next smaller micro-batch to try if micro_batch_size is "auto" and the first step ran out of memory. Empty
+/// otherwise, or if there is no smaller size.
 std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& plan, const Outcome& outcome,
                                            const RunRecord& record) {
   if (outcome.kind != "oom" || record.steps() > 0 || recipe.train.micro_batch_size != Recipe::automatic) return {};
@@ -211,8 +209,8 @@ Outcome failure_of(const std::exception& error) {
   return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
 }
 
-/// Runs rank 0's supervisor, which plans the run and records it. Mistakes are reported before the record changes. Tokenizing
-/// comes last, because it may take long.
+/// Runs rank 0's supervisor, which plans the run and records it. Mistakes are reported before the record changes.
+/// Tokenizing comes last, because it may take long.
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  double started) {
   if (recipe.run.fast_dev_run > 0 && !options.resume_run.empty())
@@ -231,7 +229,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   const bool resumes = !options.resume_run.empty();
   auto notes = check_start(options, start, plan);
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
-  prepare_text(plan, cache_dir);
+  const std::string amount = prepare_text(plan, cache_dir);
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
   RunRecord record(home, recipe, plan, options, started);
@@ -245,6 +243,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
     folder->write(recipe, plan);
     if (resumes) log::info("{}", where_it_starts(options, start));
+    record.on_data(amount);
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);
     if (options.accept_changed_data) group.arguments.push_back("--accept-changed-data");
     int64_t attempt = record.begin(start);
@@ -290,7 +289,8 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
   }
 }
 
-/// Runs a follower. It prints only errors, and no error of the leader under a launcher, which shows the leader's output.
+/// Runs a follower. It prints only errors, and no error of the leader under a launcher, which shows the leader's
+/// output.
 ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Place& place) {
   Introduction self = introduce(recipe, place, options);
   WorkerGroup group;

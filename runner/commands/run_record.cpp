@@ -114,6 +114,11 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   timed_step_tokens_ = tokens_if_steps_differ(plan);
 }
 
+void RunRecord::on_data(const std::string& summary) {
+  log::info("data: {}", summary);
+  ledger_.annotate(run_, "data_summary", summary);
+}
+
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
   fault_point("begin attempt");
   const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);

@@ -24,10 +24,13 @@ class RunRecord {
   std::map<int64_t, int64_t> attempts() const { return ledger_.attempts(run_); }
   /// Begins an attempt. Returns its number, from 1.
   int64_t begin(const StartPoint& start);
+  /// Prints and records the amount of data, as data_summary() returns it.
+  void on_data(const std::string& summary);
   void on_event(const nlohmann::json& event);
   void on_settle(std::function<void()> answer) { ledger_.settle(run_, std::move(answer)); }
   void on_tick();
-  /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin() next.
+  /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin()
+  /// next.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
   int64_t steps() const { return steps_; }
   /// Whether an attempt of this command has made a step. steps() is 0 until the first step that is logged.

@@ -129,6 +129,7 @@ void print_head(const json& run, double now) {
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
                {"steps", progress_line(run)},
                {"skipped", skipped_line(run)},
+               {"data", field(run, "data_summary")},
                {"restarts", restarts == "0" ? "" : restarts},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},

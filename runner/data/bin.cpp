@@ -4,14 +4,16 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/data/file_kind.hpp"
 #include "runner/data/formats.hpp"
 
 namespace runner {
 
 namespace {
 
-/// llm.c's header is 256 int32: magic, version, number of tokens, zeros. The magic determines the width of a token. No raw file
-/// starts with it: as uint16, its low half is not in GPT-2's vocabulary; as uint32, it is not in any vocabulary.
+/// llm.c's header is 256 int32: magic, version, number of tokens, zeros. The magic determines the width of a token. No
+/// raw file starts with it: as uint16, its low half is not in GPT-2's vocabulary; as uint32, it is not in any
+/// vocabulary.
 struct HeaderKind {
   int32_t magic, version;
   size_t item_bytes;
@@ -62,6 +64,26 @@ size_t item_bytes_of(const std::string& token_dtype) {
   throw usage_error("data.token_dtype = \"{}\": it can be \"uint16\" or \"uint32\"", token_dtype);
 }
 
+/// A raw file has no type. Throws Error(usage) if it seems to be another kind of file, or tokens of another type.
+void check_raw(const fs::path& path, size_t size, size_t item_bytes) {
+  if (auto kind = other_than_tokens(path.string()); !kind.empty())
+    throw usage_error("{} looks like {}; data.format = \"bin\" reads raw tokens", path.string(), kind);
+  if (size % item_bytes != 0)
+    throw usage_error(
+        "{} has {} bytes, which is not a whole number of {} tokens; is data.token_dtype wrong, or the file cut off?",
+        path.string(), size, dtype_of(item_bytes));
+  const std::string wider = wider_tokens(path.string(), item_bytes);
+  if (wider.empty()) return;
+  throw usage_error(
+      "{} looks like {} tokens: read as data.token_dtype = \"{}\", every second one is 0. {}. (A file that really is "
+      "so "
+      "needs llm.c's header, which contains the type.)",
+      path.string(), wider, dtype_of(item_bytes),
+      wider == "uint32"
+          ? "Set data.token_dtype = \"uint32\""
+          : "Convert it, for example with numpy: fromfile(FILE, \"int64\").astype(\"uint32\").tofile(NEW)");
+}
+
 /// The layout of a file. Refuses a header that contradicts the recipe or the size of the file.
 Layout layout_of(const fs::path& path, size_t item_bytes) {
   MappedFile file(path);
@@ -70,10 +92,7 @@ Layout layout_of(const fs::path& path, size_t item_bytes) {
   std::memcpy(header.data(), file.bytes().data(), std::min(sizeof(header), size));
   auto kind = std::ranges::find(header_kinds, header[0], &HeaderKind::magic);
   if (kind == header_kinds.end()) {
-    if (size % item_bytes != 0)
-      throw usage_error(
-          "{} has {} bytes, which is not a whole number of {} tokens; is data.token_dtype wrong, or the file cut off?",
-          path.string(), size, dtype_of(item_bytes));
+    check_raw(path, size, item_bytes);
     return {0, item_bytes};
   }
   if (size < header_bytes)
@@ -83,8 +102,8 @@ Layout layout_of(const fs::path& path, size_t item_bytes) {
     throw usage_error("{} has llm.c's header of version {}; version {} can be read", path.string(), header[1],
                       kind->version);
   if (kind->item_bytes != item_bytes)
-    throw usage_error("{} has llm.c's header for {} tokens, but the recipe has data.token_dtype = \"{}\"", path.string(),
-                      dtype_of(kind->item_bytes), dtype_of(item_bytes));
+    throw usage_error("{} has llm.c's header for {} tokens, but the recipe has data.token_dtype = \"{}\"",
+                      path.string(), dtype_of(kind->item_bytes), dtype_of(item_bytes));
   if (size - header_bytes != static_cast<size_t>(header[2]) * item_bytes)
     throw usage_error(
         "{}: llm.c's header promises {} tokens of {} bytes, but {} bytes follow it; the file is cut off or damaged",

@@ -32,7 +32,8 @@ const Format& find_format(const std::string& name) {
                     near ? "; did you mean " + *near + "?" : "");
 }
 
-/// Tokens [first, first + count) of a stream, cut into samples. The last target of a sample is the first input of the next one.
+/// Tokens [first, first + count) of a stream, cut into samples. The last target of a sample is the first input of the
+/// next one.
 class StreamDataset final : public Dataset {
  public:
   StreamDataset(std::unique_ptr<TokenStream> stream, int64_t first, int64_t count, int64_t seq_len)
@@ -66,8 +67,8 @@ struct Part {
   int64_t first, count;
 };
 
-/// The part of data.train for a split, with validation_fraction: the last part of the tokens, rounded to the nearest token, is
-/// for validation. The cut does not depend on seq_len, and no token is in both parts.
+/// The part of data.train for a split, with validation_fraction: the last part of the tokens, rounded to the nearest
+/// token, is for validation. The cut does not depend on seq_len, and no token is in both parts.
 Part part_of(int64_t tokens, double fraction, Split split) {
   auto validation = static_cast<int64_t>(std::llround(static_cast<double>(tokens) * fraction));
   return split == Split::validation ? Part{tokens - validation, validation} : Part{0, tokens - validation};
@@ -121,6 +122,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::s
   if (data.format == "bin") throw usage_error("data.format = \"bin\" contains tokens already and has no tokenizer");
   if (data.tokenizer == "bytes") return make_bytes_tokenizer();
   return open_sentencepiece(data, cache_dir);
+}
+
+std::string tokenizer_file(const Recipe::Data& data, const std::string& cache_dir) {
+  return needs_tokenizing(data) ? sentencepiece_file(data, cache_dir).string() : "";
 }
 
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir) {

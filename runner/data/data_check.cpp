@@ -1,13 +1,15 @@
 // Finds mistakes in [data] without tokenising, before a run starts.
 #include <algorithm>
-#include <fstream>
 #include <span>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/file_kind.hpp"
 #include "runner/data/source_files.hpp"
+#include "runner/data/token_stream.hpp"
 #include "runner/data/tokenizers.hpp"
+#include "runner/data/utf8.hpp"
 
 namespace runner {
 
@@ -28,9 +30,17 @@ void collect(std::vector<DataProblem>& problems, const std::string& key, Call&& 
   }
 }
 
-/// A SentencePiece model makes at most one token per byte, and one more if it adds a space in front of a text.
-void check_text_size(std::vector<DataProblem>& problems, const std::string& key, const std::vector<std::string>& files,
-                     int64_t seq_len) {
+/// Text for a SentencePiece model must be UTF-8; the first files are read. The model makes at most one token per byte,
+/// and one more if it adds a space in front of a text.
+void check_text(std::vector<DataProblem>& problems, const std::string& key, const std::vector<std::string>& files,
+                int64_t seq_len) {
+  size_t read = 0;
+  for (const auto& file : files) {
+    const MappedFile map(file);
+    read += map.bytes().size();
+    if (read > checked_at_open_bytes_max) break;
+    collect(problems, key, [&] { check_utf8(file, text_of(map), 0, map.bytes().size()); });
+  }
   auto most = std::ssize(files);
   for (const auto& file : files) most += static_cast<int64_t>(fs::file_size(file));
   if (most < seq_len + 1)
@@ -40,38 +50,10 @@ void check_text_size(std::vector<DataProblem>& problems, const std::string& key,
                           key, format_bytes(static_cast<double>(most - std::ssize(files))), seq_len + 1, seq_len)});
 }
 
-/// The kind of a compressed or binary file, by its first bytes, and what to do with it; empty for other files.
-std::string packed_kind(const std::string& file) {
-  struct Kind {
-    std::string_view begin;
-    const char *name, *remedy;
-  };
-  using namespace std::string_view_literals;
-  static constexpr const char *unpack = "unpack it first", *extract = "extract its text to a text file first";
-  static const std::vector<Kind> kinds = {
-      {"\x1f\x8b"sv, "a gzip file", unpack},
-      {"PK\x03\x04"sv, "a zip archive", unpack},
-      {"\x28\xb5\x2f\xfd"sv, "a zstd file", unpack},
-      {"\xfd\x37zXZ\0"sv, "an xz file", unpack},
-      {"BZh"sv, "a bzip2 file", unpack},
-      {"PAR1"sv, "a Parquet file", extract},
-      {"ARROW1\0\0"sv, "an Arrow file", extract},
-      {"%PDF-"sv, "a PDF file", extract},
-  };
-  std::ifstream stream(file, std::ios::binary);
-  std::string begin(1024, '\0');
-  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  begin.resize(static_cast<size_t>(stream.gcount()));
-  const bool binary = first_invalid_utf8(begin).has_value() || begin.find('\0') != std::string::npos;
-  for (const auto& [magic, kind, remedy] : kinds)
-    if (binary && begin.starts_with(magic)) return fmt::format("{}: {}", kind, remedy);
-  return "";
-}
-
 void find_packed_files(std::vector<DataProblem>& problems, const std::string& key,
                        const std::vector<std::string>& files) {
   for (const auto& file : files)
-    if (auto kind = packed_kind(file); !kind.empty())
+    if (auto kind = other_than_text(file); !kind.empty())
       problems.push_back(
           {key, fmt::format("{}: {} looks like {}; format = \"text\" reads plain text", key, file, kind)});
 }
@@ -85,23 +67,25 @@ std::string shared_file(const std::vector<std::string>& train, const std::vector
   return "";
 }
 
-/// Whether the text begins like a JSON object or a list of objects: {"messages": ...
-bool looks_like_json(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  char c = 0;
-  std::string begin;
-  while (begin.size() < 3 && stream.get(c))
-    if (!std::isspace(static_cast<unsigned char>(c))) begin += c;
-  return begin.starts_with("{\"") || begin == "[{\"";
-}
-
-/// What the file seems to be instead of text, and which of its characters are not text; empty for text.
-std::string other_than_text(const std::string& file) {
-  if (looks_like_json(file)) return "JSON: format = \"text\" trains on its braces, keys and quotes, too";
-  const auto kind = lower(fs::path(file).extension().string());
-  if (kind == ".csv" || kind == ".tsv")
-    return "a table: format = \"text\" trains on its header, separators and other columns, too";
-  return "";
+/// A note if the tokenizer's model does not know much of the text. Looks at the beginning of the first files.
+std::string unknown_text_note(const Recipe::Data& data) {
+  if (!needs_tokenizing(data) || data.tokenizer == "sentencepiece") return "";
+  constexpr size_t files = 8, bytes = 64 * 1024;
+  constexpr double tolerated = 0.01;
+  const auto tokenizer = open_sentencepiece(data, "");
+  size_t tokens = 0, unknown = 0;
+  for (const auto& file : std::span(data.train).first(std::min(data.train.size(), files))) {
+    const MappedFile map(file);
+    const auto encoded = tokenizer->encode(first_chunk(text_of(map), bytes));
+    tokens += encoded.size();
+    unknown += static_cast<size_t>(std::ranges::count(encoded, tokenizer->unknown_token()));
+  }
+  const double share = tokens == 0 ? 0 : static_cast<double>(unknown) / static_cast<double>(tokens);
+  if (share <= tolerated) return "";
+  return fmt::format(
+      "{:.0f} % of the tokens at the beginning of data.train are <unk>: the tokenizer {} has no tokens for "
+      "these characters, and the model learns nothing about them",
+      100 * share, data.tokenizer);
 }
 
 }  // namespace
@@ -129,8 +113,8 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
   auto problems = find_missing_data(data);
   if (!problems.empty()) return problems;
   if (needs_tokenizing(data)) {
-    check_text_size(problems, "data.train", data.train, seq_len);
-    if (!data.validation.empty()) check_text_size(problems, "data.validation", data.validation, seq_len);
+    check_text(problems, "data.train", data.train, seq_len);
+    if (!data.validation.empty()) check_text(problems, "data.validation", data.validation, seq_len);
     return problems;
   }
   collect(problems, "data.train", [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });
@@ -141,15 +125,32 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
   return problems;
 }
 
+std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size, const std::string& cache_dir,
+                         bool tokenized) {
+  const size_t number = data.train.size() + data.validation.size();
+  const std::string files = fmt::format("{} file{}", number, number == 1 ? "" : "s");
+  if (needs_tokenizing(data) && !tokenized) {
+    uintmax_t bytes = 0;
+    for (const auto* list : {&data.train, &data.validation})
+      for (const auto& file : *list) bytes += fs::file_size(file);
+    return fmt::format("{} with {} of text", files, format_bytes(static_cast<double>(bytes)));
+  }
+  const auto training = open_dataset(data, Split::train, seq_len, vocab_size, cache_dir);
+  const auto validation = open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir);
+  return fmt::format("{} with {} samples of {} tokens{}", files, training->size(), seq_len,
+                     validation ? fmt::format(", and {} to validate", validation->size()) : "");
+}
+
 std::vector<std::string> data_notes(const Recipe::Data& data) {
   std::vector<std::string> notes;
   if (auto file = shared_file(data.train, data.validation); !file.empty())
     notes.push_back(fmt::format("{} is training and validation data: val_loss does not show overfitting", file));
   if (data.format != "text") return notes;
+  if (auto note = unknown_text_note(data); !note.empty()) notes.push_back(note);
   constexpr size_t looked_at = 8;  // the first files are sufficient
   for (const auto* files : {&data.train, &data.validation})
     for (const auto& file : std::span(*files).first(std::min(files->size(), looked_at)))
-      if (auto kind = other_than_text(file); !kind.empty()) {
+      if (auto kind = doubtful_text(file); !kind.empty()) {
         notes.push_back(fmt::format("{} looks like {}. To train on the text alone, extract it first", file, kind));
         return notes;
       }

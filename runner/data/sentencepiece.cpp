@@ -56,7 +56,8 @@ constexpr size_t training_line_bytes_max = 4096;
 /// The trainer keeps its sentences in memory. Of a larger corpus, every k-th line is used.
 constexpr size_t training_bytes_max = size_t{64} << 20;
 
-/// The lines of the files, without line ends. Of a large corpus, every k-th line: this choice depends only on the files.
+/// The lines of the files, without line ends. Of a large corpus, every k-th line: this choice depends only on the
+/// files.
 class TrainingLines final : public sentencepiece::SentenceIterator {
  public:
   explicit TrainingLines(const std::vector<std::string>& files) {
@@ -104,8 +105,8 @@ class TrainingLines final : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
-/// Options for a lossless model: rare characters, also line ends, become tokens of bytes, and there is no normalisation and no
-/// added space.
+/// Options for a lossless model: rare characters, also line ends, become tokens of bytes, and there is no normalisation
+/// and no added space.
 std::unordered_map<std::string, std::string> training_options(int64_t vocab_size) {
   return {{"model_type", "bpe"},
           {"vocab_size", std::to_string(vocab_size)},
@@ -152,9 +153,8 @@ fs::path given_model(const std::string& name) {
     throw usage_error("data.tokenizer: {} is a folder; name the SentencePiece model in it", name);
   auto near = nearest(path.filename().string(), {"bytes", "sentencepiece"});
   if (!near) near = nearest_file(path);
-  throw usage_error(
-      "data.tokenizer: \"{}\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; {}", name,
-      near ? "did you mean " + *near + "?" : other_tokenizers);
+  throw usage_error("data.tokenizer: there is no file {}, and it is neither \"bytes\" nor \"sentencepiece\"; {}", name,
+                    near ? "did you mean " + *near + "?" : other_tokenizers);
 }
 
 }  // namespace
@@ -190,12 +190,16 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens) cons
   return text;
 }
 
+int32_t SentencePieceTokenizer::unknown_token() const { return impl_->processor.unk_id(); }
+
 const std::string& SentencePieceTokenizer::hash() const { return impl_->hash; }
 
+fs::path sentencepiece_file(const Recipe::Data& data, const std::string& cache_dir) {
+  return data.tokenizer == "sentencepiece" ? trained_model(data, cache_dir) : given_model(data.tokenizer);
+}
+
 std::unique_ptr<SentencePieceTokenizer> open_sentencepiece(const Recipe::Data& data, const std::string& cache_dir) {
-  bool trained = data.tokenizer == "sentencepiece";
-  return std::make_unique<SentencePieceTokenizer>(trained ? trained_model(data, cache_dir)
-                                                          : given_model(data.tokenizer));
+  return std::make_unique<SentencePieceTokenizer>(sentencepiece_file(data, cache_dir));
 }
 
 }  // namespace runner

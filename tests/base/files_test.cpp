@@ -76,3 +76,19 @@ TEST_CASE("folders of a pattern that exist as they are written stand for themsel
   CHECK(is_pattern(odd / "*.txt"));
   CHECK_FALSE(is_pattern(odd / "none.txt"));
 }
+
+TEST_CASE("** matches a folder and all folders below it, without hidden ones and without links") {
+  TemporaryFolder folder;
+  for (const char* name : {"a.txt", "d/b.txt", "d/e/f/c.txt", "d/e/other.bin", ".hidden/x.txt"}) {
+    fs::create_directories((folder.path / name).parent_path());
+    write_file_atomic(folder.path / name, "x");
+  }
+  fs::create_directory_symlink(folder.path / "d", folder.path / "link");
+  using Paths = std::vector<std::string>;
+  const fs::path& at = folder.path;
+  CHECK(paths_like(at / "**/*.txt") == Paths{at / "a.txt", at / "d/b.txt", at / "d/e/f/c.txt"});
+  CHECK(paths_like(at / "d/**/c.txt") == Paths{at / "d/e/f/c.txt"});
+  CHECK(paths_like(at / "**/e/**/*.txt") == Paths{at / "d/e/f/c.txt"});
+  CHECK(paths_like(at / "d/e/**") == Paths{at / "d/e/f/c.txt", at / "d/e/other.bin"});
+  CHECK(paths_like(at / "none/**") == Paths{});
+}

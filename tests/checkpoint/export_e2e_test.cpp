@@ -20,12 +20,14 @@ struct Run {
   std::string id, dir;
   ModelSpec spec;
 
-  explicit Run(const std::optional<std::string>& init_from = {}, const std::string& format = "text") {
+  explicit Run(const std::optional<std::string>& init_from = {}, const std::string& format = "text",
+               const std::string& tokenizer = "bytes") {
     Recipe recipe;
     recipe.run.name = "tiny";
     recipe.model = tiny_gpt();
     recipe.model.init_from = init_from;
     recipe.data.format = format;
+    recipe.data.tokenizer = tokenizer;
     recipe.data.train = {"text.txt"};
     recipe.train.max_steps = 20;
     recipe.train.global_batch_size = 4;
@@ -120,6 +122,20 @@ TEST_CASE("an export contains the token ids and the tokenizer of the folder that
   auto result = run.run({"--output", "later"});
   CHECK(result.code == 0);
   CHECK(result.err.find("the export has no tokenizer and no ids of special tokens: ") != std::string::npos);
+}
+
+TEST_CASE("an export contains the tokenizer that the run trained with, or its absence is explained") {
+  Workplace source;
+  source.write("own.model", "pieces");
+  const fs::path model = source.path() / "own.model";
+  Run run({}, "text", model.string());
+  REQUIRE(run.run({"--output", "out"}).code == 0);
+  CHECK(slurp(run.place.path() / "out/tokenizer.model") == "pieces");
+  fs::remove(model);
+  CHECK(run.run({"--output", "later"}).err.find("the export has no tokenizer: data.tokenizer: there is no file ") !=
+        std::string::npos);
+  CHECK(Run().run({"--output", "out"}).err.find("the run trained on bytes") != std::string::npos);
+  CHECK(Run({}, "bin").run({"--output", "out"}).err.find("the run trained on tokens") != std::string::npos);
 }
 
 TEST_CASE("an earlier checkpoint is exported by step or folder, and weights also with our names") {

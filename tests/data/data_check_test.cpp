@@ -97,6 +97,54 @@ TEST_CASE("compressed and binary files are named as what they are") {
     CHECK_THAT(found[0], ContainsSubstring("data.train | data.train: " + folder / "packed" + " looks like " + kind));
   }
   CHECK(problems_of(text_data({folder.write("a.txt", "PAR1 is text, and so is BZh9")}), 2).empty());
+  std::string tar(600, '\0');
+  tar.replace(0, 5, "a.txt").replace(257, 5, "ustar");
+  CHECK_THAT(problems_of(text_data({folder.write("a", tar)}), 2).at(0), ContainsSubstring("a tar archive: unpack"));
+  const std::string utf16("\xff\xfeh\0i\0", 6);
+  CHECK_THAT(problems_of(text_data({folder.write("a", utf16)}), 2).at(0),
+             ContainsSubstring("iconv -f UTF-16 -t UTF-8"));
+  CHECK_THAT(problems_of(text_data({folder.write("a", "%PDF-1.4 text")}), 2).at(0), ContainsSubstring("a PDF file"));
+  CHECK_THAT(data_notes(text_data({folder.write("a", " <!DOCTYPE html>\n<html>")})).at(0),
+             ContainsSubstring("looks like HTML"));
+}
+
+TEST_CASE("files that are not tokens, and tokens of a wider type, are not read as tokens") {
+  DataFolder folder;
+  const auto problem = [&](const std::string& bytes, const std::string& dtype = "uint16") {
+    auto data = bin_data({folder.write("a.bin", bytes)});
+    data.token_dtype = dtype;
+    auto found = problems_of(data, 2, 100'000);
+    return found.empty() ? std::string() : found[0];
+  };
+  std::string text;
+  while (text.size() < 200) text += "some text, ";
+  CHECK_THAT(problem(text), ContainsSubstring("a.bin looks like text: use data.format = \"text\""));
+  CHECK_THAT(problem("\x93NUMPY" + std::string(200, '\1')), ContainsSubstring("looks like a NumPy file"));
+  std::string narrow, wide, widest;
+  const auto append = [](std::string& bytes, auto value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  for (int i = 0; i < 300; ++i) {
+    append(narrow, static_cast<uint16_t>(i * 37 % 1000));
+    append(wide, static_cast<uint32_t>(i * 237 % 70'000));
+    append(widest, static_cast<int64_t>(i * 237 % 70'000));
+  }
+  CHECK(problem(narrow).empty());
+  CHECK(problem(wide, "uint32").empty());
+  CHECK_THAT(problem(wide),
+             ContainsSubstring("looks like uint32 tokens") && ContainsSubstring("Set data.token_dtype = \"uint32\""));
+  CHECK_THAT(problem(widest), ContainsSubstring("looks like int64 tokens"));
+  CHECK_THAT(problem(widest, "uint32"), ContainsSubstring("astype(\"uint32\")"));
+}
+
+TEST_CASE("the amount of data is described") {
+  DataFolder folder;
+  auto data = text_data({folder.write("a.txt", std::string(101, 'a'))});
+  CHECK(data_summary(data, 10, 256, "unused", true) == "1 file with 10 samples of 10 tokens");
+  data.validation = {folder.write("b.txt", std::string(31, 'b'))};
+  CHECK(data_summary(data, 10, 256, "unused", true) == "2 files with 10 samples of 10 tokens, and 3 to validate");
+  data.tokenizer = "sentencepiece";
+  CHECK(data_summary(data, 10, 256, "unused", false) == "2 files with 132 B of text");
 }
 
 TEST_CASE("a table and data that are used twice give notes") {

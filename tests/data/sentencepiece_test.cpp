@@ -55,13 +55,13 @@ struct Fixture {
 
 /// A model as other tools train it: with a leading space (dummy prefix) and `normalization`.
 std::string foreign_model(const DataFolder& folder, const std::string& text, const std::string& normalization,
-                          bool squeeze) {
+                          bool squeeze, bool byte_fallback = true) {
   folder.write("foreign.txt", text);
   auto status = sentencepiece::SentencePieceTrainer::Train({{"input", folder / "foreign.txt"},
                                                             {"model_prefix", folder / ("foreign-" + normalization)},
                                                             {"model_type", "bpe"},
                                                             {"vocab_size", "600"},
-                                                            {"byte_fallback", "true"},
+                                                            {"byte_fallback", byte_fallback ? "true" : "false"},
                                                             {"normalization_rule_name", normalization},
                                                             {"remove_extra_whitespaces", squeeze ? "true" : "false"},
                                                             {"minloglevel", "2"}});
@@ -227,6 +227,24 @@ TEST_CASE("text that is not UTF-8 stops tokenising with its position, and nothin
   CHECK_THAT(error_of([&] { prepare_data(data, folder / "cache"); }),
              ContainsSubstring(folder / "bad.txt" + " is not UTF-8: byte 0xff at offset 2900000 (line "));
   CHECK(fs::is_empty(folder / "cache"));
+  auto found = find_data_problems(data, 16, 512, folder / "cache");  // before a run starts
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0].message, ContainsSubstring("byte 0xff at offset 2900000"));
+}
+
+TEST_CASE("text that the tokenizer does not know gives a note with its share") {
+  DataFolder folder;
+  const std::string model = foreign_model(folder, long_text(50'000), "nmt_nfkc", true, /*byte_fallback=*/false);
+  const auto note = [&](const std::string& text) {
+    auto data = text_data({folder.write("a.txt", text)});
+    data.tokenizer = model;
+    auto notes = data_notes(data);
+    return notes.empty() ? std::string() : notes[0];
+  };
+  CHECK(note(long_text(1000)).empty());
+  std::string greek;
+  while (greek.size() < 1000) greek += "\u03b1\u03b2\u03b3 a ";
+  CHECK_THAT(note(greek), ContainsSubstring("% of the tokens at the beginning of data.train are <unk>"));
 }
 
 TEST_CASE("a missing tokenizer is refused with a solution") {
@@ -246,14 +264,11 @@ TEST_CASE("a missing tokenizer is refused with a solution") {
         "usage: data.tokenizer = \"sentencepiece\" trains a tokenizer and needs data.tokenizer_vocab_size, for example "
         "8192");
   fixture.data.tokenizer = fixture.folder / "sentencepeice";
-  CHECK(
-      error() ==
-      "usage: data.tokenizer: \"" + fixture.data.tokenizer +
-          "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean sentencepiece?");
+  CHECK(error() == "usage: data.tokenizer: there is no file " + fixture.data.tokenizer +
+                       ", and it is neither \"bytes\" nor \"sentencepiece\"; did you mean sentencepiece?");
   fixture.data.tokenizer = fixture.folder / "corpsu.txt";
-  CHECK(error() ==
-        "usage: data.tokenizer: \"" + fixture.data.tokenizer +
-            "\" is neither \"bytes\" nor \"sentencepiece\" nor a SentencePiece model file; did you mean corpus.txt?");
+  CHECK(error() == "usage: data.tokenizer: there is no file " + fixture.data.tokenizer +
+                       ", and it is neither \"bytes\" nor \"sentencepiece\"; did you mean corpus.txt?");
   fixture.data.tokenizer = fixture.folder.path.string();
   CHECK(error() ==
         "usage: data.tokenizer: " + fixture.data.tokenizer + " is a folder; name the SentencePiece model in it");
