@@ -72,13 +72,17 @@ std::string unknown_text_note(const Recipe::Data& data) {
   if (!needs_tokenizing(data) || data.tokenizer == "sentencepiece") return "";
   constexpr size_t files = 8, bytes = 64 * 1024;
   constexpr double tolerated = 0.01;
-  const auto tokenizer = open_sentencepiece(data, "");
   size_t tokens = 0, unknown = 0;
-  for (const auto& file : std::span(data.train).first(std::min(data.train.size(), files))) {
-    const MappedFile map(file);
-    const auto encoded = tokenizer->encode(first_chunk(text_of(map), bytes));
-    tokens += encoded.size();
-    unknown += static_cast<size_t>(std::ranges::count(encoded, tokenizer->unknown_token()));
+  try {
+    const auto tokenizer = open_sentencepiece(data, "");
+    for (const auto& file : std::span(data.train).first(std::min(data.train.size(), files))) {
+      const MappedFile map(file);
+      const auto encoded = tokenizer->encode(first_chunk(text_of(map), bytes));
+      tokens += encoded.size();
+      unknown += static_cast<size_t>(std::ranges::count(encoded, tokenizer->unknown_token()));
+    }
+  } catch (const Error&) {
+    return "";  // find_data_problems() reports it
   }
   const double share = tokens == 0 ? 0 : static_cast<double>(unknown) / static_cast<double>(tokens);
   if (share <= tolerated) return "";

@@ -209,6 +209,21 @@ TEST_CASE("hooks' changes of gradients and parameters take effect, equally under
   for (size_t i = 0; i < 4; ++i) CHECK_THAT(run.of_steps("loss")[i], WithinRel(reference.of_steps("loss")[i], 1e-4));
 }
 
+TEST_CASE("a hook that changes other parameters or gradients on one rank is an error") {
+  const std::string on_rank_0 = "if ctx.world.rank == 0 then ctx:KIND('embedding.tokens.weight'):scale_(0.5) end",
+                    by_rank = "ctx:KIND(ctx:parameter_names()[1 + ctx.world.rank]):scale_(0.5)";
+  for (const auto& [moment, kind] :
+       {std::pair("on_train_batch_start", "parameter"), std::pair("on_before_optimizer_step", "gradient")})
+    for (std::string change : {on_rank_0, by_rank}) {
+      change.replace(change.find("KIND"), 4, kind);
+      HookedRun run({2, "ddp"}, fmt::format("return {{{} = function(ctx) {} end}}", moment, change));
+      run.go();
+      for (const auto& failure : run.failures)
+        CHECK_THAT(failure, ContainsSubstring("every rank must change the same parameters and gradients, in the same "
+                                              "order: rank 0 makes 1 change, rank 1 makes "));
+    }
+}
+
 TEST_CASE("a hook's learning rate applies to one step, and must be equal on all ranks") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_start = function(ctx) if ctx.step == 1 then ctx:set_lr(0.5) end end})");

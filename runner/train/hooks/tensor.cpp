@@ -240,6 +240,7 @@ void HookTensor::write(const torch::Tensor& to) {
     host->parameters_written = true;
   }
   if (kind == Kind::gradient) host->gradients_written = true;
+  host->written.push_back((kind == Kind::gradient ? "gradient/" : "param/") + name);
   if (place.numel() > 0) place.write(0, divisor == 1 ? to : to * divisor);
 }
 

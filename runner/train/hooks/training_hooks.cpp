@@ -43,10 +43,19 @@ std::string first_text(const std::vector<std::string>& texts) {
 }
 
 // ---- numbers exchanged at the end of a call: bits, learning rate, number and names of synced logs, snapshot to
-// restore, names of tensors in states
+// restore, names of tensors in states, number and names of changed tensors
 constexpr uint32_t bit_failed = 1, bit_stop = 2, bit_checkpoint = 4, bit_skip = 8, bit_lr = 16, bit_parameters = 32,
                    bit_gradients = 64;
-enum Word : size_t { word_bits, word_lr, word_logged, word_names, word_restored, word_tensors };
+enum Word : size_t {
+  word_bits,
+  word_lr,
+  word_logged,
+  word_names,
+  word_restored,
+  word_tensors,
+  word_changes,
+  word_changed
+};
 
 uint32_t bits_of(const std::vector<double>& row) { return static_cast<uint32_t>(row.at(word_bits)); }
 
@@ -135,6 +144,7 @@ void TrainingHooks::call_exception(const std::string& what) noexcept {
     wishes_ = {};
     gradients_ = nullptr;
     tensors_.parameters_written = tensors_.gradients_written = false;
+    tensors_.written.clear();
     exception_ = what;
     call(Moment::on_exception);
   } catch (const std::exception& error) {
@@ -153,10 +163,10 @@ lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const 
                   (std::exchange(tensors_.gradients_written, false) ? bit_gradients : 0);
   std::string names;
   for (const auto& logged : wishes.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
-  auto rows =
-      exchange_.end({static_cast<double>(bits), wishes.lr.value_or(0), static_cast<double>(wishes.synced.size()),
-                     hash_of(names), wishes.restored ? static_cast<double>(*wishes.restored) + 1 : 0,
-                     hash_of(std::exchange(tensors_of_states_, {}))});
+  auto rows = exchange_.end(
+      {static_cast<double>(bits), wishes.lr.value_or(0), static_cast<double>(wishes.synced.size()), hash_of(names),
+       wishes.restored ? static_cast<double>(*wishes.restored) + 1 : 0, hash_of(std::exchange(tensors_of_states_, {})),
+       static_cast<double>(tensors_.written.size()), hash_of(join(std::exchange(tensors_.written, {}), "\n"))});
   if (any(rows, bit_parameters)) {
     lent_ |= in_validation(moment_);
     setup_.strategy.state_loaded();
@@ -193,6 +203,10 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
     return "restore: every rank must restore the same snapshot: " + said([](const auto& row) {
              return row[word_restored] == 0 ? std::string("restores none")
                                             : fmt::format("restores that of step {}", row[word_restored] - 1);
+           });
+  if (differs(word_changes) || differs(word_changed))
+    return "every rank must change the same parameters and gradients, in the same order: " + said([](const auto& row) {
+             return fmt::format("makes {} change{}", row[word_changes], row[word_changes] == 1 ? "" : "s");
            });
   if (differs(word_tensors)) return "the tensors in its state, or their names, differ between ranks";
   return "";
