@@ -408,7 +408,8 @@ void add_selection(std::vector<Key>& keys) {
   using S = Recipe::Selection;
   add({.name = "policy", .type = T::choice,
        .help = "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: "
-               "lowest predicted step time; smallest: least memory; offload: DeepSpeed with offloading, for the "
+               "lowest predicted step time, unless the documented choice is at most 5 % slower; smallest: least memory; "
+               "offload: DeepSpeed with offloading, for the "
                "largest model or micro-batch.",
        .choices = {"documented", "fastest", "smallest", "offload"}}, &S::policy);
   add({.name = "prefer", .type = T::choice,

@@ -15,8 +15,8 @@ double part_at(std::vector<double> values, double part) {
   return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
 }
 
-/// The calibration with these threads, and with the most ranks up to `ranks`; if there is none, with the fewest ranks above
-/// (there, each rank has a smaller share of caches and memory).
+/// The calibration with these threads, and with the most ranks up to `ranks`; if there is none, with the fewest ranks
+/// above (there, each rank has a smaller share of caches and memory).
 const Calibration* nearest_calibration(const std::vector<Calibration>& calibrations, int ranks, int threads) {
   const Calibration *below = nullptr, *beyond = nullptr;
   for (const auto& one : calibrations) {

@@ -1,5 +1,5 @@
-// Candidates of the selection: a form of a strategy with a micro-batch and checkpointing, its memory, and whether it fits. For a
-// form that does not fit, the search reduces the micro-batch first, and then adds checkpointing.
+// Candidates of the selection: a form of a strategy with a micro-batch and checkpointing, its memory, and whether it
+// fits. For a form that does not fit, the search reduces the micro-batch first, and then adds checkpointing.
 #pragma once
 #include <optional>
 #include <string>
@@ -16,8 +16,9 @@ namespace runner {
 struct Candidate {
   std::string form;  ///< name in the rule book, or of the strategy that the recipe names
   const Entry* entry = nullptr;
-  Job job;            ///< points into the model of the search
-  int64_t every = 0;  ///< activation checkpointing that the search adds: each k-th block; 0: none
+  Job job;                       ///< points into the model of the search
+  int64_t every = 0;             ///< activation checkpointing that the search adds: each k-th block; 0: none
+  bool every_for_speed = false;  ///< it would fit without recomputation, but is faster with it
   nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice adds to those of the form
   MemoryParts memory;
   int64_t snapshot = 0;  ///< bytes of host memory for checkpoints, in addition to those of steps
@@ -49,22 +50,24 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
 /// {part: bytes} for the parts of MemoryParts::total().
 nlohmann::json parts_json(const MemoryParts& memory);
 
-/// Bytes of host memory that a rank needs for checkpoints, in addition to those of its steps: the copy of its state from which
-/// an asynchronous checkpoint is written, and the full state if rank 0 writes all of it. A checkpoint that training waits for is
-/// written from the state itself.
+/// Bytes of host memory that a rank needs for checkpoints, in addition to those of its steps: the copy of its state
+/// from which an asynchronous checkpoint is written, and the full state if rank 0 writes all of it. A checkpoint that
+/// training waits for is written from the state itself.
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
 
 class CandidateSearch {
  public:
-  /// `recipe` is resolved, except for strategy, micro-batch and accumulation. `given`: options of [strategy], which override those
-  /// of every form. `recipe` must outlive the search, and `model` the candidates.
+  /// `recipe` is resolved, except for strategy, micro-batch and accumulation. `given`: options of [strategy], which
+  /// override those of every form. `recipe` must outlive the search, and `model` the candidates.
   CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology, nlohmann::json given);
 
   /// The candidate with this micro-batch that recomputes each `every`-th block (0: as in the recipe).
   Candidate at(const Form& form, const BatchChoice& batch, int64_t every) const;
-  /// The candidate with the largest micro-batch that fits. If none fits, the one with the least checkpointing that fits, and with
-  /// the largest micro-batch for it. If this does not fit either, the smallest candidate.
+  /// The candidate with the largest micro-batch that fits. If none fits, the one with the least checkpointing that
+  /// fits, and with the largest micro-batch for it. If this does not fit either, the smallest candidate.
   Candidate best(const Form& form) const;
+  /// The candidate with the largest micro-batch that fits, or else the smallest micro-batch; `every` as in at().
+  Candidate largest(const Form& form, int64_t every) const;
   /// The smallest micro-batch, with all blocks recomputed unless the recipe sets checkpointing.
   Candidate smallest(const Form& form) const;
 
@@ -73,8 +76,6 @@ class CandidateSearch {
   bool fits(int64_t bytes, int64_t host_bytes) const;
 
  private:
-  Candidate largest(const Form& form, int64_t every) const;
-
   const Recipe& recipe_;
   const ModelSpec& model_;
   nlohmann::json given_;

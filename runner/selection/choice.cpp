@@ -59,7 +59,8 @@ class Chooser {
     bool several = topology.world_size() > 1;
     if (form.strategy == "single" && several) return false;
     if (name == "hybrid_shard" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
-    if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all")) return false;  // already in host memory
+    if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all"))
+      return false;  // already in host memory
     return takes_own_options(form) &&
            (several || form.strategy == "single" || is_offload(name) || !own_options_.empty());
   }
@@ -103,8 +104,20 @@ class Chooser {
 
   void consider(const Form& form, bool smallest) {
     Candidate candidate = timed(smallest ? search_.smallest(form) : search_.best(form));
+    if (auto faster = with_recompute(form, candidate)) candidate = std::move(*faster);
     if (auto once = reduced_once(form, candidate); once && !smallest) candidate = std::move(*once);
     choice_.candidates.push_back(std::move(candidate));
+  }
+
+  /// For policy "fastest": the candidate that recomputes all blocks, whose micro-batch is larger, if it is faster.
+  std::optional<Candidate> with_recompute(const Form& form, const Candidate& without) const {
+    const bool open = request_.recipe.selection.policy == "fastest" &&
+                      request_.recipe.activation_checkpointing.mode == "none" && without.every == 0;
+    if (!open || !without.fits || !without.step_seconds) return std::nullopt;
+    Candidate with = timed(search_.largest(form, 1));
+    with.every_for_speed = true;
+    const bool faster = with.fits && with.step_seconds && pace(with) < pace(without);
+    return faster ? std::optional(std::move(with)) : std::nullopt;
   }
 
   Candidate timed(Candidate candidate) const {
@@ -113,8 +126,8 @@ class Chooser {
     return candidate;
   }
 
-  /// FSDP reduces gradients after each micro-batch, so that they stay sharded. If the unsharded gradients fit too, and one
-  /// reduction per step is faster by 2 %, returns that candidate.
+  /// FSDP reduces gradients after each micro-batch, so that they stay sharded. If the unsharded gradients fit too, and
+  /// one reduction per step is faster by 2 %, returns that candidate.
   std::optional<Candidate> reduced_once(const Form& form, const Candidate& each) const {
     constexpr double worth_its_memory = 1.02;
     const std::string option = "reduce_every_micro_batch";
@@ -239,11 +252,15 @@ class Chooser {
     int best = fastest();
     if (best < 0 || !choice_.plan().step_seconds) throw SpeedNotKnown(clock_.why_unknown(choice_.plan().job));
     const Candidate &now = choice_.plan(), &other = choice_.candidates[static_cast<size_t>(best)];
-    double gain = pace(now) / pace(other) - 1;
-    if (best == choice_.chosen || gain <= now.step_error) return;
+    // Times of plans on the same devices have similar errors, so their difference is more exact than each of them.
+    constexpr double worth_a_change = 0.05;
+    const double gain = pace(now) / pace(other) - 1;
+    if (best == choice_.chosen || gain <= worth_a_change) return;
+    const bool uncertain = gain <= now.step_error;
     choice_.reason = fmt::format(
-        "policy \"fastest\": {} is predicted to be {:.0f} % faster than {}, which the documented rule chooses ({})",
-        label(other), 100 * gain, label(now), choice_.reason);
+        "policy \"fastest\": {} is predicted to be {:.0f} % faster than {}, which the documented rule chooses ({}){}",
+        label(other), 100 * gain, label(now), choice_.reason,
+        uncertain ? fmt::format("; the error of a predicted time is {:.0f} %", 100 * now.step_error) : "");
     choice_.chosen = best;
   }
 
@@ -258,8 +275,9 @@ class Chooser {
     choice_.differs.clear();
     choice_.rule = fmt::format("any size, maximum memory efficiency -> {}",
                                offload ? "DeepSpeed with offload" : "the least memory");
-    choice_.source = offload ? "Strategy Selection Guide, row 5"
-                             : "Strategy Selection Guide, row 5: DeepSpeed with offload, unless another form needs less";
+    choice_.source = offload
+                         ? "Strategy Selection Guide, row 5"
+                         : "Strategy Selection Guide, row 5: DeepSpeed with offload, unless another form needs less";
     choice_.reason = fmt::format("policy \"smallest\": {} needs the least memory, {} a rank", label(choice_.plan()),
                                  bytes_text(choice_.plan().bytes));
   }

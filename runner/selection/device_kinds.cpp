@@ -28,7 +28,8 @@ DeviceKind read_kind(const std::string& name, const toml::table& table) {
   return kind;
 }
 
-/// Whether `text` contains `word` as a complete word: "NVIDIA A10" is not in "NVIDIA A100", and "H200" is not in "GH200".
+/// Whether `text` contains `word` as a complete word: "NVIDIA A10" is not in "NVIDIA A100", and "H200" is not in
+/// "GH200".
 bool has_word(const std::string& text, const std::string& word) {
   auto goes_on = [&](size_t at) { return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])); };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))

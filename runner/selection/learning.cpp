@@ -60,7 +60,8 @@ Matrix inverse(Matrix matrix) {
   return result;
 }
 
-/// Covariance of the multipliers' logarithms before any run: `deviation` is common to all, and each has the same in addition.
+/// Covariance of the multipliers' logarithms before any run: `deviation` is common to all, and each has the same in
+/// addition.
 Matrix prior_covariance(double deviation) {
   Matrix matrix;
   for (size_t i = 0; i < step_parts; ++i)

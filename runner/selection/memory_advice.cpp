@@ -72,8 +72,8 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
   model.loss_chunk_tokens = chunk;
   Job chunked = job;
   chunked.model = &model;
-  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "logits of fewer tokens are in memory at once", entry,
-                  chunked);
+  search.consider(fmt::format("model.loss_chunk_tokens = {}", chunk), "logits of fewer tokens are in memory at once",
+                  entry, chunked);
 }
 
 void consider_sharding(Search& search, const Entry& entry, const Job& job) {
@@ -91,8 +91,8 @@ void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   }
 }
 
-/// Offload to host memory and to a disk, the most expensive change. A new strategy name drops the options that are set, so only
-/// the options in the change count.
+/// Offload to host memory and to a disk, the most expensive change. A new strategy name drops the options that are set,
+/// so only the options in the change count.
 void consider_offload(Search& search, const Job& job) {
   auto consider = [&](const std::string& alias, const nlohmann::json& more, const std::string& change,
                       const std::string& price) {

@@ -65,9 +65,10 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
   auto& settings = recipe.activation_checkpointing;
   settings.mode = candidate.every == 1 ? "all" : "every";
   settings.every = candidate.every;
-  bool least = recipe.selection.policy == "smallest";
-  recipe.origins["activation_checkpointing.mode"] =
-      decided(least ? "for the least memory" : "the step does not fit without it");
+  const char* why = recipe.selection.policy == "smallest" ? "for the least memory"
+                    : candidate.every_for_speed           ? "predicted to be faster, with a larger micro-batch"
+                                                          : "the step does not fit without it";
+  recipe.origins["activation_checkpointing.mode"] = decided(why);
   if (candidate.every > 1)
     recipe.origins["activation_checkpointing.every"] = decided("the largest with which the step fits");
 }

@@ -26,7 +26,8 @@ OptionSpec::Type type_of(const lua::ScriptOption& option) {
   return option.choices.empty() ? Type::text : Type::choice;
 }
 
-/// The functions of a file that the planner calls, with their own Lua state. Several threads make plans: `mutex` guards it.
+/// The functions of a file that the planner calls, with their own Lua state. Several threads make plans: `mutex` guards
+/// it.
 class ScriptClaims {
  public:
   ScriptClaims(const Recipe& recipe) : state_(lua::script_state_options(recipe)) {}
@@ -63,8 +64,9 @@ class ScriptClaims {
   lua::State state_;
 };
 
-/// Memory of a Lua strategy: unsharded parameters, and buckets of all gradients, which stay between steps. For sharded parameters,
-/// also this rank's shard of the sum, and only its shard of the optimizer state. Plus `kept` bytes, from the file.
+/// Memory of a Lua strategy: unsharded parameters, and buckets of all gradients, which stay between steps. For sharded
+/// parameters, also this rank's shard of the sum, and only its shard of the optimizer state. Plus `kept` bytes, from
+/// the file.
 class ScriptMemory : public StepMemory {
  public:
   ScriptMemory(const Job& job, const std::vector<ScriptBucket>& buckets, int64_t kept)
@@ -133,12 +135,19 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
   entry.name = name;
   entry.summary = file.about.empty() ? "A strategy in Lua (" + file.shown + ")." : file.about;
   for (const auto& [option, spec] : file.options)
-    entry.options.push_back({.name = option, .type = type_of(spec), .default_value = spec.default_value,
-                             .choices = spec.choices, .minimum = spec.minimum, .help = spec.help,
+    entry.options.push_back({.name = option,
+                             .type = type_of(spec),
+                             .default_value = spec.default_value,
+                             .choices = spec.choices,
+                             .minimum = spec.minimum,
+                             .help = spec.help,
                              .maximum = spec.maximum});
   if (!file.options.contains(bucket_option))
-    entry.options.push_back({.name = bucket_option, .type = OptionSpec::Type::number, .default_value = 25,
-                             .minimum = 0.001, .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."});
+    entry.options.push_back({.name = bucket_option,
+                             .type = OptionSpec::Type::number,
+                             .default_value = 25,
+                             .minimum = 0.001,
+                             .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."});
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   if (file.functions.contains("memory")) entry.memory = [claims](const Job& job) { return memory_of(*claims, job); };
   if (file.functions.contains("traffic")) entry.traffic = [claims](const Job& job) { return traffic_of(*claims, job); };

@@ -93,8 +93,8 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
   if (rates.peak_flops <= 0) return std::nullopt;
   rates.source = fmt::format("peaks of {} ({})", kind.name, kind.source);
   rates.peak_name = fmt::format("{}'s dense peak", kind.name);
-  // The best matrix products reach 80 % of an H100's peak (ml-engineering, accelerator benchmarks). Those of a model reach less,
-  // in particular in narrow layers.
+  // The best matrix products reach 80 % of an H100's peak (ml-engineering, accelerator benchmarks). Those of a model
+  // reach less, in particular in narrow layers.
   constexpr double best_products = 0.72, half_width = 300, attention = 0.7, achieved_bandwidth = 0.75;
   constexpr double launch_seconds = 60e-6;  // of all operators in one pass of a block
   double byte = 1 / (achieved_bandwidth * kind.memory_bandwidth);
@@ -136,8 +136,8 @@ const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_cur
 
 /// With a measured curve, the time is proportional to the number of ranks, because all of them use the same memory.
 ///
-/// Between nodes, a group uses the network adapters of all its ranks of a node in parallel: NCCL builds one ring per adapter, and
-/// each ring carries its share. All bytes pass through the link of every device.
+/// Between nodes, a group uses the network adapters of all its ranks of a node in parallel: NCCL builds one ring per
+/// adapter, and each ring carries its share. All bytes pass through the link of every device.
 double collective_seconds(const Traffic& part, int local_size, const Rates& rates) {
   auto calls = static_cast<double>(part.calls), bytes = static_cast<double>(part.wire_bytes);
   if (const auto* curve = nearest_curve(rates, part))
@@ -237,15 +237,16 @@ std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
   for (size_t kind = 0; kind < work_kinds; ++kind) compute += time.parts[kind] = load.work[kind] * rates.seconds[kind];
   double exposed = time.communication;
   if (rates.overlaps) {
-    // During overlap, computation is 10 % slower (as in the model of Galvatron, Miao et al. 2022). 10 % of computation cannot
-    // overlap, because of the first gather and the last reduction.
+    // During overlap, computation is 10 % slower (as in the model of Galvatron, Miao et al. 2022). 10 % of computation
+    // cannot overlap, because of the first gather and the last reduction.
     constexpr double slowdown = 0.1, alone = 0.1;
     double beside = std::min(time.communication, (1 - alone) * compute);
     exposed = time.communication - beside + slowdown * beside;
   }
   time.parts[communication_part] = exposed;
   // Copies of activations overlap with computation. Only the rest adds to the time of the step.
-  time.parts[offload_part] = offload_seconds(load.host, rates) + std::max(0.0, checkpoint_seconds(load, rates) - compute);
+  time.parts[offload_part] =
+      offload_seconds(load.host, rates) + std::max(0.0, checkpoint_seconds(load, rates) - compute);
   return time;
 }
 

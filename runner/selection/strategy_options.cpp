@@ -76,8 +76,8 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   return diagnostic;
 }
 
-/// The choice that `given` means: in another case, with the name of an enumeration in front ("ShardingStrategy.FULL_SHARD"), or
-/// by another word. Otherwise `given`.
+/// The choice that `given` means: in another case, with the name of an enumeration in front
+/// ("ShardingStrategy.FULL_SHARD"), or by another word. Otherwise `given`.
 std::string choice_spelt(const OptionSpec& option, const std::string& given) {
   auto word = lower(std::string_view(given).substr(given.rfind('.') + 1));
   if (auto found = option.spellings.find(word); found != option.spellings.end()) return found->second;
@@ -86,7 +86,8 @@ std::string choice_spelt(const OptionSpec& option, const std::string& given) {
   return given;
 }
 
-/// Checks `value` and converts it: 2e8 to an integer for an integer option, and other spellings of a choice to the choice.
+/// Checks `value` and converts it: 2e8 to an integer for an integer option, and other spellings of a choice to the
+/// choice.
 void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json& value,
                   std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
@@ -227,8 +228,7 @@ const std::vector<OptionSpec>& common_options() {
       {.name = "process_group_backend",
        .type = Type::choice,
        .choices = {"shm", "gloo", "nccl"},
-       .help =
-           "Backend of collectives; default nccl on CUDA, shm between CPU ranks of one host, gloo between hosts.",
+       .help = "Backend of collectives; default nccl on CUDA, shm between CPU ranks of one host, gloo between hosts.",
        .only_with = only_among_ranks()},
   };
   return options;

@@ -28,7 +28,8 @@ void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& 
   list.push_back(std::move(changed));
 }
 
-/// Half the batch needs fewer or smaller micro-batches. With twice the batch, the fixed cost of a step is lower per sequence.
+/// Half the batch needs fewer or smaller micro-batches. With twice the batch, the fixed cost of a step is lower per
+/// sequence.
 void other_batches(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& train = request.recipe.train;
   if (!train.global_batch_size) return;
