@@ -26,7 +26,7 @@ const std::vector<Command>& commands() {
       {"run", "Train what a recipe describes", setup_run, {"train", "fit", "start", "launch"}},
       {"resume", "Continue a run from its newest checkpoint", setup_resume, {"continue", "restart"}},
       {"sweep", "Run, resume and look at sweeps: many trials of one recipe", setup_sweep, {"tune", "search", "hpo"}},
-      {"check", "Read a recipe and report every mistake, without starting anything", setup_check, {"validate", "lint"}},
+      {"check", "Read a recipe and report its mistakes, without starting anything", setup_check, {"validate", "lint"}},
       {"recommend",
        "Say which strategy fits a recipe best, here or on other devices, and why",
        setup_recommend,

@@ -49,8 +49,8 @@ void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const bool open = stopping && !lua::trainer_records(recipe, metric);
   if (!open && recipe.hooks.files.empty()) return;
   const auto known = lua::known_metrics(recipe);
-  if (!known.reserved.empty() && recipe.hooks.on_error == "stop")
-    return report(recipe, "hooks.files", "hook", known.reserved, diagnostics);
+  if (!known.mistake.empty() && recipe.hooks.on_error == "stop")
+    return report(recipe, "hooks.files", "hook", known.mistake, diagnostics);
   if (!open) return;
   if (known.recorded(metric) != lua::KnownMetrics::Recorded::no) return;
   report(recipe, "train.early_stopping", "unknown-metric",

@@ -116,7 +116,8 @@ FakeTraining::FakeTraining(State& state, const Recipe& recipe, std::function<voi
       context_(make_context(*this)),
       loss_(std::nan("")),
       schedule_lr_(recipe.optimizer.lr),
-      lr_(recipe.optimizer.lr) {
+      lr_(recipe.optimizer.lr),
+      has_tokenizer_(recipe.data.format != "bin") {
   double seed = 0.1;
   for (const char* name : {"embedding.tokens.weight", "blocks.0.attention.out.weight", "head.weight"}) {
     parameters_[name] = Object::make(fake_tensor_class(), Numbers{seed, -2 * seed, 3 * seed, seed});
@@ -132,6 +133,7 @@ void FakeTraining::moment(HookSet& hooks, Moment moment) {
   if (!hooks.wants(moment)) return;
   said_(moment_names()[static_cast<size_t>(moment)]);
   hooks.call(moment, Value(context_));
+  lr_ = std::exchange(next_lr_, std::nullopt).value_or(lr_);
 }
 
 void FakeTraining::make_gradients() {
@@ -270,6 +272,7 @@ std::shared_ptr<Snapshot> FakeTraining::snapshot() {
 }
 
 json FakeTraining::generate(const Generation& wanted) {
+  if (wanted.text && !has_tokenizer_) throw ScriptMistake(no_tokenizer);
   said_(fmt::format("  generate {} tokens", wanted.max_new_tokens));
   if (wanted.text) return *wanted.text + " and so on";
   auto tokens = wanted.tokens;
@@ -285,7 +288,7 @@ void FakeTraining::stop(const std::string& reason) {
 }
 void FakeTraining::checkpoint() { said_("  checkpoint"); }
 void FakeTraining::set_lr(double lr) {
-  lr_ = lr;
+  next_lr_ = lr;
   said_(fmt::format("  set_lr {}", lr));
 }
 void FakeTraining::skip_step() {

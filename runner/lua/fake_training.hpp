@@ -68,6 +68,8 @@ class FakeTraining : public Training, private HookWorld {
   int validations_ = 0;
   bool skip_ = false;
   double loss_, schedule_lr_, lr_;
+  bool has_tokenizer_;
+  std::optional<double> next_lr_;  ///< applied at the end of the call
   nlohmann::json metrics_ = nlohmann::json::object();
   std::string exception_, stopped_;
   std::map<std::string, std::shared_ptr<Object>> parameters_, gradients_;

@@ -122,7 +122,8 @@ KnownMetrics known_metrics(const Recipe& recipe) {
   } catch (const Error& error) {
     known.complete = false;
     const std::string what = error.what();
-    if (what.find(name_is_reserved) != std::string::npos) known.reserved = what;
+    for (const char* certain : {name_is_reserved, no_tokenizer})
+      if (what.find(certain) != std::string::npos) known.mistake = what;
   }
   return known;
 }

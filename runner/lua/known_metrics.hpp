@@ -24,7 +24,7 @@ struct KnownMetrics {
   std::vector<std::string> names;  ///< known recorded metrics
   std::vector<std::string> texts;  ///< of the hooks and their options; they may contain more names
   bool complete = true;            ///< false: hooks failed, were not run, or compute names, so any name is possible
-  std::string reserved = {};       ///< the error of a hook that logs under a name of the trainer; empty: there is none
+  std::string mistake = {};        ///< the error of a hook that fails in every training; empty: none is known
 
   enum class Recorded { yes, maybe, no };
   /// Whether a training of the recipe records the metric. `yes`: a hook logged the name in the fake training, or one

@@ -33,6 +33,10 @@ class Snapshot {
   virtual void restore() = 0;  ///< on all ranks, between steps, when the call of the hook ends
 };
 
+/// The message of ctx:generate{prompt = TEXT} if the data are tokens already.
+inline constexpr const char* no_tokenizer =
+    "generate: data.format = \"bin\" has no tokenizer; give the prompt as a list of tokens";
+
 /// The arguments of ctx:generate{...}. Equal on all ranks.
 struct Generation {
   std::optional<std::string> text;  ///< the prompt, or
@@ -51,7 +55,7 @@ class Training {
   virtual int64_t epoch() = 0;                     ///< from 0
   virtual std::optional<int64_t> max_steps() = 0;  ///< none if only time ends the training
   virtual bool is_last_step() = 0;  ///< true after the last planned step; a stop by a hook does not count
-  virtual double loss() = 0;  ///< of the last global batch; NaN before the first. May wait for the device
+  virtual double loss() = 0;        ///< of the last global batch; NaN before the first. May wait for the device
   virtual double lr() = 0;
   virtual nlohmann::json metrics() = 0;  ///< {name: the last value}, validation's too
   virtual Reference recipe() = 0;        ///< the recipe as a read-only table of its State

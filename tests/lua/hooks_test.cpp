@@ -288,6 +288,21 @@ TEST_CASE("a logged value that is not finite gives one note for each name") {
   CHECK(std::count(lines.begin(), lines.end(), "  log a = inf") == 10);
 }
 
+TEST_CASE("in the fake training a rate that a hook sets applies after the call, as in a run") {
+  Hooks hooks({"return {on_train_batch_start = function(ctx) local before = ctx.lr ctx:set_lr(before / 2) "
+               "if ctx.lr ~= before then error('changed at once') end end,"
+               "on_train_batch_end = function(ctx) ctx:log('rate', ctx.lr) end}"});
+  auto lines = hooks.run();
+  CHECK(std::count(lines.begin(), lines.end(), "  log rate = 0.0005") == 10);
+}
+
+TEST_CASE("a hook that generates text is a known mistake if the data are tokens") {
+  Hooks hooks({"return {on_validation_end = function(ctx) ctx:generate{prompt = 'The'} end}"});
+  CHECK(known_metrics(hooks.recipe).mistake.empty());
+  hooks.recipe.data.format = "bin";
+  CHECK(known_metrics(hooks.recipe).mistake.find("data.format = \"bin\" has no tokenizer") != std::string::npos);
+}
+
 TEST_CASE("the metrics that a recipe can record are known without training") {
   using enum KnownMetrics::Recorded;
   Recipe recipe;

@@ -161,8 +161,7 @@ std::shared_ptr<lua::Snapshot> TrainingHooks::snapshot() { return take_snapshot(
 
 const Tokenizer& TrainingHooks::tokenizer() {
   if (!tokenizer_) {
-    if (setup_.recipe.data.format == "bin")
-      throw ScriptMistake("generate: data.format = \"bin\" has no tokenizer; give the prompt as a list of tokens");
+    if (setup_.recipe.data.format == "bin") throw ScriptMistake(lua::no_tokenizer);
     tokenizer_ = make_tokenizer(setup_.recipe.data, setup_.cache_dir);
   }
   return *tokenizer_;

@@ -56,7 +56,7 @@ class TensorMatrix : public lua::Matrix {
       case Fold::sum:
         return tensor_.sum({dim}, /*keepdim=*/true);
       case Fold::mean:
-        return tensor_.mean({dim}, /*keepdim=*/true);
+        return (tensor_.is_floating_point() ? tensor_ : tensor_.to(torch::kFloat32)).mean({dim}, /*keepdim=*/true);
       case Fold::max:
         return tensor_.amax({dim}, /*keepdim=*/true);
       case Fold::logsumexp:
