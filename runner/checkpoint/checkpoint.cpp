@@ -99,10 +99,7 @@ Checkpoint::Checkpoint(const fs::path& path, bool verify, bool name_previous) {
 const fs::path& Checkpoint::path() const { return impl_->path; }
 int64_t Checkpoint::step() const { return impl_->manifest.step; }
 int64_t Checkpoint::world_size() const { return impl_->manifest.world_size; }
-int64_t Checkpoint::attempt() const {
-  const auto found = state().find("attempt");
-  return found == state().end() ? 0 : found->get<int64_t>();
-}
+int64_t Checkpoint::attempt() const { return attempt_of(state()); }
 double Checkpoint::created() const { return impl_->manifest.created; }
 const TrainerState& Checkpoint::state() const { return impl_->manifest.state; }
 bool Checkpoint::has(const std::string& tensor) const { return impl_->manifest.tensors.contains(tensor); }

@@ -78,8 +78,7 @@ void check_envelope(const Part& root) {
   json sealed = root.value();
   seal_manifest(sealed);
   if (root.at("xxh3").text() != sealed.at("xxh3"))
-    root.fail("corrupted: its hash is {} instead of {}", sealed.at("xxh3").get<std::string>(),
-              root.at("xxh3").text());
+    root.fail("corrupted: its hash is {} instead of {}", sealed.at("xxh3").get<std::string>(), root.at("xxh3").text());
 }
 
 std::vector<ManifestFile> read_files(const Part& list) {
@@ -144,6 +143,11 @@ void seal_manifest(json& manifest) {
   manifest.erase("xxh3");
   auto text = manifest.dump();
   manifest["xxh3"] = xxh3_hex(text);
+}
+
+int64_t attempt_of(const nlohmann::json& state) {
+  const auto found = state.find("attempt");
+  return found == state.end() ? 0 : found->get<int64_t>();
 }
 
 std::string write_manifest(const Manifest& manifest) {

@@ -1,5 +1,5 @@
-// manifest.json: the contents of a checkpoint, with file and byte offset of each piece of each tensor. The reader validates
-// every value.
+// manifest.json: the contents of a checkpoint, with file and byte offset of each piece of each tensor. The reader
+// validates every value.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -39,9 +39,12 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;
 };
 
-/// Describes the first element range that the pieces do not cover exactly once; empty if there is none. Sorts the pieces
-/// by offset. The caller has checked that each piece lies within its file.
+/// Describes the first element range that the pieces do not cover exactly once; empty if there is none. Sorts the
+/// pieces by offset. The caller has checked that each piece lies within its file.
 std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors);
+
+/// The number of the attempt that wrote the state; 0 if an earlier version of the program did.
+int64_t attempt_of(const nlohmann::json& state);
 
 /// The text of manifest.json.
 std::string write_manifest(const Manifest& manifest);

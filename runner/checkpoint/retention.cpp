@@ -85,6 +85,22 @@ void remove_published(const fs::path& path) {
     remove_folder(hidden);
 }
 
+/// `wrote`: the attempt that wrote the checkpoint; 0: unknown.
+bool given_up(int64_t step, int64_t wrote, const Attempts& attempts) {
+  return wrote != 0 && std::any_of(attempts.upper_bound(wrote), attempts.end(),
+                                   [&](const auto& later) { return later.second < step; });
+}
+
+/// The same for a damaged checkpoint, if at least its manifest can be read.
+bool damaged_is_given_up(const fs::path& path, const Attempts& attempts) {
+  try {
+    const Manifest manifest = read_manifest(path);
+    return given_up(manifest.step, attempt_of(manifest.state), attempts);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 struct Published {
   fs::path path;
   int64_t step = 0;
@@ -146,15 +162,14 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
 }
 
 bool given_up(const Checkpoint& checkpoint, const Attempts& attempts) {
-  if (checkpoint.attempt() == 0) return false;
-  return std::any_of(attempts.upper_bound(checkpoint.attempt()), attempts.end(),
-                     [&](const auto& later) { return later.second < checkpoint.step(); });
+  return given_up(checkpoint.step(), checkpoint.attempt(), attempts);
 }
 
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const Attempts& attempts,
                                                const std::function<void(const std::string&)>& note) {
   auto skip = [&](const fs::path& path, const std::string& why) {
-    if (note) note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
+    if (note && !damaged_is_given_up(path, attempts))
+      note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
   };
   auto sound = sound_checkpoints(checkpoints, attempts, "", skip);
   std::erase_if(sound, [](const auto& published) { return published.given_up; });

@@ -24,6 +24,7 @@
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
 #include "runner/launch/members.hpp"
+#include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/launch/variables.hpp"
 #include "runner/lua/hook_places.hpp"
@@ -164,9 +165,10 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
 
 /// Runs the workers and records their events. A restart continues from the newest checkpoint of this command's attempts
 /// (numbers from `attempt` on), otherwise from `start`.
-Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, Members* members, const StartPoint& start,
-                           int64_t attempt) {
+Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, StopSignals& signals, Members* members,
+                           const StartPoint& start, int64_t attempt) {
   SupervisorHooks hooks;
+  hooks.signals = &signals;
   hooks.on_event = [&](const nlohmann::json& event) { record.on_event(event); };
   hooks.on_settle = [&](std::function<void()> answer) { record.on_settle(std::move(answer)); };
   hooks.on_tick = [&] { record.on_tick(); };
@@ -232,7 +234,8 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   const std::string amount = prepare_text(plan, cache_dir);
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
-  RunRecord record(home, recipe, plan, options, started);
+  StopSignals signals;  // from here on, a signal ends the run in order
+  RunRecord record(home, recipe, plan, options, start, started);
   std::optional<RunFolder> folder;
   try {
     const fs::path run_dir = record.run_dir();
@@ -249,7 +252,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     int64_t attempt = record.begin(start);
     set_attempt(group, attempt, start);
     for (const auto& note : notes) record.on_event({{"event", "note"}, {"message", note}});
-    Outcome outcome = supervise_recorded(group, record, members, start, attempt);
+    Outcome outcome = supervise_recorded(group, record, signals, members, start, attempt);
     while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
       log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
                    plan.job.micro_batch_size, *size);
@@ -261,7 +264,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
       record.replan(recipe, plan, outcome);
       attempt = record.begin(start);
       set_attempt(group, attempt, start);
-      outcome = supervise_recorded(group, record, members, start, attempt);
+      outcome = supervise_recorded(group, record, signals, members, start, attempt);
     }
     record.finish(outcome);
     if (resumes && outcome.status == "failed") drop_unused_settings(*folder, record);

@@ -81,7 +81,7 @@ double quantile(std::vector<double> values, double part) {
 }  // namespace
 
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-                     double started)
+                     const StartPoint& start, double started)
     : ledger_(home, Ledger::Mode::write),
       home_(home),
       options_(options),
@@ -95,11 +95,15 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       timed_step_tokens_(tokens_if_steps_differ(plan)) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
-  if (run_.empty())
+  if (run_.empty()) {
+    run.annotations = {{"recipe_files", recipe_files(recipe)}};
+    // In the transaction that begins the run, so that a resume starts there even if no attempt has begun.
+    if (!start.checkpoint.empty()) run.annotations["start"] = fs::absolute(start.checkpoint).string();
     run_ = ledger_.begin_run(run);
-  else
+  } else {
+    run.last_attempt = start.seen;
     ledger_.reopen_run(run_, run);
-  if (options.resume_run.empty()) ledger_.annotate(run_, "recipe_files", recipe_files(recipe));
+  }
   ledger_.annotate(run_, "predicted", predicted(plan));
   run_dir_ = ledger_.run_dir(run_);
 }
@@ -122,11 +126,11 @@ void RunRecord::on_data(const std::string& summary) {
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
   fault_point("begin attempt");
   const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);
-  const bool own = checkpoint.parent_path() == fs::absolute(run_dir_) / "checkpoints";
+  const bool own = belongs_to(checkpoint, run_dir_);
   // If it belongs to another run, a resume starts from it again until this attempt writes a checkpoint.
   const bool foreign = !checkpoint.empty() && !own;
   ledger_.annotate(run_, "start", foreign ? nlohmann::json(checkpoint.string()) : nlohmann::json());
-  int64_t number = ledger_.begin_attempt(run_, reason, start.step);
+  int64_t number = ledger_.begin_attempt(run_, reason, start.step, start.completed);
   // The checkpoint is not recorded yet if the run was killed after the rename and before the event.
   if (own)
     ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},

@@ -18,7 +18,7 @@ class RunRecord {
  public:
   /// Commits the run's row, or reopens it on resume. `started`: steady_seconds() at the start of the command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-            double started);
+            const StartPoint& start, double started);
 
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.attempts(run_); }

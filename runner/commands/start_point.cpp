@@ -15,7 +15,10 @@ namespace runner {
 namespace {
 
 StartPoint start_at(const fs::path& path, const Checkpoint& checkpoint) {
-  return {.checkpoint = path.string(), .step = checkpoint.step(), .attempt = checkpoint.attempt()};
+  return {.checkpoint = path.string(),
+          .step = checkpoint.step(),
+          .completed = checkpoint.state().value("completed", false),
+          .attempt = checkpoint.attempt()};
 }
 
 /// The start point of the folder given by --checkpoint.
@@ -26,10 +29,8 @@ StartPoint asked_start(const std::string& named) {
 
 /// Throws Error(usage) if `start` is a checkpoint of the run that was given up: the record has no points before it.
 void check_course(const StartPoint& start, const std::string& run, const fs::path& run_dir, const Attempts& attempts) {
-  const fs::path path = start.checkpoint;
-  std::error_code error;
-  if (!fs::equivalent(path.parent_path(), run_dir / "checkpoints", error)) return;
-  const Checkpoint checkpoint(path, /*verify=*/false);
+  if (!belongs_to(start.checkpoint, run_dir)) return;
+  const Checkpoint checkpoint(start.checkpoint, /*verify=*/false);
   if (!given_up(checkpoint, attempts)) return;
   const auto later = std::find_if(attempts.upper_bound(checkpoint.attempt()), attempts.end(),
                                   [&](const auto& attempt) { return attempt.second < checkpoint.step(); });
@@ -104,24 +105,8 @@ StartPoint start_elsewhere(const LaunchOptions& options, const std::string& chec
   }
 }
 
-}  // namespace
-
-StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts) {
-  bool damaged = false;
-  return find_newest(run_dir, attempts, damaged);
-}
-
-StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
-  const bool named = !options.resume_checkpoint.empty();
-  if (options.resume_run.empty()) return named ? asked_start(options.resume_checkpoint) : StartPoint{};
-  const fs::path run_dir = fs::path(options.recipe_file).parent_path();
-  const auto attempts = Ledger(home, Ledger::Mode::read).attempts(options.resume_run);
-  if (named) {
-    StartPoint start = asked_start(options.resume_checkpoint);
-    check_course(start, options.resume_run, run_dir, attempts);
-    return start;
-  }
-  if (options.from_beginning) return {};
+/// choose_start() of a resume without --checkpoint and --from-beginning.
+StartPoint continued_start(const LaunchOptions& options, const fs::path& run_dir, const Attempts& attempts) {
   bool damaged = false;
   StartPoint start = find_newest(run_dir, attempts, damaged);
   const std::string elsewhere = foreign_start(options.resumed);
@@ -133,6 +118,34 @@ StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
         "run {} has no good checkpoint left in {}: restore one, continue from another one with --checkpoint FOLDER, or "
         "train again from the first step with --from-beginning",
         options.resume_run, (run_dir / "checkpoints").string());
+  return start;
+}
+
+}  // namespace
+
+bool belongs_to(const fs::path& checkpoint, const fs::path& run_dir) {
+  std::error_code error;
+  return !checkpoint.empty() && fs::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error);
+}
+
+StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts) {
+  bool damaged = false;
+  return find_newest(run_dir, attempts, damaged);
+}
+
+StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
+  const bool named = !options.resume_checkpoint.empty();
+  if (options.resume_run.empty()) return named ? asked_start(options.resume_checkpoint) : StartPoint{};
+  const fs::path run_dir = fs::path(options.recipe_file).parent_path();
+  const auto attempts = Ledger(home, Ledger::Mode::read).attempts(options.resume_run);
+  StartPoint start;
+  if (named) {
+    start = asked_start(options.resume_checkpoint);
+    check_course(start, options.resume_run, run_dir, attempts);
+  } else if (!options.from_beginning) {
+    start = continued_start(options, run_dir, attempts);
+  }
+  if (!attempts.empty()) start.seen = attempts.rbegin()->first;
   return start;
 }
 

@@ -13,8 +13,13 @@ namespace runner {
 struct StartPoint {
   std::string checkpoint;  ///< folder; empty = no checkpoint
   int64_t step = 0;        ///< points after this step are deleted, because they are computed again
+  bool completed = false;  ///< the checkpoint replaced another one of its step, see Ledger::begin_attempt()
   int64_t attempt = 0;     ///< the attempt that wrote the checkpoint; 0 = unknown
+  int64_t seen = 0;        ///< the run's last attempt when this was chosen; 0 = none
 };
+
+/// Whether the checkpoint is in the run's own folder. False for an empty path.
+bool belongs_to(const fs::path& checkpoint, const fs::path& run_dir);
 
 /// The newest good checkpoint that is not given up.
 StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts);

@@ -36,7 +36,7 @@ int fd_from_environment(const char* variable) {
 
 struct EventSink::Impl {
   int rank, fd, settled_fd;
-  std::atomic<int64_t> saved{0};
+  std::atomic<double> saved{0};
   std::mutex mutex;
   std::condition_variable wake, drained;
   struct Event {
@@ -50,8 +50,8 @@ struct EventSink::Impl {
 
   Impl(int rank, int fd, int settled_fd) : rank(rank), fd(fd), settled_fd(settled_fd) {
     if (fd < 0) return;
-    // The writer thread inherits a mask that blocks all signals: signal handlers run on other threads only, and a write to a
-    // pipe without a reader returns EPIPE instead of ending the process by SIGPIPE.
+    // The writer thread inherits a mask that blocks all signals: signal handlers run on other threads only, and a write
+    // to a pipe without a reader returns EPIPE instead of ending the process by SIGPIPE.
     sigset_t all, before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -143,7 +143,7 @@ void EventSink::record(const std::string& kind, json fields) {
   emit(kind, std::move(fields));
 }
 
-void EventSink::snapshot_taken(int64_t step) { impl_->saved = step; }
+void EventSink::snapshot_taken(double step) { impl_->saved = step; }
 
 void EventSink::settle() {
   if (impl_->fd < 0 || impl_->settled_fd < 0) return;

@@ -1,14 +1,15 @@
-// The event protocol from worker to supervisor: one JSON object per line, on the pipe whose descriptor is RUNNER_EVENT_FD.
+// The event protocol from worker to supervisor: one JSON object per line, on the pipe whose descriptor is
+// RUNNER_EVENT_FD.
 //
 // Every event has {"event": kind, "rank": r, "time": unix seconds}. Kinds and their further fields:
 //   ready       {pid, device, threads, steps}                            every rank, once its model is built
 //   resumed     {step, bytes_read}                                       every rank, once its state is loaded
 //   step        {step, epoch, loss, lr, grad_norm, tokens, seconds, data_wait_s, memory_bytes, skipped}   global rank 0
-//   first_step  {step}                                                   global rank 0: this attempt's first step; not recorded
-//   skipped     {step, total, message}                                   global rank 0: train.on_nonfinite skipped a step
-//   validation  {step, loss, tokens, seconds}                            global rank 0
-//   checkpoint  {step, path, seconds, bytes}                             global rank 0, once published
-//   metrics     {step, values: {name: number}, at_end}                   global rank 0: metrics that hooks log; at_end:
+//   first_step  {step}                                                   global rank 0: this attempt's first step; not
+//   recorded skipped     {step, total, message}                                   global rank 0: train.on_nonfinite
+//   skipped a step validation  {step, loss, tokens, seconds}                            global rank 0 checkpoint {step,
+//   path, seconds, bytes}                             global rank 0, once published metrics     {step, values: {name:
+//   number}, at_end}                   global rank 0: metrics that hooks log; at_end:
 //                                                                        after the last step, absent if false
 //   artifact    {step, path}                                             global rank 0: a file that a hook requested
 //   sample      {step, text or tokens}                                   global rank 0: text that a hook generated
@@ -19,16 +20,16 @@
 //   finished    {step, final_loss, tokens, skipped_steps, train_seconds, time_to_first_step_s}       global rank 0
 //   settle      {}                                                       global rank 0: waits for an answer
 //
-// The supervisor answers `settle` through the eventfd RUNNER_SETTLED_FD when all earlier events are in the ledger and would
-// survive a power failure. Only then is a checkpoint published, so the record of the steps before it is complete.
+// The supervisor answers `settle` through the eventfd RUNNER_SETTLED_FD when all earlier events are in the ledger and
+// would survive a power failure. Only then is a checkpoint published, so the record of the steps before it is complete.
 // Training produces some records again when it continues from an earlier checkpoint (artifact, sample, notes of hooks).
-// They have a field `saved`: the step of the newest snapshot at that time, 0 without one. The ledger deletes them when the
-// run continues from a snapshot of that step or an earlier one.
+// They have a field `saved`: the step of the newest snapshot at that time, 0 without one, STEP - 0.5 while a resumed
+// run completes STEP. The ledger deletes them when the run continues from that snapshot or an earlier one.
 //
-// failed.kind is error, usage, environment, nonfinite, oom, collective (another rank has ended) or crash. ready.steps is the
-// total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the checkpoint's files.
-// time_to_first_step_s begins at the worker's start. A skipped step is reported if `total`, the number of all skipped steps, is a
-// power of two.
+// failed.kind is error, usage, environment, nonfinite, oom, collective (another rank has ended) or crash. ready.steps
+// is the total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the checkpoint's
+// files. time_to_first_step_s begins at the worker's start. A skipped step is reported if `total`, the number of all
+// skipped steps, is a power of two.
 //
 // lines.hpp describes the encoding of non-finite numbers and of text that is not UTF-8.
 #pragma once
@@ -62,11 +63,12 @@ class EventSink {
   /// Like emit(), for records that training produces again after a resume: adds `saved`.
   void record(const std::string& kind, nlohmann::json fields);
   /// Sets `saved` for later calls of record().
-  void snapshot_taken(int64_t step);
+  void snapshot_taken(double step);
   /// Waits until everything emitted so far is in the pipe, or the reader has ended (called before _exit).
   void flush();
-  /// Waits until the supervisor has committed everything emitted so far to the ledger, so that it survives a power failure.
-  /// Returns at once without a supervisor. Does not return if the supervisor dies: the kernel then kills the worker.
+  /// Waits until the supervisor has committed everything emitted so far to the ledger, so that it survives a power
+  /// failure. Returns at once without a supervisor. Does not return if the supervisor dies: the kernel then kills the
+  /// worker.
   void settle();
 
  private:
@@ -74,8 +76,8 @@ class EventSink {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The supervisor's end of the pipe: converts bytes to events. A line that is not an event (not JSON, without "event", or
-/// too long) becomes a note that quotes it. The field "rank" is always replaced by the rank that owns the pipe.
+/// The supervisor's end of the pipe: converts bytes to events. A line that is not an event (not JSON, without "event",
+/// or too long) becomes a note that quotes it. The field "rank" is always replaced by the rank that owns the pipe.
 class EventReader {
  public:
   explicit EventReader(int rank) : rank_(rank) {}

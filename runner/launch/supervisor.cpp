@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
@@ -20,7 +21,8 @@ using nlohmann::json;
 
 constexpr double tick_seconds = 0.1;
 constexpr double failure_grace_seconds = 2;
-/// A launcher may forward a Ctrl-C that the terminal has already delivered. Only a later SIGINT counts as a second Ctrl-C.
+/// A launcher may forward a Ctrl-C that the terminal has already delivered. Only a later SIGINT counts as a second
+/// Ctrl-C.
 constexpr double second_interrupt_seconds = 0.5;
 
 /// From the start of the workers to the end of the last one.
@@ -70,8 +72,8 @@ Attempt::Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSig
   start_workers();
 }
 
-/// Closes the supervisor's descriptors on return, so that only rank 0 has the listening socket open. If rank 0 dies, other
-/// ranks' connections are refused instead of waiting.
+/// Closes the supervisor's descriptors on return, so that only rank 0 has the listening socket open. If rank 0 dies,
+/// other ranks' connections are refused instead of waiting.
 void Attempt::start_workers() {
   Handout handout;
   handout.master_port = group_.master_port;
@@ -186,8 +188,8 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   stop_for_failure();
 }
 
-/// The other ranks cannot reach a step boundary any more, so they get SIGTERM and a short deadline. Ranks that reported a
-/// failure are already ending and get only the deadline.
+/// The other ranks cannot reach a step boundary any more, so they get SIGTERM and a short deadline. Ranks that reported
+/// a failure are already ending and get only the deadline.
 void Attempt::stop_for_failure() {
   double deadline = steady_seconds() + failure_grace_seconds;
   kill_at_ = stopping_ ? std::min(kill_at_, deadline) : deadline;
@@ -262,7 +264,8 @@ bool Attempt::worth_restarting() const {
 }  // namespace
 
 Outcome supervise(WorkerGroup group, const SupervisorHooks& hooks, Members* members) {
-  StopSignals signals;
+  std::optional<StopSignals> own;
+  StopSignals& signals = hooks.signals ? *hooks.signals : own.emplace();
   for (int restarts = 0;; ++restarts) {
     Attempt attempt(group, hooks, signals, members);
     Outcome outcome = attempt.run();

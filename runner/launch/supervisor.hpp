@@ -14,8 +14,10 @@
 
 namespace runner {
 
-/// Callbacks, called from the thread that called supervise(). If one throws, the workers are killed and supervise() throws
-/// that exception.
+/// Callbacks, called from the thread that called supervise(). If one throws, the workers are killed and supervise()
+/// throws that exception.
+class StopSignals;
+
 struct SupervisorHooks {
   /// Receives the workers' events, and the supervisor's notes about stopping (with rank `first_rank`).
   std::function<void(const nlohmann::json& event)> on_event;
@@ -23,18 +25,20 @@ struct SupervisorHooks {
   /// time, on any thread. Without this hook, the supervisor answers at once.
   std::function<void(std::function<void()> answer)> on_settle;
   std::function<void()> on_tick;  ///< at least 5 times a second
-  /// Called before each restart with its number (1 = first restart) and the reason. May change the group's arguments, e.g.
-  /// the checkpoint to resume from.
+  /// Where signals to the supervisor arrive, if the caller received some before; otherwise supervise() makes its own.
+  StopSignals* signals = nullptr;
+  /// Called before each restart with its number (1 = first restart) and the reason. May change the group's arguments,
+  /// e.g. the checkpoint to resume from.
   std::function<void(WorkerGroup& group, int attempt, const std::string& why)> on_restart;
 };
 
-/// Runs the group, which contains rank 0, and the workers of `members` (other supervisors, if any) until they end. The rules
-/// below apply to all ranks and to signals that any supervisor receives. If the connection to a member is lost, its ranks
-/// count as failed, and there is no restart. SIGINT and SIGTERM to the supervisor are forwarded to the workers as SIGTERM.
-/// The workers write a checkpoint at the next step boundary and exit with code 3. After grace_time, or at a second Ctrl-C,
-/// they are killed. SIGHUP is treated as SIGTERM. If a worker dies or reports `failed`, the others receive SIGTERM, and
-/// SIGKILL after 2 s. The kernel kills the workers when the calling thread ends (PR_SET_PDEATHSIG), also after kill -9 of
-/// the supervisor, so the calling thread must live as long as the run.
+/// Runs the group, which contains rank 0, and the workers of `members` (other supervisors, if any) until they end. The
+/// rules below apply to all ranks and to signals that any supervisor receives. If the connection to a member is lost,
+/// its ranks count as failed, and there is no restart. SIGINT and SIGTERM to the supervisor are forwarded to the
+/// workers as SIGTERM. The workers write a checkpoint at the next step boundary and exit with code 3. After grace_time,
+/// or at a second Ctrl-C, they are killed. SIGHUP is treated as SIGTERM. If a worker dies or reports `failed`, the
+/// others receive SIGTERM, and SIGKILL after 2 s. The kernel kills the workers when the calling thread ends
+/// (PR_SET_PDEATHSIG), also after kill -9 of the supervisor, so the calling thread must live as long as the run.
 ///
 ///   end of the run                                                 status       code
 ///   every worker exited 0                                          finished     0
@@ -42,9 +46,9 @@ struct SupervisorHooks {
 ///   SIGTERM or SIGHUP first, or workers exited 3 by themselves     preempted    3
 ///   a worker failed, of kind usage / environment / any other       failed       2 / 4 / 1
 ///
-/// A failure after a stop signal also counts as failed, because the last checkpoint may be missing. There is no restart after
-/// usage errors and non-finite losses. Throws Error(environment) if the workers cannot be started. A process may run only
-/// one call at a time. Restores the signal handlers on return.
+/// A failure after a stop signal also counts as failed, because the last checkpoint may be missing. There is no restart
+/// after usage errors and non-finite losses. Throws Error(environment) if the workers cannot be started. A process may
+/// run only one call at a time. Restores the signal handlers on return.
 Outcome supervise(WorkerGroup group, const SupervisorHooks& hooks, Members* members = nullptr);
 
 }  // namespace runner

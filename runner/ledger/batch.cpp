@@ -53,17 +53,26 @@ void Batch::points(const Lease& lease, double now, const std::vector<MetricPoint
   touch(lease, now, last_step);
 }
 
+namespace {
+
+/// Snapshots are counted in half steps.
+std::optional<int64_t> halves(const std::optional<double>& saved) {
+  return saved ? std::optional<int64_t>(std::llround(2 * *saved)) : std::nullopt;
+}
+
+}  // namespace
+
 void Batch::event(const Lease& lease, double now, const Record& record) {
   if (!owns(lease)) return;
   database_.run("INSERT INTO event (run, time, kind, fields, saved) VALUES (?, ?, ?, ?, ?)", lease.run, now,
-                record.kind, record.fields, record.saved);
+                record.kind, record.fields, halves(record.saved));
   touch(lease, now, record.step);
 }
 
 void Batch::artifact(const Lease& lease, double now, const Record& record, const std::string& path) {
   if (!owns(lease)) return;
   database_.run("INSERT INTO artifact (run, time, kind, path, fields, saved) VALUES (?, ?, ?, ?, ?, ?)", lease.run, now,
-                record.kind, path, record.fields, record.saved);
+                record.kind, path, record.fields, halves(record.saved));
   touch(lease, now, record.step);
 }
 
@@ -77,14 +86,15 @@ void Batch::forget_end(int64_t run) {
   database_.run("DELETE FROM end_point WHERE run = ?", run);
 }
 
-void Batch::rewind(int64_t run, int64_t step) {
+void Batch::rewind(int64_t run, int64_t step, bool completed) {
+  const int64_t saved = completed ? 2 * step : 2 * step - 1;
   forget_end(run);
   database_.run("DELETE FROM metric WHERE run = ? AND step > ?", run, step);
-  database_.run("DELETE FROM event WHERE run = ? AND saved >= ?", run, step);
+  database_.run("DELETE FROM event WHERE run = ? AND saved >= ?", run, saved);
   database_.run(
       "DELETE FROM artifact WHERE run = ?1 AND CASE kind WHEN 'checkpoint' THEN json_extract(fields, '$.step') > ?2 "
-      "ELSE saved >= ?2 END",
-      run, step);
+      "ELSE saved >= ?3 END",
+      run, step, saved);
   database_.run("DELETE FROM metric_last WHERE run = ?", run);
   refresh_last(run, 0);
   database_.run("UPDATE run SET steps = min(steps, ?) WHERE run = ?", step, run);

@@ -14,8 +14,8 @@
 
 namespace runner {
 
-/// The row numbers of a run and of this process's attempt. Attempt 0: this process does not run it, it only adds records to
-/// a run that has ended.
+/// The row numbers of a run and of this process's attempt. Attempt 0: this process does not run it, it only adds
+/// records to a run that has ended.
 struct Lease {
   int64_t run = 0;
   int64_t attempt = 0;
@@ -25,26 +25,27 @@ class Batch {
  public:
   explicit Batch(sqlite::Database& database);
 
-  /// Whether this process may write to the run: `lease` is the run's newest attempt, or attempt 0. Otherwise another process
-  /// has resumed the run, and the changes below do nothing.
+  /// Whether this process may write to the run: `lease` is the run's newest attempt, or attempt 0. Otherwise another
+  /// process has resumed the run, and the changes below do nothing.
   bool owns(const Lease& lease);
   void points(const Lease& lease, double now, const std::vector<MetricPoint>& points);
   /// The common part of events and artifacts.
   struct Record {
-    std::string kind, fields;      ///< `fields`: a JSON object
-    int64_t step = 0;              ///< raises the run's step count to at least this
-    std::optional<int64_t> saved;  ///< step of the newest snapshot before this record
+    std::string kind, fields;     ///< `fields`: a JSON object
+    int64_t step = 0;             ///< raises the run's step count to at least this
+    std::optional<double> saved;  ///< the newest snapshot before this record, as in Ledger::event()
   };
   void event(const Lease& lease, double now, const Record& record);
   void artifact(const Lease& lease, double now, const Record& record, const std::string& path);
   /// Deletes all points after `step` and those of the end of an earlier training, and the events and artifacts that
   /// were recorded after the snapshot of `step`, because they will be produced again. Checkpoints up to `step` stay.
-  void rewind(int64_t run, int64_t step);
+  /// `completed`: as in Ledger::begin_attempt().
+  void rewind(int64_t run, int64_t step, bool completed);
   /// Records that the run was alive at `now` and had reached `step`.
   void touch(const Lease& lease, double now, int64_t step = 0);
 
-  /// Called before the commit. Writes what is updated once for each batch: heartbeats, steps, and metric_last of points that
-  /// came out of order. A run that was marked as lost but still reports gets the status `running` again.
+  /// Called before the commit. Writes what is updated once for each batch: heartbeats, steps, and metric_last of points
+  /// that came out of order. A run that was marked as lost but still reports gets the status `running` again.
   void close();
   /// Called after a commit.
   void committed();

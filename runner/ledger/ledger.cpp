@@ -29,8 +29,8 @@ using nlohmann::json;
 
 std::string to_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-/// SQLite does not apply its busy timeout to a change of journal mode, so this function retries when several processes open
-/// a new ledger at the same time.
+/// SQLite does not apply its busy timeout to a change of journal mode, so this function retries when several processes
+/// open a new ledger at the same time.
 void set_journal_mode(sqlite::Database& database, const char* mode) {
   const double deadline = steady_seconds() + 10;
   while (true) {
@@ -51,8 +51,8 @@ std::string unused_id(sqlite::Database& database, double now) {
   }
 }
 
-/// Ends the run's earlier attempts and inserts a new one, owned by this process and not begun yet, with the settings in the
-/// run's row. Returns its row number.
+/// Ends the run's earlier attempts and inserts a new one, owned by this process and not begun yet, with the settings in
+/// the run's row. Returns its row number.
 int64_t claim(sqlite::Database& database, int64_t run, double now) {
   const ProcessIdentity me = this_process();
   database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
@@ -84,8 +84,11 @@ Batch::Record make_record(const std::string& kind, json fields) {
     return field->get<int64_t>();
   };
   record.step = integer("step").value_or(0);
-  record.saved = integer("saved");
-  if (record.saved) fields.erase("saved");
+  if (const auto saved = fields.is_object() ? fields.find("saved") : fields.end();
+      saved != fields.end() && saved->is_number()) {
+    record.saved = saved->get<double>();
+    fields.erase(saved);
+  }
   record.fields = to_text(fields);
   return record;
 }
@@ -302,14 +305,14 @@ std::string Ledger::begin_run(const NewRun& run) {
       database.run(
           "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
           "argv, "
-          "build_id, git, host, recipe, resolved, config, origins, plan) "
-          "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+          "build_id, git, host, recipe, resolved, config, origins, plan, annotations) "
+          "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
           id, run.name, run.strategy, run.world_size, now, to_text(run.tags), run.notes,
           relative_below(impl_->home, folder).value_or(fs::absolute(folder).lexically_normal().string()),
           fs::current_path().string(), to_text(run.argv), run.build_id, to_text(run.git), to_text(run.host),
           keep_text(database, run.recipe_source), keep_text(database, run.resolved),
           keep_text(database, to_text(run.config)), keep_text(database, to_text(run.origins)),
-          keep_text(database, to_text(run.plan)));
+          keep_text(database, to_text(run.plan)), to_text(run.annotations));
       lease.run = database.last_insert_rowid();
       if (!run.sweep.empty())
         database.run("UPDATE trial SET run = ? WHERE number = ? AND sweep = (SELECT sweep FROM sweep WHERE id = ?)",
@@ -327,7 +330,8 @@ std::string Ledger::begin_run(const NewRun& run) {
   return id;
 }
 
-int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason, std::optional<int64_t> from_step) {
+int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason, std::optional<int64_t> from_step,
+                              bool completed) {
   const double now = wall_seconds();
   Lease& lease = impl_->own_lease(run);
   int64_t number = 0, attempt = 0;
@@ -338,7 +342,7 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
     attempt = claimed.step() ? lease.attempt : claim(database, lease.run, now);
     database.run("UPDATE attempt SET reason = ?, from_step = ? WHERE attempt = ?", reason, from_step.value_or(0),
                  attempt);
-    if (from_step) batch.rewind(lease.run, *from_step);
+    if (from_step) batch.rewind(lease.run, *from_step, completed);
     auto row = database.query("SELECT number FROM attempt WHERE attempt = ?", attempt);
     RUNNER_CHECK(row.step());
     number = row.integer(0);
@@ -435,6 +439,10 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
     if (owner.step())
       throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
                         owner.text(0));
+    auto newest = database.query("SELECT max(number) FROM attempt WHERE run = ? AND reason IS NOT NULL", lease.run);
+    if (newest.step() && again.last_attempt && newest.integer(0) > *again.last_attempt)
+      throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,
+                        run);
     database.run(
         "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, strategy = ?, "
         "world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, resolved = ?, config = ?, "

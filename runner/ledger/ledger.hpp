@@ -1,5 +1,5 @@
-// The ledger: one SQLite file that stores all runs, attempts, metrics, events and artifacts. Worker processes do not write
-// to it.
+// The ledger: one SQLite file that stores all runs, attempts, metrics, events and artifacts. Worker processes do not
+// write to it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -31,6 +31,9 @@ struct NewRun {
   nlohmann::json host;  ///< name, kernel, cpu, memory, devices
   std::string sweep;    ///< id of the sweep that this run is a trial of; empty if it is none
   int64_t trial = 0;    ///< number of the trial in the sweep
+  nlohmann::json annotations = nlohmann::json::object();  ///< the first ones, see annotate(); reopen_run() ignores them
+  /// For reopen_run(): the last attempt that the caller has seen; 0: none. Unset: any.
+  std::optional<int64_t> last_attempt = {};
 };
 
 struct MetricPoint {
@@ -42,12 +45,12 @@ struct MetricPoint {
 
 struct RunRow {
   std::string id, name, status, strategy;
-  double started = 0;                ///< Unix seconds
-  std::optional<double> ended;       ///< Unix seconds; for a lost run, the time of its last activity
+  double started = 0;                          ///< Unix seconds
+  std::optional<double> ended;                 ///< Unix seconds; for a lost run, the time of its last activity
   double ended_attempts_seconds = 0;           ///< sum over the attempts that have ended
   std::optional<double> open_attempt_started;  ///< Unix seconds; empty if all attempts have ended
-  int64_t steps = 0;                 ///< the greatest step of all metrics, events and artifacts
-  std::optional<double> final_loss;  ///< the last point of "loss"
+  int64_t steps = 0;                           ///< the greatest step of all metrics, events and artifacts
+  std::optional<double> final_loss;            ///< the last point of "loss"
   std::vector<std::string> tags;
   std::string why;  ///< the reason why it ended, one line; empty if it is running or completed normally
   /// The metric named by checkpoint.monitor and its last value, or the loss if that metric has no points.
@@ -62,55 +65,59 @@ double seconds_taken(const RunRow& row, double now);
 /// A row of `runner ls --json`.
 nlohmann::json to_json(const RunRow& row);
 
-/// Represents NaN and infinities, which JSON lacks, by the strings "NaN", "Infinity" and "-Infinity" (as protobuf's JSON
-/// mapping does).
+/// Represents NaN and infinities, which JSON lacks, by the strings "NaN", "Infinity" and "-Infinity" (as protobuf's
+/// JSON mapping does).
 nlohmann::json json_number(double value);
 
 /// Writes and reads the ledger. Writes are queued, and a background thread commits them within 0.5 s (BEGIN IMMEDIATE,
 /// busy_timeout). begin_run, begin_attempt, finish_run, reopen_run and flush return after the commit, and their data
-/// survives a power failure. Reads see committed data only. Several processes may write one ledger at the same time; within
-/// a process, only one thread at a time may use this class. Throws Error(environment) with the file. A rollback journal is
-/// used on network filesystems, because a write-ahead log cannot be shared there.
+/// survives a power failure. Reads see committed data only. Several processes may write one ledger at the same time;
+/// within a process, only one thread at a time may use this class. Throws Error(environment) with the file. A rollback
+/// journal is used on network filesystems, because a write-ahead log cannot be shared there.
 class Ledger {
  public:
   enum class Mode { read, write };
-  /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. In read mode, a missing file is an empty
-  /// ledger; an older schema is migrated too. A newer schema is refused. Opening marks runs whose supervisor is gone (see
-  /// is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only shown as lost.
+  /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. In read mode, a missing file is an
+  /// empty ledger; an older schema is migrated too. A newer schema is refused. Opening marks runs whose supervisor is
+  /// gone (see is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only
+  /// shown as lost.
   Ledger(const std::string& home, Mode mode);
   ~Ledger();  ///< commits the queued changes
 
-  /// Commits the row, creates the run's folder, and returns the run's id, e.g. "20261121-065403-k3f9": UTC time of the start
-  /// (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
+  /// Commits the row, creates the run's folder, and returns the run's id, e.g. "20261121-065403-k3f9": UTC time of the
+  /// start (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
   std::string begin_run(const NewRun& run);
-  /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With `from_step`,
-  /// deletes the points after that step and the events and artifacts after its snapshot, because this attempt produces them
-  /// again. Returns the attempt's number, from 1.
+  /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With
+  /// `from_step`, deletes the points after that step and the events and artifacts after its snapshot, because this
+  /// attempt produces them again. If the snapshot has the results of a completion of its step (`completed`), the
+  /// records of the completion stay. Returns the attempt's number, from 1.
   int64_t begin_attempt(const std::string& run, const std::string& reason,
-                        std::optional<int64_t> from_step = std::nullopt);
+                        std::optional<int64_t> from_step = std::nullopt, bool completed = false);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
-  /// An integer field "step" raises the run's step count, here and in artifact(). An integer field "saved" is the step of
-  /// the newest snapshot before the event: begin_attempt() from that step or an earlier one deletes the event.
+  /// An integer field "step" raises the run's step count, here and in artifact(). A field "saved" is the step of the
+  /// newest snapshot before the event, STEP - 0.5 while a resumed run completes STEP: begin_attempt() from that
+  /// snapshot or an earlier one deletes the event.
   void event(const std::string& run, const std::string& kind, const nlohmann::json& fields);
-  /// Checkpoints are artifacts of kind "checkpoint". `path` is absolute or relative to the run's folder; a path inside that
-  /// folder is stored relative to it. `unless_known`: does nothing if the run already has an artifact of that kind and path.
+  /// Checkpoints are artifacts of kind "checkpoint". `path` is absolute or relative to the run's folder; a path inside
+  /// that folder is stored relative to it. `unless_known`: does nothing if the run already has an artifact of that kind
+  /// and path.
   void artifact(const std::string& run, const std::string& kind, const std::string& path, const nlohmann::json& fields,
                 bool unless_known = false);
   /// Stores a JSON value under `key` in the run's row, e.g. "measured" or "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
-  /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another process
-  /// has resumed the run because it was considered lost. From then on, writes of this process are ignored.
+  /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another
+  /// process has resumed the run because it was considered lost. From then on, writes of this process are ignored.
   void heartbeat(const std::string& run);
-  /// Commits everything queued so far, so that it survives a power failure, and then calls `done` on the background thread.
-  /// `done` is also called if the commit fails (the records then stay in memory), but not if another process has resumed the
-  /// run.
+  /// Commits everything queued so far, so that it survives a power failure, and then calls `done` on the background
+  /// thread. `done` is also called if the commit fails (the records then stay in memory), but not if another process
+  /// has resumed the run.
   void settle(const std::string& run, std::function<void()> done);
   /// `status`: finished | failed | interrupted | preempted.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message);
-  /// For `resume`: sets the run to running, owned by this process. Strategy, ranks, configs, plan, command line, code and
-  /// host in the run's row are replaced by those of `again`, and "measured" is removed; earlier attempts keep their values.
-  /// Name, tags, notes, folder and the original recipe stay. Throws Error(usage) with host and pid if the run is still
-  /// running.
+  /// For `resume`: sets the run to running, owned by this process. Strategy, ranks, configs, plan, command line, code
+  /// and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier attempts keep their
+  /// values. Name, tags, notes, folder and the original recipe stay. Throws Error(usage) with host and pid if the run
+  /// is still running.
   void reopen_run(const std::string& run, const NewRun& again);
   void flush();
 
@@ -137,8 +144,8 @@ class Ledger {
 /// write. A ledger found in a parent folder is reported once on stderr.
 std::string ledger_home();
 
-/// Whether `folder` is on a filesystem where other machines may open the same files, or where memory maps cannot be shared.
-/// A ledger uses a rollback journal there.
+/// Whether `folder` is on a filesystem where other machines may open the same files, or where memory maps cannot be
+/// shared. A ledger uses a rollback journal there.
 bool on_network_filesystem(const std::string& folder);
 
 }  // namespace runner

@@ -97,7 +97,7 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) const {
 
 void Trainer::resume(const Checkpoint& checkpoint) {
   const auto& state = checkpoint.state();
-  setup_.events.snapshot_taken(checkpoint.step());
+  setup_.events.snapshot_taken(static_cast<double>(checkpoint.step()));
   start_at(start_of(state));
   if (setup_.hooks) setup_.hooks->restore_history(state.value("hooks_history", nlohmann::json::object()));
   set_up_hooks();
@@ -147,6 +147,7 @@ TrainerState Trainer::trainer_state() const {
   if (skipped_ > 0) state["skipped_steps"] = skipped_;
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
   if (unfinished_) state["unfinished"] = to_json(*unfinished_);
+  if (completing_ && !unfinished_) state["completed"] = true;
   return state;
 }
 
@@ -262,7 +263,7 @@ void Trainer::save(bool steps_follow) {
   }
   if (hooks_stop()) state["stop"] = stop_to_json(setup_.hooks->stop_reason(), recipe_);
   checkpointer_.save(setup_.strategy, step_, state, of_hooks, steps_follow);
-  setup_.events.snapshot_taken(step_);
+  setup_.events.snapshot_taken(static_cast<double>(step_));
   fault_point("snapshot");
   saved_step_ = step_;
   last_save_ = steady_seconds();
@@ -295,10 +296,12 @@ bool Trainer::complete_step(bool& last) {
   if (setup_.hooks) setup_.hooks->set_progress(step_, step.epoch);
   if (setup_.hooks) setup_.hooks->set_last_step(last);
   // The checkpoint of this step is replaced. What is recorded until then belongs to the new one.
-  if (unfinished_) setup_.events.snapshot_taken(step_ - 1);
+  setup_.events.snapshot_taken(static_cast<double>(step_) - 0.5);
+  completing_ = true;
   const uint32_t votes = unfinished_ ? uint32_t{vote_checkpoint} : 0;
   bool stop = end_step(votes, step, last);
-  setup_.events.snapshot_taken(step_);
+  completing_ = false;
+  setup_.events.snapshot_taken(static_cast<double>(step_));
   return stop;
 }
 

@@ -106,6 +106,7 @@ class Trainer {
   double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;
   std::optional<UnfinishedStep> unfinished_;  ///< of step_
+  bool completing_ = false;                   ///< a resumed run completes step_
   bool hooks_set_up_ = false;
   double last_save_ = 0, loop_started_ = 0, trained_before_ = 0;
 };

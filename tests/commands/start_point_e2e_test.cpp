@@ -314,3 +314,33 @@ TEST_CASE("a run that went back to an earlier step drops later checkpoints and d
   CHECK(runner::list_checkpoints(folder) ==
         std::vector<fs::path>{folder / "step-000016", folder / "step-000018", folder / "step-000020"});
 }
+
+TEST_CASE("a run that was to start from another run's checkpoint, killed before its first attempt, starts from it",
+          "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const fs::path kept = place.path() / "kept";
+  fs::rename(fs::path(only_run_dir(place)) / "checkpoints" / "step-000012", kept);
+  for (const char* moment : {"committed:1", "begin attempt:1"}) {
+    place.run({"run", "tiny.toml", "--checkpoint", "kept", "--set", "train.max_steps=16"}, {{"RUNNER_FAULT", moment}});
+    auto resumed = place.run({"resume", "last"});
+    INFO(moment << resumed.err);
+    REQUIRE(resumed.code == 0);
+    CHECK_THAT(resumed.err, ContainsSubstring("continuing from " + kept.string()));
+  }
+}
+
+TEST_CASE("damaged checkpoints that were given up do not prevent a resume", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  for (const auto& path : runner::list_checkpoints(fs::path(only_run_dir(place)) / "checkpoints"))
+    fs::resize_file(path / "rank-00000.safetensors", 100);
+  CHECK(place.run({"resume", "--set", "train.max_steps=16"}).code == 4);
+  place.run({"resume", "--from-beginning", "--set", "train.max_steps=16"}, {{"RUNNER_FAULT", "step:1"}});
+  auto resumed = place.run({"resume"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("starting from the beginning"));
+}

@@ -1,5 +1,6 @@
 // The supervisor in this process, with fake workers that finish, fail, crash, hang or write garbage.
 #include "runner/launch/supervisor.hpp"
+#include "runner/launch/stop_signals.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -80,6 +81,16 @@ TEST_CASE("the end of the ranks decides status and exit code") {
     CHECK(outcome.first_cause.starts_with(row.cause));
     CHECK(outcome.restarts == 0);
   }
+}
+
+TEST_CASE("a signal that arrives before the workers are started stops them") {
+  Run run(2, {"*=wait"});
+  StopSignals signals;
+  run.hooks.signals = &signals;
+  ::raise(SIGTERM);
+  Outcome outcome = run.go();
+  CHECK(outcome.status == "preempted");
+  CHECK(outcome.first_cause == "stopped by SIGTERM");
 }
 
 TEST_CASE("the events of all ranks arrive") {

@@ -57,9 +57,9 @@ TEST_CASE("a new run is in the file before its first step, with all its data") {
   CHECK(row.started >= before);
   CHECK_FALSE(row.ended);
   CHECK_FALSE(row.final_loss);
-  CHECK(keys_of(to_json(row)) == std::vector<std::string>{"ended", "final_loss", "id", "metric", "metric_value",
-                                                          "name", "run_dir_exists", "started", "status", "steps",
-                                                          "strategy", "tags", "why"});
+  CHECK(keys_of(to_json(row)) == std::vector<std::string>{"ended", "final_loss", "id", "metric", "metric_value", "name",
+                                                          "run_dir_exists", "started", "status", "steps", "strategy",
+                                                          "tags", "why"});
 
   const json all = reader.show(id);
   const NewRun given = new_run(folder);
@@ -236,7 +236,12 @@ TEST_CASE("a run that ended can be reopened, and a running one cannot") {
   CHECK(error_of([&] { other.reopen_run(id, new_run(folder)); }) ==
         fmt::format("2: run {} is still running, as process {} on {}: stop it first", id, ::getpid(), host));
   ledger.finish_run(id, "preempted", 3, "SIGTERM");
-  other.reopen_run(id, new_run(folder));
+  NewRun stale = new_run(folder);
+  stale.last_attempt = 0;
+  CHECK(error_of([&] { other.reopen_run(id, stale); }) ==
+        fmt::format("2: another process has continued run {0} in the meantime: `runner show {0}` shows its state", id));
+  stale.last_attempt = 1;
+  other.reopen_run(id, stale);
   CHECK(other.begin_attempt(id, "resume", 0) == 2);
   const json all = other.show(id);
   CHECK(all["status"] == "running");
@@ -302,6 +307,26 @@ TEST_CASE("an attempt drops everything after the snapshot that it starts from") 
                        "4 after 0", "checkpoints/4", 4.0});
   ledger.begin_attempt(id, "start", 0);
   CHECK(left() == json{"ready", "stopping", 0.0});
+}
+
+TEST_CASE("records of a step's completion stay if the attempt starts from the snapshot that contains it") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start", 0);
+  auto texts = [&] {
+    const json run = ledger.show(id);
+    json all = json::array();
+    for (const auto& event : run["events"]) all.push_back(event["text"]);
+    return all;
+  };
+  ledger.event(id, "sample", {{"saved", 4}, {"text", "before"}});
+  ledger.event(id, "sample", {{"saved", 9.5}, {"text", "completion"}});
+  ledger.event(id, "sample", {{"saved", 10}, {"text", "after"}});
+  ledger.begin_attempt(id, "resume", 10, /*completed=*/true);
+  CHECK(texts() == json{"before", "completion"});
+  ledger.begin_attempt(id, "resume", 10);
+  CHECK(texts() == json{"before"});
 }
 
 TEST_CASE("a run that continues has no points of its earlier end, but those that they replaced") {

@@ -64,7 +64,7 @@ TEST_CASE("the schema is the published one") {
        "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER, "
        "step INTEGER, reason TEXT, message TEXT, slot TEXT, tries INTEGER, started REAL, ended REAL"}};
   CHECK(tables_of(database) == published);
-  CHECK(database.integer("PRAGMA user_version") == 8);
+  CHECK(database.integer("PRAGMA user_version") == 9);
   CHECK(database.integer("PRAGMA application_id") == 0x52554e52);
   CHECK(database.text("PRAGMA journal_mode") == "wal");
   CHECK(database.integer("SELECT count(*) FROM pragma_table_list WHERE name = 'metric' AND wr = 1") == 1);
@@ -102,7 +102,7 @@ TEST_CASE("a ledger with an older schema is migrated with its rows, also if it i
     REQUIRE(ledger.runs().size() == 1);
     CHECK(ledger.runs()[0].final_loss == 0.25);
     CHECK(ledger.points("20250101-000000-aaaa", "loss") == std::vector<std::pair<int64_t, double>>{{7, 0.25}});
-    CHECK(folder.raw().integer("PRAGMA user_version") == 8);
+    CHECK(folder.raw().integer("PRAGMA user_version") == 9);
     CHECK(folder.raw().integer("SELECT count(*) FROM trial") == 0);
     const auto attempt = ledger.show("20250101-000000-aaaa")["attempts"][0];
     CHECK(attempt["reason"] == "start");
@@ -123,20 +123,20 @@ TEST_CASE("a migration that fails leaves the file as it was") {
   CHECK(tables_of(database) == before);
   CHECK(database.integer("PRAGMA user_version") == 1);
   migrate(database);
-  CHECK(database.integer("PRAGMA user_version") == 8);
+  CHECK(database.integer("PRAGMA user_version") == 9);
 }
 
 TEST_CASE("a newer schema is refused by its number and not changed") {
   LedgerFolder folder;
   { Ledger ledger(folder.home(), Ledger::Mode::write); }
-  folder.raw().execute("PRAGMA user_version = 9");
+  folder.raw().execute("PRAGMA user_version = 10");
   const std::string expected =
       "4: the ledger " + folder.file().string() +
-      " has schema 9, and this runner knows schemas up to 8 (008_end_points): it was written by a newer runner. "
+      " has schema 10, and this runner knows schemas up to 9 (009_half_snapshots): it was written by a newer runner. "
       "Use that one, or name another folder with RUNNER_HOME";
   CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::read); }) == expected);
   CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) == expected);
-  CHECK(folder.raw().integer("PRAGMA user_version") == 9);
+  CHECK(folder.raw().integer("PRAGMA user_version") == 10);
 }
 
 TEST_CASE("a file that is not a ledger is refused and not changed") {
