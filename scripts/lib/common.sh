@@ -1,4 +1,5 @@
-# Shared by the scripts: folders and messages. Sourced with `root` set to the repository's folder.
+# Shared by the scripts: folders and messages. Sourced with `root` set to the repository's folder, and `script` to the script's path
+# in it.
 deps=$root/.deps
 [[ -x $deps/cmake/bin/cmake ]] && PATH=$deps/cmake/bin:$PATH
 
@@ -8,6 +9,9 @@ die() {
   say "$*"
   exit 4
 }
+
+# Prints the comment at the head of the script.
+usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$root/$script"; }
 
 # The compiler is CXX or g++; g++-12 if g++ is older than 12.
 gxx_is_old() { [[ ! ${CXX:-} ]] && (($(g++ -dumpversion | cut -d. -f1) < 12)); }

@@ -41,7 +41,7 @@ class FrontScripts(unittest.TestCase):
             echo "$pin" >".deps/.pins/${pin%% *}"
           done
           for pin in "${transformers_pins[@]}"; do mkdir -p ".deps/transformers/${pin%% *}"; done
-          sed -n 's/^[a-z_]*packages_pin="\\(.*\\)".*/\\1/p' scripts/setup | while read -r name version; do
+          sed -n 's/^[a-z_]*packages_pin="\\(.*\\)".*/\\1/p' scripts/lib/packages.sh | while read -r name version; do
             echo "$name $version" >".deps/.pins/$name"
           done
           for pin in "${cuda_pins[@]}"; do echo "${pin% *}" >".deps/.pins/${pin%% *}"; done
@@ -74,6 +74,12 @@ class FrontScripts(unittest.TestCase):
 
     def result(self, done):
         return done.returncode, done.stdout, done.stderr
+
+    def test_help_is_the_comment_at_the_head_of_the_script(self):
+        for script in ("scripts/setup", "scripts/package", "scripts/nightly"):
+            with open(os.path.join(ROOT, script), encoding="utf-8") as file:
+                head = file.read().split("\nset -")[0].split("\n")[1:]
+            self.assertEqual(self.result(self.call(script, "--help")), (0, "".join(re.sub("^# ?", "", line) + "\n" for line in head), ""))
 
     # ---- scripts/setup
     def test_setup_does_nothing_if_everything_is_installed(self):
@@ -108,7 +114,7 @@ class FrontScripts(unittest.TestCase):
         """Makes a folder that replaces /. Its apt offers the given packages, and it contains all headers that setup installs with apt."""
         self.system = os.path.join(self.root, "system")
         self.write("system/etc/os-release", f'PRETTY_NAME="{name}"\nID={identity}\nVERSION_CODENAME={codename}\n')
-        with open(os.path.join(self.root, "scripts/setup"), encoding="utf-8") as file:
+        with open(os.path.join(self.root, "scripts/lib/packages.sh"), encoding="utf-8") as file:
             for header in re.findall(r"^\S+ +(include/\S+)", file.read(), re.MULTILINE):
                 self.write(f"system/usr/{header}", "")
         self.stub("apt-cache", f"""case $2 in {packages}) printf '%s:\\n  Candidate: 1.0\\n' "$2" ;; esac""")
