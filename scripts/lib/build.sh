@@ -1,4 +1,4 @@
-# Functions to configure and build, for scripts/runner and scripts/test. Sourced after common.sh.
+# Functions to configure and build, for the scripts that build. Sourced after common.sh.
 build=$root/build
 
 # A compiler process needs 2 GiB for LibTorch's headers, so the memory limits the number of jobs.
@@ -41,8 +41,16 @@ build_targets() {
   exec 9>&-
 }
 
-# Estimates the time of ninja's plan from seconds per step on one core: precompiled header, several files of a room, one file,
-# link.
+# test_preset PRESET: builds and tests a CMake preset whose folder is build-PRESET.
+test_preset() {
+  cd "$root"
+  cmake --preset "$1"
+  ninja -C "build-$1" -j "$(job_count)"
+  ctest --preset "$1" -j "$(nproc)"
+}
+
+# Estimates the time of ninja's plan from seconds per step on one core: precompiled header, several files of a library, one
+# file, link.
 about_minutes() { # about_minutes JOBS
   awk -v jobs="$1" '
     /cmake_pch/ { seconds += 20; next } /Unity/ { seconds += 11; next } /Building/ { seconds += 3; next } /^\[/ { seconds += 0.5 }
