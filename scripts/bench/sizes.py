@@ -14,5 +14,5 @@ STEPS = {"tiny": (80, 10), "small": (13, 3)}
 
 
 def token(i, vocabulary):
-    """The i-th token of the corpus, from a formula, so no file is needed."""
+    """The i-th token of the corpus, from a formula, so no file is needed. Also for a tensor of i."""
     return (7 * i + i * i % 13) % vocabulary
