@@ -391,20 +391,38 @@ function ranks:all_reduce_async(tensor, operation) end
 ---@param tensor runner.strategy.Tensor
 ---@return runner.strategy.Tensor # out
 function ranks:all_gather(out, tensor) end
+---@param out runner.strategy.Tensor # size times as many elements, by rank
+---@param tensor runner.strategy.Tensor
+---@return runner.strategy.Work
+function ranks:all_gather_async(out, tensor) end
 ---@param out runner.strategy.Tensor # this rank's part of the result
 ---@param tensor runner.strategy.Tensor
 ---@param operation? "sum"|"min"|"max" # "sum"
 ---@return runner.strategy.Tensor # out
 function ranks:reduce_scatter(out, tensor, operation) end
+---@param out runner.strategy.Tensor # this rank's part of the result
+---@param tensor runner.strategy.Tensor
+---@param operation? "sum"|"min"|"max" # "sum"
+---@return runner.strategy.Work
+function ranks:reduce_scatter_async(out, tensor, operation) end
 ---@param tensor runner.strategy.Tensor
 ---@param root? integer # 0
 ---@return runner.strategy.Tensor # itself
 function ranks:broadcast(tensor, root) end
+---@param tensor runner.strategy.Tensor
+---@param root? integer # 0
+---@return runner.strategy.Work
+function ranks:broadcast_async(tensor, root) end
 ---@param out runner.strategy.Tensor # received from rank (rank - by) % size
 ---@param tensor runner.strategy.Tensor # sent to rank (rank + by) % size
 ---@param by integer
 ---@return runner.strategy.Tensor # out
 function ranks:shift(out, tensor, by) end
+---@param out runner.strategy.Tensor # received from rank (rank - by) % size
+---@param tensor runner.strategy.Tensor # sent to rank (rank + by) % size
+---@param by integer
+---@return runner.strategy.Work
+function ranks:shift_async(out, tensor, by) end
 function ranks:barrier() end
 
 ---Parameters whose gradients are reduced together.
@@ -432,14 +450,27 @@ function strategy_context:kept(name, numel) end
 ---@return runner.strategy.Tensor
 function strategy_context:zeros(numel, dtype) end
 
+---Facts about a job for a strategy's `memory` and `traffic`.
+---@class runner.strategy.Job
+---@field parameters integer # of the model
+---@field world_size integer
+---@field local_size integer # ranks on a node
+---@field num_nodes integer
+---@field micro_batch_size integer
+---@field accumulation integer # micro-batches of a rank in one step
+---@field element_bytes integer # of an element of the parameters
+---@field optimizer_states integer # tensors of parameter size in the optimizer state: Adam 2, momentum 1, SGD 0
+---@field buckets {numel: integer, sharded: boolean}[]
+---@field options runner.Options
+
 ---@class runner.Strategy
 ---@field name? string
 ---@field about? string
----@field options? table<string, table>
+---@field options? table<string, runner.Option>
 ---@field replicas_differ? boolean # parameters differ between ranks after a step
 ---@field setup? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
 ---@field shard? fun(parameter: {name: string, shape: integer[], numel: integer}, options: runner.Options): boolean
 ---@field reduce? fun(bucket: runner.strategy.Bucket, ctx: runner.strategy.Context, state: runner.State, options: runner.Options): runner.strategy.Work|function|nil
 ---@field after_update? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
----@field memory? fun(job: table): number # bytes on a rank in addition to parameters, gradients and optimizer state
----@field traffic? fun(job: table): {collective: string, calls: integer, bytes: integer}[] # of one step
+---@field memory? fun(job: runner.strategy.Job): number # bytes on a rank in addition to parameters, gradients and optimizer state
+---@field traffic? fun(job: runner.strategy.Job): {collective: string, calls: integer, bytes: integer}[] # of one step
