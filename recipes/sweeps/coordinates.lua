@@ -1,5 +1,5 @@
--- Coordinate search: one key after the other moves to the best of its neighbours, which are tried side by side, until
--- none is better.
+-- Coordinate search: changes one key at a time. It tries both neighbouring values in parallel, keeps the better one, and
+-- ends when no change helps.
 local keys = {
   {name = "optimizer.lr", values = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2}},
   {name = "lr_scheduler.warmup_steps", values = {0, 5, 10, 20}},

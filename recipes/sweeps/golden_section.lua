@@ -1,4 +1,4 @@
--- Golden-section search for the learning rate, on a logarithmic scale: a third narrower with each trial.
+-- Golden-section search for the learning rate, on a logarithmic scale: each trial makes the interval 38 % smaller.
 -- runner sweep run recipes/sweeps/golden_section.lua
 local ratio = (math.sqrt(5) - 1) / 2
 
