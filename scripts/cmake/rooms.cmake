@@ -2,8 +2,8 @@
 # runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program whose test cases ctest lists one by one; LONG: ctest starts them first
 #
 # Most of the build time of a file is spent on headers. So each kind of file has a precompiled header, and several files of a
-# room are compiled together (RUNNER_UNITY; the preset `dev` turns it off, so a change rebuilds only one file). Therefore a name
-# in an anonymous namespace must be unique in its room.
+# library are compiled together (RUNNER_UNITY; the preset `dev` turns it off, so a change rebuilds only one file). Therefore a name
+# in an anonymous namespace must be unique in its library.
 function(runner_precompiled_header name)  # runner_precompiled_header(NAME HEADERS ... LINKS ...)
   cmake_parse_arguments(ARG "" "" "HEADERS;LINKS" ${ARGN})
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cpp CONTENT "")

@@ -29,7 +29,7 @@ class CheckLayout(unittest.TestCase):
     def test_this_repository_has_no_violations(self):
         self.assertEqual(check(ROOT), (0, []))
 
-    def test_lower_floors_may_be_included(self):
+    def test_lower_layers_may_be_included(self):
         self.assertEqual(self.violations({
             "runner/base/text.hpp": "#include <string>\n",
             "runner/config/recipe.hpp": '#include "runner/base/text.hpp"\n',
@@ -37,24 +37,24 @@ class CheckLayout(unittest.TestCase):
             "strategies/ddp/entry.hpp": '#include "runner/base/text.hpp"\n',
         }), [])
 
-    def test_higher_floors_must_not_be_included(self):
+    def test_higher_layers_must_not_be_included(self):
         self.assertEqual(self.violations({
             "runner/base/text.cpp": '#include <string>\n\n#include "runner/config/recipe.hpp"\n',
             "runner/config/recipe.hpp": "",
-        }), ["runner/base/text.cpp:3: includes runner/config/recipe.hpp: runner/config (floor 1) is above; runner/base is on floor 0"])
+        }), ["runner/base/text.cpp:3: includes runner/config/recipe.hpp: runner/config (layer 1) is above; runner/base is in layer 0"])
 
-    def test_rooms_on_one_floor_must_not_include_each_other(self):
+    def test_libraries_in_one_layer_must_not_include_each_other(self):
         self.assertEqual(self.violations({
             "runner/data/data.hpp": '#include "runner/devices/devices.hpp"\n',
             "runner/devices/devices.hpp": "",
             "strategies/ddp/entry.cpp": '#include "strategies/fsdp/entry.hpp"\n',
             "strategies/fsdp/entry.hpp": "",
         }), [
-            "runner/data/data.hpp:1: includes runner/devices/devices.hpp: runner/devices (floor 3) is on the same floor; runner/data is on floor 3",
-            "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (floor 4) is on the same floor; strategies/ddp is on floor 4",
+            "runner/data/data.hpp:1: includes runner/devices/devices.hpp: runner/devices (layer 3) is in the same layer; runner/data is in layer 3",
+            "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (layer 4) is in the same layer; strategies/ddp is in layer 4",
         ])
 
-    def test_some_includes_of_lower_rooms_are_forbidden(self):
+    def test_some_includes_of_lower_libraries_are_forbidden(self):
         self.assertEqual(self.violations({
             "runner/ledger/ledger.hpp": "",
             "runner/launch/events.hpp": "",
@@ -68,7 +68,7 @@ class CheckLayout(unittest.TestCase):
             "strategies/ddp/entry.cpp:1: includes runner/config/recipe.hpp: of runner/ strategies may include only base",
         ])
 
-    def test_torch_stays_in_its_rooms_also_through_headers(self):
+    def test_torch_stays_in_its_libraries_also_through_headers(self):
         self.assertEqual(self.violations({
             "runner/data/data.cpp": "#include <ATen/ATen.h>\n",
             "strategies/contract/strategy.hpp": "#include <torch/torch.h>\n",
@@ -84,7 +84,7 @@ class CheckLayout(unittest.TestCase):
             "strategies/ddp/entry.hpp:1: reaches <torch/torch.h> through strategies/contract/strategy.hpp, but it is the torch-free part of a strategy",
         ])
 
-    def test_a_torch_free_room_is_not_built_with_torch(self):
+    def test_a_torch_free_library_is_not_built_with_torch(self):
         self.assertEqual(self.violations({
             "runner/ledger/CMakeLists.txt": "runner_room(room_ledger TORCH SOURCES ledger.cpp)\n",
             "runner/ledger/ledger.cpp": "",
@@ -96,10 +96,10 @@ class CheckLayout(unittest.TestCase):
             "runner/base/text.hpp": "",
             "runner/attic/old.cpp": "",
         }), [
-            "runner/attic/old.cpp:1: is in no room; scripts/check_layout lists the rooms and their floors",
+            "runner/attic/old.cpp:1: is in no library; scripts/check_layout lists the libraries and their layers",
             'runner/base/text.cpp:1: includes "text.hpp": write the path from the repository\'s root',
             'runner/base/text.cpp:2: includes "runner/base/gone.hpp", which does not exist',
-            'runner/base/text.cpp:3: includes "tests/support/fake.hpp": tests are above every floor',
+            'runner/base/text.cpp:3: includes "tests/support/fake.hpp": tests are above every layer',
         ])
 
     def test_no_file_names_a_machine_or_an_unknown_host(self):
