@@ -61,7 +61,7 @@ TEST_CASE("a run that a hook stopped, killed before it had ended, does not train
 
   // A larger max_steps continues the run. The record of on_train_end then has one point, that of the new end.
   REQUIRE(place.run({"resume", "--set", "train.max_steps=10"}).code == 0);
-  auto ends = place.run({"metrics", "last", "--name", "end", "--json"}).json().at("points");
+  auto ends = place.points("end");
   REQUIRE(ends.size() == 1);
   CHECK(ends[0][0] == 10);
 

@@ -76,11 +76,7 @@ TEST_CASE("a rank that is killed ends the run within seconds and is named", "[e2
   pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
   auto stepping = [&] { return slurp(place.path() / "command.err").find("loss") != std::string::npos; };
   REQUIRE(wait_until(stepping, 30));
-  // The workers are the supervisor's children. The test kills the second one.
-  auto children = slurp("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
-  std::istringstream list(children);
-  std::vector<pid_t> workers;
-  for (pid_t child = 0; list >> child;) workers.push_back(child);
+  auto workers = children_of(pid);
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGKILL);
   auto result = place.finish(pid);

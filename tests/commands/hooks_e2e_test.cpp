@@ -23,13 +23,6 @@ CommandResult run(const Workplace& place, const std::string& strategy, int ranks
       {"run", "tiny.toml", "--json", "--set", "strategy=" + strategy, "--set", "devices=" + std::to_string(ranks)});
 }
 
-json points(const Workplace& place, const std::string& name) {
-  auto result = place.run({"metrics", "last", "--name", name, "--json"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  return result.json().at("points");
-}
-
 }  // namespace
 
 TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a resume, and stops the run", "[e2e]") {
@@ -54,13 +47,13 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
   CHECK(result.json().at("status") == "finished");
   CHECK(result.json().at("steps") == 7);
   CHECK_THAT(result.err, ContainsSubstring("stopped at step 7 by hook probe: ") && ContainsSubstring("it is enough"));
-  CHECK(points(place, "calls").back() == json({7, 7.0}));
-  CHECK(points(place, "norm/embedding").size() == 7);
+  CHECK(place.points("calls").back() == json({7, 7.0}));
+  CHECK(place.points("norm/embedding").size() == 7);
   auto resumed = place.run({"resume", "last", "--json", "--set", "hooks.probe.limit=9"});
   INFO(resumed.err);
   REQUIRE(resumed.code == 0);
   CHECK(resumed.json().at("steps") == 9);
-  CHECK(points(place, "calls").back() == json({9, 9.0}));
+  CHECK(place.points("calls").back() == json({9, 9.0}));
   CHECK_THAT(resumed.err, !ContainsSubstring("has changed"));
   if (strategy != "single") return;
   place.write("hooks/probe.lua",
@@ -93,10 +86,10 @@ TEST_CASE("a hook that fails ends the run with the recipe's line; disabled, it d
   INFO(disabled.err);
   REQUIRE(disabled.code == 0);
   CHECK_THAT(disabled.err, ContainsSubstring("it is disabled from now on"));
-  auto losses = points(place, "loss");
+  auto losses = place.points("loss");
   write_tiny_recipe(place);
   REQUIRE(run(place, strategy, 2).code == 0);
-  CHECK(points(place, "loss") == losses);
+  CHECK(place.points("loss") == losses);
 }
 
 TEST_CASE("train.early_stopping ends a run that does not improve", "[e2e]") {
@@ -159,8 +152,8 @@ max_new_tokens = 5
   INFO(rest.err);
   REQUIRE(rest.code == 0);
   CHECK_THAT(rest.err, ContainsSubstring("sample at step 12:\n  line 4"));
-  CHECK(points(parts, "val_loss") == points(whole, "val_loss"));
-  CHECK(points(parts, "loss") == points(whole, "loss"));
+  CHECK(parts.points("val_loss") == whole.points("val_loss"));
+  CHECK(parts.points("loss") == whole.points("loss"));
   auto shown = parts.run({"show", "last", "--json"}).json();
   int samples = 0;
   for (const auto& event : shown.at("events")) samples += event.dump().find("sample") != std::string::npos;

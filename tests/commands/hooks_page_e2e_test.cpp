@@ -8,7 +8,6 @@
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
-using nlohmann::json;
 
 namespace {
 
@@ -30,13 +29,6 @@ std::map<int, std::string> examples() {
     }
   }
   return blocks;
-}
-
-json last_of(const Workplace& place, const std::string& metric) {
-  auto result = place.run({"metrics", "last", "--name", metric, "--json"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  return result.json().at("points").back();
 }
 
 }  // namespace
@@ -68,7 +60,8 @@ TEST_CASE("every example in the page about hooks is checked, and trains", "[e2e]
   CHECK(result.json().at("steps") == 2);
   const std::map<int, std::string> metrics = {
       {1, "perplexity"}, {2, "perplexity"}, {3, "best_val_loss"}, {7, "distance_from_start"}};
-  if (auto metric = metrics.find(number); metric != metrics.end()) CHECK(last_of(place, metric->second).at(0) == 2);
+  if (auto metric = metrics.find(number); metric != metrics.end())
+    CHECK(place.points(metric->second).back().at(0) == 2);
   if (number == 10) {
     auto text = slurp(fs::path(result.json().at("run_dir").get<std::string>()) / "artifacts/samples.txt");
     CHECK(text.starts_with("1: line"));

@@ -58,7 +58,7 @@ json record_of(const Workplace& place) {
   json shown = place.run({"show", "last", "--json"}).json(), record;
   const std::string folder = shown.at("run_dir");
   for (const auto& [name, last] : shown.at("metrics").items()) {
-    json points = place.run({"metrics", "last", "--name", name, "--json"}).json().at("points");
+    json points = place.points(name);
     // Times and bytes differ from run to run, so only their steps are compared.
     const bool repeats = name == "loss" || name == "lr" || name == "grad_norm" || name == "epoch" ||
                          name == "val_loss" || name.starts_with("probe/");

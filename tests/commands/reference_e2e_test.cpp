@@ -92,7 +92,7 @@ TEST_CASE("20 AdamW steps from safetensors weights give PyTorch's losses under e
     auto result = place.run(arguments);
     INFO(name << " " << strategy[0] << ": " << result.err);
     REQUIRE(result.code == 0);
-    auto points = place.run({"metrics", "last", "--name", "loss", "--json"}).json().at("points");
+    auto points = place.points("loss");
     REQUIRE(points.size() == run.losses.size());
     for (size_t step = 0; step < run.losses.size(); ++step)
       CHECK_THAT(points[step][1].get<double>(), Catch::Matchers::WithinRel(run.losses[step], 1e-4));

@@ -10,15 +10,6 @@ using namespace runner::testing;
 
 namespace {
 
-std::vector<double> losses(const Workplace& place) {
-  auto result = place.run({"metrics", "last", "--name", "loss", "--json"});
-  REQUIRE(result.code == 0);
-  std::vector<double> values;
-  auto json = result.json();
-  for (const auto& point : json.at("points")) values.push_back(point[1]);
-  return values;
-}
-
 std::vector<double> train(const Workplace& place, std::vector<std::string> overrides) {
   std::vector<std::string> arguments = {"run", "tiny.toml", "--json"};
   for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});

@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,11 +99,24 @@ class Workplace {
                     const std::map<std::string, std::string>& environment = {}) const {
     return finish(start(arguments, "command", environment));
   }
+  /// A metric of the last run: a list of [step, value].
+  nlohmann::json points(const std::string& metric) const {
+    auto result = run({"metrics", "last", "--name", metric, "--json"});
+    if (result.code != 0) throw std::runtime_error(result.err);
+    return result.json().at("points");
+  }
 
  private:
   TemporaryFolder folder_;
   std::string program_ = RUNNER_BINARY_DIR "/bin/runner";
 };
+
+inline std::vector<double> losses(const Workplace& place) {
+  std::vector<double> values;
+  const auto points = place.points("loss");
+  for (const auto& point : points) values.push_back(point[1]);
+  return values;
+}
 
 /// Polls `done()` until it is true or the time is over. Returns the last result of `done()`.
 template <typename Condition>

@@ -52,11 +52,4 @@ class Nodes {
   std::vector<pid_t> pids_;
 };
 
-inline std::vector<double> losses(const Workplace& place) {
-  auto json = place.run({"metrics", "last", "--name", "loss", "--json"}).json();
-  std::vector<double> values;
-  for (const auto& point : json.at("points")) values.push_back(point[1]);
-  return values;
-}
-
 }  // namespace runner::testing
