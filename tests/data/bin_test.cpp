@@ -1,8 +1,5 @@
 // Tokenised files in the formats of nanoGPT and llm.c.
-#include <sys/mman.h>
-
 #include <catch2/catch_test_macros.hpp>
-#include <numeric>
 
 #include "tests/data/support.hpp"
 

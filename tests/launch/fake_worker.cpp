@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runner/base/text.hpp"

@@ -4,7 +4,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
-#include <random>
 
 #include "tests/support/measured_memory.hpp"
 

@@ -2,7 +2,6 @@
 #include "runner/sweep/search.hpp"
 
 #include <catch2/catch_test_macros.hpp>
-#include <deque>
 
 #include "problems.hpp"
 #include "runner/base/error.hpp"
