@@ -1,16 +1,13 @@
-// Strategies and comm hooks in Lua, with ranks as threads: parity with their C++ versions, convergence, checkpoints,
-// and errors.
+// Strategies and comm hooks in Lua, with ranks as threads: parity with their C++ versions, claims, values and errors.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <cmath>
 
-#include "runner/train/checkpointer.hpp"
+#include "runner/lua/shipped.hpp"
+#include "runner/train/strategies/collectives.hpp"
 #include "tests/support/measured_memory.hpp"
-#include "tests/support/rank_check.hpp"
-#include "tests/support/script_runs.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/support/script_comparison.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -20,46 +17,6 @@ using Catch::Matchers::WithinRel;
 using nlohmann::json;
 
 namespace {
-
-/// `run` with the strategy of `other`.
-TinyRun like(const TinyRun& run, const TinyRun& other) {
-  TinyRun changed = run;
-  changed.strategy = other.strategy;
-  changed.options = other.options;
-  changed.make = other.make;
-  return changed;
-}
-
-TinyRun as_ddp(const TinyRun& run) {
-  TinyRun changed = run;
-  changed.strategy = "ddp";
-  changed.options = json::object();
-  changed.make = nullptr;
-  return changed;
-}
-
-void check_close(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
-  REQUIRE(a.size() == b.size());
-  for (size_t i = 0; i < a.size(); ++i) CHECK_THAT(a[i], WithinRel(b[i], tolerance));
-}
-
-/// Requires bit-equal losses, norms, parameters and optimizer state.
-void check_follows(const TinyResult& mine, const TinyResult& ddp, bool norms = true) {
-  CHECK(mine.losses == ddp.losses);
-  if (norms) CHECK(mine.norms == ddp.norms);
-  for (const auto& [name, values] : ddp.state) {
-    INFO(name);
-    CHECK(mine.state.at(name) == values);
-  }
-}
-
-/// The file of a strategy in a separate folder.
-struct Script {
-  TemporaryFolder folder;
-  explicit Script(const std::string& text) { write_file_atomic(path(), text); }
-  fs::path path() const { return folder.path / "mine.lua"; }
-  std::string name() const { return "lua:" + path().string(); }
-};
 
 std::string failure_of(const TinyRun& run) {
   try {
@@ -124,7 +81,7 @@ TEST_CASE("a comm hook in Lua that sums equals ddp bit for bit, with each of the
   auto hook = GENERATE(0, 1);
   INFO(run.world_size << " ranks, accumulation " << run.accumulation << ", " << options.dump() << ", hook " << hook);
   check_follows(train_tiny(like(run, hook_run(hook == 0 ? "lua:ddp" : later.name(), json::object(), options))),
-              train_tiny(as_ddp(run)));
+                train_tiny(as_ddp(run)));
 }
 
 TEST_CASE("memory and traffic of Lua strategies equal what their files claim", "[memory][recording][lua]") {
@@ -166,161 +123,6 @@ TEST_CASE("memory and traffic of Lua strategies equal what their files claim", "
   CHECK(seen == claimed);
 }
 
-TEST_CASE("local SGD that averages after each plain step equals ddp, and converges with fewer averages", "[lua]") {
-  at::set_num_threads(1);
-  TinyRun run;
-  run.world_size = GENERATE(1, 2, 4);
-  run.optimizer.kind = OptimizerConfig::Kind::sgd;
-  run.optimizer.lr = 0.1;
-  INFO(run.world_size << " ranks");
-  check_close(train_tiny(like(run, script_run("lua:local_sgd", {{"every", 1}}))).losses, train_tiny(as_ddp(run)).losses,
-              1e-4);
-  run.optimizer = {.lr = 3e-3, .groups = {}};
-  run.steps = 40;
-  auto ddp = train_tiny(as_ddp(run)), local = train_tiny(like(run, script_run("lua:local_sgd", {{"every", 4}})));
-  double fall = ddp.losses.front() - ddp.losses.back();
-  REQUIRE(fall > 0.8);
-  CHECK(local.losses.front() - local.losses.back() > 0.8 * fall);
-}
-
-TEST_CASE("local SGD's replicas are equal after an average, and differ before it", "[lua]") {
-  at::set_num_threads(1);
-  TinyRun run = script_run("lua:local_sgd", {{"every", 3}});
-  run.world_size = 3;
-  std::mutex mutex;
-  std::vector<std::vector<torch::Tensor>> models(static_cast<size_t>(run.world_size));
-  auto collect = [&](int64_t steps) {
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < steps; ++step) strategy.step(tiny_input(run, world.rank, step));
-        std::vector<torch::Tensor> mine;
-        for (const auto& parameter : strategy.parameters()) mine.push_back(parameter.local.clone());
-        std::lock_guard lock(mutex);
-        models[static_cast<size_t>(world.rank)] = mine;
-      });
-    });
-    bool same = true;
-    for (const auto& model : models)
-      for (size_t i = 0; i < model.size(); ++i) same = same && torch::equal(model[i], models[0][i]);
-    return same;
-  };
-  CHECK_FALSE(collect(2));
-  CHECK(collect(3));
-  CHECK_FALSE(collect(4));
-}
-
-TEST_CASE("gossip of two ranks with plain steps equals ddp, and gossip of four converges", "[lua]") {
-  at::set_num_threads(1);
-  TinyRun run;
-  run.world_size = 2;
-  run.optimizer.kind = OptimizerConfig::Kind::sgd;
-  run.optimizer.lr = 0.1;
-  check_close(train_tiny(like(run, script_run("lua:gossip"))).losses, train_tiny(as_ddp(run)).losses, 1e-4);
-  run.world_size = 4;
-  run.optimizer = {.lr = 3e-3, .groups = {}};
-  run.steps = 40;
-  auto ddp = train_tiny(as_ddp(run)), gossip = train_tiny(like(run, script_run("lua:gossip")));
-  double fall = ddp.losses.front() - ddp.losses.back();
-  CHECK(gossip.losses.front() - gossip.losses.back() > 0.8 * fall);
-}
-
-TEST_CASE("top-k that sends everything equals ddp, and a twentieth with error feedback converges", "[lua]") {
-  at::set_num_threads(1);
-  bool hook = GENERATE(false, true);
-  auto topk = [&](double density) {
-    json options{{"density", density}};
-    return hook ? hook_run("lua:topk", options) : script_run("lua:topk", options);
-  };
-  TinyRun run;
-  run.world_size = GENERATE(1, 3);
-  run.precision = GENERATE(as<std::string>(), "32-true", "16-mixed");
-  INFO((hook ? "comm hook, " : "strategy, ") << run.world_size << " ranks, " << run.precision);
-  check_close(train_tiny(like(run, topk(1.0))).losses, train_tiny(as_ddp(run)).losses,
-              run.precision == "32-true" ? 1e-5 : 1e-3);
-  if (run.precision != "32-true") return;
-  run.optimizer = {.lr = 3e-3, .groups = {}};
-  run.steps = 40;
-  auto ddp = train_tiny(as_ddp(run)), sparse = train_tiny(like(run, topk(0.05)));
-  double fall = ddp.losses.front() - ddp.losses.back();
-  CHECK(sparse.losses.front() - sparse.losses.back() > 0.75 * fall);
-}
-
-TEST_CASE("error feedback loses no gradient: the sent part and the residual add up", "[lua]") {
-  at::set_num_threads(1);
-  // With plain SGD at rate 1, parameters change by the sent values. The rest is in the residuals of the ranks.
-  TinyRun run = script_run("lua:topk", {{"density", 0.1}});
-  run.world_size = 2;
-  run.steps = 1;
-  run.optimizer.kind = OptimizerConfig::Kind::sgd;
-  run.optimizer.lr = 1;
-  run.optimizer.weight_decay = 0;
-  auto sparse = train_tiny(run), ddp = train_tiny(as_ddp(run));
-  const auto& residual = sparse.state.at("lua/residual1");
-  double kept = 0, left_out = 0;
-  for (float value : residual) kept += value;
-  for (const auto& [name, values] : ddp.state)
-    if (name.starts_with("param/"))
-      for (size_t i = 0; i < values.size(); ++i) left_out += static_cast<double>(sparse.state.at(name)[i]) - values[i];
-  CHECK(std::abs(kept) > 1e-4);
-  CHECK_THAT(left_out, WithinRel(kept, 1e-3));
-}
-
-TEST_CASE("a skipped step does not change the residual of error feedback", "[lua]") {
-  at::set_num_threads(1);
-  struct Skip : StepObserver {
-    bool next = false;
-    Decision before_optimizer_step(const Gradients&, double, double lr_factor) override { return {next, lr_factor}; }
-  };
-  json options{{"density", 0.1}};
-  auto run = GENERATE_COPY(script_run("lua:topk", options), hook_run("lua:topk", options));
-  INFO(run.strategy);
-  run.world_size = 2;
-  auto train = [&](const std::vector<int64_t>& batches, int64_t skipped) {
-    std::map<std::string, std::vector<float>> state;
-    std::mutex mutex;
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        Skip skip;
-        strategy.observe(&skip);
-        for (int64_t batch : batches) {
-          skip.next = batch == skipped;
-          RANK_CHECK(strategy.step(tiny_input(run, world.rank, batch)).skipped == skip.next);
-        }
-        collect_state(strategy, state, mutex);
-      });
-    });
-    return state;
-  };
-  auto state = train({0, 1, 2}, 1);
-  CHECK(state.contains("lua/residual1"));
-  CHECK(state == train({0, 2}, -1));
-}
-
-TEST_CASE("gradients that are not finite do not change the residual of error feedback", "[lua]") {
-  at::set_num_threads(1);
-  TinyRun run = script_run("lua:topk", {{"density", 0.1}});
-  run.world_size = 2;
-  run.skip_nonfinite = true;
-  auto residual_after = [&](int64_t broken) {
-    std::map<std::string, std::vector<float>> state;
-    std::mutex mutex;
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < 3; ++step) {
-          if (step == 1 && broken < 0) continue;
-          if (step == broken && world.rank == 1)  // its loss and gradients are then NaN
-            strategy.use_loss([](const torch::Tensor& logits, const torch::Tensor&) { return logits.sum(1) * NAN; });
-          RANK_CHECK(strategy.step(tiny_input(run, world.rank, step)).skipped == (step == broken));
-          strategy.use_loss({});
-        }
-        collect_state(strategy, state, mutex);
-      });
-    });
-    return state;
-  };
-  CHECK(residual_after(1) == residual_after(-1));
-}
-
 TEST_CASE("tensors that a Lua strategy no longer uses are freed early", "[memory][lua]") {
   at::set_num_threads(1);
   Script plain("return {reduce = function(bucket, ctx) ctx.world:all_reduce(bucket.gradients) end}");
@@ -334,117 +136,6 @@ TEST_CASE("tensors that a Lua strategy no longer uses are freed early", "[memory
   constexpr int64_t mib = int64_t{1} << 20;
   CHECK(measure_memory(script_run(wasteful.name())).peak <
         measure_memory(script_run(plain.name())).peak + 64 * mib + 16 * mib);
-}
-
-TEST_CASE("replicas with equal gradients have the same clipping and norm as under ddp", "[lua]") {
-  at::set_num_threads(1);
-  TinyRun run = GENERATE(script_run("lua:local_sgd", {{"every", 100}}), script_run("lua:gossip"));
-  run.world_size = 3;
-  run.clip_norm = 0.05;
-  auto train = [](const TinyRun& run) {
-    TinyResult result;
-    std::mutex mutex;
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < run.steps; ++step) {
-          auto outcome = strategy.step(tiny_input(run, /*rank=*/0, step));  // the same input on all ranks
-          if (world.rank != 0) continue;
-          result.losses.push_back(outcome.loss);
-          result.norms.push_back(outcome.grad_norm);
-        }
-      });
-    });
-    return result;
-  };
-  auto mine = train(run), ddp = train(as_ddp(run));
-  CHECK(ddp.norms[0] > 2 * *run.clip_norm);
-  check_close(mine.norms, ddp.norms, 1e-4);
-  check_close(mine.losses, ddp.losses, 1e-5);
-}
-
-TEST_CASE("a checkpoint contains the state of Lua strategies: a resumed training is bit-equal", "[lua]") {
-  at::set_num_threads(1);
-  struct Case {
-    const char* label;
-    TinyRun run;
-  };
-  std::vector<Case> cases = {{"ddp", script_run("lua:ddp")},
-                             {"zero1", script_run("lua:zero1", {{"min_numel", 500}})},
-                             {"local SGD", script_run("lua:local_sgd", {{"every", 4}})},
-                             {"gossip", script_run("lua:gossip")},
-                             {"top-k", script_run("lua:topk", {{"density", 0.1}})},
-                             {"top-k as a comm hook", hook_run("lua:topk", {{"density", 0.1}})}};
-  for (auto& [label, run] : cases) {
-    INFO(label);
-    run.world_size = 3;
-    run.steps = 7;
-    auto whole = train_tiny(run);
-    TemporaryFolder folder;
-    std::mutex mutex;
-    TinyResult resumed;
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        for (int64_t step = 0; step < 3; ++step) strategy.step(tiny_input(run, world.rank, step));
-        Checkpointer::Options options;
-        options.folder = folder.path;
-        options.async = false;
-        Checkpointer(world, options, {}).save(strategy, 3, {{"strategy", strategy.scalars()}});
-      });
-    });
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        Checkpoint checkpoint(folder.path / checkpoint_name(3));
-        load_state(strategy, checkpoint);
-        strategy.load_scalars(checkpoint.state().at("strategy"));
-        for (int64_t step = 3; step < run.steps; ++step) {
-          auto outcome = strategy.step(tiny_input(run, world.rank, step));
-          if (world.rank == 0) resumed.losses.push_back(outcome.loss);
-        }
-        collect_state(strategy, resumed.state, mutex);
-      });
-    });
-    CHECK(resumed.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
-    CHECK(resumed.state == whole.state);
-  }
-}
-
-TEST_CASE("a Lua strategy starts from another strategy's checkpoint, and rejects rank-specific state of other ranks",
-          "[lua]") {
-  at::set_num_threads(1);
-  TemporaryFolder folder;
-  auto save = [&](const TinyRun& run) {
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        strategy.step(tiny_input(run, world.rank, 0));
-        Checkpointer::Options options;
-        options.folder = folder.path;
-        options.async = false;
-        Checkpointer(world, options, {}).save(strategy, 1, {{"strategy", strategy.scalars()}});
-      });
-    });
-  };
-  auto load = [&](const TinyRun& run) {
-    run_ranks(run.world_size, [&](World& world) {
-      with_strategy(run, world, [&](Strategy& strategy) {
-        Checkpoint checkpoint(folder.path / checkpoint_name(1));
-        load_state(strategy, checkpoint);
-        strategy.load_scalars(checkpoint.state().at("strategy"));
-        strategy.step(tiny_input(run, world.rank, 1));
-      });
-    });
-  };
-  TinyRun run;
-  run.world_size = 2;
-  save(as_ddp(run));
-  for (const char* name : {"lua:local_sgd", "lua:topk", "lua:gossip"}) CHECK_NOTHROW(load(like(run, script_run(name))));
-  fs::remove_all(folder.path / checkpoint_name(1));
-  save(like(run, script_run("lua:topk")));
-  CHECK_NOTHROW(load(as_ddp(run)));
-  TinyRun more = like(run, script_run("lua:topk"));
-  more.world_size = 3;
-  CHECK_THROWS_WITH(load(more),
-                    ContainsSubstring("`lua/residual1` has shape [2, ") && ContainsSubstring("] instead of [3, ") &&
-                        ContainsSubstring("(it has values of each rank: continue with the same number of ranks)"));
 }
 
 TEST_CASE("a strategy that fails ends the training with the place of the error", "[lua]") {
@@ -573,4 +264,19 @@ TEST_CASE("tensors and collectives of a strategy compute correct values", "[lua]
   run.world_size = GENERATE(1, 2, 3);
   INFO(run.world_size << " ranks");
   check_follows(train_tiny(run), train_tiny(as_ddp(run)));
+}
+
+TEST_CASE("the editor's type definitions contain every function of a strategy's tensors and collectives", "[lua]") {
+  World world;
+  ScriptHost host{.world = world, .works = {}};
+  const std::string stubs = lua::stubs_text;
+  auto check = [&](const std::string& table, const lua::Class& kind) {
+    for (const auto& [name, body] : kind.methods()) {
+      INFO(kind.name() << ":" << name);
+      CHECK(stubs.find("function " + table + ":" + name + "(") != std::string::npos);
+    }
+  };
+  check("own", script_tensor_class());
+  check("work", script_work_class());
+  check("ranks", script_world(host).object->kind());
 }
