@@ -25,7 +25,7 @@ void AccessLog::add(const Stream& stream, Use use, Reports& reports) {
     reports.add(std::string("race: the ") + verb(use) + " by `" + use.what + "` on " + stream.name() +
                 " is not ordered after the " + verb(other) + " by `" + other.what + "` on " + access->stream->name());
   }
-  // What a later use is ordered after is ordered after these, too, if it conflicts with this one.
+  // A later use that is ordered after this access is also ordered after these earlier ones. So they can be dropped.
   std::erase_if(accesses_, [&](const Access& access) {
     bool inside = access.use.begin >= use.begin && access.use.end <= use.end;
     return inside && (use.writes || !access.use.writes) && comes_before(access, stream);

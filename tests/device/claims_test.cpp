@@ -1,4 +1,4 @@
-// What entries claim of a device's memory and of pinned memory, against what the simulated allocators count: for making
+// Predicted device memory and pinned memory, compared with what the simulated allocators count: for the construction of
 // the strategy and for its steps.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
@@ -78,8 +78,10 @@ std::vector<TinyRun> forms() {
 
 }  // namespace
 
-TEST_CASE("memory of a device is what entries claim: what stays exactly, the steps within 3 %, making no more",
-          "[device][memory]") {
+TEST_CASE(
+    "predicted device memory equals the measured peak: exactly for stored state, within 3 % for steps, "
+    "and construction needs no more",
+    "[device][memory]") {
   at::set_num_threads(1);
   auto run = GENERATE(from_range(forms()));
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");

@@ -12,7 +12,7 @@ class Clock {
  public:
   uint64_t of(size_t stream) const { return stream < tasks_.size() ? tasks_[stream] : 0; }
 
-  /// What comes before `other` comes before this, too.
+  /// Everything ordered before `other` is now also ordered before this clock.
   void join(const Clock& other) {
     if (tasks_.size() < other.tasks_.size()) tasks_.resize(other.tasks_.size());
     for (size_t i = 0; i < other.tasks_.size(); ++i) tasks_[i] = std::max(tasks_[i], other.tasks_[i]);

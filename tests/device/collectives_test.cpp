@@ -21,7 +21,7 @@ bool is(const torch::Tensor& tensor, std::vector<float> values) {
   return torch::equal(tensor.cpu(), torch::tensor(values));
 }
 
-enum class Mistake { none, output_used_early, input_changed_early, input_freed_early };
+enum class Mistake { none, output_used_early, input_changed_early };
 
 /// An all-gather of two ranks.
 void gather(World& world, Mistake mistake) {

@@ -30,7 +30,7 @@ class Machine {
   /// The task that was entered into `stream` last uses these bytes of a device or of pinned memory. Other memory is
   /// left out.
   void note_use(Stream& stream, const Use& use);
-  /// After a call has entered its tasks.
+  /// Called after an operation has queued its tasks.
   void run_some(int device) { schedule.run_some(device); }
   void host_waits(Lock& lock, const MomentPtr& moment);
   void host_waits_for_device(Lock& lock, int device);

@@ -6,6 +6,7 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "tests/device/support.hpp"
+#include "tests/support/hashed_weights.hpp"
 
 using namespace runner::simulated;
 using torch::Tensor;
@@ -34,7 +35,7 @@ class TinyTransformer {
 
   double step(int64_t k) {
     auto i = torch::arange(4 * (tokens + 1)) + k;
-    auto rows = ((7 * i + (i * i) % 13) % vocab).view({4, tokens + 1});
+    auto rows = runner::testing::hashed_token(i, vocab).view({4, tokens + 1});
     auto loss = forward(rows.narrow(1, 0, tokens).to(device_), rows.narrow(1, 1, tokens).contiguous().to(device_));
     loss.backward();
     torch::NoGradGuard no_grad;

@@ -1,9 +1,9 @@
 // Pinned host memory. While a copy that the host has not waited for uses a block, the host's pages of the block are
 // protected: against writes while a copy reads it, against any use while a copy writes it.
 //
-// A use that the pages catch is reported, and the program goes on. Protection follows what the host has waited for, not
-// when a copy runs, so it finds a missing wait under every schedule. It works page by page: of a use beside the copy's
-// bytes, on one of its pages, nothing is said, and after that the page is open until the next copy.
+// A bad use is reported, and the program continues. Protection follows what the host has waited for, not when a copy
+// runs, so it finds a missing wait under every schedule. The check works per page: a use next to the copied bytes on
+// the same page is not reported, and that page stays unprotected until the next copy.
 #pragma once
 #include <map>
 #include <vector>

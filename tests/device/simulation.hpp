@@ -14,8 +14,8 @@
 
 namespace runner::simulated {
 
-/// One at a time. At its beginning there are no reports, no limits, and peaks are what is in use; at its end all
-/// devices are done.
+/// Only one Simulation may exist at a time. At its beginning there are no reports, no limits, and peaks are what is in
+/// use; at its end all devices are done.
 class Simulation {
  public:
   explicit Simulation(Policy policy = {});

@@ -9,6 +9,8 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "tests/device/device_training.hpp"
+#include "tests/support/equal_training.hpp"
+#include "tests/support/offload_forms.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -18,18 +20,13 @@ namespace {
 
 using Texts = std::vector<std::string>;
 using nlohmann::json;
+using testing::OffloadForm;
 
 struct Form {
   std::string label;
   TinyRun run;
   bool equals_ddp = false;
 };
-
-/// Norms are no numbers where a step was skipped.
-bool same_norms(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
-}
 
 TinyResult reference_of(const Form& form) {
   TinyRun run = form.run;
@@ -59,7 +56,7 @@ void check_under_all_policies(const Form& form) {
     CHECK(take_reports() == Texts());
     CHECK(operator_counts().waited.empty());
     CHECK(result.losses == reference.losses);
-    if (!form.equals_ddp) CHECK(same_norms(result.norms, reference.norms));
+    if (!form.equals_ddp) CHECK(testing::same_norms(result.norms, reference.norms));
     CHECK(result.state == reference.state);
   }
 }
@@ -165,35 +162,21 @@ std::vector<Form> forms_reducing_each_micro_batch() {
   return forms;
 }
 
-struct Offload {
-  int stage;
-  std::string optimizer, parameters;  ///< "" = on the device
-};
-
-json offload_options(const Offload& offload, const std::string& folder) {
-  json options{{"stage", offload.stage},
-               {"stage3_param_persistence_threshold", 500},
-               {"stage3_max_reuse_distance", 0},
-               {"reduce_bucket_size", 5000},  // several units in stages 1 and 2
-               {"nvme_path", folder},
-               {"max_in_cpu", 0},
-               {"sub_group_size", 2048}};
-  if (!offload.optimizer.empty())
-    options.update({{"offload_optimizer", true}, {"offload_optimizer_device", offload.optimizer}});
-  if (!offload.parameters.empty())
-    options.update({{"offload_parameters", true}, {"offload_params_device", offload.parameters}});
+json offload_options(const OffloadForm& form, const std::string& folder) {
+  json options = testing::options_of(form, folder);
+  options["reduce_bucket_size"] = 5000;  // several units in stages 1 and 2
   return options;
 }
 
 std::vector<Form> offload_forms(const std::string& folder) {
   std::vector<Form> forms;
-  for (const Offload& offload : {Offload{1, "cpu", ""},
-                                 {2, "cpu", ""},
-                                 {3, "cpu", ""},
-                                 {3, "", "cpu"},
-                                 {3, "cpu", "cpu"},
-                                 {3, "nvme", "nvme"},
-                                 {2, "nvme", ""}})
+  for (const OffloadForm& offload : {OffloadForm{1, "cpu", ""},
+                                     {2, "cpu", ""},
+                                     {3, "cpu", ""},
+                                     {3, "", "cpu"},
+                                     {3, "cpu", "cpu"},
+                                     {3, "nvme", "nvme"},
+                                     {2, "nvme", ""}})
     for (std::string precision : {"32-true", "bf16-mixed"}) {
       Form form = zero("stage " + std::to_string(offload.stage) + ", optimizer " + offload.optimizer + ", parameters " +
                            offload.parameters,

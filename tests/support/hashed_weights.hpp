@@ -54,8 +54,11 @@ inline std::vector<float> hashed_values(const ParameterSpec& parameter) {
   return hashed_values(parameter, 0, parameter.numel());
 }
 
-/// Token i of the data.
-inline int64_t hashed_token(int64_t i, int64_t vocab) { return (7 * i + i * i % 13) % vocab; }
+/// Token i of the data, also for a tensor of i.
+template <typename Index>
+Index hashed_token(const Index& i, int64_t vocab) {
+  return (7 * i + i * i % 13) % vocab;
+}
 
 struct HashedBatch {
   std::vector<int64_t> inputs, targets;

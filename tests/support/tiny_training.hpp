@@ -16,6 +16,7 @@
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "tests/support/hashed_weights.hpp"
 
 namespace runner::testing {
 
@@ -61,12 +62,11 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   return model;
 }
 
-/// Row `k` of the data. The tokens come from a closed formula.
+/// Row `k` of the data.
 inline void tiny_row(const TinyRun& run, int64_t k, int64_t* inputs, int64_t* targets) {
-  auto token = [&](int64_t i) { return (7 * i + (i * i) % 13) % run.vocab; };
   for (int64_t t = 0; t < run.seq_len; ++t) {
-    inputs[t] = token(k * run.seq_len + t);
-    targets[t] = token(k * run.seq_len + t + 1);
+    inputs[t] = hashed_token(k * run.seq_len + t, run.vocab);
+    targets[t] = hashed_token(k * run.seq_len + t + 1, run.vocab);
   }
 }
 
