@@ -31,6 +31,8 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
 }
 
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -1,6 +1,7 @@
 // Text: splitting, joining, nearest names, and numbers as people write them.
 #pragma once
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,18 +13,20 @@ namespace runner {
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string_view trim(std::string_view text);
+std::string first_line(std::string_view text);
 std::string lower(std::string_view text);
 /// "a", "a or b", "a, b or c".
 std::string join_or(const std::vector<std::string>& parts);
 
 /// Damerau-Levenshtein distance (optimal string alignment).
 int edit_distance(std::string_view a, std::string_view b);
-/// The candidate nearest to `name` if a typing error is likely (distance <= max(1, length / 3)), otherwise the only candidate that
-/// begins with `name`.
+/// The candidate nearest to `name` if a typing error is likely (distance <= max(1, length / 3)), otherwise the only
+/// candidate that begins with `name`.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 /// "1.5 GiB", "512 B". Binary units.
 std::string format_bytes(double bytes);
+std::string format_bytes(std::integral auto bytes) { return format_bytes(static_cast<double>(bytes)); }
 /// "17.0 M", "1.2 k", "999". Decimal units.
 std::string format_count(double count);
 /// The same with B for 10^9, as is usual for model sizes: "7.62 B", "124.4 M".
@@ -40,7 +43,8 @@ std::string write_duration(std::chrono::seconds duration);
 /// "22GiB", "512 MB", "1e9" -> bytes.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
-/// "rank 2 of 4 (node 1)", "ranks 0, 4-7 of 8 (nodes 0, 1)". Nodes are omitted if there is only one. `ranks` must be ascending.
+/// "rank 2 of 4 (node 1)", "ranks 0, 4-7 of 8 (nodes 0, 1)". Nodes are omitted if there is only one. `ranks` must be
+/// ascending.
 std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_per_node);
 
 /// The offset of the first byte that is not valid UTF-8, if there is one.
