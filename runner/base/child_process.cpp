@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
+#include "runner/base/blocked_signals.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/exec.hpp"
 #include "runner/base/text.hpp"
@@ -69,10 +71,8 @@ pid_t start_child(const ChildCommand& command) {
   Descriptor failure, failure_write_end;  // closed by a successful exec, otherwise carries errno
   make_pipe(failure, failure_write_end);
 
-  sigset_t all, before;  // none of our signal handlers may run in the child
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_t parent = ::getpid();
+  std::optional<BlockedSignals> blocked(std::in_place);  // none of our signal handlers may run in the child
   pid_t pid = ::fork();
   if (pid == 0) {
     become(parent, argv.data(), envp.data(), command);
@@ -80,9 +80,8 @@ pid_t start_child(const ChildCommand& command) {
     [[maybe_unused]] ssize_t n = ::write(failure_write_end.get(), &reason, sizeof reason);
     ::_exit(127);
   }
-  int fork_error = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) throw environment_error("cannot start {}: {}", command.program, std::strerror(fork_error));
+  blocked.reset();
+  if (pid < 0) throw environment_error("cannot start {}: {}", command.program, std::strerror(errno));
 
   failure_write_end.close();
   int reason = 0;

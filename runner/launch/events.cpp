@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runner/base/blocked_signals.hpp"
 #include "runner/base/clock.hpp"
 
 namespace runner {
@@ -50,13 +50,8 @@ struct EventSink::Impl {
 
   Impl(int rank, int fd, int settled_fd) : rank(rank), fd(fd), settled_fd(settled_fd) {
     if (fd < 0) return;
-    // The writer thread inherits a mask that blocks all signals: signal handlers run on other threads only, and a write
-    // to a pipe without a reader returns EPIPE instead of ending the process by SIGPIPE.
-    sigset_t all, before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    BlockedSignals blocked;
     writer = std::thread([this] { run(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   void run() {

@@ -1,10 +1,9 @@
 #include "strategies/offload/swap_file.hpp"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <system_error>
 
+#include "runner/base/blocked_signals.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/round_up.hpp"
 
@@ -33,7 +32,8 @@ int64_t whole_pages(int64_t bytes) {
 }  // namespace
 
 SwapFile::SwapFile(SwapOptions options, int64_t bytes)
-    : options_(check(std::move(options))), file_(options_.folder, whole_pages(bytes), options_.label, options_.direct) {}
+    : options_(check(std::move(options))),
+      file_(options_.folder, whole_pages(bytes), options_.label, options_.direct) {}
 
 SwapFile::~SwapFile() {
   {
@@ -91,18 +91,14 @@ void SwapFile::wait(Ticket ticket) {
   if (error) std::rethrow_exception(error);
 }
 
-/// The threads block all signals, so that handlers run in the threads that expect them. Fewer threads than requested are enough.
+/// Fewer threads than requested are enough.
 void SwapFile::start_threads() {
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  BlockedSignals blocked;
   try {
     for (int i = 0; i < options_.thread_count * options_.queue_depth; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (threads_.empty()) throw environment_error("cannot start a thread for {}: {}", file_.name(), error.what());
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void SwapFile::work() {

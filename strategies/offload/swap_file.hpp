@@ -28,21 +28,23 @@ struct SwapOptions {
   bool direct = true;            ///< bypass the page cache if the file system can
 };
 
-/// `bytes` bytes on disk, zero at first. The file disappears with the object or the process. All members may be called from any thread.
+/// `bytes` bytes on disk, zero at first. The file disappears with the object or the process. All members may be called
+/// from any thread.
 class SwapFile {
  public:
   static constexpr int64_t alignment = AlignedBuffer::alignment;
   using Ticket = uint64_t;  ///< identifies one request; 0: none
 
-  /// Reserves the whole size. Throws Error(usage) for impossible options, Error(environment) for a bad folder or a full disk.
+  /// Reserves the whole size. Throws Error(usage) for impossible options, Error(environment) for a bad folder or a full
+  /// disk.
   SwapFile(SwapOptions options, int64_t bytes);
   ~SwapFile();  ///< waits for requests in flight
   SwapFile(const SwapFile&) = delete;
   SwapFile& operator=(const SwapFile&) = delete;
 
-  /// Asynchronous. Offset, size and address are multiples of `alignment`. The memory must stay untouched until wait(). Requests in
-  /// flight have no particular order. If `after` names a request that has not been waited for, this one starts when that one has
-  /// ended, and fails if it failed. A request can have one follower at most.
+  /// Asynchronous. Offset, size and address are multiples of `alignment`. The memory must stay untouched until wait().
+  /// Requests in flight have no particular order. If `after` names a request that has not been waited for, this one
+  /// starts when that one has ended, and fails if it failed. A request can have one follower at most.
   Ticket read(int64_t offset, std::span<std::byte> into, Ticket after = 0);
   Ticket write(int64_t offset, std::span<const std::byte> from, Ticket after = 0);
   /// May be called once for each ticket. Throws the request's Error(run_failed).
@@ -50,12 +52,14 @@ class SwapFile {
 
   bool direct() const { return file_.direct(); }  ///< O_DIRECT was accepted
   int64_t bytes() const { return file_.size(); }
+  // Bytes that were transferred so far. Tests follow the progress with them.
   int64_t bytes_read() const { return bytes_read_; }
   int64_t bytes_written() const { return bytes_written_; }
   const SwapOptions& options() const { return options_; }
 
  private:
-  /// One read or write. The threads of the pool execute it in pieces of block_size. After a failed piece no further piece is started.
+  /// One read or write. The threads of the pool execute it in pieces of block_size. After a failed piece no further
+  /// piece is started.
   struct Request {
     bool writes;
     int64_t offset;

@@ -1,10 +1,9 @@
 #include "strategies/offload/work_thread.hpp"
 
-#include <signal.h>
-
 #include <system_error>
 #include <utility>
 
+#include "runner/base/blocked_signals.hpp"
 #include "runner/base/error.hpp"
 
 namespace runner {
@@ -45,22 +44,15 @@ void WorkThread::wait_all() {
   if (error_) std::rethrow_exception(error_);
 }
 
-/// The thread blocks all signals, so that handlers run in the threads that expect them. Threads that it starts (OpenMP's) inherit
-/// that.
 void WorkThread::start_thread() {
-  sigset_t all, before;
-  sigfillset(&all);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);  // raised by the thread itself
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     std::lock_guard lock(mutex_);
     pieces_.clear();
     throw environment_error("cannot start a thread for {}: {}", label_, error.what());
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void WorkThread::work() {
