@@ -1,8 +1,8 @@
-// Reads and prints recipes: TOML -> Recipe; Recipe -> TOML and JSON; schema and help. Independent of strategies and of torch.
+// Reads and prints recipes: TOML -> Recipe; Recipe -> TOML and JSON; schema and help. Independent of strategies and of
+// torch.
 #pragma once
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runner/config/computed_recipe.hpp"
@@ -36,8 +36,8 @@ enum class PrintOrigins { no, yes };
 /// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted.
 /// PrintOrigins::yes: with the origin of each value as a comment.
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins = PrintOrigins::no);
-/// Like print_recipe(), but without defaults. A recipe that extends this text with another model.name or optimizer.name gets the
-/// defaults of that name, and no keys that do not apply to it.
+/// Like print_recipe(), but without defaults. A recipe that extends this text with another model.name or optimizer.name
+/// gets the defaults of that name, and no keys that do not apply to it.
 std::string print_given(const Recipe& recipe);
 
 /// A JSON value as TOML. Tables are written inline.

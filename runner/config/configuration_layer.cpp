@@ -34,7 +34,7 @@ std::string shown(const json& value) { return value.is_null() ? "unset" : toml_v
 }  // namespace
 
 Diagnostic& ConfigurationLayers::report(const Origin& place, const std::string& code, const std::string& message) {
-  diagnostics_.push_back({place, code, message, {}, {}, {}, "", "strategy"});
+  diagnostics_.push_back({.place = place, .code = code, .message = message, .section = "strategy"});
   return diagnostics_.back();
 }
 
@@ -52,7 +52,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   if (!tree) return;
   auto given = [&](const std::string& key) {
     auto lower = below.find(key);
-    bool stays = lower != below.end() && (!lower->second.from_configuration || lower->second.beneath) &&
+    bool stays = lower != below.end() && (!lower->second.from_configuration || lower->second.replaced) &&
                  !(anew && key.starts_with("strategy."));
     return own.contains(key) || stays;
   };
@@ -111,15 +111,15 @@ void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, con
   diagnostic.other_message = "the configuration sets it here";
 }
 
-void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
+void ConfigurationLayers::remove_replaced(Layer& lower, const Layer& upper) {
   const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches",
                     option = "strategy.gradient_accumulation_steps";
   if (auto config = upper.find("strategy.config"); config != upper.end() && config->second.from_configuration)
     for (auto at = lower.begin(); at != lower.end();) {
       auto here = at++;
       if (!here->second.from_configuration) continue;
-      if (auto beneath = here->second.beneath)
-        here->second = *beneath;
+      if (auto replaced = here->second.replaced)
+        here->second = *replaced;
       else
         lower.erase(here);
     }
@@ -134,7 +134,7 @@ void ConfigurationLayers::give_way(Layer& lower, const Layer& upper) {
 
 Located ConfigurationLayers::over(const Located* lower, Located upper) {
   if (!upper.from_configuration || !lower) return upper;
-  upper.beneath = lower->from_configuration ? lower->beneath : std::make_shared<Located>(*lower);
+  upper.replaced = lower->from_configuration ? lower->replaced : std::make_shared<Located>(*lower);
   return upper;
 }
 

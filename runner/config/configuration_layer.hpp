@@ -19,12 +19,13 @@ class ConfigurationLayers {
   /// becomes null and is marked as `from_configuration`.
   void add(Layer& own, const Layer& below);
 
-  /// Removes values of a configuration from `lower`. If `upper` has another configuration, removes all of them, and restores the
-  /// values that they replaced. Otherwise removes the batch sizes that `upper` replaces: global batch, micro-batch and
-  /// accumulation depend on each other.
-  static void give_way(Layer& lower, const Layer& upper);
+  /// Removes values of a configuration from `lower`. If `upper` has another configuration, removes all of them, and
+  /// restores the values that they replaced. Otherwise removes the batch sizes that `upper` replaces: global batch,
+  /// micro-batch and accumulation depend on each other.
+  static void remove_replaced(Layer& lower, const Layer& upper);
 
-  /// `upper`. If it comes from a configuration, it keeps the value that it replaces in `beneath`, so that it can be removed again.
+  /// `upper`. If it comes from a configuration, it keeps the value that it replaces in `replaced`, so that it can be
+  /// removed again.
   static Located over(const Located* lower, Located upper);
 
   /// To be called when the configuration is removed: drops its notes, and it no longer has to name a stage.

@@ -45,7 +45,11 @@ class Finder {
   void report(const std::string& at, const std::string& message, const std::string& other = "",
               const std::string& other_message = "", std::vector<std::string> allowed = {}) {
     if (!sound(at) || (!other.empty() && !sound(other))) return;
-    Diagnostic diagnostic{recipe_.origin(at), "contradiction", message, std::move(allowed), {}, {}, other_message};
+    Diagnostic diagnostic{.place = recipe_.origin(at),
+                          .code = "contradiction",
+                          .message = message,
+                          .allowed = std::move(allowed),
+                          .other_message = other_message};
     if (!other.empty() && given(other))
       diagnostic.other = recipe_.origin(other);
     else if (!other_message.empty())

@@ -65,7 +65,7 @@ DeepSpeedMeaning DeepSpeedTranslator::all() {
 }
 
 Diagnostic& DeepSpeedTranslator::report(const Origin& place, const std::string& code, const std::string& message) {
-  meaning_.diagnostics.push_back({place, code, message, {}, {}, {}, "", "strategy"});
+  meaning_.diagnostics.push_back({.place = place, .code = code, .message = message, .section = "strategy"});
   return meaning_.diagnostics.back();
 }
 
@@ -215,13 +215,13 @@ bool DeepSpeedTranslator::switched_off(const DeepSpeedKey& key, const LocatedJso
 
 void DeepSpeedTranslator::judge_block(const DeepSpeedKey& key, const LocatedJson& node) {
   if (key.path == "scheduler.params" && refused_scheduler(type_of("scheduler"))) return;
-  if (asleep(key, node))
+  if (in_disabled_block(key, node))
     names(key, node);
   else
     walk(node, key.path);
 }
 
-bool DeepSpeedTranslator::asleep(const DeepSpeedKey& key, const LocatedJson& node) {
+bool DeepSpeedTranslator::in_disabled_block(const DeepSpeedKey& key, const LocatedJson& node) {
   if (key.path.ends_with(".offload_optimizer") || key.path.ends_with(".offload_param")) {
     const auto* device = at(key.path + ".device");
     return !device || device->value == "none";

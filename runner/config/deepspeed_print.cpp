@@ -21,14 +21,14 @@ void put(Ordered& object, const std::string& path, const nlohmann::json& value) 
   *at = value;
 }
 
-[[noreturn]] void no_word(const std::string& what) {
+[[noreturn]] void not_expressible(const std::string& what) {
   throw usage_error("DeepSpeed's configuration cannot express {}", what);
 }
 
 void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options) {
   const auto& train = recipe.train;
   const auto& steps = train.accumulate_grad_batches;
-  if (steps && steps->size() > 1) no_word("an accumulation that changes with the epoch");
+  if (steps && steps->size() > 1) not_expressible("an accumulation that changes with the epoch");
   if (train.global_batch_size) put(out, "train_batch_size", *train.global_batch_size);
   // Without this key, DeepSpeed would not accumulate.
   put(out, "train_micro_batch_size_per_gpu",
@@ -39,7 +39,7 @@ void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options
     put(out, "gradient_accumulation_steps", steps->begin()->second);
   else
     put(out, "gradient_accumulation_steps", options.value("gradient_accumulation_steps", nlohmann::json("auto")));
-  if (train.gradient_clip_val && train.gradient_clip_algorithm != "norm") no_word("clipping by value");
+  if (train.gradient_clip_val && train.gradient_clip_algorithm != "norm") not_expressible("clipping by value");
   put(out, "gradient_clipping", train.gradient_clip_val.value_or(0.0));
   put(out, "steps_per_print", train.print_every_n_steps);
 }
@@ -53,16 +53,16 @@ void put_precision(Ordered& out, const Recipe& recipe) {
     put(out, "fp16.enabled", mode == "16-mixed");
     put(out, "bf16.enabled", mode == "bf16-mixed");
   } else {
-    no_word("precision.mode = \"" + mode + "\"");
+    not_expressible("precision.mode = \"" + mode + "\"");
   }
   if (mode == "bf16-mixed" && recipe.train.on_nonfinite == "skip") put(out, "bf16.check_grad_overflow", true);
 }
 
 void put_optimizer(Ordered& out, const Recipe& recipe) {
   const auto& optimizer = recipe.optimizer;
-  if (!optimizer.groups.empty()) no_word("[[optimizer.groups]]");
+  if (!optimizer.groups.empty()) not_expressible("[[optimizer.groups]]");
   if (optimizer.decay_norms_and_biases && optimizer.weight_decay > 0)
-    no_word("weight decay of norms and biases (optimizer.decay_norms_and_biases)");
+    not_expressible("weight decay of norms and biases (optimizer.decay_norms_and_biases)");
   bool adam = optimizer.name != "sgd";
   put(out, "optimizer.type", optimizer.name == "adamw" ? "AdamW" : adam ? "Adam" : "SGD");
   put(out, "optimizer.params.lr", optimizer.lr);
@@ -80,8 +80,8 @@ void put_optimizer(Ordered& out, const Recipe& recipe) {
 void put_scheduler(Ordered& out, const Recipe& recipe) {
   const auto& schedule = recipe.lr_scheduler;
   bool linear = schedule.name == "linear", cosine = schedule.name == "cosine";
-  if (!linear && !cosine && schedule.name != "constant") no_word("the schedule \"" + schedule.name + "\"");
-  if (linear && schedule.min_lr_ratio != 0) no_word("a linear schedule that does not end at 0 (min_lr_ratio)");
+  if (!linear && !cosine && schedule.name != "constant") not_expressible("the schedule \"" + schedule.name + "\"");
+  if (linear && schedule.min_lr_ratio != 0) not_expressible("a linear schedule that does not end at 0 (min_lr_ratio)");
   if (schedule.name == "constant" && schedule.warmup_steps == 0) return;
   put(out, "scheduler.type", linear ? "WarmupDecayLR" : cosine ? "WarmupCosineLR" : "WarmupLR");
   auto params = [&](const char* name, const nlohmann::json& value) {

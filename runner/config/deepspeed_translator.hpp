@@ -40,7 +40,7 @@ class DeepSpeedTranslator {
   static bool switched_off(const DeepSpeedKey& key, const LocatedJson& node);
   void judge_block(const DeepSpeedKey& key, const LocatedJson& node);
   /// Whether the keys of a block have no effect because of another key.
-  bool asleep(const DeepSpeedKey& key, const LocatedJson& node);
+  bool in_disabled_block(const DeepSpeedKey& key, const LocatedJson& node);
 
   // ---- keys that depend on each other
   void batch();

@@ -12,13 +12,13 @@ namespace runner {
 
 /// One mistake. `code` is a short stable word for scripts, e.g. "unknown-key", "wrong-type", "out-of-bounds".
 struct Diagnostic {
-  Origin place;
-  std::string code;
-  std::string message;
-  std::vector<std::string> allowed;       ///< values or names that would work
-  std::optional<std::string> suggestion;  ///< nearest name
-  std::optional<Origin> other;            ///< the second location of a contradiction
-  std::string other_message;
+  Origin place = {};
+  std::string code = "";
+  std::string message = "";
+  std::vector<std::string> allowed = {};       ///< values or names that would work
+  std::optional<std::string> suggestion = {};  ///< nearest name
+  std::optional<Origin> other = {};            ///< the second location of a contradiction
+  std::string other_message = "";
   std::string section = "";  ///< of the recipe; empty: the mistake is in none
 };
 

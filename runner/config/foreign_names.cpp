@@ -5,6 +5,7 @@
 
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/deepspeed_keys.hpp"
 #include "runner/config/key_table.hpp"
 
 namespace runner {
@@ -15,95 +16,92 @@ using nlohmann::json;
 using Values = ForeignName::Values;
 
 /// Names whose values may have another meaning than those of the key: the key is only suggested.
-const std::map<std::string, std::string>& suggested_names() {
-  static const std::map<std::string, std::string> names = {
-      // Hugging Face
-      {"per_device_train_batch_size", "train.micro_batch_size"},
-      {"per_device_eval_batch_size", "train.micro_batch_size"},
-      {"gradient_accumulation_steps", "train.accumulate_grad_batches"},
-      {"learning_rate", "optimizer.lr"},
-      {"num_train_epochs", "train.max_epochs"},
-      {"save_steps", "checkpoint.every_n_steps"},
-      {"save_total_limit", "checkpoint.keep_last"},
-      {"logging_steps", "train.log_every_n_steps"},
-      {"steps_per_print", "train.print_every_n_steps"},
-      {"eval_steps", "train.val_check_interval"},
-      {"lr_scheduler_type", "lr_scheduler.name"},
-      {"warmup_ratio", "lr_scheduler.warmup_steps"},
-      {"max_grad_norm", "train.gradient_clip_val"},
-      {"gradient_checkpointing", "activation_checkpointing.mode"},
-      {"output_dir", "run.name"},
-      {"run_name", "run.name"},
-      {"hidden_size", "model.dim"},
-      {"num_hidden_layers", "model.n_layers"},
-      {"num_attention_heads", "model.n_heads"},
-      {"num_key_value_heads", "model.n_kv_heads"},
-      {"intermediate_size", "model.hidden_dim"},
-      {"max_position_embeddings", "model.max_seq_len"},
-      {"rms_norm_eps", "model.norm_eps"},
-      {"layer_norm_epsilon", "model.norm_eps"},
-      {"tie_word_embeddings", "model.tie_embeddings"},
-      {"hidden_act", "model.activation"},
-      {"activation_function", "model.activation"},
-      {"initializer_range", "model.init_std"},
-      {"adam_beta1", "optimizer.betas"},
-      {"adam_beta2", "optimizer.betas"},
-      {"adam_epsilon", "optimizer.eps"},
-      {"optim", "optimizer.name"},
-      {"fp16", "precision.mode"},
-      {"bf16", "precision.mode"},
-      {"resid_pdrop", "model.dropout"},
-      {"attn_pdrop", "model.dropout"},
-      {"embd_pdrop", "model.dropout"},
-      // GPT-2, nanoGPT
-      {"n_embd", "model.dim"},
-      {"d_model", "model.dim"},
-      {"embed_dim", "model.dim"},
-      {"n_layer", "model.n_layers"},
-      {"num_layers", "model.n_layers"},
-      {"n_head", "model.n_heads"},
-      {"num_heads", "model.n_heads"},
-      {"n_positions", "model.max_seq_len"},
-      {"n_ctx", "model.max_seq_len"},
-      {"block_size", "model.max_seq_len"},
-      {"context_length", "model.max_seq_len"},
-      {"n_inner", "model.hidden_dim"},
-      {"ffn_dim", "model.hidden_dim"},
-      {"max_iters", "train.max_steps"},
-      {"warmup_iters", "lr_scheduler.warmup_steps"},
-      {"lr_decay_iters", "train.max_steps"},
-      {"min_lr", "lr_scheduler.min_lr_ratio"},
-      {"grad_clip", "train.gradient_clip_val"},
-      {"eval_interval", "train.val_check_interval"},
-      {"eval_iters", "train.limit_val_batches"},
-      {"batch_size", "train.global_batch_size"},
-      {"dtype", "precision.mode"},
-      {"beta1", "optimizer.betas"},
-      {"beta2", "optimizer.betas"},
-      // torchtitan, Megatron, DeepSpeed, Lightning
-      {"steps", "train.max_steps"},
-      {"max_norm", "train.gradient_clip_val"},
-      {"clip_grad", "train.gradient_clip_val"},
-      {"gradient_clipping", "train.gradient_clip_val"},
-      {"local_batch_size", "train.micro_batch_size"},
-      {"train_batch_size", "train.global_batch_size"},
-      {"train_micro_batch_size_per_gpu", "train.micro_batch_size"},
-      {"global_batch", "train.global_batch_size"},
-      {"reshard_after_forward", "strategy.sharding_strategy"},
-      {"zero_stage", "strategy.name"},
-      {"max_length", "data.seq_len"},
-      {"sequence_length", "data.seq_len"},
-      {"seq_length", "data.seq_len"},
-      {"gpus", "devices.devices"},
-      {"nproc_per_node", "devices.devices"},
-      {"nnodes", "devices.num_nodes"},
-      {"save_interval", "checkpoint.every_n_steps"},
-      {"every_n_train_steps", "checkpoint.every_n_steps"},
-      {"epochs", "train.max_epochs"},
-      {"scheduler", "lr_scheduler.name"},
-  };
-  return names;
-}
+constexpr std::pair<const char*, const char*> suggested_names[] = {
+    // Hugging Face
+    {"per_device_train_batch_size", "train.micro_batch_size"},
+    {"per_device_eval_batch_size", "train.micro_batch_size"},
+    {"gradient_accumulation_steps", "train.accumulate_grad_batches"},
+    {"learning_rate", "optimizer.lr"},
+    {"num_train_epochs", "train.max_epochs"},
+    {"save_steps", "checkpoint.every_n_steps"},
+    {"save_total_limit", "checkpoint.keep_last"},
+    {"logging_steps", "train.log_every_n_steps"},
+    {"steps_per_print", "train.print_every_n_steps"},
+    {"eval_steps", "train.val_check_interval"},
+    {"lr_scheduler_type", "lr_scheduler.name"},
+    {"warmup_ratio", "lr_scheduler.warmup_steps"},
+    {"max_grad_norm", "train.gradient_clip_val"},
+    {"gradient_checkpointing", "activation_checkpointing.mode"},
+    {"output_dir", "run.name"},
+    {"run_name", "run.name"},
+    {"hidden_size", "model.dim"},
+    {"num_hidden_layers", "model.n_layers"},
+    {"num_attention_heads", "model.n_heads"},
+    {"num_key_value_heads", "model.n_kv_heads"},
+    {"intermediate_size", "model.hidden_dim"},
+    {"max_position_embeddings", "model.max_seq_len"},
+    {"rms_norm_eps", "model.norm_eps"},
+    {"layer_norm_epsilon", "model.norm_eps"},
+    {"tie_word_embeddings", "model.tie_embeddings"},
+    {"hidden_act", "model.activation"},
+    {"activation_function", "model.activation"},
+    {"initializer_range", "model.init_std"},
+    {"adam_beta1", "optimizer.betas"},
+    {"adam_beta2", "optimizer.betas"},
+    {"adam_epsilon", "optimizer.eps"},
+    {"optim", "optimizer.name"},
+    {"fp16", "precision.mode"},
+    {"bf16", "precision.mode"},
+    {"resid_pdrop", "model.dropout"},
+    {"attn_pdrop", "model.dropout"},
+    {"embd_pdrop", "model.dropout"},
+    // GPT-2, nanoGPT
+    {"n_embd", "model.dim"},
+    {"d_model", "model.dim"},
+    {"embed_dim", "model.dim"},
+    {"n_layer", "model.n_layers"},
+    {"num_layers", "model.n_layers"},
+    {"n_head", "model.n_heads"},
+    {"num_heads", "model.n_heads"},
+    {"n_positions", "model.max_seq_len"},
+    {"n_ctx", "model.max_seq_len"},
+    {"block_size", "model.max_seq_len"},
+    {"context_length", "model.max_seq_len"},
+    {"n_inner", "model.hidden_dim"},
+    {"ffn_dim", "model.hidden_dim"},
+    {"max_iters", "train.max_steps"},
+    {"warmup_iters", "lr_scheduler.warmup_steps"},
+    {"lr_decay_iters", "train.max_steps"},
+    {"min_lr", "lr_scheduler.min_lr_ratio"},
+    {"grad_clip", "train.gradient_clip_val"},
+    {"eval_interval", "train.val_check_interval"},
+    {"eval_iters", "train.limit_val_batches"},
+    {"batch_size", "train.global_batch_size"},
+    {"dtype", "precision.mode"},
+    {"beta1", "optimizer.betas"},
+    {"beta2", "optimizer.betas"},
+    // torchtitan, Megatron, DeepSpeed, Lightning
+    {"steps", "train.max_steps"},
+    {"max_norm", "train.gradient_clip_val"},
+    {"clip_grad", "train.gradient_clip_val"},
+    {"gradient_clipping", "train.gradient_clip_val"},
+    {"local_batch_size", "train.micro_batch_size"},
+    {"train_batch_size", "train.global_batch_size"},
+    {"train_micro_batch_size_per_gpu", "train.micro_batch_size"},
+    {"global_batch", "train.global_batch_size"},
+    {"reshard_after_forward", "strategy.sharding_strategy"},
+    {"zero_stage", "strategy.name"},
+    {"max_length", "data.seq_len"},
+    {"sequence_length", "data.seq_len"},
+    {"seq_length", "data.seq_len"},
+    {"gpus", "devices.devices"},
+    {"nproc_per_node", "devices.devices"},
+    {"nnodes", "devices.num_nodes"},
+    {"save_interval", "checkpoint.every_n_steps"},
+    {"every_n_train_steps", "checkpoint.every_n_steps"},
+    {"epochs", "train.max_epochs"},
+    {"scheduler", "lr_scheduler.name"},
+};
 
 // Meanings: they translate a value of a name.
 
@@ -179,6 +177,12 @@ std::optional<Values> compression(const json& value) {
 
 using Names = std::vector<ForeignName>;
 
+/// The name of a DeepSpeed key that has no effect here, for the reason in the table of DeepSpeed's keys.
+ForeignName without_effect(const std::string& path) {
+  const auto* key = find_deepspeed_key(path);
+  return {.name = key->name(), .meaning = any_value(), .note = "nothing to do: " + key->reason};
+}
+
 void add_devices(Names& names) {
   Names more = {
       {.name = "parallel_devices",
@@ -205,8 +209,6 @@ void add_devices(Names& names) {
 }
 
 void add_recomputation(Names& names) {
-  constexpr const char* not_partitioned =
-      "nothing to do: it is about activations that tensor parallelism replicates; there is no tensor parallelism here";
   Names more = {
       {.name = "activation_checkpointing",
        .key = "activation_checkpointing.mode",
@@ -219,11 +221,9 @@ void add_recomputation(Names& names) {
       {.name = "cpu_checkpointing",
        .key = "activation_checkpointing.cpu_checkpointing",
        .meaning = same_value_of("activation_checkpointing.cpu_checkpointing")},
-      {.name = "partition_activations", .meaning = any_value(), .note = not_partitioned},
-      {.name = "contiguous_memory_optimization", .meaning = any_value(), .note = not_partitioned},
-      {.name = "synchronize_checkpoint_boundary",
-       .meaning = any_value(),
-       .note = "nothing to do: a block is recomputed in the stream of its backward pass"},
+      without_effect("activation_checkpointing.partition_activations"),
+      without_effect("activation_checkpointing.contiguous_memory_optimization"),
+      without_effect("activation_checkpointing.synchronize_checkpoint_boundary"),
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -232,8 +232,8 @@ void add_plugins(Names& names) {
   Names more = {
       {.name = "checkpoint_io",
        .meaning = one_of({"torchcheckpointio", "asynccheckpointio"}),
-       .note =
-           "checkpoints are safetensors files here; checkpoint.async determines whether a background thread writes them",
+       .note = "checkpoints are safetensors files here; checkpoint.async determines whether a background thread writes "
+               "them",
        .refusal = "checkpoints have one format here, safetensors in the run's folder; checkpoint.async determines "
                   "whether a background thread writes them"},
       {.name = "logging_level",
@@ -242,7 +242,8 @@ void add_plugins(Names& names) {
       {.name = "profiler",
        .meaning = one_of({"simple"}),
        .note = "already the case here: `runner show` prints the time of steps, the wait for data, and memory",
-       .refusal = "`runner show` prints the time of steps, the wait for data, and memory; there is no trace of kernels"},
+       .refusal =
+           "`runner show` prints the time of steps, the wait for data, and memory; there is no trace of kernels"},
       {.name = "sync_batchnorm",
        .meaning = any_value(),
        .note = "nothing to do: no model here has batch normalization"},
@@ -321,10 +322,8 @@ void add_deepspeed(Names& names) {
        .note = "already the case here: the strategy is ZeRO",
        .refusal =
            "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
-      {.name = "zero_allow_untested_optimizer",
-       .meaning = any_value(),
-       .note = "nothing to do: every optimizer here is tested with every stage"},
-      {.name = "zero_force_ds_cpu_optimizer", .meaning = any_value(), .note = "nothing to do: there is one CPU Adam"},
+      without_effect("zero_allow_untested_optimizer"),
+      without_effect("zero_force_ds_cpu_optimizer"),
       {.name = "logging_batch_size_per_gpu",
        .meaning = any_value(),
        .note = "nothing to do: DeepSpeed would log train.micro_batch_size"},
@@ -334,7 +333,7 @@ void add_deepspeed(Names& names) {
 
 Names make_names() {
   Names names;
-  for (const auto& [name, key] : suggested_names()) names.push_back({.name = name, .key = key, .only_suggested = true});
+  for (const auto& [name, key] : suggested_names) names.push_back({.name = name, .key = key, .only_suggested = true});
   add_devices(names);
   add_recomputation(names);
   add_plugins(names);

@@ -175,17 +175,23 @@ void add_data(std::vector<Key>& keys) {
        .minimum = 1, .maximum = 1024}, &D::prefetch);
 }
 
-void add_hardware(std::vector<Key>& keys) {
-  auto add = adder(keys, "devices", &Recipe::devices);
-  using D = Recipe::Devices;
+void add_strategy(std::vector<Key>& keys) {
   adder(keys, "strategy", &Recipe::strategy)(
       {.name = "name", .type = T::text,
        .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &Recipe::Strategy::name);
+}
+
+void add_precision(std::vector<Key>& keys) {
   adder(keys, "precision", &Recipe::precision)(
       {.name = "mode", .type = T::precision,
        .help = "auto: bf16-mixed on CUDA devices that support it, otherwise 32-true.",
        .choices = {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"}},
       &Recipe::Precision::mode);
+}
+
+void add_devices(std::vector<Key>& keys) {
+  auto add = adder(keys, "devices", &Recipe::devices);
+  using D = Recipe::Devices;
   add({.name = "accelerator", .type = T::choice,
        .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu.",
        .choices = {"auto", "cpu", "cuda"}}, &D::accelerator);
@@ -258,23 +264,26 @@ void add_optimizer(std::vector<Key>& keys) {
   };
   groups.get = [](const Recipe& recipe) { return groups_json(recipe.optimizer.groups); };
   keys.push_back(groups);
-  auto schedule = adder(keys, "lr_scheduler", &Recipe::lr_scheduler);
+}
+
+void add_lr_scheduler(std::vector<Key>& keys) {
+  auto add = adder(keys, "lr_scheduler", &Recipe::lr_scheduler);
   using L = Recipe::LrScheduler;
-  schedule({.name = "name", .type = T::choice, .help = "Shape of the learning rate schedule after warm-up.",
-            .choices = {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
-  schedule({.name = "warmup_steps", .type = T::integer, .help = "Number of warm-up steps.",
-            .minimum = 0}, &L::warmup_steps);
-  schedule({.name = "warmup", .type = T::choice,
-            .help = "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is "
-                    "DeepSpeed's default.", .choices = {"linear", "log"}}, &L::warmup);
-  schedule({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
-            .maximum = 1}, &L::min_lr_ratio);
-  schedule({.name = "decay_steps", .type = T::integer,
-            .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1}, &L::decay_steps);
-  schedule({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
-            .minimum = 1}, &L::step_size);
-  schedule({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
-            .above_minimum = true}, &L::gamma);
+  add({.name = "name", .type = T::choice, .help = "Shape of the learning rate schedule after warm-up.",
+       .choices = {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
+  add({.name = "warmup_steps", .type = T::integer, .help = "Number of warm-up steps.",
+       .minimum = 0}, &L::warmup_steps);
+  add({.name = "warmup", .type = T::choice,
+       .help = "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is "
+               "DeepSpeed's default.", .choices = {"linear", "log"}}, &L::warmup);
+  add({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
+       .maximum = 1}, &L::min_lr_ratio);
+  add({.name = "decay_steps", .type = T::integer,
+       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1}, &L::decay_steps);
+  add({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
+       .minimum = 1}, &L::step_size);
+  add({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
+       .above_minimum = true}, &L::gamma);
 }
 
 json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
@@ -371,36 +380,42 @@ void add_train(std::vector<Key>& keys) {
        .help = "Time between Ctrl-C or SIGTERM and the kill."}, &R::grace_time);
   add({.name = "timeout", .type = T::duration,
        .help = "How long a rank waits in a collective before the run fails."}, &R::timeout);
-  auto checkpoint = adder(keys, "checkpoint", &Recipe::checkpoint);
+}
+
+void add_checkpoint(std::vector<Key>& keys) {
+  auto add = adder(keys, "checkpoint", &Recipe::checkpoint);
   using C = Recipe::Checkpoint;
-  checkpoint({.name = "every_n_steps", .type = T::integer, .help = "Steps between checkpoints.",
-              .minimum = 1}, &C::every_n_steps);
-  checkpoint({.name = "every", .type = T::duration, .help = "Time between checkpoints."}, &C::every);
-  checkpoint({.name = "keep_last", .type = T::integer, .help = "How many of the newest checkpoints to keep. 0: all.",
-              .minimum = 0}, &C::keep_last);
-  checkpoint({.name = "save_top_k", .type = T::integer,
-              .help = "Also keep the k best checkpoints. One is written at every validation.",
-              .minimum = 0}, &C::save_top_k);
-  checkpoint({.name = "monitor", .type = T::choice,
-              .help = "Metric that decides which checkpoints are best (lower is better).",
-              .choices = {"val_loss", "loss"}}, &C::monitor);
-  checkpoint({.name = "save_at_end", .type = T::boolean,
-              .help = "Write a checkpoint at the end of the training."}, &C::save_at_end);
-  checkpoint({.name = "async", .type = T::boolean, .help = "Write checkpoints in the background."}, &C::async);
-  checkpoint({.name = "on_error", .type = T::choice,
-              .help = "What to do when a checkpoint cannot be written: continue and try again when the next one is "
-                      "due, or stop the run.", .choices = {"continue", "stop"}}, &C::on_error);
-  auto again = adder(keys, "activation_checkpointing", &Recipe::activation_checkpointing);
+  add({.name = "every_n_steps", .type = T::integer, .help = "Steps between checkpoints.",
+       .minimum = 1}, &C::every_n_steps);
+  add({.name = "every", .type = T::duration, .help = "Time between checkpoints."}, &C::every);
+  add({.name = "keep_last", .type = T::integer, .help = "How many of the newest checkpoints to keep. 0: all.",
+       .minimum = 0}, &C::keep_last);
+  add({.name = "save_top_k", .type = T::integer,
+       .help = "Also keep the k best checkpoints. One is written at every validation.",
+       .minimum = 0}, &C::save_top_k);
+  add({.name = "monitor", .type = T::choice,
+       .help = "Metric that decides which checkpoints are best (lower is better).",
+       .choices = {"val_loss", "loss"}}, &C::monitor);
+  add({.name = "save_at_end", .type = T::boolean,
+       .help = "Write a checkpoint at the end of the training."}, &C::save_at_end);
+  add({.name = "async", .type = T::boolean, .help = "Write checkpoints in the background."}, &C::async);
+  add({.name = "on_error", .type = T::choice,
+       .help = "What to do when a checkpoint cannot be written: continue and try again when the next one is "
+               "due, or stop the run.", .choices = {"continue", "stop"}}, &C::on_error);
+}
+
+void add_activation_checkpointing(std::vector<Key>& keys) {
+  auto add = adder(keys, "activation_checkpointing", &Recipe::activation_checkpointing);
   using A = Recipe::ActivationCheckpointing;
-  again({.name = "mode", .type = T::choice, .help = "Blocks whose activations are recomputed in the backward pass.",
-         .choices = {"none", "all", "every", "named"}}, &A::mode);
-  again({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th block.",
-         .minimum = 1}, &A::every);
-  again({.name = "blocks", .type = T::texts,
-         .help = "mode = \"named\": names of blocks to recompute, as globs."}, &A::blocks);
-  again({.name = "cpu_checkpointing", .type = T::boolean,
-         .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
-        &A::cpu_checkpointing);
+  add({.name = "mode", .type = T::choice, .help = "Blocks whose activations are recomputed in the backward pass.",
+       .choices = {"none", "all", "every", "named"}}, &A::mode);
+  add({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th block.",
+       .minimum = 1}, &A::every);
+  add({.name = "blocks", .type = T::texts,
+       .help = "mode = \"named\": names of blocks to recompute, as globs."}, &A::blocks);
+  add({.name = "cpu_checkpointing", .type = T::boolean,
+       .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
+      &A::cpu_checkpointing);
 }
 
 void add_selection(std::vector<Key>& keys) {
@@ -463,9 +478,14 @@ std::vector<Key> make_table() {
   add_run(keys);
   add_model(keys);
   add_data(keys);
-  add_hardware(keys);
+  add_strategy(keys);
+  add_precision(keys);
+  add_devices(keys);
   add_optimizer(keys);
+  add_lr_scheduler(keys);
   add_train(keys);
+  add_checkpoint(keys);
+  add_activation_checkpointing(keys);
   add_selection(keys);
   add_hooks(keys);
   for (auto& key : keys)

@@ -16,9 +16,10 @@ struct Located {
   fs::path folder;                              ///< relative paths in the value are resolved against it
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< the located value of strategy.config, if it is a table
   bool from_configuration = false;              ///< the value comes from a DeepSpeed configuration
-  std::shared_ptr<Located> beneath = nullptr;   ///< the value that this one replaced; restored when the configuration is removed
-  bool of_strategy = false;                     ///< translated from a foreign name in [strategy]; removed with its options
-  std::string note = "";                        ///< for a name of another tool: how it was translated
+  std::shared_ptr<Located> replaced =
+      nullptr;               ///< the value that this one replaced; restored when the configuration is removed
+  bool of_strategy = false;  ///< translated from a foreign name in [strategy]; removed with its options
+  std::string note = "";     ///< for a name of another tool: how it was translated
 };
 
 /// Dotted key -> value: "section.key", or "hooks.HOOK.option". Deeper tables are values.

@@ -49,7 +49,7 @@ class Parser {
   }
 
   [[noreturn]] void fail(size_t from, const std::string& message, size_t to = 0) const {
-    throw RecipeError({{origin(std::min(from, text_.size()), std::max(from, to)), "syntax", message, {}, {}, {}, ""}});
+    throw RecipeError({{origin(std::min(from, text_.size()), std::max(from, to)), "syntax", message}});
   }
 
   /// White space and comments.
@@ -97,13 +97,11 @@ class Parser {
       auto name = string();
       auto key_place = origin(from, at_);
       if (const auto* first = node.find(name))
-        throw RecipeError({{key_place,
-                            "duplicate-key",
-                            fmt::format("`{}` is a duplicate key", name),
-                            {},
-                            {},
-                            first->key_place,
-                            "the first one is here"}});
+        throw RecipeError({{.place = key_place,
+                            .code = "duplicate-key",
+                            .message = fmt::format("`{}` is a duplicate key", name),
+                            .other = first->key_place,
+                            .other_message = "the first one is here"}});
       blank();
       if (peek() != ':') fail(at_, fmt::format("a colon must follow `{}`", name));
       ++at_;

@@ -47,10 +47,6 @@ std::string origin_text(const Origin& origin) {
     case Origin::Kind::file:
     case Origin::Kind::set:
       return place_of(origin);
-    case Origin::Kind::environment:
-      return "environment " + origin.note;
-    case Origin::Kind::sweep:
-      return "sweep " + origin.note;
     case Origin::Kind::default_value:
       return "default";
     case Origin::Kind::decided:
@@ -64,7 +60,8 @@ bool applies(const Key& key, const Recipe& recipe) {
   return (key.family.empty() || key.family == recipe.model.name) && key.needs_met(recipe);
 }
 
-/// Whether to print a value. Some defaults are not printed, because the reader would refuse them together with other values.
+/// Whether to print a value. Some defaults are not printed, because the reader would refuse them together with other
+/// values.
 bool shown(const Key& key, const Recipe& recipe, const json& value) {
   if (value.is_null() || !applies(key, recipe)) return false;
   if (value.is_array() && value.empty()) return false;
@@ -76,79 +73,76 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
   return true;
 }
 
-json schema_of(const Key& key) {
+const json text_schema = {{"type", "string"}}, integer_schema = {{"type", "integer"}},
+           number_schema = {{"type", "number"}}, table_schema = {{"type", "object"}};
+
+json list_schema(const json& items) { return {{"type", "array"}, {"items", items}}; }
+json enum_schema(const json& values) {
+  return {{"type", values[0].is_string() ? "string" : "integer"}, {"enum", values}};
+}
+json either(std::vector<json> schemas) { return {{"anyOf", std::move(schemas)}}; }
+
+std::vector<std::string> words_of(const Key& key) {
+  auto words = key.choices;
+  for (const auto& [spelling, choice] : spellings_of(key)) words.push_back(spelling);
+  return words;
+}
+
+json stopping_schema() {
+  return {{"type", "object"},
+          {"properties",
+           {{"monitor", text_schema},
+            {"patience", {{"type", "integer"}, {"minimum", 1}}},
+            {"min_delta", {{"type", "number"}, {"minimum", 0}}},
+            {"mode", enum_schema({"min", "max"})}}},
+          {"additionalProperties", false}};
+}
+
+/// The values that the type of a key allows.
+json type_schema(const Key& key) {
   using T = KeyType;
-  json schema = {{"description", key.help}};
-  auto either = [&](std::vector<json> list) { schema["anyOf"] = list; };
-  const json text = {{"type", "string"}}, integer = {{"type", "integer"}}, number = {{"type", "number"}},
-             table = {{"type", "object"}};
-  const json texts = {{"type", "array"}, {"items", text}};
   switch (key.type) {
     case T::boolean:
-      schema["type"] = "boolean";
-      break;
+      return {{"type", "boolean"}};
     case T::integer:
-      schema["multipleOf"] = 1;
-      [[fallthrough]];  // the reader takes 2e8 as an integer
+      return {{"type", "number"}, {"multipleOf", 1}};  // the reader takes 2e8 as an integer
     case T::number:
-      schema["type"] = "number";
-      break;
+      return number_schema;
     case T::integer_or_auto:
-      either({integer, json{{"type", "string"}, {"enum", {"auto"}}}});
-      break;
+      return either({integer_schema, enum_schema(json::array({"auto"}))});
     case T::text:
     case T::path:
-      schema["type"] = "string";
-      break;
+      return text_schema;
     case T::choice:
-      schema["type"] = "string";
-      schema["enum"] = key.choices;
-      break;
+      return enum_schema(words_of(key));
     case T::paths:
     case T::texts:
-      either({text, texts});
-      break;
+      return either({text_schema, list_schema(text_schema)});
     case T::numbers:
-      schema["type"] = "array";
-      schema["items"] = number;
-      break;
+      return list_schema(number_schema);
     case T::duration:
-      schema["type"] = "string";
-      schema["pattern"] = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
-      break;
+      return {{"type", "string"}, {"pattern", "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"}};
     case T::bytes:
-      either({text, number});
-      break;
+      return either({text_schema, number_schema});
     case T::devices:
-      either({integer, text, json{{"type", "array"}, {"items", integer}}});
-      break;
-    case T::precision: {
-      auto words = key.choices;
-      for (const auto& [spelling, mode] : spellings_of(key)) words.push_back(spelling);
-      either({json{{"type", "integer"}, {"enum", {16, 32, 64}}}, json{{"type", "string"}, {"enum", words}}});
-      break;
-    }
+      return either({integer_schema, text_schema, list_schema(integer_schema)});
+    case T::precision:
+      return either({enum_schema({16, 32, 64}), enum_schema(words_of(key))});
     case T::accumulation:
-      either({number, table});
-      break;
+      return either({number_schema, table_schema});
     case T::table:
-      schema["type"] = "object";
-      break;
+      return table_schema;
     case T::stopping:
-      schema["type"] = "object";
-      schema["properties"] = {{"monitor", text},
-                              {"patience", {{"type", "integer"}, {"minimum", 1}}},
-                              {"min_delta", {{"type", "number"}, {"minimum", 0}}},
-                              {"mode", {{"type", "string"}, {"enum", {"min", "max"}}}}};
-      schema["additionalProperties"] = false;
-      break;
+      return stopping_schema();
     case T::groups:
-      schema["type"] = "array";
-      schema["items"] = table;
-      break;
+      return list_schema(table_schema);
   }
-  if (key.type == T::choice)
-    for (const auto& [spelling, choice] : spellings_of(key)) schema["enum"].push_back(spelling);
+  return json::object();
+}
+
+json schema_of(const Key& key) {
+  json schema = type_schema(key);
+  schema["description"] = key.help;
   if (key.minimum && schema.value("type", "") == "number" && !key.above_minimum) schema["minimum"] = *key.minimum;
   if (key.maximum && schema.value("type", "") == "number") schema["maximum"] = *key.maximum;
   return schema;

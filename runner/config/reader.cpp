@@ -2,10 +2,6 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
-#include <sstream>
-
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
 
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
@@ -15,8 +11,8 @@
 #include "runner/config/device_request.hpp"
 #include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/config/located_toml.hpp"
 #include "runner/config/schedule.hpp"
+#include "runner/config/toml_source.hpp"
 #include "runner/config/value_check.hpp"
 
 namespace runner {
@@ -24,80 +20,6 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
-
-/// A source with its lines, for excerpts.
-struct Source {
-  std::string name;
-  std::vector<std::string> lines;
-  Origin::Kind kind = Origin::Kind::file;
-  std::vector<Origin> places = {};  ///< of the lines, if a program computed the text
-
-  Origin at(const toml::source_region& region, int span = 0) const {
-    if (!places.empty() && region.begin.line >= 1 && region.begin.line <= places.size())
-      return places[region.begin.line - 1];
-    Origin origin;
-    origin.kind = kind;
-    origin.file = name;
-    if (kind == Origin::Kind::set) return origin;
-    origin.line = static_cast<int>(region.begin.line);
-    origin.column = static_cast<int>(region.begin.column);
-    if (origin.line >= 1 && origin.line <= static_cast<int>(lines.size()))
-      origin.excerpt = lines[static_cast<size_t>(origin.line) - 1];
-    bool one_line = region.end.line == region.begin.line;
-    origin.span = span > 0 ? span : one_line ? std::max(1, static_cast<int>(region.end.column) - origin.column) : 1;
-    return origin;
-  }
-};
-
-/// A date or a time, as written; empty for other nodes.
-std::string date_text(const toml::node& node) {
-  std::ostringstream text;
-  if (const auto* date = node.as_date()) text << date->get();
-  if (const auto* time = node.as_time()) text << time->get();
-  if (const auto* both = node.as_date_time()) text << both->get();
-  return text.str();
-}
-
-json to_json(const toml::node& node) {
-  switch (node.type()) {
-    case toml::node_type::table: {
-      json object = json::object();
-      for (const auto& [key, value] : *node.as_table()) object[std::string(key.str())] = to_json(value);
-      return object;
-    }
-    case toml::node_type::array: {
-      json array = json::array();
-      for (const auto& value : *node.as_array()) array.push_back(to_json(value));
-      return array;
-    }
-    case toml::node_type::string:
-      return node.as_string()->get();
-    case toml::node_type::integer:
-      return node.as_integer()->get();
-    case toml::node_type::floating_point:
-      return node.as_floating_point()->get();
-    case toml::node_type::boolean:
-      return node.as_boolean()->get();
-    default:
-      return {{"date", date_text(node)}};  // a value that no key accepts: no key is a date or time
-  }
-}
-
-/// A table of a recipe as located JSON. `expanded`: the values of the table after expand().
-LocatedJson to_tree(const toml::node& node, const json& expanded, const Origin& key_place, const Source& source) {
-  LocatedJson tree;
-  tree.place = source.at(node.source());
-  tree.key_place = key_place;
-  tree.is_object = node.is_table();
-  if (!node.is_table()) tree.value = expanded;
-  if (const auto* table = node.as_table())
-    for (const auto& [key, value] : *table) {
-      std::string name(key.str());
-      tree.members.emplace_back(
-          name, to_tree(value, expanded.at(name), source.at(key.source(), static_cast<int>(name.size())), source));
-    }
-  return tree;
-}
 
 class Reader {
  public:
@@ -120,7 +42,7 @@ class Reader {
       for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, ignored))
         if (auto kind = entry.path().extension(); kind == ".toml" || (kind == ".lua" && evaluate_))
           beside.push_back((folder / entry.path().filename()).string());
-      Diagnostic diagnostic{asked_at, "missing-file", "", {}, nearest(file, beside), {}, ""};
+      Diagnostic diagnostic{.place = asked_at, .code = "missing-file", .suggestion = nearest(file, beside)};
       diagnostic.message = asked_at.line > 0 ? fmt::format("{} extends {}, which does not exist", asked_at.file, file)
                                              : fmt::format("the recipe {} {}", file,
                                                            fs::exists(file) ? "is a folder" : "does not exist");
@@ -160,12 +82,12 @@ class Reader {
 
   Layer read_text(const std::string& text, const std::string& name, const fs::path& folder,
                   const std::vector<std::string>& chain, std::vector<Origin> places = {}) {
-    Source source{name, split(text, '\n'), Origin::Kind::file, std::move(places)};
+    TomlSource source{.name = name, .lines = split(text, '\n'), .places = std::move(places)};
     toml::table table;
     try {
       table = toml::parse(std::string_view(text), std::string_view(name));
     } catch (const toml::parse_error& error) {
-      Diagnostic diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description()), {}, {}, {}, ""};
+      Diagnostic diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description())};
       throw RecipeError({diagnostic});
     }
     Layer layer;
@@ -186,7 +108,7 @@ class Reader {
     std::vector<Removal> removals;
     Layer own;
     for (const auto& text : overrides) {
-      Source source{text, {}, Origin::Kind::set};
+      TomlSource source{.name = text, .kind = Origin::Kind::set};
       auto table = parse_override(text, source);
       if (!table) continue;
       take_removals(*table, source, removals);
@@ -219,7 +141,7 @@ class Reader {
     }
     if (auto devices = upper.find("devices.devices"); devices != upper.end() && sets_count(devices->second))
       lower.erase("devices.cpu_processes");
-    ConfigurationLayers::give_way(lower, upper);
+    ConfigurationLayers::remove_replaced(lower, upper);
     for (const auto& [key, located] : upper) {
       auto found = lower.find(key);
       // Tables are replaced. Only a key of a table in --set (model.rope_scaling.factor) is merged into the table.
@@ -245,7 +167,7 @@ class Reader {
     overlay(layer, own);
   }
 
-  void put(toml::table& table, const Source& source, const fs::path& folder, Layer& layer) {
+  void put(toml::table& table, const TomlSource& source, const fs::path& folder, Layer& layer) {
     std::vector<Removal> removals;
     take_removals(table, source, removals);
     put(flatten(table, source, folder), removals, layer);
@@ -307,7 +229,7 @@ class Reader {
 
   /// The TOML of `--set KEY=VALUE`. A bare word or a date is read as a string, and so is every word if the key takes
   /// strings.
-  std::optional<toml::table> parse_override(const std::string& text, const Source& source) {
+  std::optional<toml::table> parse_override(const std::string& text, const TomlSource& source) {
     auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
       problem(source.at({}), "usage", "an override is KEY=VALUE, e.g. train.max_steps=10");
@@ -365,7 +287,7 @@ class Reader {
   }
 
   /// Moves the names in `unset` from `table` to `removals`.
-  void take_removals(toml::table& table, const Source& source, std::vector<Removal>& removals) {
+  void take_removals(toml::table& table, const TomlSource& source, std::vector<Removal>& removals) {
     auto* unset = table.get("unset");
     if (!unset) return;
     auto origin = source.at(unset->source());
@@ -376,7 +298,7 @@ class Reader {
 
   void problem(const Origin& place, const std::string& code, const std::string& message,
                const std::string& section = "") {
-    diagnostics_.push_back({place, code, message, {}, {}, {}, "", section});
+    diagnostics_.push_back({.place = place, .code = code, .message = message, .section = section});
   }
 
   /// A string, or a list of strings.
@@ -392,8 +314,7 @@ class Reader {
   }
 
   void unknown_removal(const std::string& name, const Origin& place) {
-    Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", name), {}, {}, {},
-                          ""};
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", name)};
     std::vector<std::string> names;
     for (const auto& section : sections()) names.push_back(section.name);
     for (const auto& key : key_table()) names.push_back(key.dotted());
@@ -402,7 +323,7 @@ class Reader {
     diagnostics_.push_back(diagnostic);
   }
 
-  Layer flatten(const toml::table& table, const Source& source, const fs::path& folder) {
+  Layer flatten(const toml::table& table, const TomlSource& source, const fs::path& folder) {
     Layer layer;
     for (const auto& [name_key, node] : table) {
       std::string name(name_key.str());
@@ -429,8 +350,8 @@ class Reader {
     return layer;
   }
 
-  void flatten_section(const Section& section, const toml::table& table, const Source& source, const fs::path& folder,
-                       Layer& layer) {
+  void flatten_section(const Section& section, const toml::table& table, const TomlSource& source,
+                       const fs::path& folder, Layer& layer) {
     for (const auto& [key_name, node] : table) {
       std::string name(key_name.str());
       Origin at_key = source.at(key_name.source(), static_cast<int>(name.size()));
@@ -456,8 +377,7 @@ class Reader {
   }
 
   void unknown_section(const std::string& name, const Origin& place, bool table) {
-    Diagnostic diagnostic{
-        place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name), {}, {}, {}, ""};
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name)};
     for (const auto& section : sections()) diagnostic.allowed.push_back(section.name);
     auto names = diagnostic.allowed;
     for (const auto& key : top_level_keys()) names.push_back(key.name);
@@ -470,7 +390,7 @@ class Reader {
   }
 
   void unknown_key(const std::string& section, const std::string& name, const Origin& place) {
-    Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown key `{}` in [{}]", name, section), {}, {}, {}, ""};
+    Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown key `{}` in [{}]", name, section)};
     for (const auto& key : key_table())
       if (key.section == section) diagnostic.allowed.push_back(key.name);
     suggest_elsewhere(diagnostic, name);
@@ -608,8 +528,8 @@ class Reader {
     return true;
   }
 
-  /// Paths resolved against the folder of the file that contains them. Patterns of data files are replaced by their matches. A
-  /// pattern without matches remains, and is refused when the data are opened.
+  /// Paths resolved against the folder of the file that contains them. Patterns of data files are replaced by their
+  /// matches. A pattern without matches remains, and is refused when the data are opened.
   static json located_paths(const Key& key, const json& paths, const fs::path& folder) {
     json list = json::array();
     for (const auto& item : paths) {
@@ -673,21 +593,6 @@ Origin Recipe::origin(const std::string& key) const {
   Origin origin;
   origin.file = file;
   return origin;
-}
-
-LocatedJson parse_located_toml(const std::string& text, const std::string& name) {
-  Source source{name, split(text, '\n')};
-  try {
-    toml::table table = toml::parse(std::string_view(text), std::string_view(name));
-    Origin whole;
-    whole.file = name;
-    auto tree = to_tree(table, to_json(table), whole, source);
-    tree.place = whole;
-    return tree;
-  } catch (const toml::parse_error& error) {
-    throw RecipeError(
-        {Diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description()), {}, {}, {}, ""}});
-  }
 }
 
 std::string unset_override(const std::string& key) { return "unset=" + key; }

@@ -6,14 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace runner {
 
 /// Where a value came from: a location in a file, `--set`, a default, or a decision (`auto`).
 struct Origin {
-  enum class Kind { file, set, environment, sweep, default_value, decided };
+  enum class Kind { file, set, default_value, decided };
   Kind kind = Kind::default_value;
   std::string file;  ///< path as the user gave it; for `set` the text of the argument
   int line = 0;      ///< from 1; 0: none
@@ -34,8 +33,9 @@ struct DeviceRequest {
 /// `accumulate_grad_batches`: first epoch -> factor from that epoch on. A plain integer n is {0: n}.
 using AccumulationSchedule = std::map<int64_t, int64_t>;
 
-/// A recipe. Sections are structs, and field names are TOML keys. An optional field may be unset; its value then follows from
-/// others. The initialisers are the defaults. key_table.cpp has type, bounds and help of each key.
+/// A recipe. Sections are structs, and field names are TOML keys. An optional field may be unset; its value then
+/// follows from others. The initialisers are the defaults. key_table.cpp has type, choices, bounds and help of each
+/// key.
 struct Recipe {
   /// The value of a number that is "auto": it is chosen by prediction.
   static constexpr int64_t automatic = 0;
@@ -51,7 +51,7 @@ struct Recipe {
   } run;
 
   struct Model {
-    std::string name;  ///< gpt | llama
+    std::string name;
     int64_t n_layers = 0, dim = 0, n_heads = 0;
     std::optional<int64_t> n_kv_heads;  ///< llama: grouped-query attention; default n_heads
     std::optional<int64_t> vocab_size;  ///< default: the tokenizer's
@@ -60,7 +60,7 @@ struct Recipe {
     int64_t multiple_of = 256;                 ///< llama's rule rounds hidden_dim up to this
     std::optional<double> ffn_dim_multiplier;  ///< llama's rule
     double norm_eps = 1e-5;
-    std::string activation = "gelu";  ///< gpt: gelu (exact) | gelu_tanh
+    std::string activation = "gelu";  ///< gpt
     bool bias = true;                 ///< gpt: biases in linears and LayerNorm
     bool tie_embeddings = true;       ///< head shares the embedding's weight; default true for gpt, false for llama
     double rope_theta = 10000.0;      ///< llama
@@ -76,44 +76,43 @@ struct Recipe {
   } model;
 
   struct Data {
-    std::string format;              ///< text | bin
+    std::string format;
     std::vector<std::string> train;  ///< files, resolved against the recipe's folder
     std::vector<std::string> validation;
     std::optional<double> validation_fraction;  ///< share of the stream, at its end
     std::string tokenizer =
         "bytes";  ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
-    std::string token_dtype = "uint16";           ///< bin: uint16 | uint32
+    std::string token_dtype = "uint16";           ///< bin
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     int64_t prefetch = 2;  ///< batches prepared ahead
   } data;
 
-  /// `[strategy]` as written. This room knows no strategies; runner/selection resolves the name and the options.
+  /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
   struct Strategy {
     std::string name = "auto";
     nlohmann::json options = nlohmann::json::object();  ///< all other keys of the section
   } strategy;
 
   struct Precision {
-    std::string mode =
-        "auto";  ///< auto | 16-mixed | bf16-mixed | 16-true | bf16-true | 32-true | 64-true (aliases already mapped)
+    std::string mode = "auto";  ///< aliases are already mapped
   } precision;
 
   struct Devices {
-    std::string accelerator = "auto";  ///< auto | cpu | cuda
+    std::string accelerator = "auto";
     DeviceRequest devices;
     int64_t cpu_processes = 1;
     int64_t num_nodes = 1;
-    std::optional<int64_t> memory_limit;               ///< bytes per device
-    std::optional<int64_t> threads_per_rank;           ///< CPU threads; default cores / local ranks
-    std::string cluster = "auto";                      ///< auto | local | torchrun | slurm | openmpi | mpich
+    std::optional<int64_t> memory_limit;      ///< bytes per device
+    std::optional<int64_t> threads_per_rank;  ///< CPU threads; default cores / local ranks
+    std::string cluster = "auto";
     std::chrono::seconds rendezvous_timeout{300};      ///< how long to wait for all nodes
-    std::optional<std::string> process_group_backend;  ///< shm (one host) | gloo | nccl; default: automatic
+    std::optional<std::string> process_group_backend;  ///< default: automatic
   } devices;
 
   struct Optimizer {
-    std::string name = "adamw";  ///< adamw | adam | sgd
+    std::string name = "adamw";
     double lr = 1e-3;
     double weight_decay = 0.01;
     std::vector<double> betas = {0.9, 0.999};
@@ -129,9 +128,9 @@ struct Recipe {
   } optimizer;
 
   struct LrScheduler {
-    std::string name = "constant";  ///< constant | linear | cosine | wsd | step
+    std::string name = "constant";
     int64_t warmup_steps = 0;
-    std::string warmup = "linear";       ///< linear | log
+    std::string warmup = "linear";
     double min_lr_ratio = 0.0;           ///< lr at the end = lr * min_lr_ratio
     std::optional<int64_t> decay_steps;  ///< wsd: length of the decay; default 10 % of max_steps
     std::optional<int64_t> step_size;    ///< step
@@ -146,17 +145,17 @@ struct Recipe {
     std::optional<int64_t> micro_batch_size;  ///< or `automatic`
     std::optional<AccumulationSchedule> accumulate_grad_batches;
     std::optional<double> gradient_clip_val;
-    std::string gradient_clip_algorithm = "norm";  ///< norm | value
-    int64_t log_every_n_steps = 1;                 ///< steps between records in the ledger
-    int64_t print_every_n_steps = 1;               ///< steps between lines if the output is not a terminal
-    std::optional<int64_t> val_check_interval;     ///< in steps; default: at the end of each epoch, and at the end
-    std::optional<int64_t> limit_val_batches;      ///< global batches of validation; default all
-    std::string on_nonfinite = "stop";             ///< stop | skip
+    std::string gradient_clip_algorithm = "norm";
+    int64_t log_every_n_steps = 1;              ///< steps between records in the ledger
+    int64_t print_every_n_steps = 1;            ///< steps between lines if the output is not a terminal
+    std::optional<int64_t> val_check_interval;  ///< in steps; default: at the end of each epoch, and at the end
+    std::optional<int64_t> limit_val_batches;   ///< global batches of validation; default all
+    std::string on_nonfinite = "stop";
     int64_t max_restarts = 0;
     struct EarlyStopping {  ///< unset without the table; see recipes/hooks/early_stopping.lua
       std::string monitor = "val_loss";
       int64_t patience = 3;    ///< validations without an improvement
-      double min_delta = 0.0;  ///< a smaller change is no improvement
+      double min_delta = 0.0;  ///< a smaller change is not an improvement
       std::string mode = "min";
     };
     std::optional<EarlyStopping> early_stopping;
@@ -172,25 +171,25 @@ struct Recipe {
     std::string monitor = "val_loss";
     bool save_at_end = true;
     bool async = true;
-    std::string on_error = "continue";  ///< continue | stop: when a checkpoint cannot be written
+    std::string on_error = "continue";  ///< when a checkpoint cannot be written
   } checkpoint;
 
   struct ActivationCheckpointing {
-    std::string mode = "none";             ///< none | all | every | named
+    std::string mode = "none";
     int64_t every = 1;                     ///< every: each k-th block
     std::vector<std::string> blocks = {};  ///< named: globs over block names
     bool cpu_checkpointing = false;        ///< keep inputs of recomputed blocks in host memory
   } activation_checkpointing;
 
   struct Selection {
-    std::string policy = "documented";  ///< documented | fastest | smallest | offload
-    std::string prefer = "fsdp";        ///< fsdp | zero: which to use if both do the same
+    std::string policy = "documented";
+    std::string prefer = "fsdp";  ///< which of fsdp and zero to use if both do the same
   } selection;
 
   struct Hooks {
     std::vector<std::string> files;  ///< Lua files in the order in which they are called; a bare name is a shipped one
     bool trusted = false;            ///< all of Lua's libraries instead of the sandbox
-    std::string on_error = "stop";   ///< stop | disable
+    std::string on_error = "stop";
     int64_t memory_limit = 64LL << 20;                  ///< bytes, for all files together
     int64_t instruction_limit = 50'000'000;             ///< Lua instructions of one call
     double time_limit = 1.0;                            ///< seconds of one call, without the trainer's work for it

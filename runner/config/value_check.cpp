@@ -51,7 +51,7 @@ bool rope_problem(json& value) {
   return false;
 }
 
-/// Whether the value is no list of tables with a pattern. groups_keys_problem() checks the other keys.
+/// Whether the value is not a list of tables with a pattern. groups_keys_problem() checks the other keys.
 bool groups_problem(const json& value) {
   return !value.is_array() || std::any_of(value.begin(), value.end(), [](const json& item) {
     return !item.is_object() || !item.contains("pattern") || !item["pattern"].is_string();
