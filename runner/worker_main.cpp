@@ -2,7 +2,6 @@
 #include <torch/version.h>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "runner/train/calibrate.hpp"

@@ -47,7 +47,7 @@ void check_text(std::vector<DataProblem>& problems, const std::string& key, cons
     problems.push_back(
         {key, fmt::format("{}: {} of text cannot give the {} tokens that one sample of data.seq_len = {} "
                           "needs",
-                          key, format_bytes(static_cast<double>(most - std::ssize(files))), seq_len + 1, seq_len)});
+                          key, format_bytes(most - std::ssize(files)), seq_len + 1, seq_len)});
 }
 
 void find_packed_files(std::vector<DataProblem>& problems, const std::string& key,

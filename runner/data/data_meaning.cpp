@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t block_bytes = size_t{64} << 10;
 
-/// The digest of about `budget` bytes of the file, in evenly spaced blocks that include its first and its last byte; of all
-/// bytes if the file is not larger.
+/// The digest of about `budget` bytes of the file, in evenly spaced blocks that include its first and its last byte; of
+/// all bytes if the file is not larger.
 std::string digest(const MappedFile& file, size_t budget) {
   const auto bytes = file.bytes();
   if (bytes.size() <= budget) return xxh3_hex(bytes);
@@ -40,8 +40,7 @@ std::string digest(const MappedFile& file, size_t budget) {
 json digests(const std::vector<std::string>& files, size_t hashed_bytes) {
   size_t total = 0;
   for (const auto& file : files) total += fs::file_size(file);
-  if (total > hashed_bytes)
-    log::info("hashing parts of {} of training data; this is done once", format_bytes(static_cast<double>(total)));
+  if (total > hashed_bytes) log::info("hashing parts of {} of training data; this is done once", format_bytes(total));
   json list = json::array();
   for (const auto& path : files) {
     MappedFile file(path);

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "runner/base/error.hpp"
+#include "runner/base/hash.hpp"
 #include "runner/data/data.hpp"
 
 namespace runner {
@@ -10,20 +11,12 @@ namespace {
 
 constexpr int rounds = 6;
 
-/// The finalizer of splitmix64: every bit of the input changes every bit of the output.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 SampleOrder::SampleOrder(int64_t size, bool shuffle, int64_t seed, int64_t epoch)
     : size_(size),
       shuffle_(shuffle),
-      key_(mix(mix(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(epoch))),
+      key_(mix64(mix64(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(epoch))),
       half_bits_(std::max(
           1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(size, 1) - 1))) + 1) / 2)) {
   RUNNER_CHECK(size >= 0);
@@ -39,7 +32,7 @@ int64_t SampleOrder::operator[](int64_t position) const {
   do {
     uint64_t left = value >> half_bits_, right = value & mask;
     for (int round = 0; round < rounds; ++round) {
-      uint64_t next = left ^ (mix(key_ ^ mix(right << 3 | static_cast<uint64_t>(round))) & mask);
+      uint64_t next = left ^ (mix64(key_ ^ mix64(right << 3 | static_cast<uint64_t>(round))) & mask);
       left = right;
       right = next;
     }

@@ -123,7 +123,7 @@ std::unordered_map<std::string, std::string> training_options(int64_t vocab_size
 std::string train(const std::vector<std::string>& files, int64_t vocab_size) {
   TrainingLines lines(files);
   log::info("training a SentencePiece model of {} tokens on {} of text; this is done once", vocab_size,
-            format_bytes(static_cast<double>(lines.used_bytes())));
+            format_bytes(lines.used_bytes()));
   std::string model;
   auto status = sentencepiece::SentencePieceTrainer::Train(training_options(vocab_size), &lines, &model);
   if (!status.ok()) throw usage_error("data.tokenizer_vocab_size = {}: {}", vocab_size, reason(status));

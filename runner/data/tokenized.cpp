@@ -98,9 +98,8 @@ class Tokenization {
     last_spoken_ = now;
     spoken_ = true;
     double share = static_cast<double>(bytes_) / static_cast<double>(total_bytes_);
-    log::info("tokenising: {:.0f} % of {}, {} tokens, {} left", 100 * share,
-              format_bytes(static_cast<double>(total_bytes_)), format_count(static_cast<double>(tokens_)),
-              format_duration((now - begun_) * (1 - share) / share));
+    log::info("tokenising: {:.0f} % of {}, {} tokens, {} left", 100 * share, format_bytes(total_bytes_),
+              format_count(static_cast<double>(tokens_)), format_duration((now - begun_) * (1 - share) / share));
   }
 
   const SentencePieceTokenizer& tokenizer_;

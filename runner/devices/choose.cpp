@@ -1,5 +1,5 @@
-// Chooses the devices of a run from the recipe and the facts of the machine. Only `auto` substitutes. Everything else is done
-// as written or refused.
+// Chooses the devices of a run from the recipe and the facts of the machine. Only `auto` substitutes. Everything else
+// is done as written or refused.
 #include <algorithm>
 #include <numeric>
 
@@ -13,14 +13,13 @@ namespace {
 
 using Kind = DeviceRequest::Kind;
 
-/// "free:2" uses devices with at least this share of their memory free, or with devices.memory_limit bytes free if that is set. A
-/// desktop that uses a few hundred MiB does not make a device busy; another training run does.
+/// "free:2" uses devices with at least this share of their memory free, or with devices.memory_limit bytes free if that
+/// is set. A desktop that uses a few hundred MiB does not make a device busy; another training run does.
 constexpr double free_share = 0.8;
 
 std::string describe(const CudaDevice& device) {
-  std::string text = fmt::format("{}: {}, {}, {} free", device.index, device.name,
-                                 format_bytes(static_cast<double>(device.memory_bytes)),
-                                 format_bytes(static_cast<double>(device.free_bytes)));
+  std::string text = fmt::format("{}: {}, {}, {} free", device.index, device.name, format_bytes(device.memory_bytes),
+                                 format_bytes(device.free_bytes));
   if (device.processes > 0) text += fmt::format(", {} process{}", device.processes, device.processes == 1 ? "" : "es");
   return text;
 }
@@ -72,9 +71,8 @@ std::vector<int> free_devices(const Recipe::Devices& devices, const Facts& facts
   int wanted = devices.devices.count;
   if (wanted < 0) wanted = std::max<int>(1, static_cast<int>(found.size()));
   if (static_cast<int>(found.size()) < wanted) {
-    const std::string criterion =
-        devices.memory_limit ? format_bytes(static_cast<double>(*devices.memory_limit)) + " (devices.memory_limit)"
-                             : fmt::format("{:.0f} % of its memory", 100 * free_share);
+    const std::string criterion = devices.memory_limit ? format_bytes(*devices.memory_limit) + " (devices.memory_limit)"
+                                                       : fmt::format("{:.0f} % of its memory", 100 * free_share);
     throw environment_error(
         "{}: {} free here (free means no compute process and at least {} unused); this machine has {}",
         write_request(devices.devices),
@@ -130,8 +128,8 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
   }
   DeviceChoice choice{
       .accelerator = "cpu", .cuda_indices = {}, .count = static_cast<int>(devices.cpu_processes), .reason = ""};
-  // A recipe for GPUs uses cpu_processes for machines without one. A count that the recipe requests for the CPU itself takes
-  // precedence, and so does any count if cpu_processes has its default.
+  // A recipe for GPUs uses cpu_processes for machines without one. A count that the recipe requests for the CPU itself
+  // takes precedence, and so does any count if cpu_processes has its default.
   if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
   if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
   choice.reason = fmt::format("{} on the CPU{}", plural(choice.count, "rank"), chosen ? "" : ": " + why);

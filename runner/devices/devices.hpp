@@ -1,9 +1,8 @@
-// Facts of this machine: devices, memory, cores, host. Torch-free: CUDA devices are read through the driver library (dlopen of
-// libcuda and libnvidia-ml). Everything else receives Facts as a value, so tests can use any machine.
+// Facts of this machine: devices, memory, cores, host. Torch-free: CUDA devices are read through the driver library
+// (dlopen of libcuda and libnvidia-ml). Everything else receives Facts as a value, so tests can use any machine.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +31,8 @@ struct Facts {
   std::string onednn_isa = "";  ///< of which kernels LibTorch computes 16-bit products, as ONEDNN_MAX_CPU_ISA names it
 };
 
-/// Reads the facts of this machine. Respects CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (for tests and
-/// for planning).
+/// Reads the facts of this machine. Respects CUDA_VISIBLE_DEVICES. RUNNER_FAKE_FACTS=file.json replaces everything (for
+/// tests and for planning).
 Facts read_facts();
 nlohmann::json to_json(const Facts& facts);
 /// Absent keys keep their defaults; an unknown key or a wrong type is Error(usage).

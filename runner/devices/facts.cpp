@@ -7,6 +7,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
 #include "runner/devices/probes.hpp"
 
@@ -102,8 +103,7 @@ const std::vector<Field<Facts>>& facts_fields() {
 /// The CUDA module is in the folder of the executables, both in the build folder and after installation.
 bool has_cuda_module() {
   std::error_code error;
-  fs::path self = fs::read_symlink("/proc/self/exe", error);
-  return !error && fs::exists(self.parent_path() / "librunner_cuda.so", error);
+  return fs::exists(beside_program("librunner_cuda.so"), error);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-// A follower: a supervisor that connects to rank 0's supervisor (the leader) and runs its workers on the leader's commands.
-// members.hpp describes the protocol.
+// A follower: a supervisor that connects to rank 0's supervisor (the leader) and runs its workers on the leader's
+// commands. members.hpp describes the protocol.
 #pragma once
 #include <chrono>
-#include <string>
 
 #include "runner/launch/introduction.hpp"
 #include "runner/launch/message_socket.hpp"
@@ -11,13 +10,13 @@
 
 namespace runner {
 
-/// Connects to the leader; tries again until the deadline. Throws Error(environment) if there is no answer, and the leader's
-/// error if it rejects this supervisor.
+/// Connects to the leader; tries again until the deadline. Throws Error(environment) if there is no answer, and the
+/// leader's error if it rejects this supervisor.
 MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadline);
 
-/// Runs the workers of `group` with the arguments, environment and log folder that the leader sends. Returns the outcome
-/// that the leader sends. Forwards SIGINT and SIGTERM to the leader, which decides for all ranks. If the connection to the
-/// leader is lost, kills the workers and throws Error(run_failed).
+/// Runs the workers of `group` with the arguments, environment and log folder that the leader sends. Returns the
+/// outcome that the leader sends. Forwards SIGINT and SIGTERM to the leader, which decides for all ranks. If the
+/// connection to the leader is lost, kills the workers and throws Error(run_failed).
 Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group);
 
 }  // namespace runner

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 
-#include "runner/base/text.hpp"
 #include "runner/launch/worker_process.hpp"
 
 namespace runner {

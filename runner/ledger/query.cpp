@@ -32,7 +32,7 @@ constexpr const char* row_query =
 std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
   if (status == "running") return "";
   if (status == "lost") return "its supervisor is gone";
-  const std::string line = message.substr(0, message.find('\n'));
+  const std::string line = first_line(message);
   return status == "failed" && !failure.empty() ? failure + ": " + line : line;
 }
 

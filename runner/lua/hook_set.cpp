@@ -35,42 +35,33 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
   for (const auto& hook : hooks) {
     bool twice = std::find(names.begin(), names.end(), hook.file.name) != names.end();
     if (twice)
-      diagnostics.push_back({hook.file.asked_at,
-                             "duplicate",
-                             fmt::format("two hooks are named {}", hook.file.name),
-                             {},
-                             {},
-                             {},
-                             "",
-                             "hooks"});
+      diagnostics.push_back({.place = hook.file.asked_at,
+                             .code = "duplicate",
+                             .message = fmt::format("two hooks are named {}", hook.file.name),
+                             .section = "hooks"});
     names.push_back(hook.file.name);
   }
   const HookSet::Hook* with_loss = nullptr;
   for (const auto& hook : hooks) {
     if (!hook.file.loss) continue;
     if (with_loss)
-      diagnostics.push_back({hook.file.asked_at,
-                             "two-losses",
-                             fmt::format("the hooks {} and {} both have a `loss`, and a training can have only one",
-                                         with_loss->file.name, hook.file.name),
-                             {},
-                             {},
-                             {},
-                             "",
-                             "hooks"});
+      diagnostics.push_back(
+          {.place = hook.file.asked_at,
+           .code = "two-losses",
+           .message = fmt::format("the hooks {} and {} both have a `loss`, and a training can have only one",
+                                  with_loss->file.name, hook.file.name),
+           .section = "hooks"});
     with_loss = &hook;
   }
   for (const auto& [name, options] : recipe.hooks.options.items()) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     auto key = "hooks." + name + "." + (options.empty() ? "" : options.begin().key());
-    diagnostics.push_back({recipe.origin(key),
-                           "unknown-key",
-                           fmt::format("[hooks.{}] does not belong to a hook of this recipe", name),
-                           names,
-                           nearest(name, names),
-                           {},
-                           "",
-                           "hooks"});
+    diagnostics.push_back({.place = recipe.origin(key),
+                           .code = "unknown-key",
+                           .message = fmt::format("[hooks.{}] does not belong to a hook of this recipe", name),
+                           .allowed = names,
+                           .suggestion = nearest(name, names),
+                           .section = "hooks"});
   }
 }
 
@@ -79,14 +70,12 @@ void check_early_stopping(const Recipe& recipe, std::vector<Diagnostic>& diagnos
   auto beside = recipe.hooks.options.find(early_stopping);
   if (!recipe.train.early_stopping || beside == recipe.hooks.options.end()) return;
   auto key = std::string("hooks.") + early_stopping + "." + (beside->empty() ? "" : beside->begin().key());
-  diagnostics.push_back({recipe.origin(key),
-                         "contradiction",
-                         "[hooks.early_stopping] and train.early_stopping set the same options",
-                         {},
-                         {},
-                         recipe.origin("train.early_stopping"),
-                         "train.early_stopping already adds this hook; set its options here",
-                         "hooks"});
+  diagnostics.push_back({.place = recipe.origin(key),
+                         .code = "contradiction",
+                         .message = "[hooks.early_stopping] and train.early_stopping set the same options",
+                         .other = recipe.origin("train.early_stopping"),
+                         .other_message = "train.early_stopping already adds this hook; set its options here",
+                         .section = "hooks"});
 }
 
 /// Loads all files and completes their options. Mistakes go to `diagnostics`.

@@ -133,7 +133,6 @@ void State::Machine::end_call() {
     return;
   }
   instructions += c_steps + static_cast<int64_t>(allocated / bytes_per_instruction);
-  seconds = steady_seconds() - started - excluded;
   if (failed && used > options.limits.memory_bytes / 2) lua_gc(main, LUA_GCCOLLECT);  // frees what the failed call left
   failed = false;
 }
@@ -181,9 +180,8 @@ LuaError State::Machine::error_of(int status, const char* message, size_t size) 
             trace.data()};
   if (status == LUA_ERRMEM || text == "not enough memory")  // the text comes from buffers of the standard library
     return {ErrorKind::memory, place_file.data(), place_line,
-            fmt::format("needs more memory than {}, or a string longer than {}",
-                        format_bytes(static_cast<double>(limits.memory_bytes)),
-                        format_bytes(static_cast<double>(string_limit))),
+            fmt::format("needs more memory than {}, or a string longer than {}", format_bytes(limits.memory_bytes),
+                        format_bytes(string_limit)),
             trace.data()};
   // If the message has the form "short name:line: message", uses this place, which Lua or error() added.
   for (const auto& [shortened, name] : chunks) {

@@ -74,7 +74,7 @@ struct State::Machine {
   bool limited = false;  ///< whether the memory limit applies; not while libraries are opened
   Spent spent = Spent::nothing;
   int64_t instructions = 0, c_steps = 0;
-  double started = 0, excluded = 0, paused_at = 0, seconds = 0;
+  double started = 0, excluded = 0, paused_at = 0;
   int depth = 0;
   bool failed = false;  ///< in the current outermost call or in one inside it
   std::exception_ptr host_failure;

@@ -12,7 +12,7 @@ using nlohmann::json;
 namespace {
 
 [[noreturn]] void refuse(const Origin& place, const std::string& message) {
-  throw RecipeError({Diagnostic{place, "computed", message, {}, {}, {}, ""}});
+  throw RecipeError({Diagnostic{place, "computed", message}});
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ RecipeError located(const LuaError& error, const KeyPlaces& places, const std::s
     place.line = error.line();
     place.column = 1;
   }
-  Diagnostic diagnostic{place, code, error.message(), {}, {}, {}, ""};
+  Diagnostic diagnostic{place, code, error.message()};
   const auto& trace = error.trace();
   auto begin = trace.find_first_not_of(' ');
   if (begin != std::string::npos)

@@ -128,7 +128,7 @@ class Loader {
 
   void missing() {
     bool bare = source_.file.find_first_of("./") == std::string::npos;
-    Diagnostic diagnostic{source_.asked_at, "missing-file", "", {}, {}, {}, "", kind_.section};
+    Diagnostic diagnostic{.place = source_.asked_at, .code = "missing-file", .section = kind_.section};
     std::vector<std::string> names;
     for (const auto& [name, text] : kind_.shipped) names.push_back(name);
     if (bare) {
@@ -292,7 +292,7 @@ json complete_options(const ScriptFile& file, const json& given, const std::func
     if (!option.default_value.is_null()) complete[name] = option.default_value;
   if (!given.is_object()) return complete;
   for (const auto& [name, written] : given.items()) {
-    Diagnostic diagnostic{place(name), "unknown-key", "", {}, {}, {}, "", file.kind->section};
+    Diagnostic diagnostic{.place = place(name), .code = "unknown-key", .section = file.kind->section};
     auto found = file.options.find(name);
     if (found == file.options.end()) {
       diagnostic.message = fmt::format("the {} {} has no option `{}`", file.kind->noun, file.name, name);

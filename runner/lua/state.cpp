@@ -323,6 +323,5 @@ Reference State::read_only(const json& data) {
 void State::collect_garbage() { lua_gc(machine_->running ? machine_->running : machine_->main, LUA_GCCOLLECT); }
 size_t State::memory_bytes() const { return machine_->used; }
 int64_t State::instructions_used() const { return machine_->instructions; }
-double State::seconds_used() const { return machine_->seconds; }
 
 }  // namespace runner::lua

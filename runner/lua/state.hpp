@@ -82,9 +82,8 @@ class State {
   /// Frees unreachable objects. For objects that are larger than their handles in Lua.
   void collect_garbage();
   size_t memory_bytes() const;
-  /// Instructions and seconds of the last outermost call.
+  /// Instructions of the last outermost call. Tests compare it with the limit.
   int64_t instructions_used() const;
-  double seconds_used() const;
 
   struct Machine;
 

@@ -17,7 +17,7 @@ const ScriptKind& comm_hook_kind() {
 }
 
 void wrong(const ScriptFile& file, const std::string& message, std::vector<Diagnostic>& diagnostics) {
-  Diagnostic diagnostic{{}, "strategy-file", message, {}, {}, {}, "", "strategy"};
+  Diagnostic diagnostic{.code = "strategy-file", .message = message, .section = "strategy"};
   diagnostic.place.kind = Origin::Kind::file;
   diagnostic.place.file = file.shown;
   diagnostic.other = file.asked_at;

@@ -5,11 +5,9 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 struct lua_State;
 

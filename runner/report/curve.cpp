@@ -7,8 +7,6 @@
 #include <cmath>
 #include <optional>
 
-#include "runner/report/terminal.hpp"
-
 namespace runner {
 
 namespace {

@@ -8,7 +8,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
-#include "runner/base/text.hpp"
 #include "runner/report/progress_line.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -42,8 +41,8 @@ struct Progress::Impl {
   void redraw_if_due(double now);
   void line(const std::string& text);
 
-  /// Called by the log around each line. They lock the mutex from before the line until after it, which prevents a redraw
-  /// in between.
+  /// Called by the log around each line. They lock the mutex from before the line until after it, which prevents a
+  /// redraw in between.
   static void before_log_line();
   static void after_log_line();
 
@@ -57,8 +56,8 @@ struct Progress::Impl {
   int64_t printed_step = -1;
   bool on_screen = false;  ///< the bar is in the terminal's last line
 
-  /// The current display, or null. The mutex guards this pointer and all members above. Both are static, because another
-  /// thread may log while the display is destroyed.
+  /// The current display, or null. The mutex guards this pointer and all members above. Both are static, because
+  /// another thread may log while the display is destroyed.
   static Impl* shown;
   static std::mutex mutex;
 };

@@ -15,8 +15,6 @@ namespace runner {
 
 namespace {
 
-std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
 /// A bar of ten cells, filled in proportion to bytes / limit.
 std::string bar(int64_t bytes, int64_t limit) {
   constexpr int cells = 10;
@@ -34,8 +32,8 @@ double tokens_per_second(const Candidate& candidate) {
   return candidate.sequences() * static_cast<double>(candidate.job.model->seq_len) / *candidate.step_seconds;
 }
 
-/// Model FLOPs utilization: the model's FLOP/s divided by the peak. Attention counts the full T x T scores; recomputation is
-/// not counted.
+/// Model FLOPs utilization: the model's FLOP/s divided by the peak. Attention counts the full T x T scores;
+/// recomputation is not counted.
 double mfu(const Candidate& candidate, double peak_flops) {
   return tokens_per_second(candidate) * candidate.job.model->training_flops_per_token() /
          (peak_flops * candidate.job.world_size);
@@ -54,8 +52,8 @@ std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) 
   if (static_cast<int>(index) == choice.chosen) return {"chosen", choice.reason};
   if (!candidate.fits) {
     int64_t device = candidate.bytes - choice.limit.device, host = candidate.host - choice.limit.host;
-    if (choice.limit.device > 0 && device > 0) return {"does not fit", bytes_text(device) + " too much"};
-    if (choice.limit.host > 0 && host > 0) return {"does not fit", bytes_text(host) + " of host memory too much"};
+    if (choice.limit.device > 0 && device > 0) return {"does not fit", format_bytes(device) + " too much"};
+    if (choice.limit.host > 0 && host > 0) return {"does not fit", format_bytes(host) + " of host memory too much"};
     return {"does not fit", "too close to the limit for the accuracy of the prediction"};
   }
   if (!choice.fits() || !candidate.step_seconds || !choice.plan().step_seconds) return {"fits", ""};
@@ -87,8 +85,8 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           std::to_string(candidate.job.micro_batch_size),
           checkpointing(candidate),
           bar(candidate.bytes, choice.limit.device),
-          bytes_text(candidate.bytes),
-          candidate.host > 0 ? bytes_text(candidate.host) : "-",
+          format_bytes(candidate.bytes),
+          candidate.host > 0 ? format_bytes(candidate.host) : "-",
           timed ? step_text(candidate) : "-",
           timed ? format_count(tokens_per_second(candidate)) : "-",
           timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, r.peak_flops)) : "-",
@@ -102,9 +100,8 @@ bool needs_host(const Choice& choice) {
 }
 
 std::string table(const Recommendation& r, bool all) {
-  std::vector<Column> columns{{"  STRATEGY"},   {"MICRO", true}, {"RECOMPUTED", true}, {""},
-                              {"MEMORY", true}, {"HOST", true},  {"STEP", true},       {"TOKENS/S", true},
-                              {"MFU", true},    {"", false, true}};
+  std::vector<Column> columns{{"  STRATEGY"}, {"MICRO", true}, {"RECOMPUTED", true}, {""},          {"MEMORY", true},
+                              {"HOST", true}, {"STEP", true},  {"TOKENS/S", true},   {"MFU", true}, {"", false, true}};
   constexpr std::ptrdiff_t host = 5;
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < r.plan.choice.candidates.size(); ++i)
@@ -129,7 +126,7 @@ std::string headline(const Recommendation& r) {
 /// A short description of how choice `then` differs from `now`; empty if there is no relevant difference.
 std::string difference(const Choice& now, const Choice& then) {
   if (!then.fits()) return "";
-  if (!now.fits()) return fmt::format("{} fits, {} a rank", label(then.plan()), bytes_text(then.plan().bytes));
+  if (!now.fits()) return fmt::format("{} fits, {} a rank", label(then.plan()), format_bytes(then.plan().bytes));
   const Candidate &a = now.plan(), &b = then.plan();
   std::vector<std::string> parts;
   if (label(a) != label(b)) parts.push_back(label(b));
@@ -185,7 +182,7 @@ std::string unknown_host_note(const Recommendation& r) {
     return "";
   const int64_t node = choice.plan().host * r.plan.request.topology.devices_per_node;
   return fmt::format("the host memory of a node is not known, and this plan needs {} of it: give it with --host-memory",
-                     bytes_text(node));
+                     format_bytes(node));
 }
 
 }  // namespace
@@ -208,11 +205,9 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
                                       : fmt::format("; limit per rank: {}\n", choice.limit.reason);
   text += "\n" + table(r, all) + "\n";
-  text +=
-      fmt::format("memory: peak per rank, including {} of context{}; times: {}\n", bytes_text(choice.limit.context),
-                  needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints"
-                                     : "",
-                  r.times);
+  text += fmt::format(
+      "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
+      needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
   if (auto note = unknown_host_note(r); !note.empty()) text += "note: " + note + "\n";
   if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
   if (r.peak_flops > 0)

@@ -1,5 +1,5 @@
-// Formats tables for terminals: columns fit their content, numbers are right-aligned, lines are cut to the terminal's width.
-// Widths are those of UTF-8 text.
+// Formats tables for terminals: columns fit their content, numbers are right-aligned, lines are cut to the terminal's
+// width. Widths are those of UTF-8 text.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,7 +12,8 @@ struct Column {
   bool may_shrink = false;  ///< cells are cut with an ellipsis if the terminal is too narrow
 };
 /// One line for the titles, unless all are empty, and one line for each row. Each line ends with a newline. Two spaces
-/// separate the columns; there are no trailing spaces. width 0: the terminal's width, unlimited if stdout is no terminal.
+/// separate the columns; there are no trailing spaces. width 0: the terminal's width, unlimited if stdout is not a
+/// terminal.
 std::string format_table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows,
                          int width = 0);
 

@@ -5,7 +5,7 @@
 
 namespace runner {
 
-/// Columns of the terminal at file descriptor `fd`; 0 if it is no terminal, 80 if the width is unknown.
+/// Columns of the terminal at file descriptor `fd`; 0 if it is not a terminal, 80 if the width is unknown.
 int terminal_width(int fd);
 
 /// Whether `fd` is a terminal that can redraw a line (TERM is set and not "dumb").
