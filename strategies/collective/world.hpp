@@ -17,7 +17,7 @@ namespace runner {
 class DivergenceWatch;
 using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-/// All that a strategy knows about the other ranks. Made by make_world (processes) or ThreadWorld (tests).
+/// All that a strategy knows about the other ranks. Made by make_world, in tests also by run_ranks.
 struct World {
   int rank = 0, size = 1;
   torch::Device device{torch::kCPU};
@@ -28,7 +28,7 @@ struct World {
   ProcessGroup control;
   /// The calls of this rank on all these groups. `group` and `control` are the first two.
   std::shared_ptr<CollectiveTrace> trace;
-  static constexpr int group_index = 0, control_index = 1;  ///< in the trace
+  static constexpr int group_index = 0, control_index = 1;  ///< in the trace, for tests
   c10::intrusive_ptr<c10d::Store> store;
   /// Set if the transport does not compare calls itself (Gloo, NCCL) and WorldOptions.on_diverged is set, otherwise null.
   std::shared_ptr<DivergenceWatch> watch;

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/collective/thread_world.hpp"
 #include "tests/collective/operations.hpp"
+#include "tests/support/thread_world.hpp"
 
 using namespace runner;
 using namespace runner::testing;

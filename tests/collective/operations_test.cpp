@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/collective/thread_world.hpp"
 #include "tests/collective/operations.hpp"
+#include "tests/support/thread_world.hpp"
 
 using namespace runner;
 using namespace runner::testing;

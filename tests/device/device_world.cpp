@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "strategies/collective/backends.hpp"
-#include "strategies/collective/thread_world.hpp"
 #include "tests/device/collectives.hpp"
 #include "tests/device/simulation.hpp"
+#include "tests/support/thread_world.hpp"
 
 namespace runner::simulated {
 
@@ -81,7 +81,7 @@ void run_on_devices(int world_size, const std::function<void(World&)>& body) {
   TORCH_CHECK(world_size <= device_count, "there are ", device_count, " simulated devices");
   Communicators communicators;
   try {
-    run_ranks(world_size, [&](World& world) {
+    testing::run_ranks(world_size, [&](World& world) {
       try {
         put_on_device(world, communicators);
         body(world);

@@ -12,7 +12,7 @@
 #include "runner/selection/recompute.hpp"
 #include "strategies/catalog.hpp"
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/collective/thread_world.hpp"
+#include "tests/support/thread_world.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"

@@ -1,4 +1,4 @@
-#include "strategies/collective/thread_world.hpp"
+#include "tests/support/thread_world.hpp"
 
 #include <mutex>
 #include <thread>
@@ -7,7 +7,7 @@
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/shm_backend.hpp"
 
-namespace runner {
+namespace runner::testing {
 
 namespace {
 
@@ -96,4 +96,4 @@ void run_ranks(int world_size, const std::function<void(World&)>& body, std::chr
   if (meeting.first) std::rethrow_exception(meeting.first);
 }
 
-}  // namespace runner
+}  // namespace runner::testing
