@@ -33,7 +33,7 @@ int variable(const char* name, int otherwise) {
   if (!text || !*text) return otherwise;
   char* end = nullptr;
   long value = std::strtol(text, &end, 10);
-  if (*end) throw environment_error("the environment variable {} is \"{}\", which is no number", name, text);
+  if (*end) throw environment_error("the environment variable {} is \"{}\", which is not a number", name, text);
   return static_cast<int>(value);
 }
 
@@ -77,6 +77,7 @@ StorePtr meet(const WorldOptions& options) {
   return store;
 }
 
+/// The planner has refused backends that do not suit the devices and hosts (resolve_backend).
 std::string choose_backend(const WorldOptions& options) {
   bool one_host = options.local_size == options.size;
   std::string backend = options.backend;
@@ -84,17 +85,6 @@ std::string choose_backend(const WorldOptions& options) {
     backend = !options.accelerator.collectives.empty() ? options.accelerator.collectives
               : one_host && options.shm_fd >= 0        ? "shm"
                                                        : "gloo";
-  if (backend == "mpi")
-    throw usage_error(
-        "process_group_backend \"mpi\" is not in LibTorch's wheel; take \"gloo\" (CPU) or \"nccl\" (CUDA)");
-  if (backend != "shm" && backend != "gloo" && backend != "nccl")
-    throw usage_error("unknown process_group_backend \"{}\"; it may be shm, gloo or nccl", backend);
-  if (backend == "nccl" && options.accelerator.collectives != "nccl")
-    throw usage_error("process_group_backend \"nccl\" needs CUDA devices; take \"shm\" or \"gloo\"");
-  if (backend == "shm" && options.accelerator.own_memory)
-    throw usage_error("process_group_backend \"shm\" is for CPU ranks; take \"nccl\" or \"gloo\"");
-  if (backend == "shm" && !one_host)
-    throw usage_error("process_group_backend \"shm\" joins the ranks of one host only; take \"gloo\"");
   if (backend == "nccl" && !nccl_maker())
     throw environment_error("this build has no CUDA module, so there is no NCCL; take \"gloo\"");
   return backend;
@@ -224,9 +214,11 @@ World make_world(const WorldOptions& options) {
     return maker->main(ranks, name);
   };
   if (maker->backend() != "shm" && options.on_diverged)
-    world.watch = std::make_shared<DivergenceWatch>(
-        world.trace, world.store,
-        DivergenceWatch::Options{options.rank, options.size, options.divergence_patience, options.on_diverged});
+    world.watch = std::make_shared<DivergenceWatch>(world.trace, world.store,
+                                                    DivergenceWatch::Options{.rank = options.rank,
+                                                                             .size = options.size,
+                                                                             .patience = options.divergence_patience,
+                                                                             .found = options.on_diverged});
   return world;
 }
 
