@@ -1,6 +1,6 @@
-// Detects ranks that wait for each other in different collectives. It is for transports that do not detect this (Gloo, NCCL).
+// Detects ranks that wait for each other in different collectives. It is for transports that do not detect this (Gloo,
+// NCCL).
 #pragma once
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -15,16 +15,16 @@
 
 namespace runner {
 
-/// A thread on each rank. When a rank has made no new call for a while, it raises an alarm in the store. All ranks answer with their
-/// last calls. Rank 0 compares the answers that arrive and, if they differ, stores a verdict that every rank reads. Ranks that are
-/// only slow do not differ. The cost is one read of the store per tick.
+/// A thread on each rank. When a rank has made no new call for a while, it raises an alarm in the store. All ranks
+/// answer with their last calls. Rank 0 compares the answers that arrive and, if they differ, stores a verdict that
+/// every rank reads. Ranks that are only slow do not differ. The cost is one read of the store per tick.
 class DivergenceWatch {
  public:
   struct Options {
     int rank = 0, size = 1;
     std::chrono::milliseconds patience{3000};
-    /// Called with the verdict, on the watch's thread. It must end the process, because a rank that waits in Gloo or NCCL cannot be
-    /// woken.
+    /// Called with the verdict, on the watch's thread. It must end the process, because a rank that waits in Gloo or
+    /// NCCL cannot be woken.
     std::function<void(const std::string& verdict)> found;
   };
   /// `store`: the connection is cloned, so that the watch never waits for another user of it.
@@ -34,8 +34,8 @@ class DivergenceWatch {
   DivergenceWatch(const DivergenceWatch&) = delete;
   DivergenceWatch& operator=(const DivergenceWatch&) = delete;
 
-  /// Call this when a collective has failed on this rank. It raises the alarm immediately and waits `patience` for answers. It
-  /// returns if there is no verdict.
+  /// Call this when a collective has failed on this rank. It raises the alarm immediately and waits `patience` for
+  /// answers. It returns if there is no verdict.
   void ask();
 
  private:

@@ -30,7 +30,7 @@ std::string describe(const Operation& operation) {
   if (operation.reduction != c10d::ReduceOp::SUM) how = fmt::format(", {}", name_of_reduction(operation.reduction));
   if (operation.kind == Collective::broadcast) how += fmt::format(" from rank {}", operation.root);
   if (operation.kind == Collective::reduce) how += fmt::format(" to rank {}", operation.root);
-  return fmt::format("{} ({} of {}{})", name, format_bytes(static_cast<double>(operation.bytes)),
+  return fmt::format("{} ({} of {}{})", name, format_bytes(operation.bytes),
                      c10::getDtypeNames(static_cast<c10::ScalarType>(operation.dtype)).first, how);
 }
 

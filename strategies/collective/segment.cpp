@@ -20,8 +20,6 @@ namespace runner {
 
 namespace {
 
-constexpr size_t round_to_page(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-
 /// Clock ticks since boot at which a process began; 0 if there is none.
 uint64_t process_begun(int pid) {
   char path[64], buffer[1024];
@@ -90,11 +88,12 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, int area, int
                            std::chrono::milliseconds timeout)
     : segment_(std::move(segment)),
       area_(reinterpret_cast<ShmArea*>(segment_->area(area))),
-      slots_(segment_->area(area) + round_to_page(sizeof(ShmArea))),
+      slots_(segment_->area(area) + shm_slots_offset),
       rank_(rank),
       world_ranks_(std::move(world_ranks)),
       timeout_(timeout),
-      // Spinning is fast if every rank has its own core. Otherwise it takes CPU time from the rank for which this one waits.
+      // Spinning is fast if every rank has its own core. Otherwise it takes CPU time from the rank for which this one
+      // waits.
       spins_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 0) {
   area_->ranks[rank_].begun = process_begun(::getpid());
   area_->ranks[rank_].pid = ::getpid();

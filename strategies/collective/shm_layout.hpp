@@ -1,7 +1,7 @@
 // Size and layout of the shared segment of the ranks of one host. Torch-free, so that the launcher can allocate it.
 //
-// Each process group has an area. An area contains a barrier, and for each rank its current operation and two staging buffers. The
-// buffers alternate, so that one barrier per phase is enough. Pages that are never touched cost nothing.
+// Each process group has an area. An area contains a barrier, and for each rank its current operation and two staging
+// buffers. The buffers alternate, so that one barrier per phase is enough. Pages that are never touched cost nothing.
 #pragma once
 #include <array>
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runner/base/round_up.hpp"
 #include "strategies/collective/operation.hpp"
 
 namespace runner {
@@ -17,8 +18,9 @@ constexpr int shm_areas = 64;      ///< groups on one host: the world and its su
 constexpr int shm_ranks_max = 64;  ///< ranks on one host
 constexpr size_t shm_chunk_bytes = size_t{1} << 20;
 
-/// An Operation that one rank writes while others read it. Its words are atomic because a waiting rank reads the operations of
-/// other ranks without a barrier. The sequence number is written last: a reader that sees it also sees the rest.
+/// An Operation that one rank writes while others read it. Its words are atomic because a waiting rank reads the
+/// operations of other ranks without a barrier. The sequence number is written last: a reader that sees it also sees
+/// the rest.
 class ShmOperation {
  public:
   void store(const Operation& operation) {
@@ -40,8 +42,8 @@ class ShmOperation {
 struct ShmRank {
   std::atomic<int32_t> pid;     ///< 0 until the rank has joined
   std::atomic<uint64_t> begun;  ///< its start time, so that a reused pid is not mistaken for it
-  /// Indexed by the parity of the sequence number. A rank may announce its next operation while a peer still compares this one, but
-  /// never the one after that.
+  /// Indexed by the parity of the sequence number. A rank may announce its next operation while a peer still compares
+  /// this one, but never the one after that.
   ShmOperation operations[2];
   Operation latest() const {
     Operation even = operations[0].load(), odd = operations[1].load();
@@ -63,9 +65,12 @@ struct ShmArea {
   alignas(64) ShmRank ranks[shm_ranks_max];
 };
 
+/// Where the staging buffers begin in an area: at a page.
+constexpr size_t shm_slots_offset = round_up(sizeof(ShmArea), 4096);
+
 /// Bytes of a segment for `ranks` ranks.
 constexpr size_t shm_segment_bytes(int ranks) {
-  size_t area = (sizeof(ShmArea) + 4095) / 4096 * 4096 + 2 * shm_chunk_bytes * static_cast<size_t>(ranks);
+  size_t area = shm_slots_offset + 2 * shm_chunk_bytes * static_cast<size_t>(ranks);
   return area * shm_areas;
 }
 

@@ -4,19 +4,9 @@
 #include <bit>
 #include <set>
 
+#include "runner/base/hash.hpp"
+
 namespace runner {
-
-namespace {
-
-/// The finalizer of splitmix64 over the sum: any bit of either changes about half of the bits.
-uint64_t mix(uint64_t digest, uint64_t word) {
-  uint64_t z = digest + word + 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
-}  // namespace
 
 int CollectiveTrace::add_group(std::string name, std::vector<int> ranks) {
   std::lock_guard lock(mutex_);
@@ -31,7 +21,7 @@ void CollectiveTrace::called(int group, Operation operation) {
   std::lock_guard lock(mutex_);
   auto& state = groups_.at(static_cast<size_t>(group));
   operation.sequence = ++state.sequence;
-  for (uint64_t word : std::bit_cast<std::array<uint64_t, 3>>(operation)) state.digest = mix(state.digest, word);
+  for (uint64_t word : std::bit_cast<std::array<uint64_t, 3>>(operation)) state.digest = mix64(state.digest + word);
   recent_[count_++ % history] = {group, 0, operation};
   if (observer_) observer_({operation, group, static_cast<int>(state.group.ranks.size())});
 }

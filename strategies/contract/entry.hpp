@@ -1,5 +1,6 @@
-// The description of a strategy: names, options, requirements, and its cost in memory and traffic. This header is torch-free.
-// The planner predicts with these functions, and tests compare them with measured bytes and recorded collectives.
+// The description of a strategy: names, options, requirements, and its cost in memory and traffic. This header is
+// torch-free. The planner predicts with these functions, and tests compare them with measured bytes and recorded
+// collectives.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -40,8 +41,8 @@ struct OptionSpec {
   OnlyWith only_with = {};                            ///< a recipe that sets the option gets a note otherwise
 };
 
-/// Bytes that a run's hooks keep on one rank. `device`: in the memory where the optimizer state is (device, or host with
-/// offload). `host`: always in host memory.
+/// Bytes that a run's hooks keep on one rank. `device`: in the memory where the optimizer state is (device, or host
+/// with offload). `host`: always in host memory.
 struct HookBytes {
   int64_t device = 0, host = 0;
 };
@@ -63,12 +64,13 @@ struct Job {
   HookMemory hooks = {};          ///< empty: there are no hooks, or their memory is unknown
   nlohmann::json options = nlohmann::json::object();  ///< options of the strategy, with defaults filled in
 
-  /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated gradients.
+  /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
+  /// gradients.
   int64_t most_micro_batches() const { return std::max(accumulation, accumulation_most); }
 };
 
-/// Bytes of tensors in device memory at the peak of a step, by purpose, on the rank that needs most. On CPU, device memory is
-/// host memory. Fields marked "not in total" are additional figures.
+/// Bytes of tensors in device memory at the peak of a step, by purpose, on the rank that needs most. On CPU, device
+/// memory is host memory. Fields marked "not in total" are additional figures.
 struct MemoryParts {
   int64_t parameters = 0, gradients = 0, optimizer = 0;  ///< of the strategy: replicated, or this rank's shards
   int64_t gathered = 0;                                  ///< parameters gathered for use
@@ -80,11 +82,31 @@ struct MemoryParts {
   int64_t between_steps = 0;   ///< not in total: bytes that remain after a step
   int64_t host = 0;            ///< not in total: bytes in host memory outside the device
   bool state_on_disk = false;  ///< checkpoints read the state from disk instead of copying it in memory first
-  int64_t total() const { return parameters + gradients + optimizer + gathered + communication + activations + hooks; }
+  int64_t total() const;
 };
+/// The parts that are in the total.
+struct MemoryPart {
+  const char* key;    ///< in JSON
+  const char* label;  ///< in texts
+  int64_t MemoryParts::*bytes;
+};
+constexpr MemoryPart memory_parts[] = {
+    {.key = "parameters", .label = "parameters", .bytes = &MemoryParts::parameters},
+    {.key = "gradients", .label = "gradients", .bytes = &MemoryParts::gradients},
+    {.key = "optimizer", .label = "optimizer state", .bytes = &MemoryParts::optimizer},
+    {.key = "gathered", .label = "gathered parameters", .bytes = &MemoryParts::gathered},
+    {.key = "communication", .label = "unreduced gradients", .bytes = &MemoryParts::communication},
+    {.key = "activations", .label = "activations", .bytes = &MemoryParts::activations},
+    {.key = "hooks", .label = "hook data", .bytes = &MemoryParts::hooks},
+};
+inline int64_t MemoryParts::total() const {
+  int64_t sum = 0;
+  for (const auto& part : memory_parts) sum += this->*part.bytes;
+  return sum;
+}
 
-/// The collectives that one rank calls in one optimizer step, of one kind and one group size. The exchange of control words in
-/// the base class is not included.
+/// The collectives that one rank calls in one optimizer step, of one kind and one group size. The exchange of control
+/// words in the base class is not included.
 struct Traffic {
   std::string collective;  ///< "all_reduce", "all_gather", "reduce_scatter"
   int64_t calls = 0;

@@ -1,12 +1,11 @@
 #include "strategies/contract/flat_layout.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "runner/base/error.hpp"
+#include "runner/base/glob.hpp"
 #include "runner/base/round_up.hpp"
 
 namespace runner {
@@ -36,7 +35,7 @@ std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy,
   } else if (policy == "names") {
     for (size_t i = 0; i < count; ++i)
       for (const auto& pattern : names)
-        if (::fnmatch(pattern.c_str(), model.blocks[i].name.c_str(), 0) == 0) keys[i] = i + 1;
+        if (glob_matches(pattern, model.blocks[i].name)) keys[i] = i + 1;
   } else {
     RUNNER_CHECK(policy == "none", "unknown wrap policy `{}`", policy);
   }
@@ -57,7 +56,8 @@ void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
   }
 }
 
-/// Calls `with` with the number of elements of each parameter in `slots`. Ascending slots need only one pass over the blocks.
+/// Calls `with` with the number of elements of each parameter in `slots`. Ascending slots need only one pass over the
+/// blocks.
 template <typename With>
 void for_each_numel(const ModelSpec& model, const std::vector<size_t>& slots, With&& with) {
   size_t block = 0, first = 0;  // the current block, and the slot of its first parameter

@@ -8,15 +8,13 @@
 namespace runner {
 
 uint64_t name_key(int64_t seed, const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ull;
-  return mix64(hash ^ mix64(static_cast<uint64_t>(seed)));
+  return mix64(fnv1a(name) ^ mix64(static_cast<uint64_t>(seed)));
 }
 
 namespace {
 
-// Logarithm, sine and cosine are polynomials (those of Cephes in single precision, about 1 ulp) in plain IEEE operations. So the
-// compiler can vectorise them, and the weights do not depend on the machine or the C library.
+// Logarithm, sine and cosine are polynomials (those of Cephes in single precision, about 1 ulp) in plain IEEE
+// operations. So the compiler can vectorise them, and the weights do not depend on the machine or the C library.
 
 /// Natural logarithm of a normal float above 0.
 inline float log_of(float x) {

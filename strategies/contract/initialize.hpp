@@ -1,25 +1,21 @@
-// Initial values of parameters. They depend only on (seed, parameter name, element index), so every strategy and world size
-// starts with the same weights, without a broadcast, and a rank can initialize a shard without the unsharded tensor.
+// Initial values of parameters. They depend only on (seed, parameter name, element index), so every strategy and world
+// size starts with the same weights, without a broadcast, and a rank can initialize a shard without the unsharded
+// tensor.
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 
+#include "runner/base/hash.hpp"
 #include "strategies/contract/model_spec.hpp"
 
 namespace runner {
 
-/// Writes elements [offset, offset + out.size()) of the flattened parameter. Init::Kind::normal: Box-Muller with a counter-based
-/// generator (SplitMix64, key from seed and name). Each draw gives two elements.
+/// Writes elements [offset, offset + out.size()) of the flattened parameter. Init::Kind::normal: Box-Muller with a
+/// counter-based generator (SplitMix64, key from seed and name). Each draw gives two elements.
 void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offset, std::span<float> out);
 
 /// A generator key from a seed and a name: FNV-1a of the name's bytes, mixed with the seed by SplitMix64.
 uint64_t name_key(int64_t seed, const std::string& name);
-/// SplitMix64's output function.
-inline uint64_t mix64(uint64_t z) {
-  z += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
 
 }  // namespace runner

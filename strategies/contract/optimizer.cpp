@@ -4,22 +4,18 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/glob.hpp"
 #include "strategies/contract/adam.hpp"
+#include "strategies/contract/optimizer_state.hpp"
 
 namespace runner {
 
 std::vector<std::string> OptimizerConfig::state_names() const {
-  if (kind != Kind::sgd) return {"exp_avg", "exp_avg_sq"};
-  return momentum != 0.0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
-}
-
-bool glob_matches(const std::string& pattern, const std::string& text) {
-  return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+  return state_names_of(kind == Kind::sgd ? "sgd" : "adamw", momentum);
 }
 
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config) {
@@ -115,14 +111,14 @@ DType dtype_of(const torch::Tensor& tensor) {
 }  // namespace
 
 AdamSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
-  return {group.lr * update.lr_factor,
-          config_.beta1,
-          config_.beta2,
-          config_.eps,
-          group.weight_decay,
-          config_.kind == OptimizerConfig::Kind::adamw,
-          update.gradient_divisor,
-          update.step};
+  return {.lr = group.lr * update.lr_factor,
+          .beta1 = config_.beta1,
+          .beta2 = config_.beta2,
+          .eps = config_.eps,
+          .weight_decay = group.weight_decay,
+          .decoupled = config_.kind == OptimizerConfig::Kind::adamw,
+          .gradient_divisor = update.gradient_divisor,
+          .step = update.step};
 }
 
 namespace {

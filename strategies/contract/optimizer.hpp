@@ -30,9 +30,9 @@ struct OptimizerConfig {
   };
   std::vector<Group> groups;
 
-  /// Number of state tensors per parameter, of its size: Adam 2, momentum 1, plain SGD 0.
-  int states() const { return kind == Kind::sgd ? (momentum != 0.0 ? 1 : 0) : 2; }
+  /// The state tensors of a parameter, and their number.
   std::vector<std::string> state_names() const;
+  int states() const { return static_cast<int>(state_names().size()); }
 };
 
 /// The settings of one parameter. Parameters with equal settings share a fused call.
@@ -44,9 +44,6 @@ struct GroupSettings {
 /// Values of the first matching group come first. Other 1-d parameters (norms, biases) get no decay unless
 /// decay_norms_and_biases.
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config);
-
-/// Shell-like pattern with `*` and `?`. It must match the complete text.
-bool glob_matches(const std::string& pattern, const std::string& text);
 
 /// The optimizer's arrays in a rank's file on NVMe, by index, and the number of tiles in memory.
 struct OptimizerSwap {
@@ -61,18 +58,20 @@ class Optimizer {
  public:
   explicit Optimizer(OptimizerConfig config);
 
-  /// Adds a local tensor (a parameter or a part of one) and returns its index. `copy` (optional) has the same shape and another
-  /// dtype; each update also writes the new values to it. State is allocated at the first step.
+  /// Adds a local tensor (a parameter or a part of one) and returns its index. `copy` (optional) has the same shape and
+  /// another dtype; each update also writes the new values to it. State is allocated at the first step.
   size_t add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy = {});
-  /// Keeps the state in a file. Parameters must then be added by add_swapped(). Only for Adam and AdamW in fp32 in host memory.
+  /// Keeps the state in a file. Parameters must then be added by add_swapped(). Only for Adam and AdamW in fp32 in host
+  /// memory.
   void swap_to(OptimizerSwap swap) { swap_ = std::move(swap); }
-  /// Adds elements [begin, begin + count) of the file's arrays, in ascending order. `parameter` and `copy` are undefined if they
-  /// are in the file.
+  /// Adds elements [begin, begin + count) of the file's arrays, in ascending order. `parameter` and `copy` are
+  /// undefined if they are in the file.
   size_t add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
                      const torch::Tensor& copy);
-  /// One update. `gradients` has one tensor for each added parameter, of the same shape. Gradients of another dtype are cast, at
-  /// most `copied_elements` at a time if that is > 0, except if the kernel in adam.hpp reads them directly. Gradients are divided
-  /// by `gradient_divisor` (loss scale and clipping in one pass). `lr_factor` multiplies every group's rate.
+  /// One update. `gradients` has one tensor for each added parameter, of the same shape. Gradients of another dtype are
+  /// cast, at most `copied_elements` at a time if that is > 0, except if the kernel in adam.hpp reads them directly.
+  /// Gradients are divided by `gradient_divisor` (loss scale and clipping in one pass). `lr_factor` multiplies every
+  /// group's rate.
   void step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
 
   /// Settings of one update that all parameters share.
@@ -80,16 +79,17 @@ class Optimizer {
     double lr_factor = 1, gradient_divisor = 1;
     int64_t step = 1;  ///< number of the update, from 1
   };
-  /// begin_step() and step_part() together do the work of step(). begin_step() counts the update and allocates missing state.
+  /// begin_step() and step_part() together do the work of step(). begin_step() counts the update and allocates missing
+  /// state.
   Update begin_step(double lr_factor, double gradient_divisor);
-  /// Updates parameters [first, first + gradients.size()). Call it once for each parameter, in any order, on any thread, but not
-  /// on two at once. It allocates no state and reads no counter. Not allowed if the state is in a file.
+  /// Updates parameters [first, first + gradients.size()). Call it once for each parameter, in any order, on any
+  /// thread, but not on two at once. It allocates no state and reads no counter. Not allowed if the state is in a file.
   void step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients);
 
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
-  /// State tensors of parameter `index`, in the order of config().state_names(). Allocates them (zero) if they do not exist yet.
-  /// Empty if the state is in a file.
+  /// State tensors of parameter `index`, in the order of config().state_names(). Allocates them (zero) if they do not
+  /// exist yet. Empty if the state is in a file.
   std::vector<torch::Tensor> state(size_t index);
   const std::optional<OptimizerSwap>& swap() const { return swap_; }
   /// First element of parameter `index` in the file's arrays.

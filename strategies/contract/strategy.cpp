@@ -226,7 +226,11 @@ std::vector<StateTensor> Strategy::pieces(const std::string& kind) const {
   for (const auto& local : locals_) {
     const auto& spec = *specs[local.slot];
     auto [begin, end] = write_range(local);
-    list.push_back({kind + "/" + spec.name, spec.shape, local.offset, {}, begin, end});
+    list.push_back({.name = kind + "/" + spec.name,
+                    .global_shape = spec.shape,
+                    .offset = local.offset,
+                    .write_begin = begin,
+                    .write_end = end});
   }
   return list;
 }
@@ -267,7 +271,7 @@ StepResult Strategy::step(const StepInput& input) {
     // The observer has skipped the update.
   } else if (scaler_.enabled() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
-    result.finite = true;  // the loss scaler handles the overflow, so this is no failure
+    result.finite = true;  // the loss scaler handles the overflow, so this is not a failure
   } else {
     result.finite =
         skip_nonfinite_ || decision.skip;  // the loss is computed before scaling, so no other scale makes it finite
@@ -312,10 +316,20 @@ std::vector<StateTensor> Strategy::state() {
     const auto& local = locals_[i];
     const auto& spec = *specs[local.slot];
     auto [begin, end] = write_range(local);
-    list.push_back({"param/" + spec.name, spec.shape, local.offset, local.value, begin, end, local.swapped});
+    list.push_back({.name = "param/" + spec.name,
+                    .global_shape = spec.shape,
+                    .offset = local.offset,
+                    .local = local.value,
+                    .write_begin = begin,
+                    .write_end = end,
+                    .swapped = local.swapped});
     auto tensors = optimizer_.state(i);
     for (size_t k = 0; k < states.size(); ++k) {
-      StateTensor state{"optimizer/" + states[k] + "/" + spec.name, spec.shape, local.offset, {}, begin, end};
+      StateTensor state{.name = "optimizer/" + states[k] + "/" + spec.name,
+                        .global_shape = spec.shape,
+                        .offset = local.offset,
+                        .write_begin = begin,
+                        .write_end = end};
       if (const auto& swap = optimizer_.swap())
         state.swapped =
             SwappedSpan{swap->file, k == 0 ? swap->exp_avg : swap->exp_avg_sq, optimizer_.swapped_at(i), local.numel};

@@ -3,12 +3,12 @@
 //   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm
 //         -> one exchange of control words (all ranks) -> finite check, clipping -> update -> after_update
 //
-// An update may still run when step() returns. Code that uses its results calls settle() first, or waits for the part that it
-// needs.
+// An update may still run when step() returns. Code that uses its results calls settle() first, or waits for the part
+// that it needs.
 //
-// Gradients are those of the mean loss over all tokens of the global batch: the summed loss of every micro-batch is multiplied by
-// 1 / global_tokens, and reductions SUM over ranks. Nothing is divided by the world size, so a short last batch has the weight of
-// its tokens, and every strategy computes the same numbers.
+// Gradients are those of the mean loss over all tokens of the global batch: the summed loss of every micro-batch is
+// multiplied by 1 / global_tokens, and reductions SUM over ranks. Nothing is divided by the world size, so a short last
+// batch has the weight of its tokens, and every strategy computes the same numbers.
 #pragma once
 #include <functional>
 #include <memory>
@@ -26,12 +26,14 @@
 
 namespace runner {
 
-/// Writes the initial values of elements [offset, offset + out.size()) of parameter `slot` (from the seed, or from a file).
+/// Writes the initial values of elements [offset, offset + out.size()) of parameter `slot` (from the seed, or from a
+/// file).
 using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
 struct StateTensor;
 
-/// Reduces buckets of gradients instead of an all-reduce. It may have state. Every rank makes the same calls in the same order.
+/// Reduces buckets of gradients instead of an all-reduce. It may have state. Every rank makes the same calls in the
+/// same order.
 class CommHook {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -43,9 +45,9 @@ class CommHook {
   virtual ~CommHook() = default;
   /// Called before the first step. `bucket_elements`: elements of each bucket, in the order of their reduction.
   virtual void prepare(const std::vector<int64_t>& bucket_elements, const torch::TensorOptions& options, Host host) = 0;
-  /// Starts the reduction of a full bucket. `gradients` (1-d) are this rank's. Called during backward, on the autograd thread
-  /// that delivered the bucket's last gradient; calls never overlap. `gradients` must be the sums over ranks when the returned
-  /// work has ended, or, if it returns null, when finish() has returned.
+  /// Starts the reduction of a full bucket. `gradients` (1-d) are this rank's. Called during backward, on the autograd
+  /// thread that delivered the bucket's last gradient; calls never overlap. `gradients` must be the sums over ranks
+  /// when the returned work has ended, or, if it returns null, when finish() has returned.
   virtual Work begin(size_t bucket, const torch::Tensor& gradients) = 0;
   /// Called for every bucket in order, after begin() of the last one.
   virtual void finish(size_t bucket) = 0;
@@ -61,7 +63,7 @@ struct StrategySetup {
   Job job;  ///< the description of the same run that entries use: precision, accumulation, options ...
   OptimizerConfig optimizer;
   ParameterSource source;
-  std::optional<double> clip_norm, clip_value;
+  std::optional<double> clip_norm = {}, clip_value = {};
   bool skip_nonfinite = false;               ///< train.on_nonfinite = "skip"
   LossScalePolicy loss_scale = {};           ///< used if precision.loss_scaling is set
   std::shared_ptr<CommHook> comm_hook = {};  ///< null: gradients are summed according to the options
@@ -93,14 +95,14 @@ struct SwappedSpan {
   int64_t begin = 0, count = 0;
 };
 
-/// This rank's part of a tensor of the training state: elements [offset, offset + numel()) of the flattened global tensor. This
-/// rank writes [write_begin, write_end), relative to `offset`, to checkpoints; each replicated element is written by one rank
-/// only.
+/// This rank's part of a tensor of the training state: elements [offset, offset + numel()) of the flattened global
+/// tensor. This rank writes [write_begin, write_end), relative to `offset`, to checkpoints; each replicated element is
+/// written by one rank only.
 struct StateTensor {
   std::string name;  ///< "param/NAME", "optimizer/exp_avg/NAME"
   std::vector<int64_t> global_shape;
   int64_t offset = 0;
-  torch::Tensor local;  ///< contiguous, 1-d; undefined if the elements are in a file
+  torch::Tensor local = {};  ///< contiguous, 1-d; undefined if the elements are in a file
   int64_t write_begin = 0, write_end = 0;
   std::optional<SwappedSpan> swapped = {};  ///< the elements in the file, fp32
   bool optional = false;                    ///< a checkpoint without it can be loaded; it keeps its values then
@@ -124,8 +126,9 @@ class StepObserver {
   virtual void before_backward() {}  ///< for each micro-batch, after its forward
   virtual void after_backward() {}   ///< for each micro-batch; reductions over ranks may still be in flight
   using Gradients = std::function<std::vector<StateTensor>()>;
-  /// `gradients` may be called during this call. It lists this rank's gradients as "gradient/NAME": summed over ranks, multiplied
-  /// by `scale`. The norm, the clipping and the finite check come later and use the changed values. `lr_factor` is StepInput's.
+  /// `gradients` may be called during this call. It lists this rank's gradients as "gradient/NAME": summed over ranks,
+  /// multiplied by `scale`. The norm, the clipping and the finite check come later and use the changed values.
+  /// `lr_factor` is StepInput's.
   virtual Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) = 0;
 };
 
@@ -138,29 +141,29 @@ class Strategy {
 
   /// Allocates the parameters on their devices and writes the initial values. Collective.
   virtual void module_to_device() = 0;
-  /// One optimizer step. Collective. Throws what the forward or a collective throws, and NonFiniteError if gradients overflow at
-  /// the smallest loss scale. If an update still runs when step() returns and then fails, its exception is thrown by later calls:
-  /// step, evaluate, state, state_to_save, state_loaded, teardown.
+  /// One optimizer step. Collective. Throws what the forward or a collective throws, and NonFiniteError if gradients
+  /// overflow at the smallest loss scale. If an update still runs when step() returns and then fails, its exception is
+  /// thrown by later calls: step, evaluate, state, state_to_save, state_loaded, teardown.
   virtual StepResult step(const StepInput& input);
-  /// Summed loss of this rank's micro-batch, without gradients. Collective for sharded strategies: every rank must call it
-  /// equally often. An undefined micro-batch gives 0.
+  /// Summed loss of this rank's micro-batch, without gradients. Collective for sharded strategies: every rank must call
+  /// it equally often. An undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
-  /// Logits [B, vocab] fp32 at position `position` of `inputs` (int64 [B, T], on the device), without dropout. Collective for
-  /// sharded strategies: every rank must call it equally often.
+  /// Logits [B, vocab] fp32 at position `position` of `inputs` (int64 [B, T], on the device), without dropout.
+  /// Collective for sharded strategies: every rank must call it equally often.
   torch::Tensor logits(const torch::Tensor& inputs, int64_t position);
-  /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer uses this
-  /// list to save and to load. After it has loaded all of it, it calls state_loaded().
+  /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer
+  /// uses this list to save and to load. After it has loaded all of it, it calls state_loaded().
   std::vector<StateTensor> state();
   virtual void state_loaded() {}
   /// The "param/NAME" tensors of state(). After writing to them, between steps, call state_loaded() on all ranks.
   std::vector<StateTensor> parameters();
   /// Sets the observer of later steps; null removes it. It must outlive those steps.
   void observe(StepObserver* observer) { observer_ = observer; }
-  /// Replaces cross entropy in later steps; an empty function restores it. evaluate() always uses cross entropy, so that
-  /// trainings with different losses can be compared. If `loss` throws on a rank, step() throws on that rank.
+  /// Replaces cross entropy in later steps; an empty function restores it. evaluate() always uses cross entropy, so
+  /// that trainings with different losses can be compared. If `loss` throws on a rank, step() throws on that rank.
   void use_loss(TokenLoss loss) { token_loss_ = std::move(loss); }
-  /// The tensors that this rank writes to a checkpoint. Usually its part of the state. If the strategy saves unsharded tensors,
-  /// rank 0 gets all of them in host memory, the other ranks get none, and the call is collective.
+  /// The tensors that this rank writes to a checkpoint. Usually its part of the state. If the strategy saves unsharded
+  /// tensors, rank 0 gets all of them in host memory, the other ranks get none, and the call is collective.
   std::vector<StateTensor> state_to_save();
   /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
   nlohmann::json scalars() const;
@@ -168,7 +171,8 @@ class Strategy {
   /// Waits for the last update and frees the strategy's resources.
   virtual void teardown() {}
 
-  // The methods of Lightning's strategies, over all ranks.
+  // The methods of Lightning's strategies, over all ranks, for code that uses a strategy as a library. Training calls
+  // only barrier().
   torch::Tensor reduce(torch::Tensor tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
   torch::Tensor all_gather(const torch::Tensor& tensor);  ///< [world, ...]
   torch::Tensor broadcast(torch::Tensor tensor, int source = 0);
@@ -187,8 +191,8 @@ class Strategy {
   // ---- hooks
   /// Called before a micro-batch. `last`: it is the last one of the step, so its gradients must be reduced.
   virtual void begin_micro_batch(bool last) = 0;
-  /// Makes the parameters of block `index` available, runs the block, and releases them. The default only runs the block, with
-  /// activation checkpointing if the job requests it for this block.
+  /// Makes the parameters of block `index` available, runs the block, and releases them. The default only runs the
+  /// block, with activation checkpointing if the job requests it for this block.
   virtual torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
   /// Called before loss.backward(). `loss` is scaled.
   virtual void before_backward(const torch::Tensor& loss) { (void)loss; }
@@ -203,39 +207,42 @@ class Strategy {
     (void)local;
     return counts_in_norm();
   }
-  /// Additional state of the strategy: tensors, which state() lists after parameters and optimizer state, and scalars, which must
-  /// be equal on all ranks (null: none).
+  /// Additional state of the strategy: tensors, which state() lists after parameters and optimizer state, and scalars,
+  /// which must be equal on all ranks (null: none).
   virtual std::vector<StateTensor> own_state() { return {}; }
   virtual nlohmann::json own_scalars() const { return nullptr; }
   virtual void load_own_scalars(const nlohmann::json& scalars) { (void)scalars; }
-  /// Updates the parameters with the result of finish_gradients(). May return before the update has ended; settle() then waits.
+  /// Updates the parameters with the result of finish_gradients(). May return before the update has ended; settle()
+  /// then waits.
   virtual void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
     optimizer_.step(gradients, lr_factor, gradient_divisor);
   }
   /// Waits until the last update has ended. Throws the exception of an update that failed.
   virtual void settle() {}
-  /// Called at the end of a step; gradients may be freed. `updated` (equal on all ranks): update() was called, the step was not
-  /// skipped.
+  /// Called at the end of a step; gradients may be freed. `updated` (equal on all ranks): update() was called, the step
+  /// was not skipped.
   virtual void after_update(bool updated) = 0;
   /// The range [first, second) of a local parameter that this rank writes to checkpoints. The default is all of it.
   virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
     return {0, parameter.numel};
   }
 
-  /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each rank.
+  /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each
+  /// rank.
   virtual bool saves_whole() const { return false; }
 
   // ---- for derived classes
   /// Allocates every parameter on the device as a separate unsharded leaf tensor, initializes it and registers it.
   void place_whole_copy();
-  /// Registers a local tensor with the optimizer. `copy` (optional) is a tensor of another dtype to which each update also writes
-  /// the new values. Call this in the order of finish_gradients().
+  /// Registers a local tensor with the optimizer. `copy` (optional) is a tensor of another dtype to which each update
+  /// also writes the new values. Call this in the order of finish_gradients().
   void add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy = {});
-  /// The same if the optimizer state is in a file, at element `begin` of its arrays. `value` is undefined if it is in the file
-  /// too.
+  /// The same if the optimizer state is in a file, at element `begin` of its arrays. `value` is undefined if it is in
+  /// the file too.
   void add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value,
                    const torch::Tensor& copy);
-  /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded pieces.
+  /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded
+  /// pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
@@ -257,8 +264,8 @@ class Strategy {
   /// One sequence with ignored targets only, so that a rank without data calls every collective of the step.
   MicroBatch empty_batch() const;
   double backward_all(const StepInput& input);
-  /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of each
-  /// rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.
+  /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of
+  /// each rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.
   struct Control {
     double loss = 0, squared_norm = 0;
     uint32_t votes = 0;
@@ -278,7 +285,8 @@ class Strategy {
   TokenLoss token_loss_;
 };
 
-/// Makes the strategy with that name (registry.cpp). An unknown name is a bug of the caller and throws std::logic_error.
+/// Makes the strategy with that name (registry.cpp). An unknown name is a bug of the caller and throws
+/// std::logic_error.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup setup);
 
 }  // namespace runner

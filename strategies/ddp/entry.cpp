@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/contract/memory.hpp"
 
 namespace runner {
@@ -97,27 +98,17 @@ std::vector<Traffic> ddp_traffic(const Job& job) {
 
 DdpPlan ddp_plan(const Job& job) {
   DdpPlan plan;
-  constexpr double mebibyte = 1024 * 1024;
-  plan.bucket_bytes = static_cast<int64_t>(job.options.value("bucket_cap_mb", 25.0) * mebibyte);
-  plan.first_bucket_bytes = std::min(static_cast<int64_t>(mebibyte), plan.bucket_bytes);
-  auto hook = job.options.value("ddp_comm_hook", std::string("none"));
+  const auto [first, others] = bucket_bytes(job);
+  plan.first_bucket_bytes = first;
+  plan.bucket_bytes = others;
+  for (auto& bucket : gradient_buckets(job)) plan.buckets.push_back(std::move(bucket.slots));
+  const auto& hook = job.options.at("ddp_comm_hook");
   plan.wire = hook == "fp16_compress"   ? DType::float16
               : hook == "bf16_compress" ? DType::bfloat16
                                         : job.precision.parameter;
-  plan.find_unused_parameters = job.options.value("find_unused_parameters", false);
-  plan.gradient_as_bucket_view = job.options.value("gradient_as_bucket_view", true);
-  plan.static_graph = job.options.value("static_graph", false);
-  auto parameters = job.model->parameters();
-  int64_t bytes = 0, limit = 0;  // of the current bucket; there is none yet
-  for (size_t slot = parameters.size(); slot-- > 0;) {
-    if (bytes >= limit) {
-      limit = plan.buckets.empty() ? plan.first_bucket_bytes : plan.bucket_bytes;
-      bytes = 0;
-      plan.buckets.emplace_back();
-    }
-    plan.buckets.back().push_back(slot);
-    bytes += parameters[slot]->numel() * bytes_of(job.precision.parameter);
-  }
+  plan.find_unused_parameters = job.options.at("find_unused_parameters");
+  plan.gradient_as_bucket_view = job.options.at("gradient_as_bucket_view");
+  plan.static_graph = job.options.at("static_graph");
   return plan;
 }
 
@@ -141,11 +132,7 @@ Entry ddp_entry() {
        .type = Type::boolean,
        .default_value = false,
        .help = "The autograd graph is the same in every step."},
-      {.name = "bucket_cap_mb",
-       .type = Type::number,
-       .default_value = 25,
-       .minimum = 0.001,
-       .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."},
+      bucket_cap_option(),
       {.name = "ddp_comm_hook",
        .type = Type::choice,
        .default_value = "none",

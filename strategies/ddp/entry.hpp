@@ -8,10 +8,7 @@ Entry ddp_entry();
 
 /// The options in resolved form. The strategy and the predictions of memory and traffic use the same plan.
 struct DdpPlan {
-  /// Parameter slots of each bucket, in the order of reduction: from the last parameter to the first, which is the order in which
-  /// gradients arrive. The parameter that reaches the size limit is the last of its bucket, as in c10d's
-  /// compute_bucket_assignment_by_size.
-  std::vector<std::vector<size_t>> buckets;
+  std::vector<std::vector<size_t>> buckets;          ///< parameter slots of each, in the order of reduction
   int64_t first_bucket_bytes = 0, bucket_bytes = 0;  ///< size limits of the first bucket and of the others
   DType wire = DType::float32;                       ///< dtype in which gradients are summed
   bool find_unused_parameters = false, gradient_as_bucket_view = true, static_graph = false;

@@ -1,11 +1,11 @@
 #include "strategies/fsdp/entry.hpp"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/glob.hpp"
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
 
@@ -40,7 +40,7 @@ struct WrapPolicy {
 
 /// Also accepts the names of PyTorch's policies, and classes of layers.
 WrapPolicy wrap_policy(const Job& job) {
-  auto policy = job.options.value("auto_wrap_policy", nlohmann::json("block"));
+  auto policy = job.options.at("auto_wrap_policy");
   if (policy.is_string()) {
     auto word = policy.get<std::string>();
     bool blocks = word == "transformer_auto_wrap_policy" || word == "ModuleWrapPolicy" || names_layer_class(word);
@@ -137,8 +137,7 @@ std::vector<OptionSpec> fsdp_options() {
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
 std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan& plan) {
   if (job.accumulation == 1 || plan.shards == 1) return std::nullopt;
-  auto whole = format_bytes(
-      static_cast<double>(job.model->parameter_count() * bytes_of(wider(plan.reduce, job.precision.parameter))));
+  auto whole = format_bytes(job.model->parameter_count() * bytes_of(wider(plan.reduce, job.precision.parameter)));
   if (plan.reduce_every_micro_batch)
     return fmt::format(
         "gradients are reduced after each of {} micro-batches, so that they stay sharded; reduce_every_micro_batch = "
@@ -153,7 +152,7 @@ std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan&
 std::vector<std::string> fsdp_notes(const Job& job) {
   ShardPlan plan = fsdp_plan(job);
   std::vector<std::string> notes;
-  if (job.options.value("cpu_offload", false) && !job.accelerator.own_memory)
+  if (job.options.at("cpu_offload") == true && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
   if (auto note = note_on_accumulation(job, plan)) notes.push_back(*note);
   auto mixed = job.options.value("mixed_precision", nlohmann::json());
@@ -209,13 +208,13 @@ std::optional<std::string> refuse_wrap_policy(const Job& job) {
   }
   for (const auto& pattern : policy.names)
     if (std::none_of(blocks.begin(), blocks.end(),
-                     [&](const auto& block) { return ::fnmatch(pattern.c_str(), block.name.c_str(), 0) == 0; }))
+                     [&](const auto& block) { return glob_matches(pattern, block.name); }))
       return fmt::format("auto_wrap_policy: no block is called {}; {}", in_quotes(pattern), names);
   return std::nullopt;
 }
 
 std::optional<std::string> refuse_fsdp(const Job& job) {
-  if (job.options.value("sharding_strategy", "") == "HYBRID_SHARD")
+  if (job.options.at("sharding_strategy") == "HYBRID_SHARD")
     if (auto why = refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job))) return why;
   if (auto why = refuse_mixed_precision(job)) return why;
   return refuse_wrap_policy(job);
@@ -226,7 +225,7 @@ std::optional<std::string> refuse_fsdp(const Job& job) {
 ShardPlan fsdp_plan(const Job& job) {
   const auto& options = job.options;
   ShardPlan plan;
-  std::string sharding = options.value("sharding_strategy", "FULL_SHARD");
+  std::string sharding = options.at("sharding_strategy");
   plan.shards = sharding == "NO_SHARD"       ? 1
                 : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job))
                                              : job.world_size;
@@ -239,7 +238,7 @@ ShardPlan fsdp_plan(const Job& job) {
   bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
   plan.accumulate = several ? wider(plan.reduce, job.precision.parameter) : plan.reduce;
   plan.overlap = job.accelerator.streams;
-  std::string prefetch = options.value("backward_prefetch", "BACKWARD_PRE");
+  std::string prefetch = options.at("backward_prefetch");
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
                            : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
                                                          : ShardPlan::Prefetch::none;
@@ -247,14 +246,13 @@ ShardPlan fsdp_plan(const Job& job) {
   plan.prefetches = job.accelerator.streams;
   plan.separate_host = job.accelerator.own_memory;
   plan.pin_memory = job.accelerator.pinned;
-  Tier tier = options.value("cpu_offload", false) && job.accelerator.own_memory ? Tier::host : Tier::device;
+  Tier tier = options.at("cpu_offload") == true && job.accelerator.own_memory ? Tier::host : Tier::device;
   plan.optimizer = tier;
-  plan.saves_whole = options.value("state_dict_type", "sharded") == "full";
+  plan.saves_whole = options.at("state_dict_type") == "full";
 
   WrapPolicy policy = wrap_policy(job);
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
-  for (auto& unit :
-       make_units(*job.model, policy.word, options.value("min_num_params", int64_t{100'000'000}), policy.names)) {
+  for (auto& unit : make_units(*job.model, policy.word, options.at("min_num_params"), policy.names)) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
     plan.units.push_back(
         {unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once, tier});

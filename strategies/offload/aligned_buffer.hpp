@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "runner/base/round_up.hpp"
+
 namespace runner {
 
 /// At least `bytes` bytes, uninitialised; move-only.
@@ -15,7 +17,7 @@ class AlignedBuffer {
  public:
   static constexpr int64_t alignment = 4096;
   AlignedBuffer() = default;
-  explicit AlignedBuffer(int64_t bytes) : size_((bytes + alignment - 1) / alignment * alignment) {
+  explicit AlignedBuffer(int64_t bytes) : size_(round_up(bytes, alignment)) {
     if (size_ == 0) return;
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, static_cast<size_t>(size_))));
     if (!data_) throw std::bad_alloc();

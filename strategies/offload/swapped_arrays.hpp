@@ -8,33 +8,38 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/round_up.hpp"
 #include "strategies/offload/aligned_buffer.hpp"
 #include "strategies/offload/swap_file.hpp"
 
 namespace runner {
 
-/// Any thread may call, but the same tile_unit elements of an array may be in one call at a time only, unless all calls read.
+/// Any thread may call, but the same tile_unit elements of an array may be in one call at a time only, unless all calls
+/// read.
 class SwappedArrays {
  public:
-  /// A range that begins and ends at multiples of this number of elements covers whole pages of the file, for any element size.
+  /// A range that begins and ends at multiples of this number of elements covers whole pages of the file, for any
+  /// element size.
   static constexpr int64_t tile_unit = 2048;
   /// `elements` rounded up to a multiple of tile_unit.
-  static int64_t whole_units(int64_t elements) { return (elements + tile_unit - 1) / tile_unit * tile_unit; }
+  static int64_t whole_units(int64_t elements) { return round_up(elements, tile_unit); }
 
   struct Array {
     std::string name;
     int element_bytes;  ///< even
   };
 
-  /// Each array has `elements` elements, zero at first. stream() moves `tile` elements at a time, rounded up to tile_unit.
+  /// Each array has `elements` elements, zero at first. stream() moves `tile` elements at a time, rounded up to
+  /// tile_unit.
   SwappedArrays(SwapOptions options, std::vector<Array> arrays, int64_t elements, int64_t tile);
 
-  /// Blocking, for any range. Whole pages move through a bounce buffer. Pages at the edges are read before they are written.
+  /// Blocking, for any range. Whole pages move through a bounce buffer. Pages at the edges are read before they are
+  /// written.
   void read(size_t array, int64_t begin, int64_t count, void* out);
   void write(size_t array, int64_t begin, int64_t count, const void* in);
 
-  /// Asynchronous. `begin` is a multiple of tile_unit. `count` is rounded up to one, and `buffer` must have room for that. Elements
-  /// after the last one are padding, never another array.
+  /// Asynchronous. `begin` is a multiple of tile_unit. `count` is rounded up to one, and `buffer` must have room for
+  /// that. Elements after the last one are padding, never another array.
   SwapFile::Ticket start_read(size_t array, int64_t begin, int64_t count, AlignedBuffer& buffer,
                               SwapFile::Ticket after = 0);
   SwapFile::Ticket start_write(size_t array, int64_t begin, int64_t count, const AlignedBuffer& buffer,
@@ -43,11 +48,12 @@ class SwappedArrays {
 
   /// `pointers[a]` is the tile of array a, or nullptr for arrays that the pass does not use.
   using Body = std::function<void(int64_t begin, int64_t count, std::span<std::byte* const> pointers)>;
-  /// One pass over all elements. The arrays of `in` are read in advance, and those of `out` are written afterwards, through
-  /// `buffers` >= 2 tiles of memory, so that I/O overlaps with `body`. An array that is only in `out` has arbitrary contents. After
-  /// an exception from the body or from I/O no request is in flight, and the tiles before it are written.
+  /// One pass over all elements. The arrays of `in` are read in advance, and those of `out` are written afterwards,
+  /// through `buffers` >= 2 tiles of memory, so that I/O overlaps with `body`. An array that is only in `out` has
+  /// arbitrary contents. After an exception from the body or from I/O no request is in flight, and the tiles before it
+  /// are written.
   void stream(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out, const Body& body);
-  /// Bytes of memory that such a pass uses.
+  /// Bytes of memory that such a pass uses. Tests compare it with stream_buffer_bytes() and with measured memory.
   int64_t buffer_bytes(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out) const;
 
   const std::vector<Array>& arrays() const { return arrays_; }

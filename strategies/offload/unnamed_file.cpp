@@ -46,9 +46,8 @@ void reserve(int fd, int64_t bytes, const std::string& name) {
   int reason = known && bytes > free ? ENOSPC : EINTR;
   while (reason == EINTR) reason = ::posix_fallocate(fd, 0, bytes);
   if (reason == 0) return;
-  throw environment_error("cannot reserve {} ({} bytes) for {}: {}; {} are free there",
-                          format_bytes(static_cast<double>(bytes)), bytes, name, std::strerror(reason),
-                          known ? format_bytes(static_cast<double>(free)) : "an unknown number of bytes");
+  throw environment_error("cannot reserve {} ({} bytes) for {}: {}; {} are free there", format_bytes(bytes), bytes,
+                          name, std::strerror(reason), known ? format_bytes(free) : "an unknown number of bytes");
 }
 
 }  // namespace

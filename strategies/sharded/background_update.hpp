@@ -1,13 +1,12 @@
-// Updates offloaded parameters on a separate thread. It updates unit by unit, in the order in which the next forward needs the
-// units, and starts to copy the new values of each unit to the device as soon as they are computed.
+// Updates offloaded parameters on a separate thread. It updates unit by unit, in the order in which the next forward
+// needs the units, and starts to copy the new values of each unit to the device as soon as they are computed.
 //
-// Elementwise updates give the same bits in any order and split (optimizer.hpp). On a CUDA device, three rules prevent races
-// between copies and kernels. First, the thread waits for all work that was queued on the rank's stream when the update started,
-// so all readers of the old values have ended. Second, its copies run on a side stream, and wait() makes the caller's current
-// stream wait for the copy of the unit. Third, gradients are in host memory and complete (GradientReduction::finish).
-// Source: Ren et al., ZeRO-Offload (ATC 2021), section 4.
+// Elementwise updates give the same bits in any order and split (optimizer.hpp). On a CUDA device, three rules prevent
+// races between copies and kernels. First, the thread waits for all work that was queued on the rank's stream when the
+// update started, so all readers of the old values have ended. Second, its copies run on a side stream, and wait()
+// makes the caller's current stream wait for the copy of the unit. Third, gradients are in host memory and complete
+// (GradientReduction::finish). Source: Ren et al., ZeRO-Offload (ATC 2021), section 4.
 #pragma once
-#include <memory>
 #include <vector>
 
 #include "strategies/contract/optimizer.hpp"
@@ -17,25 +16,26 @@
 
 namespace runner {
 
-/// Used by the rank's thread, or by an autograd thread while the rank's thread waits. Every call throws the exception of a failed
-/// update.
+/// Used by the rank's thread, or by an autograd thread while the rank's thread waits. Every call throws the exception
+/// of a failed update.
 class BackgroundUpdate {
  public:
   struct Unit {
     size_t first = 0, count = 0;      ///< range of the optimizer's parameters
     torch::Tensor values, on_device;  ///< after the update `values` are copied to `on_device`; undefined: no copy
   };
-  /// `order` contains every unit once. The optimizer must outlive this object, and only this object may call its step functions.
+  /// `order` contains every unit once. The optimizer must outlive this object, and only this object may call its step
+  /// functions.
   BackgroundUpdate(Optimizer& optimizer, torch::Device device, std::vector<Unit> units, std::vector<size_t> order,
                    std::string label, ShardEvents events);
   /// Waits for the unit that is being updated. Later units are not updated.
   ~BackgroundUpdate() = default;
 
-  /// Starts to update all units, after waiting for the previous update. `gradients`: one for each parameter of the optimizer.
-  /// Those of a unit are freed when its update has ended.
+  /// Starts to update all units, after waiting for the previous update. `gradients`: one for each parameter of the
+  /// optimizer. Those of a unit are freed when its update has ended.
   void start(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor);
-  /// Waits until unit `u` is updated. The host can then read its new values, and later work on the calling thread's current
-  /// stream waits for the copy to the device.
+  /// Waits until unit `u` is updated. The host can then read its new values, and later work on the calling thread's
+  /// current stream waits for the copy to the device.
   void wait(size_t u);
   /// Waits until all units are updated, all copies have ended, and the gradients are freed.
   void wait_all();

@@ -49,7 +49,11 @@ void ShardStore::make_file(DType master, const std::string& label) {
   if (use.master) swap.parameter = add("parameter", bytes_of(DType::float32));
   if (use.sent) swap.copy = add("sent", bytes_of(plan_.parameter));
   swap.copy_dtype = plan_.parameter;
-  SwapOptions options{plan_.swap.folder, plan_.swap.block_size, plan_.swap.queue_depth, plan_.swap.threads, label};
+  SwapOptions options{.folder = plan_.swap.folder,
+                      .block_size = plan_.swap.block_size,
+                      .queue_depth = plan_.swap.queue_depth,
+                      .thread_count = plan_.swap.threads,
+                      .label = label};
   swap.file = file_ = std::make_shared<SwappedArrays>(options, arrays, elements, plan_.swap.tile);
   master_array_ = swap.parameter;
   sent_array_ = swap.copy ? swap.copy : swap.parameter;
@@ -77,7 +81,8 @@ void ShardStore::make_tensors(size_t u, DType master) {
   if (shard.places.sent == Sent::memory) shard.sent = torch::zeros({shard.layout.shard}, on_device ? used : beside);
   if (shard.places.master == Master::whole || shard.places.sent == Sent::master || shard.places.sent == Sent::file)
     return;
-  // The update also writes the cast values: directly to the copy that gathers send if it can access it, otherwise to a buffer.
+  // The update also writes the cast values: directly to the copy that gathers send if it can access it, otherwise to a
+  // buffer.
   if (!plan_.separate_host || on_device == (plan_.optimizer == Tier::device))
     shard.written = shard.places.sent == Sent::whole ? own_part(shard) : shard.sent;
   else if (plan_.written_apart(unit, master))
@@ -183,8 +188,8 @@ void ShardStore::start_read(size_t u) {
   shard.reading = std::make_unique<SwappedRead>(file_, *sent_array_, shard.begin, shard.layout.shard);
 }
 
-/// Converts `from` to the gathered dtype on the device. The current stream copies host memory, and the host does not wait if that
-/// memory is pinned. Updates wait for the stream before the host overwrites it.
+/// Converts `from` to the gathered dtype on the device. The current stream copies host memory, and the host does not
+/// wait if that memory is pinned. Updates wait for the stream before the host overwrites it.
 torch::Tensor ShardStore::as_sent(const Shard& shard, torch::Tensor from) const {
   bool pinned = from.is_cpu() && plan_.pin_memory;
   auto used = shard.full.options();
@@ -213,7 +218,8 @@ void ShardStore::start_gather(size_t u) {
   Shard& shard = shards_[u];
   torch::NoGradGuard no_grad;
   start_read(u);  // must come before `incoming` is set, because lacks(u) is false afterwards
-  // The buffer is allocated on the compute stream, which also frees it. The shard to send is allocated on the side stream.
+  // The buffer is allocated on the compute stream, which also frees it. The shard to send is allocated on the side
+  // stream.
   if (plan_.shards > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
   auto beside = gathers_.enter();
   auto mine = shard_to_send(u);

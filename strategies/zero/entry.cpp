@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runner/base/round_up.hpp"
+
 namespace runner {
 
 namespace {
@@ -291,16 +293,16 @@ std::optional<std::string> refuse_loss_scale(const Job& job) {
   return std::nullopt;
 }
 
-int64_t stage_of(const Job& job) { return job.options.value("stage", int64_t{2}); }
+int64_t stage_of(const Job& job) { return job.options.at("stage"); }
 /// In stages 1 and 2 every rank keeps all parameters, so there is no shard of them to offload.
 bool chosen(const Job& job, const std::string& option) {
-  return job.options.value(option, false) && (option != "offload_parameters" || stage_of(job) >= 3);
+  return job.options.at(option) == true && (option != "offload_parameters" || stage_of(job) >= 3);
 }
 bool optimizer_on_nvme(const Job& job) {
-  return chosen(job, "offload_optimizer") && job.options.value("offload_optimizer_device", "cpu") == "nvme";
+  return chosen(job, "offload_optimizer") && job.options.at("offload_optimizer_device") == "nvme";
 }
 bool parameters_on_nvme(const Job& job) {
-  return chosen(job, "offload_parameters") && job.options.value("offload_params_device", "cpu") == "nvme";
+  return chosen(job, "offload_parameters") && job.options.at("offload_params_device") == "nvme";
 }
 std::optional<std::string> refuse_nvme(const Job& job) {
   bool optimizer = optimizer_on_nvme(job), parameters = parameters_on_nvme(job);
@@ -310,17 +312,17 @@ std::optional<std::string> refuse_nvme(const Job& job) {
   if (optimizer && (job.optimizer_states != 2 || job.precision.parameter != DType::float32))
     return "optimizer state on NVMe needs optimizer.name = \"adamw\" or \"adam\", and a precision with fp32 masters "
            "(32-true, bf16-mixed, 16-mixed)";
-  auto block = job.options.value("block_size", int64_t{4096});
+  int64_t block = job.options.at("block_size");
   if (block % 4096 != 0)
     return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example",
-                       block, (block + 4095) / 4096 * 4096);
-  auto in_flight = job.options.value("queue_depth", int64_t{8}) * job.options.value("thread_count", int64_t{1});
+                       block, round_up(block, 4096));
+  int64_t depth = job.options.at("queue_depth"), threads = job.options.at("thread_count"), in_flight = depth * threads;
   if (in_flight > in_flight_most)
     return fmt::format("thread_count x queue_depth = {}: at most {} reads or writes can be in flight", in_flight,
                        in_flight_most);
   if (!parameters) return std::nullopt;
   ShardPlan plan = zero_plan(job);
-  auto room = job.options.value("params_buffer_size", int64_t{100'000'000});
+  int64_t room = job.options.at("params_buffer_size");
   for (const auto& unit : plan.units) {
     if (unit.shards != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
@@ -337,7 +339,7 @@ std::optional<std::string> refuse(const Job& job) {
   if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {}", stage);
   if (auto group = job.options.value("mics_shard_size", nlohmann::json()); group.is_number())
     if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", group.get<int64_t>())) return why;
-  double divisor = job.options.value("gradient_predivide_factor", 1.0);
+  double divisor = job.options.at("gradient_predivide_factor");
   if (!(divisor > 0) || !std::isfinite(divisor)) return "gradient_predivide_factor must be a number above 0";
   if (auto why = refuse_nvme(job)) return why;
   return refuse_loss_scale(job);
@@ -349,7 +351,7 @@ void note_offload(const Job& job, std::vector<std::string>& notes) {
        {std::pair{"offload_optimizer", optimizer_on_nvme(job)}, std::pair{"offload_parameters", parameters}})
     if (chosen(job, option) && !job.accelerator.own_memory && !nvme)
       notes.push_back(fmt::format("`{}`: no effect on CPU, which has no separate device memory", option));
-  if (job.options.value("offload_parameters", false) && stage_of(job) < 3)
+  if (job.options.at("offload_parameters") == true && stage_of(job) < 3)
     notes.push_back(fmt::format(
         "`offload_parameters`: no effect in stage {}, where every rank keeps all parameters; DeepSpeed also "
         "offloads parameters only in stage 3",
@@ -366,7 +368,7 @@ void note_offload(const Job& job, std::vector<std::string>& notes) {
     notes.push_back(
         fmt::format("`offload_params_device`: all shards stay in host memory, because max_in_cpu = {}; max_in_cpu = 0 "
                     "puts them on NVMe",
-                    job.options.value("max_in_cpu", int64_t{0})));
+                    job.options.at("max_in_cpu").get<int64_t>()));
 }
 
 std::vector<std::string> notes(const Job& job) {

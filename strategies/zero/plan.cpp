@@ -12,7 +12,10 @@ namespace {
 
 constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 
-/// The value of an option, or `otherwise` if it has none.
+int64_t integer(const Job& job, const char* name) { return job.options.at(name); }
+bool is_on(const Job& job, const char* name) { return job.options.at(name) == true; }
+
+/// The value of an option without a default, or `otherwise` if it is unset.
 int64_t integer_or(const Job& job, const char* name, int64_t otherwise) {
   auto value = job.options.value(name, nlohmann::json());
   return value.is_number() ? value.get<int64_t>() : otherwise;
@@ -26,9 +29,9 @@ int64_t default_bucket(const Job& job) {
   return elements;
 }
 
-/// Buckets of consecutive parameters, filled from the last parameter to the first, because backward delivers them in this order.
-/// The smaller one of reduce_bucket_size and allgather_bucket_size is used for both, because a bucket is reduced and gathered
-/// with the same shards.
+/// Buckets of consecutive parameters, filled from the last parameter to the first, because backward delivers them in
+/// this order. The smaller one of reduce_bucket_size and allgather_bucket_size is used for both, because a bucket is
+/// reduced and gathered with the same shards.
 std::vector<ShardUnit> buckets(const Job& job, const std::vector<size_t>& slots) {
   int64_t otherwise = default_bucket(job);
   int64_t limit =
@@ -58,7 +61,7 @@ std::vector<size_t> all_slots(const Job& job) {
 
 /// Parameters below the threshold for parameters, as long as their sum is within the threshold for the model.
 std::vector<size_t> persistent_slots(const Job& job) {
-  int64_t each = integer_or(job, "stage3_param_persistence_threshold", 100'000);
+  int64_t each = integer(job, "stage3_param_persistence_threshold");
   int64_t left = integer_or(job, "stage3_model_persistence_threshold", no_limit);
   auto parameters = job.model->parameters();
   std::vector<size_t> slots;
@@ -71,11 +74,11 @@ std::vector<size_t> persistent_slots(const Job& job) {
   return slots;
 }
 
-/// Sets keep_after_forward. Between the forward and the backward of a unit, all later units are used twice; their elements are
-/// the reuse distance.
+/// Sets keep_after_forward. Between the forward and the backward of a unit, all later units are used twice; their
+/// elements are the reuse distance.
 void keep_what_is_reused_soon(const Job& job, std::vector<ShardUnit>& units) {
-  int64_t distance_max = integer_or(job, "stage3_max_reuse_distance", 1'000'000'000);
-  int64_t live_max = integer_or(job, "stage3_max_live_parameters", 1'000'000'000);
+  int64_t distance_max = integer(job, "stage3_max_reuse_distance");
+  int64_t live_max = integer(job, "stage3_max_live_parameters");
   int64_t distance = 0, live = 0;
   for (size_t u = units.size(); u-- > 0;) {
     int64_t elements = elements_of(*job.model, units[u].slots);
@@ -98,23 +101,23 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
   plan.units = units;
   for (auto& unit : buckets(job, persistent)) plan.units.push_back(unit);
 
-  plan.prefetch_elements = integer_or(job, "stage3_prefetch_bucket_size", 50'000'000);
-  bool ahead = plan.prefetch_elements > 0 && job.options.value("overlap_comm", true);
+  plan.prefetch_elements = integer(job, "stage3_prefetch_bucket_size");
+  bool ahead = plan.prefetch_elements > 0 && is_on(job, "overlap_comm");
   plan.forward_prefetch = ahead;
   plan.backward_prefetch = ahead ? ShardPlan::Prefetch::before : ShardPlan::Prefetch::none;
 }
 
 /// The tier that a pair of options selects: `option` switches offloading on, `device` is "cpu" or "nvme".
 Tier tier(const Job& job, const char* option, const char* device) {
-  if (!job.options.value(option, false)) return Tier::device;
-  if (job.options.value(device, "cpu") == "nvme") return Tier::nvme;
+  if (!is_on(job, option)) return Tier::device;
+  if (job.options.at(device) == "nvme") return Tier::nvme;
   return job.accelerator.own_memory ? Tier::host : Tier::device;
 }
 
 /// Offloads the shards of parameters. With NVMe, the first units stay in host memory, up to max_in_cpu elements.
 void offload_parameters(const Job& job, ShardPlan& plan) {
   Tier where = tier(job, "offload_parameters", "offload_params_device");
-  int64_t in_memory = integer_or(job, "max_in_cpu", 1'000'000'000);
+  int64_t in_memory = integer(job, "max_in_cpu");
   for (auto& unit : plan.units) {
     if (unit.resident) continue;
     unit.shards = where;
@@ -129,17 +132,17 @@ void offload_parameters(const Job& job, ShardPlan& plan) {
 
 void offload(const Job& job, ShardPlan& plan) {
   plan.separate_host = job.accelerator.own_memory;
-  plan.pin_memory = job.accelerator.pinned && job.options.value("pin_memory", true);
+  plan.pin_memory = job.accelerator.pinned && is_on(job, "pin_memory");
   plan.optimizer = tier(job, "offload_optimizer", "offload_optimizer_device");
   offload_parameters(job, plan);
   auto path = job.options.value("nvme_path", nlohmann::json());
   plan.swap.folder = path.is_string() ? path.get<std::string>() : "";
-  plan.swap.block_size = integer_or(job, "block_size", 1 << 20);
-  plan.swap.queue_depth = static_cast<int>(integer_or(job, "queue_depth", 8));
-  plan.swap.threads = static_cast<int>(integer_or(job, "thread_count", 1));
+  plan.swap.block_size = integer(job, "block_size");
+  plan.swap.queue_depth = static_cast<int>(integer(job, "queue_depth"));
+  plan.swap.threads = static_cast<int>(integer(job, "thread_count"));
   plan.swap.tile = integer_or(job, "sub_group_size", 1 << 20);
-  plan.swap.update_buffers = static_cast<int>(integer_or(job, "optimizer_buffer_count", 4));
-  plan.swap.parameter_buffers = static_cast<int>(integer_or(job, "params_buffer_count", 5));
+  plan.swap.update_buffers = static_cast<int>(integer(job, "optimizer_buffer_count"));
+  plan.swap.parameter_buffers = static_cast<int>(integer(job, "params_buffer_count"));
 }
 
 DType wire_dtype(const Job& job, DType otherwise) {
@@ -151,23 +154,23 @@ DType wire_dtype(const Job& job, DType otherwise) {
 }  // namespace
 
 ShardPlan zero_plan(const Job& job) {
-  const auto& options = job.options;
-  int64_t stage = integer_or(job, "stage", 2);
+  int64_t stage = integer(job, "stage");
   ShardPlan plan;
   plan.shards = static_cast<int>(integer_or(job, "mics_shard_size", job.world_size));
   plan.replicas = job.world_size / plan.shards;
   plan.parameter = job.precision.compute;
   plan.reduce = wire_dtype(job, plan.parameter);
   plan.reduce_every_micro_batch = stage >= 2;
-  plan.predivide = options.value("gradient_predivide_factor", 1.0);
-  // Sums of several micro-batches, and sums that are multiplied (predivide), have at least the precision of the masters.
+  plan.predivide = job.options.at("gradient_predivide_factor");
+  // Sums of several micro-batches, and sums that are multiplied (predivide), have at least the precision of the
+  // masters.
   DType wide = wider(plan.reduce, job.precision.parameter);
   bool several = job.most_micro_batches() > 1;
   plan.accumulate = several && !plan.reduce_every_micro_batch ? wide : plan.reduce;
   plan.gradient = (several && plan.reduce_every_micro_batch) || plan.predivide != 1.0 ? wide : plan.reduce;
-  plan.reduce_by_all_reduce = !options.value("reduce_scatter", true);
-  plan.gather_by_broadcast = !options.value("allgather_partitions", true);
-  plan.overlap = job.accelerator.streams && options.value("overlap_comm", true);
+  plan.reduce_by_all_reduce = !is_on(job, "reduce_scatter");
+  plan.gather_by_broadcast = !is_on(job, "allgather_partitions");
+  plan.overlap = job.accelerator.streams && is_on(job, "overlap_comm");
   plan.prefetches = job.accelerator.streams;
   plan.update_elements = integer_or(job, "sub_group_size", 1'000'000'000);
   if (stage == 3)
@@ -179,15 +182,14 @@ ShardPlan zero_plan(const Job& job) {
 }
 
 LossScalePolicy zero_loss_scale(const Job& job) {
-  const auto& options = job.options;
   LossScalePolicy policy;
-  double fixed = options.value("loss_scale", 0.0);
+  double fixed = job.options.at("loss_scale");
   policy.dynamic = fixed == 0.0;
-  policy.initial = policy.dynamic ? std::exp2(options.value("initial_scale_power", 16.0)) : fixed;
-  policy.window = integer_or(job, "loss_scale_window", 1000);
-  policy.hysteresis = integer_or(job, "hysteresis", 2);
-  policy.consecutive_hysteresis = options.value("consecutive_hysteresis", false);
-  policy.minimum = options.value("min_loss_scale", 1.0);
+  policy.initial = policy.dynamic ? std::exp2(job.options.at("initial_scale_power").get<double>()) : fixed;
+  policy.window = integer(job, "loss_scale_window");
+  policy.hysteresis = integer(job, "hysteresis");
+  policy.consecutive_hysteresis = is_on(job, "consecutive_hysteresis");
+  policy.minimum = job.options.at("min_loss_scale");
   return policy;
 }
 
