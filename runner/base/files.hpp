@@ -1,8 +1,6 @@
 // Files: whole reads, atomic publishing (temporary name, fsync, rename), and memory maps. No half-written file remains.
 #pragma once
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>

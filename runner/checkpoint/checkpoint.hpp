@@ -102,7 +102,7 @@ class Checkpoint {
 std::string checkpoint_name(int64_t step);
 
 /// The folder of a checkpoint that the user has named, as an absolute path. Throws Error(usage) if there is no such
-/// folder or if it is no checkpoint; the message names checkpoints nearby.
+/// folder or if it is not a checkpoint; the message names checkpoints nearby.
 fs::path named_checkpoint(const std::string& named);
 
 /// The published checkpoints of a run, sorted by step, without temporary folders.

@@ -5,6 +5,8 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/models/models.hpp"
+#include "strategies/contract/optimizer_state.hpp"
 
 namespace runner {
 
@@ -14,9 +16,7 @@ using nlohmann::json;
 
 /// The kinds of state tensors that an optimizer keeps for each parameter.
 std::vector<std::string> state_kinds(const json& settings) {
-  if (settings.at("optimizer.name") != "sgd") return {"exp_avg", "exp_avg_sq"};
-  return settings.at("optimizer.momentum") != 0.0 ? std::vector<std::string>{"momentum_buffer"}
-                                                  : std::vector<std::string>{};
+  return state_names_of(settings.at("optimizer.name"), settings.value("optimizer.momentum", 0.0));
 }
 
 json settings_in(const Checkpoint& checkpoint) { return checkpoint.state().value("settings", json::object()); }

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "runner/checkpoint/checkpoint.hpp"
-#include "runner/models/models.hpp"
+#include "runner/config/recipe.hpp"
+#include "strategies/contract/model_spec.hpp"
 
 namespace runner {
 

@@ -55,6 +55,9 @@ struct WeightsFolder {
   fs::path tokenizer;  ///< a SentencePiece model, copied as tokenizer.model; empty: none
 };
 
+/// The file of a Hugging Face folder's tokenizer, of any kind; empty: there is none.
+fs::path tokenizer_file(const fs::path& folder);
+
 /// The file of a Hugging Face folder's tokenizer if the data are encoded with another one; otherwise empty. Ids of
 /// format "bin" count as encoded with the folder's tokenizer.
 fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data);

@@ -2,7 +2,6 @@
 #include "runner/checkpoint/safetensors.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "runner/base/error.hpp"

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/round_up.hpp"
 #include "runner/checkpoint/safetensors.hpp"
 
 namespace runner {
@@ -25,8 +26,7 @@ std::string encode_header(const std::vector<TensorInfo>& tensors, const std::map
   RUNNER_CHECK(header.size() == tensors.size(), "two tensors of one name");
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::string text = header.dump();
-  uint64_t length =
-      (sizeof(uint64_t) + text.size() + data_alignment - 1) / data_alignment * data_alignment - sizeof(uint64_t);
+  uint64_t length = round_up(sizeof(uint64_t) + text.size(), data_alignment) - sizeof(uint64_t);
   text.resize(length, ' ');
   std::string encoded;
   for (size_t i = 0; i < sizeof length; ++i) encoded.push_back(static_cast<char>(length >> (8 * i)));

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "runner/base/error.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/cuda/module.hpp"
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/libtorch.hpp"
@@ -12,8 +13,7 @@ namespace runner {
 namespace {
 
 const CudaModule& open_module() {
-  const std::filesystem::path path =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "librunner_cuda.so";
+  const std::filesystem::path path = beside_program("librunner_cuda.so");
   if (!std::filesystem::exists(path))
     throw environment_error(
         "this build has no CUDA module ({} does not exist); run scripts/setup --cuda and build again", path.string());

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "runner/base/error.hpp"
-#include "strategies/contract/initialize.hpp"
+#include "runner/base/hash.hpp"
 
 namespace runner {
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +17,8 @@ class Constraint {
   const std::string& text() const { return text_; }
   /// All names in the constraint, without duplicates.
   const std::vector<std::string>& names() const { return names_; }
-  /// False if the constraint rejects the point. It holds if one of its names has no value (an inactive parameter). Throws
-  /// Error(usage) if the values do not fit the operators.
+  /// False if the constraint rejects the point. It holds if one of its names has no value (an inactive parameter).
+  /// Throws Error(usage) if the values do not fit the operators.
   bool holds(const nlohmann::json& values) const;
 
   struct Node;

@@ -24,7 +24,7 @@ struct Execution {
   std::string program;              ///< `runner` itself
   std::string sweep;                ///< id; claimed by this process
   std::vector<int64_t> again = {};  ///< failed trials to try again
-  std::vector<Slot> slots;
+  std::vector<Slot> slots = {};
   ExecutorHooks hooks = {};
 };
 
@@ -34,14 +34,14 @@ struct ExecutionEnd {
   int signal = 0;       ///< the signal that interrupted the sweep
 };
 
-/// Rebuilds the method from the sweep's history, records trials that have ended meanwhile, continues interrupted trials (under
-/// the same number, from their newest checkpoint if there is one), and then runs what the method proposes.
+/// Rebuilds the method from the sweep's history, records trials that have ended meanwhile, continues interrupted trials
+/// (under the same number, from their newest checkpoint if there is one), and then runs what the method proposes.
 ///
-/// A failed trial counts as ended. A slot is no longer used after three consecutive trials fail on it within a minute each,
-/// for reasons that blame_device(). SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a checkpoint), and the
-/// sweep can be resumed; a second SIGINT kills them. Trials end with this process. Throws Error(environment) if the ledger
-/// cannot be written or a trial cannot be started. If the method fails (an error in a script), running trials are stopped as
-/// by a signal, and the error is thrown; the sweep can be resumed.
+/// A failed trial counts as ended. A slot is no longer used after three consecutive trials fail on it within a minute
+/// each, for reasons that blame_device(). SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a
+/// checkpoint), and the sweep can be resumed; a second SIGINT kills them. Trials end with this process. Throws
+/// Error(environment) if the ledger cannot be written or a trial cannot be started. If the method fails (an error in a
+/// script), running trials are stopped as by a signal, and the error is thrown; the sweep can be resumed.
 ExecutionEnd execute(const SweepFile& sweep, Sweeps& store, const Execution& execution);
 
 /// Replays the recorded history of a sweep. Throws Error(environment) as Search::replay() does.

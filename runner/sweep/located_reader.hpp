@@ -6,7 +6,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/diagnostics.hpp"
-#include "runner/config/located_toml.hpp"
+#include "runner/config/located_json.hpp"
 
 namespace runner::sweep {
 
@@ -14,7 +14,7 @@ class Problems {
  public:
   void add(const Origin& place, const std::string& code, const std::string& message,
            const std::vector<std::string>& allowed = {}, const std::string& wrong_name = "") {
-    Diagnostic diagnostic{place, code, message, allowed, {}, {}, ""};
+    Diagnostic diagnostic{.place = place, .code = code, .message = message, .allowed = allowed};
     if (!wrong_name.empty()) diagnostic.suggestion = nearest(wrong_name, allowed);
     list_.push_back(std::move(diagnostic));
   }

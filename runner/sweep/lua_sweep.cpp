@@ -11,7 +11,7 @@ namespace {
 const lua::Limits limits = {256u << 20, 100'000'000, 30.0};
 
 [[noreturn]] void refuse(const Origin& place, const std::string& message) {
-  throw RecipeError({Diagnostic{place, "sweep-file", message, {}, {}, {}, ""}});
+  throw RecipeError({Diagnostic{place, "sweep-file", message}});
 }
 
 /// Lua's {} is both: what is a table in [sweep] becomes one.

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -62,7 +61,8 @@ class Method {
   virtual void finished(const Trial& trial, const Ending& ending) = 0;
   /// How many trials there are in all, where the method itself knows.
   virtual std::optional<int64_t> count() const { return std::nullopt; }
-  /// Throws the error of an earlier call of finished() or report(). Those do not throw, so that their events are recorded first.
+  /// Throws the error of an earlier call of finished() or report(). Those do not throw, so that their events are
+  /// recorded first.
   virtual void check() {}
   /// Set while a history is replayed: output that was printed before is not printed again.
   virtual void set_replaying(bool /*replaying*/) {}

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
-#include "runner/base/text.hpp"
 
 namespace runner::sweep {
 

@@ -1,26 +1,21 @@
-// Random numbers that depend only on (seed, stream), so that a resumed sweep draws the same numbers as an uninterrupted one.
+// Random numbers that depend only on (seed, stream), so that a resumed sweep draws the same numbers as an uninterrupted
+// one.
 #pragma once
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
 
-namespace runner::sweep {
+#include "runner/base/hash.hpp"
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
-inline uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+namespace runner::sweep {
 
 class RandomBits {
  public:
   /// `stream` identifies a trial, a dimension or a generation. Streams of one seed are independent.
-  RandomBits(uint64_t seed, uint64_t stream) : state_(mix(mix(seed) ^ stream)) {}
+  RandomBits(uint64_t seed, uint64_t stream) : state_(mix64(mix64(seed) ^ stream)) {}
 
-  uint64_t next() { return mix(state_++); }
+  uint64_t next() { return mix64(state_++); }
   /// In [0, 1), 53 bits.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   /// In [0, count).

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runner/config/config.hpp"
+#include "runner/config/located_toml.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/lua/key_places.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -180,7 +181,7 @@ void check_space(const SweepFile& sweep, const LocatedJson& table, const TrialRe
       if (found.message.empty()) continue;
       const auto& key = found.keys.empty() ? parameter.name : found.keys.front();
       if (!blamed.insert(key).second) continue;
-      Diagnostic diagnostic{read.places.at(key), "trial", found.message, {}, {}, {}, ""};
+      Diagnostic diagnostic{read.places.at(key), "trial", found.message};
       diagnostic.other_message = "leave such points out with `constraints`, or change the range";
       problems.add(diagnostic);
     }

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "runner/sweep/method.hpp"
 
@@ -54,7 +53,8 @@ class Search {
   Search(std::unique_ptr<Method> method, Goal goal, Limits limits)
       : method_(std::move(method)), goal_(goal), limits_(limits) {}
 
-  /// Replays a recorded entry. Throws Error(environment) with the trial's number if the method now gives another answer.
+  /// Replays a recorded entry. Throws Error(environment) with the trial's number if the method now gives another
+  /// answer.
   void replay(const HistoryEntry& entry);
   /// Throws an error that occurred in the method since the last call.
   void check() { method_->check(); }

@@ -111,8 +111,8 @@ uint32_t reversed(uint32_t x) {
   return ((x & 0x55555555u) << 1) | ((x >> 1) & 0x55555555u);
 }
 
-/// A permutation in which each bit depends on lower bits only (Laine and Karras, as given by Burley). On reversed bits this is a
-/// nested uniform scramble.
+/// A permutation in which each bit depends on lower bits only (Laine and Karras, as given by Burley). On reversed bits
+/// this is a nested uniform scramble.
 uint32_t scrambled(uint32_t x, uint32_t seed) {
   x = reversed(x) + seed;
   for (uint32_t factor : {0x6c50b47cu, 0xb82f1e52u, 0xc7afe638u, 0x8d22f6e6u}) x ^= x * factor;
@@ -145,7 +145,7 @@ class Sobol : public Method {
     uint32_t gray = index ^ (index >> 1), x = 0;
     for (size_t i = 0; gray != 0; ++i, gray >>= 1)
       if (gray & 1) x ^= directions_[dimension][i];
-    if (scramble_) x = scrambled(x, static_cast<uint32_t>(mix(mix(seed_) ^ dimension)));
+    if (scramble_) x = scrambled(x, static_cast<uint32_t>(mix64(mix64(seed_) ^ dimension)));
     return x * 0x1p-32;
   }
 

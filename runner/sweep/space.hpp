@@ -2,7 +2,6 @@
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,8 +9,8 @@
 
 namespace runner::sweep {
 
-/// One parameter. Numbers are drawn uniformly between low and high, or uniformly in logarithms if `log`. Both ends are included if
-/// they are on the grid of `step`.
+/// One parameter. Numbers are drawn uniformly between low and high, or uniformly in logarithms if `log`. Both ends are
+/// included if they are on the grid of `step`.
 struct Parameter {
   enum class Kind { real, integer, choice };
 
@@ -35,16 +34,16 @@ struct Parameter {
   double unit(const nlohmann::json& value) const;
   /// The index of the value in `choices`. Throws std::logic_error if it is not there.
   size_t choice_index(const nlohmann::json& value) const;
-  /// The values that a grid visits, in order: all values of a finite parameter, or `points` values, without those that round to the
-  /// same value. Throws Error(usage) if a range has no `points`.
+  /// The values that a grid visits, in order: all values of a finite parameter, or `points` values, without those that
+  /// round to the same value. Throws Error(usage) if a range has no `points`.
   std::vector<nlohmann::json> grid() const;
 
   /// For numbers: the distance between neighbouring values; 0 for continuous ranges.
   double grain() const;
   /// The value closest to `number`.
   nlohmann::json rounded(double number) const;
-  /// The interval that rounds to `value`: half a grain on both sides, so that the ends of a range are as likely as other values. In
-  /// logarithmic ranges it does not reach below half of the value.
+  /// The interval that rounds to `value`: half a grain on both sides, so that the ends of a range are as likely as
+  /// other values. In logarithmic ranges it does not reach below half of the value.
   struct Cell {
     double from, to;
   };
@@ -59,8 +58,8 @@ struct Parameter {
 class Space {
  public:
   Space() = default;
-  /// `constants`: further names that constraints may use, with their values. Throws Error(usage) for a parent that is not in the
-  /// space, for a cycle of parents, and for an unknown name in a constraint, with the nearest name.
+  /// `constants`: further names that constraints may use, with their values. Throws Error(usage) for a parent that is
+  /// not in the space, for a cycle of parents, and for an unknown name in a constraint, with the nearest name.
   Space(std::vector<Parameter> parameters, std::vector<Constraint> constraints = {},
         nlohmann::json constants = nlohmann::json::object());
 
@@ -71,7 +70,8 @@ class Space {
   bool active(const Parameter& parameter, const nlohmann::json& point) const;
   bool accepts(const nlohmann::json& point) const;
 
-  /// Makes a point from a function that returns the value of each active parameter, given its index. Does not check constraints.
+  /// Makes a point from a function that returns the value of each active parameter, given its index. Does not check
+  /// constraints.
   using Pick = std::function<nlohmann::json(size_t index, const Parameter& parameter)>;
   nlohmann::json point(const Pick& pick) const;
 

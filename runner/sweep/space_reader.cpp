@@ -176,7 +176,7 @@ class SpaceReader {
         value = *near;
         continue;
       }
-      Diagnostic diagnostic{when_places_.at(parameter.name), "not-allowed", "", {}, {}, {}, ""};
+      Diagnostic diagnostic{when_places_.at(parameter.name), "not-allowed"};
       diagnostic.message =
           fmt::format("`{}` is for `{}` = {}, which it never has", parameter.name, parent->name, value.dump());
       for (const auto& choice : parent->choices) diagnostic.allowed.push_back(word(choice));

@@ -6,6 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/located_toml.hpp"
 #include "runner/config/sweep_keys.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_method.hpp"

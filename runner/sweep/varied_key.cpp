@@ -52,7 +52,7 @@ std::optional<Diagnostic> unknown_key(const std::string& name) {
   if (of_strategy || of_hook || find_key(name)) return std::nullopt;
   std::vector<std::string> all;
   for (const auto& key : key_table()) all.push_back(key.dotted());
-  Diagnostic diagnostic{{}, "unknown-key", fmt::format("the recipe has no key `{}`", name), {}, {}, {}, ""};
+  Diagnostic diagnostic{{}, "unknown-key", fmt::format("the recipe has no key `{}`", name)};
   const Section* section = find_section(name);
   diagnostic.suggestion = section && !section->main_key.empty() ? name + "." + section->main_key : nearest(name, all);
   std::string last = dot == std::string::npos ? name : name.substr(name.rfind('.') + 1);

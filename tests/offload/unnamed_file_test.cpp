@@ -33,7 +33,7 @@ std::string refusal(const std::filesystem::path& folder, int64_t bytes = 4096) {
 std::string free_there(const std::filesystem::path& folder) {
   struct statvfs disk {};
   ::statvfs(folder.c_str(), &disk);
-  return format_bytes(static_cast<double>(disk.f_bavail * disk.f_frsize));
+  return format_bytes(disk.f_bavail * disk.f_frsize);
 }
 
 /// Checks the free space in the message. Another program may write to the disk, so the value from before or after is

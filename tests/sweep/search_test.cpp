@@ -64,7 +64,7 @@ std::vector<json> simulate(Search search, size_t parallel,
       auto report = search.report(trial.number, step, value);
       if (report) keep(*report);
       bool stop = search.trials().at(trial.number).told_to_stop;
-      int64_t length = 5 + static_cast<int64_t>(mix(static_cast<uint64_t>(trial.number)) % 20);
+      int64_t length = 5 + static_cast<int64_t>(mix64(static_cast<uint64_t>(trial.number)) % 20);
       if (!stop && step < length) {
         ++i;
         continue;
