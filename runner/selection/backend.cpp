@@ -17,13 +17,12 @@ void move_option(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic
   auto& backend = recipe.devices.process_group_backend;
   if (backend && *backend != wanted)
     diagnostics.push_back(
-        {recipe.origin(in_strategy),
-         "contradiction",
-         fmt::format("process_group_backend is \"{}\" for the strategy and \"{}\" in [devices]", wanted, *backend),
-         {},
-         {},
-         recipe.origin(in_devices),
-         "the other is set here"});
+        {.place = recipe.origin(in_strategy),
+         .code = "contradiction",
+         .message =
+             fmt::format("process_group_backend is \"{}\" for the strategy and \"{}\" in [devices]", wanted, *backend),
+         .other = recipe.origin(in_devices),
+         .other_message = "the other is set here"});
   backend = wanted;
   recipe.origins[in_devices] = recipe.origin(in_strategy);
 }
@@ -36,7 +35,8 @@ void resolve_backend(Recipe& recipe, nlohmann::json& options, const Topology& to
   const auto& backend = recipe.devices.process_group_backend;
   bool several_supervisors = topology.num_nodes > 1 || topology.supervisor_each_rank;
   auto refuse = [&](const std::string& message, const std::vector<std::string>& allowed) {
-    diagnostics.push_back({recipe.origin(in_devices), "refused", message, allowed, {}, {}, ""});
+    diagnostics.push_back(
+        {.place = recipe.origin(in_devices), .code = "refused", .message = message, .allowed = allowed});
   };
   if (backend == "nccl" && !topology.cuda)
     refuse("process_group_backend \"nccl\" needs CUDA devices, and these are CPU ranks", {"shm", "gloo"});

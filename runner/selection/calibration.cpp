@@ -6,14 +6,11 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "runner/base/median.hpp"
+
 namespace runner {
 
 namespace {
-
-double part_at(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
-}
 
 /// The calibration with these threads, and with the most ranks up to `ranks`; if there is none, with the fewest ranks
 /// above (there, each rank has a smaller share of caches and memory).
@@ -99,8 +96,8 @@ Fit fit_rates(const std::vector<MeasuredStep>& steps) {
     errors = relative_errors(steps, fit);
     for (size_t i = 0; i < errors.size(); ++i) weights[i] = trusted / std::max(trusted, errors[i]);
   }
-  fit.median_error = part_at(errors, 0.5);
-  fit.worst_error = part_at(errors, 1);
+  fit.median_error = quantile(errors, 0.5);
+  fit.worst_error = quantile(errors, 1);
   return fit;
 }
 
@@ -131,8 +128,7 @@ std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibratio
   Rates rates;
   rates.seconds = fit.seconds;
   add_measured(rates, *calibration);
-  double crowding = std::max(1.0, static_cast<double>(ranks) * threads / std::max(1, calibration->cores));
-  for (auto& seconds : rates.seconds) seconds *= crowding;
+  for (auto& seconds : rates.seconds) seconds *= crowding(ranks, threads, calibration->cores);
   rates.error = std::max(ranks == calibration->ranks ? 0.05 : 0.2, fit.median_error);
   if (!precision.starts_with("32")) rates.peak_flops = 0;  // products were measured in fp32
   rates.source =

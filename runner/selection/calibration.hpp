@@ -1,6 +1,6 @@
-// Fits rates to the measurements of `runner doctor --calibrate`: non-negative least squares over the kinds of work (Lawson and
-// Hanson 1974, by coordinate descent). Errors are relative, so that small steps count as much as large ones. Disturbed steps
-// count less (Huber 1964, by reweighting).
+// Fits rates to the measurements of `runner doctor --calibrate`: non-negative least squares over the kinds of work
+// (Lawson and Hanson 1974, by coordinate descent). Errors are relative, so that small steps count as much as large
+// ones. Disturbed steps count less (Huber 1964, by reweighting).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,7 +16,7 @@ struct Calibration {
   int ranks = 1, threads = 1, cores = 1;
   double time = 0;  ///< Unix seconds
   /// The `calibration` events of run_calibration(), in their order.
-  std::vector<nlohmann::json> points;
+  std::vector<nlohmann::json> points = {};
 };
 
 /// With fewer steps, the kinds of work cannot be separated.
@@ -37,9 +37,9 @@ Fit fit_rates(const std::vector<MeasuredStep>& steps);
 std::vector<MeasuredStep> steps_of(const Calibration& calibration, const std::string& family,
                                    const std::string& precision);
 
-/// Rates for a model family and precision, from the calibration with the same threads and ranks. Without one, from the next
-/// lower number of ranks, or else the next higher one, with a larger `error`. If there are more threads than cores, all times are
-/// longer in proportion. nullopt if there are too few measurements.
+/// Rates for a model family and precision, from the calibration with the same threads and ranks. Without one, from the
+/// next lower number of ranks, or else the next higher one, with a larger `error`. If there are more threads than
+/// cores, all times are longer in proportion. nullopt if there are too few measurements.
 std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibrations, const std::string& family,
                                       const std::string& precision, int ranks, int threads);
 

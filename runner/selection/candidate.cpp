@@ -9,6 +9,7 @@
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "strategies/contract/optimizer_state.hpp"
 
 namespace runner {
 
@@ -18,12 +19,12 @@ namespace {
 constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
 
 std::string zero_label(const nlohmann::json& options) {
-  std::string text = fmt::format("stage {}", options.value("stage", 2));
-  bool optimizer = options.value("offload_optimizer", false);
-  bool parameters = options.value("offload_parameters", false) && options.value("stage", 2) == 3;
+  std::string text = fmt::format("stage {}", options.at("stage").get<int>());
+  bool optimizer = options.at("offload_optimizer") == true;
+  bool parameters = options.at("offload_parameters") == true && options.at("stage") == 3;
   if (!optimizer && !parameters) return text;
-  bool disk = (optimizer && options.value("offload_optimizer_device", "cpu") == "nvme") ||
-              (parameters && options.value("offload_params_device", "cpu") == "nvme");
+  bool disk = (optimizer && options.at("offload_optimizer_device") == "nvme") ||
+              (parameters && options.at("offload_params_device") == "nvme");
   return fmt::format("{}, {} on {}", text,
                      optimizer && parameters ? "all"
                      : optimizer             ? "optimizer"
@@ -41,7 +42,8 @@ std::string plain_label(const Candidate& candidate) {
   const auto& options = candidate.job.options;
   if (candidate.entry->name == "fsdp") {
     auto each = options.value("reduce_every_micro_batch", nlohmann::json());
-    return "fsdp " + options.value("sharding_strategy", "FULL_SHARD") + (each == false ? ", reduced once a step" : "");
+    return "fsdp " + options.at("sharding_strategy").get<std::string>() +
+           (each == false ? ", reduced once a step" : "");
   }
   if (candidate.entry->name == "zero") return "zero " + zero_label(options);
   return candidate.entry->name;
@@ -55,19 +57,9 @@ std::string label(const Candidate& candidate) {
 
 std::string largest_part(const Candidate& candidate) {
   const auto& memory = candidate.memory;
-  std::pair<int64_t, const char*> parts[] = {{memory.parameters, "parameters"},
-                                             {memory.gradients, "gradients"},
-                                             {memory.optimizer, "optimizer state"},
-                                             {memory.gathered, "gathered parameters"},
-                                             {memory.communication, "unreduced gradients"},
-                                             {memory.activations, "activations"},
-                                             {memory.hooks, "hook data"}};
-  auto largest = *std::max_element(std::begin(parts), std::end(parts));
-  return fmt::format("{} of {}", format_bytes(static_cast<double>(largest.first)), largest.second);
-}
-
-int optimizer_states(const Recipe::Optimizer& optimizer) {
-  return optimizer.name == "sgd" ? (optimizer.momentum != 0.0 ? 1 : 0) : 2;
+  const auto& largest = *std::max_element(std::begin(memory_parts), std::end(memory_parts),
+                                          [&](auto& a, auto& b) { return memory.*a.bytes < memory.*b.bytes; });
+  return fmt::format("{} of {}", format_bytes(memory.*largest.bytes), largest.label);
 }
 
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology) {
@@ -80,7 +72,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.world_size = topology.world_size();
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
-  job.optimizer_states = optimizer_states(recipe.optimizer);
+  job.optimizer_states = static_cast<int>(state_names_of(recipe.optimizer.name, recipe.optimizer.momentum).size());
   job.hooks = hook_memory(recipe);
   if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
     for (const auto& [epoch, factor] : *schedule) job.accumulation_most = std::max(job.accumulation_most, factor);
@@ -88,13 +80,9 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
 }
 
 nlohmann::json parts_json(const MemoryParts& memory) {
-  return {{"parameters", memory.parameters},
-          {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer},
-          {"gathered", memory.gathered},
-          {"communication", memory.communication},
-          {"activations", memory.activations},
-          {"hooks", memory.hooks}};
+  nlohmann::json json;
+  for (const auto& part : memory_parts) json[part.key] = memory.*part.bytes;
+  return json;
 }
 
 int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory) {

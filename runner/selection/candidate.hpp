@@ -41,9 +41,6 @@ std::string label(const Candidate& candidate);
 /// The largest part of its device memory: "48.5 GiB of gathered parameters".
 std::string largest_part(const Candidate& candidate);
 
-/// Tensors of parameter size that the optimizer keeps: Adam 2, momentum 1, plain SGD 0.
-int optimizer_states(const Recipe::Optimizer& optimizer);
-
 /// A job with the fields that depend on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology);
 

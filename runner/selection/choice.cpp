@@ -11,8 +11,6 @@ namespace runner {
 
 namespace {
 
-std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
 class Chooser {
  public:
   Chooser(const SelectionRequest& request, const StepClock& clock)
@@ -132,7 +130,7 @@ class Chooser {
     constexpr double worth_its_memory = 1.02;
     const std::string option = "reduce_every_micro_batch";
     bool open = form.strategy == "fsdp" && !request_.given.contains(option) && !form.options.contains(option) &&
-                each.job.accumulation > 1 && each.job.options.value("sharding_strategy", "") != "NO_SHARD";
+                each.job.accumulation > 1 && each.job.options.at("sharding_strategy") != "NO_SHARD";
     if (!open || !each.fits || !each.step_seconds) return std::nullopt;
     Form changed = form;
     changed.options[option] = false;
@@ -207,7 +205,7 @@ class Chooser {
           search_.at(book_.form(choice_.candidates[static_cast<size_t>(first)].form), search_.batches().back(), 0);
       text +=
           fmt::format("; {} would need {} a rank at micro-batch {}, including {}, and the limit is {}", label(least),
-                      bytes_text(least.bytes), least.job.micro_batch_size, largest_part(least), choice_.limit.reason);
+                      format_bytes(least.bytes), least.job.micro_batch_size, largest_part(least), choice_.limit.reason);
     }
     if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
       text += fmt::format("; micro-batch {} is the largest that fits", plan.job.micro_batch_size);
@@ -279,7 +277,7 @@ class Chooser {
                          ? "Strategy Selection Guide, row 5"
                          : "Strategy Selection Guide, row 5: DeepSpeed with offload, unless another form needs less";
     choice_.reason = fmt::format("policy \"smallest\": {} needs the least memory, {} a rank", label(choice_.plan()),
-                                 bytes_text(choice_.plan().bytes));
+                                 format_bytes(choice_.plan().bytes));
   }
 
   /// Chooses the least offloading that fits. False if there is none.
@@ -294,7 +292,7 @@ class Chooser {
     choice_.source = "Strategy Selection Guide, row 5";
     choice_.differs.clear();
     choice_.reason = fmt::format("{}{} fits, {} a rank at micro-batch {}", policy, label(choice_.plan()),
-                                 bytes_text(choice_.plan().bytes), choice_.plan().job.micro_batch_size);
+                                 format_bytes(choice_.plan().bytes), choice_.plan().job.micro_batch_size);
     return true;
   }
 
@@ -307,7 +305,7 @@ class Chooser {
     choice_.advice.push_back(
         fmt::format("{} is predicted to be {:.0f} % faster and needs {} a rank; selection.policy = \"fastest\" would "
                     "choose it",
-                    label(other), 100 * gain, bytes_text(other.bytes)));
+                    label(other), 100 * gain, format_bytes(other.bytes)));
   }
 
   const SelectionRequest& request_;

@@ -200,8 +200,7 @@ Rates guessed_cpu_rates(int ranks, int threads, int cores) {
   set(Work::collective_calls, 3e-5);
   set(Work::collective_bytes, 2 * byte);
   set(Work::steps, 1e-3);
-  const double crowding = std::max(1.0, static_cast<double>(ranks) * threads / std::max(1, cores));
-  for (auto& seconds : rates.seconds) seconds *= crowding;
+  for (auto& seconds : rates.seconds) seconds *= crowding(ranks, threads, cores);
   rates.latency = 2e-5;
   rates.link_bandwidth = 2e9;
   rates.error = 0.7;

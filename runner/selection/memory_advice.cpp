@@ -78,14 +78,14 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
 
 void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   const Entry& fsdp = *find_strategy("fsdp")->entry;
-  const bool parameters_sharded = entry.name == "zero" && job.options.value("stage", 0) == 3;
+  const bool parameters_sharded = entry.name == "zero" && job.options.at("stage") == 3;
   if (job.world_size == 1 || parameters_sharded) return;
   Job sharded = job;
   if (entry.name != "fsdp") {
     sharded.options = complete_options(fsdp, nlohmann::json::object());
     search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, 50 % more bytes on the wire", fsdp,
                     sharded);
-  } else if (job.options.value("sharding_strategy", "") != "FULL_SHARD") {
+  } else if (job.options.at("sharding_strategy") != "FULL_SHARD") {
     sharded.options["sharding_strategy"] = "FULL_SHARD";
     search.consider("strategy.sharding_strategy = \"FULL_SHARD\"", "parameters are gathered twice", fsdp, sharded);
   }
@@ -131,24 +131,19 @@ std::string memory_advice(const Entry& entry, const Job& job) {
   if (!memory_known(entry))
     return fmt::format("the use of memory is not known: the file of `{}` has no function `memory`", entry.name);
   MemoryParts parts = claimed_memory(entry, job);
-  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
-  std::vector<std::pair<int64_t, const char*>> named = {{parts.parameters, "parameters"},
-                                                        {parts.gradients, "gradients"},
-                                                        {parts.optimizer, "optimizer state"},
-                                                        {parts.gathered, "gathered parameters"},
-                                                        {parts.communication, "unreduced gradients"},
-                                                        {parts.activations, "activations"},
-                                                        {parts.hooks, "hooks"}};
-  std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<MemoryPart> largest_first(std::begin(memory_parts), std::end(memory_parts));
+  std::stable_sort(largest_first.begin(), largest_first.end(),
+                   [&](const auto& a, const auto& b) { return parts.*a.bytes > parts.*b.bytes; });
   std::vector<std::string> words;
-  for (const auto& [count, name] : named)
-    if (count > 0) words.push_back(fmt::format("{} {}", name, bytes(count)));
-  std::string text = fmt::format("a step of this recipe needs {} a rank: {}", bytes(parts.total()), join(words, ", "));
+  for (const auto& part : largest_first)
+    if (parts.*part.bytes > 0) words.push_back(fmt::format("{} {}", part.label, format_bytes(parts.*part.bytes)));
+  std::string text =
+      fmt::format("a step of this recipe needs {} a rank: {}", format_bytes(parts.total()), join(words, ", "));
   auto ways = ways_out_of_memory(entry, job);
   if (ways.empty()) return text + "; no change would need much less";
   text += "\npossible changes, cheapest first:";
   for (const auto& way : ways)
-    text += fmt::format("\n  {}  (saves {}; {})", way.change, bytes(way.saved_bytes), way.price);
+    text += fmt::format("\n  {}  (saves {}; {})", way.change, format_bytes(way.saved_bytes), way.price);
   return text;
 }
 

@@ -1,10 +1,10 @@
 #include "runner/selection/plan.hpp"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 
+#include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
 #include "runner/models/models.hpp"
 #include "runner/selection/backend.hpp"
@@ -30,13 +30,10 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
                                                                : "the devices are CPUs");
   }
   if (topology.cuda && !topology.bf16 && mode.starts_with("bf16"))
-    diagnostics.push_back({recipe.origin("precision.mode"),
-                           "needs",
-                           "this CUDA device has no bf16",
-                           {"16-mixed", "32-true"},
-                           {},
-                           {},
-                           ""});
+    diagnostics.push_back({.place = recipe.origin("precision.mode"),
+                           .code = "needs",
+                           .message = "this CUDA device has no bf16",
+                           .allowed = {"16-mixed", "32-true"}});
   if (!topology.cuda && mode == "16-mixed")
     notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
 }
@@ -76,12 +73,11 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
 /// The note about a candidate that does not fit.
 std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
   bool of_host = limit.decided_by_host(candidate.bytes, candidate.host);
-  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return fmt::format(
       "a step is predicted to need {} a rank, and the limit is {}: it may run out of memory (`runner recommend` shows "
       "what fits)",
-      bytes(of_host ? candidate.host : candidate.bytes),
-      of_host ? bytes(limit.host) + " of host memory" : limit.reason);
+      format_bytes(of_host ? candidate.host : candidate.bytes),
+      of_host ? format_bytes(limit.host) + " of host memory" : limit.reason);
 }
 
 /// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto",
@@ -97,15 +93,10 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     recipe.strategy.options = complete_options(*plan.entry, resolved.options);
     if (!memory_known(*plan.entry) && request.recipe.train.micro_batch_size == Recipe::automatic)
       throw RecipeError(
-          {{recipe.origin("train.micro_batch_size"),
-            "needs",
+          {{recipe.origin("train.micro_batch_size"), "needs",
             fmt::format("train.micro_batch_size = \"auto\" needs the memory of a step, and the file of `{}` has no "
                         "function `memory`: set a number",
-                        recipe.strategy.name),
-            {},
-            {},
-            {},
-            ""}});
+                        recipe.strategy.name)}});
     Candidate candidate = fit_named(request, *resolved.entry);
     if (!candidate.refused.empty()) return;  // reported later, with the complete job
     auto before = recipe.train.micro_batch_size;
@@ -131,21 +122,19 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
   for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
 }
 
-/// Moves options that belong to the run, not to the strategy's algorithm, to their sections.
-void move_common_options(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
-  if (auto found = options.find("timeout"); found != options.end()) {
-    if (recipe.origin("train.timeout").kind != Origin::Kind::default_value &&
-        recipe.train.timeout != *parse_duration(found->get<std::string>()))
-      diagnostics.push_back({recipe.origin("train.timeout"),
-                             "contradiction",
-                             "train.timeout and strategy.timeout set the same timeout to different values",
-                             {},
-                             {},
-                             recipe.origin("strategy.timeout"),
-                             "strategy.timeout is set here"});
-    recipe.train.timeout = *parse_duration(found->get<std::string>());
-    options.erase("timeout");
-  }
+/// Moves the option `timeout`, which belongs to the run, not to the strategy's algorithm, to [train].
+void move_timeout(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
+  auto found = options.find("timeout");
+  if (found == options.end()) return;
+  const auto timeout = *parse_duration(found->get<std::string>());
+  if (recipe.origin("train.timeout").kind != Origin::Kind::default_value && recipe.train.timeout != timeout)
+    diagnostics.push_back({.place = recipe.origin("train.timeout"),
+                           .code = "contradiction",
+                           .message = "train.timeout and strategy.timeout set the same timeout to different values",
+                           .other = recipe.origin("strategy.timeout"),
+                           .other_message = "strategy.timeout is set here"});
+  recipe.train.timeout = timeout;
+  options.erase(found);
 }
 
 void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::string>& notes) {
@@ -197,17 +186,12 @@ std::vector<std::string> parameter_names(const ModelSpec& model) {
 void check_groups(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
   const auto parameters = model.parameters();
   for (const auto& [pattern, lr, weight_decay] : recipe.optimizer.groups) {
-    auto named = [&pattern = pattern](const auto* one) {
-      return ::fnmatch(pattern.c_str(), one->name.c_str(), 0) == 0;
-    };
+    auto named = [&pattern = pattern](const auto* one) { return glob_matches(pattern, one->name); };
     if (std::any_of(parameters.begin(), parameters.end(), named)) continue;
     diagnostics.push_back({.place = recipe.origin("optimizer.groups"),
                            .code = "no-match",
                            .message = fmt::format("no parameter matches the pattern `{}` of optimizer.groups", pattern),
-                           .allowed = parameter_names(model),
-                           .suggestion = {},
-                           .other = {},
-                           .other_message = ""});
+                           .allowed = parameter_names(model)});
   }
 }
 
@@ -223,14 +207,12 @@ void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::ve
     recipe.model.vocab_size = tokenizer_vocab;
     recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
   } else if (tokenizer_vocab && *recipe.model.vocab_size < *tokenizer_vocab) {
-    diagnostics.push_back({recipe.origin("model.vocab_size"),
-                           "contradiction",
-                           fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}",
-                                       *recipe.model.vocab_size, *tokenizer_vocab),
-                           {},
-                           {},
-                           recipe.origin("data.tokenizer"),
-                           "the tokenizer is named here"});
+    diagnostics.push_back({.place = recipe.origin("model.vocab_size"),
+                           .code = "contradiction",
+                           .message = fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}",
+                                                  *recipe.model.vocab_size, *tokenizer_vocab),
+                           .other = recipe.origin("data.tokenizer"),
+                           .other_message = "the tokenizer is named here"});
   }
   plan.vocab_size = recipe.model.vocab_size.value_or(0);
 }
@@ -278,23 +260,18 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
 
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
-    diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"),
-                           "no-match",
+    diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
                            fmt::format("no block is called `{}`; blocks are \"{}\" to \"{}\"", pattern,
-                                       plan.model->blocks.front().name, plan.model->blocks.back().name),
-                           {},
-                           {},
-                           {},
-                           ""});
+                                       plan.model->blocks.front().name, plan.model->blocks.back().name)});
   check_groups(recipe, *plan.model, diagnostics);
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
-  move_common_options(plan.recipe, plan.recipe.strategy.options, diagnostics);
+  move_timeout(plan.recipe, plan.recipe.strategy.options, diagnostics);
   resolve_backend(plan.recipe, plan.recipe.strategy.options, topology, diagnostics);
   plan.recipe.strategy.name = plan.entry->name;
   plan.job = make_job(plan.recipe, *plan.model, topology);
   if (auto refusal = plan.entry->refuse(plan.job))
-    diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal, {}, {}, {}, ""});
+    diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)

@@ -1,18 +1,12 @@
 #include "runner/selection/recompute.hpp"
 
-#include <fnmatch.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace runner {
+#include "runner/base/glob.hpp"
 
-namespace {
-bool matches(const std::string& pattern, const std::string& name) {
-  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-}
-}  // namespace
+namespace runner {
 
 std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {
   std::vector<bool> chosen(model.blocks.size(), false);
@@ -20,7 +14,7 @@ std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& setti
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     const auto& block = model.blocks[i];
     if (settings.mode == "named") {
-      for (const auto& pattern : settings.blocks) chosen[i] = chosen[i] || matches(pattern, block.name);
+      for (const auto& pattern : settings.blocks) chosen[i] = chosen[i] || glob_matches(pattern, block.name);
     } else if (block.kind == BlockKind::transformer) {
       chosen[i] =
           settings.mode == "all" || (settings.mode == "every" && transformer % settings.every == settings.every - 1);
@@ -57,7 +51,7 @@ std::vector<std::string> unmatched_blocks(const Recipe::ActivationCheckpointing&
   if (settings.mode != "named") return unmatched;
   for (const auto& pattern : settings.blocks) {
     bool found = false;
-    for (const auto& block : model.blocks) found = found || matches(pattern, block.name);
+    for (const auto& block : model.blocks) found = found || glob_matches(pattern, block.name);
     if (!found) unmatched.push_back(pattern);
   }
   return unmatched;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "runner/base/text.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "strategies/contract/memory.hpp"
 
@@ -13,7 +12,6 @@ using nlohmann::json;
 
 namespace {
 
-const char* const bucket_option = "bucket_cap_mb";
 const char* const hook_option = "ddp_comm_hook";
 const char* const hook_options_option = "ddp_comm_hook_options";
 
@@ -142,12 +140,7 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
                              .minimum = spec.minimum,
                              .help = spec.help,
                              .maximum = spec.maximum});
-  if (!file.options.contains(bucket_option))
-    entry.options.push_back({.name = bucket_option,
-                             .type = OptionSpec::Type::number,
-                             .default_value = 25,
-                             .minimum = 0.001,
-                             .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."});
+  if (auto cap = bucket_cap_option(); !file.options.contains(cap.name)) entry.options.push_back(cap);
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   if (file.functions.contains("memory")) entry.memory = [claims](const Job& job) { return memory_of(*claims, job); };
   if (file.functions.contains("traffic")) entry.traffic = [claims](const Job& job) { return traffic_of(*claims, job); };
@@ -211,14 +204,10 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
   auto place = recipe.origin(std::string("strategy.") + hook_options_option);
   if (!has_script_hook(options)) {
     if (!given.is_null())
-      diagnostics.push_back({place,
-                             "contradiction",
-                             "`ddp_comm_hook_options` are for a comm hook in a Lua file, and there is none",
-                             {},
-                             {},
-                             {},
-                             "",
-                             "strategy"});
+      diagnostics.push_back({.place = place,
+                             .code = "contradiction",
+                             .message = "`ddp_comm_hook_options` are for a comm hook in a Lua file, and there is none",
+                             .section = "strategy"});
     return json::object();
   }
   lua::State state(lua::script_state_options(recipe));
@@ -226,14 +215,10 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
                                        recipe.origin(std::string("strategy.") + hook_option), diagnostics);
   if (!file) return json::object();
   if (!given.is_null() && !given.is_object()) {
-    diagnostics.push_back({place,
-                           "wrong-type",
-                           fmt::format("`ddp_comm_hook_options` must be a table, not {}", given.dump()),
-                           {},
-                           {},
-                           {},
-                           "",
-                           "strategy"});
+    diagnostics.push_back({.place = place,
+                           .code = "wrong-type",
+                           .message = fmt::format("`ddp_comm_hook_options` must be a table, not {}", given.dump()),
+                           .section = "strategy"});
     return json::object();
   }
   return lua::complete_options(
@@ -241,30 +226,11 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
 }
 
 std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
-  constexpr double mebibyte = 1024 * 1024;
-  auto cap = static_cast<int64_t>(job.options.value(bucket_option, 25.0) * mebibyte);
-  auto parameters = job.model->parameters();
   std::vector<ScriptBucket> buckets;
-  struct Open {
-    size_t bucket = 0;
-    int64_t bytes = 0, limit = 0;
-  };
-  Open open[2];  // not sharded, sharded
-  for (size_t slot = parameters.size(); slot-- > 0;) {
-    bool sharded = shard && shard(*parameters[slot]);
-    Open& now = open[sharded];
-    if (now.bytes >= now.limit) {
-      now = {buckets.size(), 0, buckets.empty() ? std::min(static_cast<int64_t>(mebibyte), cap) : cap};
-      buckets.push_back({{}, sharded, {}});
-    }
-    buckets[now.bucket].slots.push_back(slot);
-    now.bytes += parameters[slot]->numel() * bytes_of(job.precision.parameter);
+  for (auto& bucket : gradient_buckets(job, shard)) {
+    auto layout = make_flat_layout(*job.model, bucket.slots, bucket.sharded ? job.world_size : 1);
+    buckets.push_back({std::move(bucket), std::move(layout)});
   }
-  // A bucket is full when the gradient of its first parameter arrives.
-  std::stable_sort(buckets.begin(), buckets.end(),
-                   [](const auto& a, const auto& b) { return a.slots.back() > b.slots.back(); });
-  for (auto& bucket : buckets)
-    bucket.layout = make_flat_layout(*job.model, bucket.slots, bucket.sharded ? job.world_size : 1);
   return buckets;
 }
 

@@ -1,5 +1,5 @@
-// Strategies and comm hooks in Lua files, for the planner: catalog entries that call the functions of the file, and the buckets
-// of such a strategy.
+// Strategies and comm hooks in Lua files, for the planner: catalog entries that call the functions of the file, and the
+// buckets of such a strategy.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,11 +8,13 @@
 #include "runner/config/diagnostics.hpp"
 #include "strategies/catalog.hpp"
 #include "strategies/contract/flat_layout.hpp"
+#include "strategies/contract/gradient_buckets.hpp"
 
 namespace runner {
 
-/// If [strategy] takes its strategy from a Lua file, makes it known to find_strategy(), under the name in the recipe. Mistakes in
-/// the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `registered`: receives the names in the registry.
+/// If [strategy] takes its strategy from a Lua file, makes it known to find_strategy(), under the name in the recipe.
+/// Mistakes in the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `registered`: receives the
+/// names in the registry.
 const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                    std::vector<std::string>* registered = nullptr);
 
@@ -32,13 +34,10 @@ inline bool traffic_known(const Entry& entry, const Job& job) {
   return entry.traffic != nullptr && !has_script_hook(job.options);
 }
 
-/// Parameters whose gradients are reduced together, in the order in which buckets fill up.
-struct ScriptBucket {
-  std::vector<size_t> slots;  ///< from the last parameter to the first, as gradients arrive
-  bool sharded = false;       ///< each rank keeps only the optimizer state of its shard
-  FlatLayout layout;          ///< of gradients and of parameters
+struct ScriptBucket : GradientBucket {
+  FlatLayout layout;  ///< of gradients and of parameters
 };
-/// Buckets as in ddp (bucket_cap_mb; the first has 1 MiB). Sharded parameters and others are in different buckets.
+/// Buckets as in ddp. Sharded parameters and others are in different buckets.
 std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard);
 
 /// The arguments of the functions `shard`, `memory` and `traffic` of a file.

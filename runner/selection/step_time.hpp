@@ -1,9 +1,10 @@
 // Predicts the time of an optimizer step from the work and the traffic of one rank, and from their costs on the device.
 //
-// Computation is linear in a few kinds of work (Work). The coefficients come from a calibration of this machine, or from the
-// peak rates of a device in the table. A collective costs a latency and its bytes on the wire (the alpha-beta model of Hockney
-// 1994). On CUDA, collectives overlap with computation and slow it down.
+// Computation is linear in a few kinds of work (Work). The coefficients come from a calibration of this machine, or
+// from the peak rates of a device in the table. A collective costs a latency and its bytes on the wire (the alpha-beta
+// model of Hockney 1994). On CUDA, collectives overlap with computation and slow it down.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -46,16 +47,22 @@ struct CollectiveCurve {
 
 /// Costs of work for one rank while all ranks of its node work.
 struct Rates {
-  std::string source;  ///< "calibration of this machine, 2026-11-21", "h100-80g's peaks (NVIDIA H100 datasheet)"
+  std::string source;  ///< "calibration of this machine, 2026-11-21", "peaks of h100-80g (NVIDIA H100 datasheet)"
   std::array<double, work_kinds> seconds = {};                    ///< for one unit of each kind of work
   bool overlaps = false;                                          ///< collectives overlap with computation
   double latency = 0, link_bandwidth = 0, network_bandwidth = 0;  ///< of collectives without a curve; 0: not known
-  std::map<std::pair<std::string, int>, CollectiveCurve> curves;  ///< by collective and ranks; used instead of bandwidths
-  double host_link_bandwidth = 0, host_update_rate = 0;           ///< offload: bytes, and parameters, per second and rank
-  double peak_flops = 0;                                          ///< for MFU; 0: not known
+  std::map<std::pair<std::string, int>, CollectiveCurve>
+      curves;                                            ///< by collective and ranks; used instead of bandwidths
+  double host_link_bandwidth = 0, host_update_rate = 0;  ///< offload: bytes, and parameters, per second and rank
+  double peak_flops = 0;                                 ///< for MFU; 0: not known
   std::string peak_name;
   double error = 0.1;  ///< relative error of predictions
 };
+
+/// How much longer all work takes if the threads of the ranks on a node are more than its cores.
+inline double crowding(int ranks, int threads, int cores) {
+  return std::max(1.0, static_cast<double>(ranks) * threads / std::max(1, cores));
+}
 
 /// Rates of a device in the table; nullopt if it has no matrix products in `compute`.
 std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_per_node);

@@ -1,4 +1,4 @@
-// The tables of schemas/ that this room reads. They are embedded at build time.
+// The tables of schemas/ that this library reads. They are embedded at build time.
 #pragma once
 #include <string_view>
 

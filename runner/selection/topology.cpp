@@ -30,26 +30,26 @@ Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes
 
 MemoryLimit memory_limit(const Topology& topology, int64_t asked) {
   MemoryLimit limit;
-  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   int64_t host_share = topology.host_memory_bytes / topology.devices_per_node;
   if (topology.cuda) {
     limit.device = topology.device_memory_bytes;
     limit.host = host_share;
     limit.context = cuda_context + (topology.world_size() > 1 ? nccl_communicator : 0);
     if (limit.device > 0)
-      limit.reason = fmt::format("{} of {}", bytes(limit.device), topology.kind ? topology.kind->name : "this device");
+      limit.reason =
+          fmt::format("{} of {}", format_bytes(limit.device), topology.kind ? topology.kind->name : "this device");
   } else {
     limit.device = host_share;
     limit.context = cpu_context;
     if (limit.device > 0)
       limit.reason = topology.devices_per_node == 1
-                         ? fmt::format("{} of host memory", bytes(limit.device))
-                         : fmt::format("{}, an equal share of {} of host memory", bytes(limit.device),
-                                       bytes(topology.host_memory_bytes));
+                         ? fmt::format("{} of host memory", format_bytes(limit.device))
+                         : fmt::format("{}, an equal share of {} of host memory", format_bytes(limit.device),
+                                       format_bytes(topology.host_memory_bytes));
   }
   if (asked > 0 && (limit.device == 0 || asked < limit.device)) {
     limit.device = asked;
-    limit.reason = fmt::format("devices.memory_limit = {}", bytes(asked));
+    limit.reason = fmt::format("devices.memory_limit = {}", format_bytes(asked));
   }
   return limit;
 }

@@ -1,4 +1,5 @@
-// The hardware for which a plan is made. runner/devices describes this machine; predictions and tests describe other hardware.
+// The hardware for which a plan is made. runner/devices describes this machine; predictions and tests describe other
+// hardware.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -39,7 +40,7 @@ struct MemoryLimit {
   int64_t device = 0;   ///< 0: not known, everything fits
   int64_t host = 0;     ///< this rank's share of host memory, with CUDA; 0: not known, or CPU ranks
   int64_t context = 0;  ///< part of `device` that a rank uses before its first tensor
-  std::string reason;   ///< "79.6 GiB of an h100-80g", one phrase
+  std::string reason;   ///< "79.6 GiB of h100-80g", one phrase
 
   /// Whether host memory, not the device's, is what a rank that needs so many bytes lacks, or comes closer to lacking.
   bool decided_by_host(int64_t device_bytes, int64_t host_bytes) const {

@@ -2,18 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "runner/base/text.hpp"
 #include "runner/models/models.hpp"
-#include "runner/selection/recompute.hpp"
 
 namespace runner {
 
 namespace {
-
-std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 struct Changed {
   std::string change;
@@ -158,17 +154,17 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
   bool on_host = choice.limit.decided_by_host(least->bytes, least->host);
   int64_t needed = on_host ? least->host : least->bytes;
   int64_t most = on_host ? choice.limit.host : choice.limit.device;
-  std::string limit = on_host ? fmt::format("{} of host memory", shown_bytes(most)) : choice.limit.reason;
-  std::string over = needed > most ? fmt::format("{} more than {}", shown_bytes(needed - most), limit)
+  std::string limit = on_host ? fmt::format("{} of host memory", format_bytes(most)) : choice.limit.reason;
+  std::string over = needed > most ? fmt::format("{} more than {}", format_bytes(needed - most), limit)
                                    : fmt::format("too close to {} for the accuracy of the prediction", limit);
   std::string text = fmt::format("nothing fits: the least is {} at micro-batch {}{}, which needs {} a rank, {}",
                                  label(*least), least->job.micro_batch_size,
-                                 least->every == 1 ? " with every block recomputed" : "", shown_bytes(needed), over);
+                                 least->every == 1 ? " with every block recomputed" : "", format_bytes(needed), over);
   std::vector<std::string> ways;
   auto add = [&](const std::string& change, const Choice& then) {
     if (ways.size() < 3 && then.fits())
       ways.push_back(
-          fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), shown_bytes(then.plan().bytes)));
+          fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), format_bytes(then.plan().bytes)));
   };
   for (const auto& answer : what_if(request, clock, false)) add(answer.change, answer.choice);
   for (int factor = 4; factor <= 4096 && ways.size() < 3; factor *= 2) {

@@ -61,7 +61,7 @@ std::string answer(const std::string& question) {
         fmt::format("{}, micro-batch {} x {} x {}, {} of {} blocks recomputed, {} a rank\n", label(chosen),
                     chosen.job.micro_batch_size, chosen.job.world_size, chosen.job.accumulation,
                     std::count(chosen.job.recompute.begin(), chosen.job.recompute.end(), true), recipe.model.n_layers,
-                    format_bytes(static_cast<double>(chosen.bytes)));
+                    format_bytes(chosen.bytes));
     text += "because " + plan.reason + "\nrule: " + plan.rule + "\n";
     for (const auto& advice : plan.choice.advice) text += "advice: " + advice + "\n";
     return text;
