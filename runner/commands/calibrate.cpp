@@ -1,7 +1,6 @@
 #include "runner/commands/calibrate.hpp"
 
 #include <cstdio>
-#include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
@@ -37,7 +36,8 @@ struct Measured {
 
 /// Runs the ranks and returns what rank 0 measured.
 Measured measure(int ranks, int threads, int cores, double seconds, const fs::path& logs) {
-  Measured measured{{ranks, threads, cores, wall_seconds(), {}}, "the ranks reported no verdict"};
+  Measured measured{.calibration = {.ranks = ranks, .threads = threads, .cores = cores, .time = wall_seconds()},
+                    .disturbed = "the ranks reported no verdict"};
   auto& points = measured.calibration.points;
   WorkerGroup group;
   group.worker = worker_binary();

@@ -36,9 +36,8 @@ void look_at_plan(const Recipe& recipe, Findings& findings) {
     findings.data = data_summary(plan.recipe.data, plan.seq_len, plan.vocab_size, data_cache(), /*tokenized=*/false);
     if (memory_known(*plan.entry)) {  // `recommend` shows the same sum
       const int64_t tensors = plan.memory_bytes(), context = memory_limit(topology, 0).context;
-      findings.plan +=
-          fmt::format(", predicted to need {} a rank, {} of it for tensors",
-                      format_bytes(static_cast<double>(tensors + context)), format_bytes(static_cast<double>(tensors)));
+      findings.plan += fmt::format(", predicted to need {} a rank, {} of it for tensors",
+                                   format_bytes(tensors + context), format_bytes(tensors));
     }
     auto space = free_bytes(fs::absolute(ledger_home()));
     auto note = space ? disk_space_note(plan, *space, 0) : "";
@@ -71,7 +70,7 @@ Findings look_at(const std::string& file, const std::vector<std::string>& overri
     if (error.code() != ExitCode::usage) throw;
     Origin whole;
     whole.file = file;
-    findings.mistakes.push_back({whole, "usage", error.what(), {}, {}, {}, ""});
+    findings.mistakes.push_back({whole, "usage", error.what()});
   }
   return findings;
 }

@@ -9,6 +9,7 @@
 
 #include "runner/base/child_process.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
@@ -55,8 +56,8 @@ std::string strategy_name(const std::string& file) {
   return "lua:" + (file.ends_with(".lua") ? fs::absolute(file).lexically_normal().string() : file);
 }
 
-/// The tiny recipe with the strategy, with the script limits of `recipe_file`, and its strategy options if it uses the same
-/// strategy.
+/// The tiny recipe with the strategy, with the script limits of `recipe_file`, and its strategy options if it uses the
+/// same strategy.
 Recipe recipe_for(const std::string& file, const std::string& recipe_file, const fs::path& folder) {
   write_file_atomic(folder / "text.txt", tiny_text());
   write_file_atomic(folder / "tiny.toml", tiny_recipe);
@@ -78,20 +79,20 @@ void describe(const Entry& entry, const Recipe& recipe) {
   topology.devices_per_node = 2;
   topology.cores = 2;
   Plan plan = make_plan(recipe, topology, 256);
-  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   if (memory_known(entry))
     std::printf("  memory of %s parameters: %s a rank\n",
                 format_count(static_cast<double>(plan.model->parameter_count())).c_str(),
-                bytes(plan.memory.total()).c_str());
+                format_bytes(plan.memory.total()).c_str());
   for (const auto& part : plan.traffic)
     std::printf("  traffic of a step: %lld x %s, %s\n", static_cast<long long>(part.calls), part.collective.c_str(),
-                bytes(part.payload_bytes).c_str());
+                format_bytes(part.payload_bytes).c_str());
   for (const auto& note : plan.notes) std::printf("  %s\n", note.c_str());
   std::fflush(stdout);
 }
 
-/// Prints a line of the child process, except lines with paths of the temporary folder and lines that repeat describe().
-void hand_on(const std::string& line) {
+/// Prints a line of the child process, except lines with paths of the temporary folder and lines that repeat
+/// describe().
+void forward(const std::string& line) {
   for (const char* left_out :
        {"note: ", "run 2", "starting ", "continuing ", "more: ", "logs of all ranks: ", "  the recipe names it at "})
     if (line.starts_with(left_out)) return;
@@ -101,7 +102,7 @@ void hand_on(const std::string& line) {
 /// Runs `runner WORDS` with a separate ledger in `folder`. Returns its exit code.
 int train(const fs::path& folder, const std::vector<std::string>& words) {
   ChildPipe talk;
-  ChildCommand command{fs::read_symlink("/proc/self/exe").string(), words};
+  ChildCommand command{own_program().string(), words};
   command.environment = {{"RUNNER_HOME", (folder / "home").string()}};
   command.out = command.log = talk.write.get();
   pid_t child = start_child(command);
@@ -112,9 +113,9 @@ int train(const fs::path& folder, const std::vector<std::string>& words) {
     ssize_t n = ::read(talk.read.get(), buffer, sizeof buffer);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (n <= 0) break;
-    for (const auto& line : lines.feed({buffer, static_cast<size_t>(n)})) hand_on(line);
+    for (const auto& line : lines.feed({buffer, static_cast<size_t>(n)})) forward(line);
   }
-  if (auto rest = lines.finish(); !rest.empty()) hand_on(rest);
+  if (auto rest = lines.finish(); !rest.empty()) forward(rest);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -1,7 +1,6 @@
 // `runner completion` and the candidates for its scripts.
 #include "runner/commands/completion.hpp"
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 

@@ -22,6 +22,7 @@
 #include "runner/base/descriptor.hpp"
 #include "runner/base/exec.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/calibrate.hpp"
 #include "runner/commands/command.hpp"
@@ -88,8 +89,6 @@ Output capture(std::vector<std::string> command, double seconds) {
   return output;
 }
 
-fs::path beside_us(const char* name) { return fs::read_symlink("/proc/self/exe").parent_path() / name; }
-
 /// The folder itself, or its nearest existing parent, in which it would be created.
 fs::path existing_folder(fs::path path) {
   path = fs::absolute(path);
@@ -101,7 +100,7 @@ fs::path existing_folder(fs::path path) {
 // ---- the checks, in the order of the output
 
 Finding check_worker() {
-  const fs::path worker = beside_us("runner-worker");
+  const fs::path worker = beside_program("runner-worker");
   if (!fs::exists(worker))
     return {"LibTorch", Health::fail, worker.string() + " is not there", "build it: scripts/runner does"};
   const double begin = steady_seconds();
@@ -120,7 +119,7 @@ Finding check_cuda(const Facts& facts) {
   if (!facts.cuda_module)
     return {"CUDA", Health::warn, list_devices(facts) + ", but this build cannot use them",
             "scripts/setup --cuda, then build again"};
-  const fs::path module = beside_us("librunner_cuda.so");
+  const fs::path module = beside_program("librunner_cuda.so");
   if (fs::exists(module) && !dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL))
     return {"CUDA", Health::fail, list_devices(facts) + ", but the CUDA module does not load: " + dlerror(),
             "scripts/setup --cuda"};
@@ -136,8 +135,7 @@ Finding check_cores(const Facts& facts) {
 
 Finding check_memory(const Facts& facts) {
   const auto free = static_cast<double>(facts.memory_free_bytes);
-  const std::string text =
-      fmt::format("{} free of {}", format_bytes(free), format_bytes(static_cast<double>(facts.memory_bytes)));
+  const std::string text = fmt::format("{} free of {}", format_bytes(free), format_bytes(facts.memory_bytes));
   if (free >= GiB) return {"memory", Health::ok, text};
   return {"memory", free < 256 * MiB ? Health::fail : Health::warn, text + "; a rank takes 120 MiB before its model",
           "end other programs, or raise the memory limit of this container or job"};
@@ -166,8 +164,7 @@ Finding check_ledger(const fs::path& home) {
       database.execute("BEGIN IMMEDIATE; ROLLBACK");
     } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
       return {"ledger", Health::fail,
-              fmt::format("{} cannot be created in {}: {}", home.string(), folder.string(), last_error()),
-              elsewhere};
+              fmt::format("{} cannot be created in {}: {}", home.string(), folder.string(), last_error()), elsewhere};
     }
   } catch (const Error& error) {
     return {"ledger", Health::fail, error.what(), elsewhere};

@@ -43,8 +43,8 @@ CLI::App* find_verb(CLI::App& app, const std::string& name) {
 }
 
 /// The full command of a verb, e.g. "runner sweep status".
-std::string spoken(const CLI::App* app) {
-  return app->get_parent() ? spoken(app->get_parent()) + " " + app->get_name() : app->get_name();
+std::string full_command(const CLI::App* app) {
+  return app->get_parent() ? full_command(app->get_parent()) + " " + app->get_name() : app->get_name();
 }
 
 /// The verb for a word of another tool or for a typing error; empty if there is none.
@@ -69,8 +69,8 @@ void check_verbs(CLI::App& root, const std::vector<std::string>& words) {
       continue;
     }
     auto near = meant_verb(*app, word);
-    throw usage_error("{} has no verb `{}`{}; `{} --help` lists all", spoken(app), word,
-                      near ? fmt::format(": did you mean `{}`?", *near) : "", spoken(app));
+    throw usage_error("{} has no verb `{}`{}; `{} --help` lists all", full_command(app), word,
+                      near ? fmt::format(": did you mean `{}`?", *near) : "", full_command(app));
   }
 }
 
@@ -89,7 +89,8 @@ bool is_override(const std::string& word) {
   return std::isalpha(static_cast<unsigned char>(key[0])) != 0 && key.find_first_of("/ ") == std::string::npos;
 }
 
-/// Changes `--set a=1 b=2` to `--set a=1 --set b=2`. Otherwise CLI11 would also treat a following recipe file as a value.
+/// Changes `--set a=1 b=2` to `--set a=1 --set b=2`. Otherwise CLI11 would also treat a following recipe file as a
+/// value.
 std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
   std::vector<std::string> out;
   bool values_follow = false, is_value = false;
@@ -118,7 +119,7 @@ CLI::App* deepest(CLI::App* app) {
 }
 
 std::string about_extra(CLI::App* app, const std::string& word) {
-  auto text = fmt::format("{} does not take `{}`", spoken(app), word);
+  auto text = fmt::format("{} does not take `{}`", full_command(app), word);
   std::vector<std::string> names;
   for (const auto* option : app->get_options())
     if (!option->get_group().empty())
@@ -127,7 +128,7 @@ std::string about_extra(CLI::App* app, const std::string& word) {
   if (takes_set && is_override(word)) return text + fmt::format(": did you mean `--set {}`?", word);
   if (!is_option(word)) return text;
   const std::string name = word.substr(0, word.find('='));
-  if (name == "--set" && spoken(app).find(" sweep ") != std::string::npos)
+  if (name == "--set" && full_command(app).find(" sweep ") != std::string::npos)
     return text + ": the values that all trials share are in the section [sweep.set] of the sweep file";
   auto near = nearest(name, names);
   return near ? text + fmt::format(": did you mean `{}`?", *near) : text;
@@ -148,7 +149,7 @@ ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
   CLI::App* app = deepest(&root);
   auto extras = app->remaining();
   auto what = extras.empty() ? plainer(error.what()) : about_extra(app, extras.front());
-  log::error("{}; `{} --help` lists its arguments", what, spoken(app));
+  log::error("{}; `{} --help` lists its arguments", what, full_command(app));
   return ExitCode::usage;
 }
 

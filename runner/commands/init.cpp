@@ -3,6 +3,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
@@ -52,10 +53,10 @@ validation_fraction = 0.05
 tokenizer = "bytes"              # or a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
 )";
 
-/// The line that names the JSON schema for editors: the schema installed with this program, or that of the source tree. The
-/// path is absolute, so that the recipe can be moved. Empty if no schema is found.
+/// The line that names the JSON schema for editors: the schema installed with this program, or that of the source tree.
+/// The path is absolute, so that the recipe can be moved. Empty if no schema is found.
 std::string schema_line() {
-  const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path folder = own_program().parent_path();
   for (const char* place : {"../share/runner/schemas", "../../schemas"}) {
     const fs::path file = (folder / place / "recipe.schema.json").lexically_normal();
     if (!fs::exists(file)) continue;
@@ -68,7 +69,7 @@ std::string schema_line() {
 
 /// Fine-tuning needs a small rate: 1e-3 would destroy trained weights.
 constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5";
-/// The generated recipe has no longer samples, because memory of activations grows with the length.
+/// Samples of a generated recipe are at most this long, because activation memory grows with the length.
 constexpr int64_t longest_sample = 2048;
 
 /// A Hugging Face folder that a recipe starts from.
@@ -89,7 +90,8 @@ struct HfStart {
     return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
   }
 
-  /// tokenizer.model, if it is a SentencePiece model for this vocabulary, otherwise "". Other tokenizers use that name too.
+  /// tokenizer.model, if it is a SentencePiece model for this vocabulary, otherwise "". Other tokenizers use that name
+  /// too.
   std::string sentencepiece_model() const {
     Recipe::Data data;
     data.format = "text";
@@ -104,16 +106,13 @@ struct HfStart {
 
   std::string token_dtype() const { return model.vocab_size.value_or(0) <= 65536 ? "uint16" : "uint32"; }
 
-  /// Throws Error(usage) if runner cannot read the model's tokenizer: another tokenizer would give other token ids than those
-  /// that the weights were trained with.
+  /// Throws Error(usage) if runner cannot read the model's tokenizer: another tokenizer would give other token ids than
+  /// those that the weights were trained with.
   [[noreturn]] void refuse_text(const std::string& file) const {
     std::string what = fmt::format("{} has no tokenizer that fits its vocabulary of {} tokens", folder.string(),
                                    model.vocab_size.value_or(0));
-    for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt"})
-      if (fs::exists(folder / name)) {
-        what = fmt::format("{} is a tokenizer that runner cannot read yet", (folder / name).string());
-        break;
-      }
+    if (auto file = tokenizer_file(folder); !file.empty())
+      what = fmt::format("{} is a tokenizer that runner cannot read yet", file.string());
     throw usage_error(
         "{}. Instead, encode the text with the model's own tokenizer, write the ids one after another as {} "
         "(numpy: ids.astype(\"{}\").tofile(\"train.bin\")), and write a recipe for them with\n"
@@ -148,7 +147,8 @@ struct HfStart {
 void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
   if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
   if (folder.empty()) {
-    write_file_atomic(file, schema_line() + fmt::format(fmt::runtime(starter), file, starter_model, starter_data, first_rate));
+    write_file_atomic(
+        file, schema_line() + fmt::format(fmt::runtime(starter), file, starter_model, starter_data, first_rate));
   } else {
     HfStart start(folder);
     write_file_atomic(file, schema_line() + fmt::format(fmt::runtime(starter), file, start.model_section(),

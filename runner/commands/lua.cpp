@@ -4,7 +4,6 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
-#include "runner/base/text.hpp"
 #include "runner/commands/check_strategy.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
@@ -60,8 +59,7 @@ ExitCode check(const std::string& file, const std::string& recipe_file) {
 Action setup_lua(CLI::App& app) {
   auto verb = std::make_shared<std::string>(), file = std::make_shared<std::string>(),
        recipe = std::make_shared<std::string>();
-  app.add_option("verb", *verb,
-                 "check: runs a hook in a simulated training, or trains two ranks with a strategy")
+  app.add_option("verb", *verb, "check: runs a hook in a simulated training, or trains two ranks with a strategy")
       ->required()
       ->check(CLI::IsMember({"check"}));
   app.add_option("file", *file, "The file of a hook or a strategy, or the name of a shipped one")->required();

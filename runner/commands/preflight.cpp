@@ -28,7 +28,7 @@ std::string section_of(const std::string& key) { return key.substr(0, key.find('
 
 void report(const Recipe& recipe, const std::string& key, const std::string& code, const std::string& message,
             std::vector<Diagnostic>& diagnostics) {
-  Diagnostic diagnostic{recipe.origin(key), code, message, {}, {}, {}, ""};
+  Diagnostic diagnostic{recipe.origin(key), code, message};
   diagnostic.section = section_of(key);
   diagnostics.push_back(std::move(diagnostic));
 }
@@ -137,13 +137,12 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   const auto& settings = plan.recipe.checkpoint;
   if (plan.recipe.run.fast_dev_run > 0) return "";
   if (!settings.save_at_end && !settings.every_n_steps && !settings.every && settings.save_top_k == 0) return "";
-  auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   const int64_t one = one_checkpoint_bytes(plan.job);
   if (one > free_bytes)
     throw environment_error(
         "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, set "
         "RUNNER_HOME to a larger disk, or train without checkpoints (checkpoint.save_at_end = false)",
-        bytes(one), bytes(free_bytes));
+        format_bytes(one), format_bytes(free_bytes));
   // While a checkpoint is written, the kept ones still exist, so space for one more is needed.
   const bool all = settings.keep_last == 0;
   const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + 1;
@@ -152,10 +151,10 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   const bool absurd = __builtin_mul_overflow(more, one, &needed);
   if (!all && !absurd && needed <= free_bytes) return "";
   if (all && free_bytes / one >= 100) return "";
-  return fmt::format("the disk of the run's folder has {} free, room for {} more of {} each; {} are kept",
-                     bytes(free_bytes),
-                     counted(static_cast<int>(std::min<int64_t>(free_bytes / one, INT_MAX)), "checkpoint"), bytes(one),
-                     all ? "all" : std::to_string(kept - 1));
+  return fmt::format("the disk of the run's folder has {} free, room for {} of {} each; {} are kept",
+                     format_bytes(free_bytes),
+                     counted(static_cast<int>(std::min<int64_t>(free_bytes / one, INT_MAX)), "more checkpoint"),
+                     format_bytes(one), all ? "all" : std::to_string(kept - 1));
 }
 
 std::optional<int64_t> free_bytes(fs::path folder) {

@@ -11,6 +11,7 @@
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/overrides.hpp"
 #include "runner/commands/place.hpp"
+#include "runner/commands/preflight.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
@@ -132,17 +133,23 @@ ExitCode recommend(RecommendOptions options) {
   const auto asked_batch = recipe.train.global_batch_size;
   if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.world_size());
   std::optional<int64_t> vocab;
-  if (!recipe.model.vocab_size)
-    vocab = tokenizer_vocab_size(recipe.data, (fs::absolute(ledger_home()) / "cache").string());
+  if (!recipe.model.vocab_size) vocab = tokenizer_vocab_size(recipe.data, data_cache());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   StepClock clock = source.clock(threads);
   auto answer = [&](const Plan& plan, const std::string& shortfall) {
     const Job& job = plan.choice.candidates.front().job;
     const Rates* rates = source.rates(job, threads);
-    return print(options, {plan, options.recipe, describe_devices(topology), rates ? rates->peak_flops : 0,
-                           rates ? rates->peak_name : "", source.describe(job, threads), source.runs(job, threads),
-                           what_if(plan.request, clock, shortfall.empty()), shortfall, asked_batch});
+    return print(options, {.plan = plan,
+                           .recipe_file = options.recipe,
+                           .devices = describe_devices(topology),
+                           .peak_flops = rates ? rates->peak_flops : 0,
+                           .peak_name = rates ? rates->peak_name : "",
+                           .times = source.describe(job, threads),
+                           .earlier_runs = source.runs(job, threads),
+                           .what_if = what_if(plan.request, clock, shortfall.empty()),
+                           .shortfall = shortfall,
+                           .asked_batch = asked_batch});
   };
   try {
     return answer(make_plan(recipe, topology, vocab, clock, own), "");

@@ -107,7 +107,7 @@ std::string skipped_line(const json& run) {
 /// The reason why the run ended; for a failure, the complete message.
 std::string why_line(const json& run) {
   const std::string why = field(run, "why"), message = field(run, "message");
-  const auto first = message.substr(0, message.find('\n'));
+  const auto first = first_line(message);
   return why.ends_with(first) ? why + message.substr(first.size()) : why;
 }
 

@@ -26,14 +26,14 @@ StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts);
 
 /// The start point that the command line asks for: a named checkpoint, the beginning, or the newest checkpoint of the
 /// resumed run. If its last attempt started from a checkpoint of another run and wrote none, it is that one. Throws
-/// Error(usage) if the named folder is no checkpoint or one that the run has given up, and Error(environment) if a
+/// Error(usage) if the named folder is not a checkpoint or one that the run has given up, and Error(environment) if a
 /// checkpoint is damaged, or if the run has recorded checkpoints and none of them can be used.
 StartPoint choose_start(const LaunchOptions& options, const std::string& home);
 
 /// Throws Error(usage) with every difference if the plan's recipe cannot continue from `start`: another model, an
-/// optimizer with other state, an earlier end, or data in which the checkpoint's position has another meaning. Returns
-/// notes for the record about accepted changes. Data are compared by check_data(), which may read them.
+/// optimizer with other state, or an earlier end. Returns notes for the record about accepted changes.
 std::vector<std::string> check_start(const LaunchOptions& options, const StartPoint& start, const Plan& plan);
+/// The same for data in which the checkpoint's position has another meaning. May read the data.
 std::vector<std::string> check_data(const LaunchOptions& options, const StartPoint& start, const Plan& plan,
                                     const std::string& cache_dir);
 

@@ -121,7 +121,7 @@ constexpr const char* about_auto =
     "Chooses one of the strategies for the model and the devices; `runner recommend RECIPE` shows what, and why, and "
     "[selection] has its settings (runner help recipe selection).";
 
-/// "auto" is no strategy, but a name that recipes use.
+/// "auto" is not a strategy, but a name that recipes use.
 void print_auto(bool as_json) {
   if (!as_json) {
     std::printf("auto: %s\n", about_auto);

@@ -9,6 +9,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/preflight.hpp"
@@ -31,10 +32,8 @@ struct SweepOptions {
   std::string file, sweep = "last", repaired;
   std::optional<int> parallel;
   int64_t shown = 8;
-  bool json = false, failed = false;
+  bool json = false;
 };
-
-std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
 
 json or_null(const std::optional<int64_t>& value) { return value ? json(*value) : json(); }
 
@@ -58,8 +57,7 @@ std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& 
                          const std::string& message) {
   std::string what = fmt::format("trial {} {} after {}", trial.trial.number, trial.status, format_duration(seconds));
   if (trial.status == "failed")
-    return fmt::format("{}: {}{}", what, trial.reason,
-                       message.empty() ? "" : ": " + message.substr(0, message.find('\n')));
+    return fmt::format("{}: {}{}", what, trial.reason, message.empty() ? "" : ": " + first_line(message));
   return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
 }
 
@@ -101,7 +99,7 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
 /// Executes a sweep that this process owns, until its end or an interruption.
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
                          const SweepOptions& options, std::vector<int64_t> again = {}) {
-  sweep::Execution execution{home, own_program(), id, std::move(again), {}, {}};
+  sweep::Execution execution{.home = home, .program = own_program(), .sweep = id, .again = std::move(again)};
   const double begun = steady_seconds(), seconds_before = store.find(id).seconds;  // heartbeats update this value
   sweep::ExecutionEnd end;
   try {
@@ -111,8 +109,7 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
     execution.hooks = hooks_of(file, progress);
     end = sweep::execute(file, store, execution);
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    store.end(id, "failed", what.substr(0, what.find('\n')), seconds_before + steady_seconds() - begun);
+    store.end(id, "failed", first_line(error.what()), seconds_before + steady_seconds() - begun);
     if (file.in_lua())
       log::info("sweep {} keeps its trials; repair the file and continue with: runner sweep resume {} --file {}", id,
                 id, file.file);
@@ -216,8 +213,7 @@ ExitCode resume(const SweepOptions& options, bool retry) {
     try {
       take_repaired(store, store.find(id), options.repaired);
     } catch (const std::exception& error) {
-      const std::string what = error.what();
-      store.end(id, "failed", what.substr(0, what.find('\n')), store.find(id).seconds);
+      store.end(id, "failed", first_line(error.what()), store.find(id).seconds);
       throw;
     }
   }
@@ -320,12 +316,10 @@ Action setup_sweep(CLI::App& app) {
   look->add_option("-n", options->shown, "Number of trials to show")->capture_default_str();
   look->add_flag("--json", options->json, "As JSON on stdout");
   add_parallel(*look, *options);
-  auto* again = verb("resume", "Continue an interrupted sweep",
-                     [](const SweepOptions& given) { return resume(given, false); });
-  auto* retry =
-      verb("retry", "Try failed trials again and continue",
-           [](const SweepOptions& given) { return resume(given, true); });
-  retry->add_flag("--failed", options->failed)->group("");  // has no effect; earlier versions required it
+  auto* again =
+      verb("resume", "Continue an interrupted sweep", [](const SweepOptions& given) { return resume(given, false); });
+  auto* retry = verb("retry", "Try failed trials again and continue",
+                     [](const SweepOptions& given) { return resume(given, true); });
   for (auto* sub : {again, retry}) {
     sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
     sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");

@@ -55,8 +55,8 @@ std::vector<std::string> words_of_trial(const json& run) {
   return words;
 }
 
-/// The command that repeats a trial with the same result: the sweep's copy of the recipe, the trial's parameters, its threads
-/// and devices.
+/// The command that repeats a trial with the same result: the sweep's copy of the recipe, the trial's parameters, its
+/// threads and devices.
 std::string command_of_trial(const TrialRow& trial, const json& run) {
   const std::string gpus = "cuda:";
   std::string line = trial.slot.starts_with(gpus) ? "CUDA_VISIBLE_DEVICES=" + trial.slot.substr(gpus.size()) + " " : "";
@@ -65,7 +65,8 @@ std::string command_of_trial(const TrialRow& trial, const json& run) {
   return line;
 }
 
-/// The overrides of that command that are not the trial's parameters: its devices and threads, and the last step for pbt.
+/// The overrides of that command that are not the trial's parameters: its devices and threads, and the last step for
+/// pbt.
 std::vector<std::string> device_overrides(const json& run, const json& parameters) {
   std::vector<std::string> found;
   const auto words = words_of_trial(run);
@@ -96,7 +97,7 @@ void print_sweeps(const std::vector<SweepRow>& sweeps, const Sweeps& store) {
 
 /// The class of a trial's failure and the first line of its message.
 std::string why_failed(const TrialRow& trial) {
-  const std::string line = trial.message.substr(0, trial.message.find('\n'));
+  const std::string line = first_line(trial.message);
   return trial.reason.empty() || line.empty() ? trial.reason : trial.reason + ": " + line;
 }
 

@@ -191,7 +191,7 @@ TEST_CASE("the size of checkpoints is compared with the free space of the disk")
   const int64_t one = one_checkpoint_bytes(plan.job);
   CHECK(one == 12 * plan.model->parameter_count());  // float32, with Adam's two moments
   CHECK(disk_space_note(plan, 3 * one, 0).empty());  // two are kept while a third is written
-  CHECK_THAT(disk_space_note(plan, 2 * one, 0), ContainsSubstring("room for 2 checkpoints more"));
+  CHECK_THAT(disk_space_note(plan, 2 * one, 0), ContainsSubstring("room for 2 more checkpoints of"));
   CHECK(disk_space_note(plan, 2 * one, 1).empty());
   CHECK_THROWS_WITH(disk_space_note(plan, one - 1, 0), ContainsSubstring("a checkpoint is predicted to take"));
   plan.recipe.checkpoint.save_top_k = 2;

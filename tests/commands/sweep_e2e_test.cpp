@@ -242,7 +242,7 @@ TEST_CASE("a trial whose second try was interrupted is tried again", "[e2e][swee
   CHECK(place.run({"sweep", "run", "sweep.toml"}).code == 1);
   for (bool hard : {false, true}) {
     place.replace_worker("exec sleep 60");
-    pid_t pid = place.start({"sweep", hard ? "resume" : "retry", hard ? "last" : "--failed"});
+    pid_t pid = place.start({"sweep", hard ? "resume" : "retry"});
     REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") == 1; }, 30));
     ::kill(pid, hard ? SIGKILL : SIGINT);
     place.finish(pid);
@@ -255,7 +255,7 @@ TEST_CASE("a trial whose second try was interrupted is tried again", "[e2e][swee
   CHECK(result.code == 0);
   CHECK(result.json().at("sweep").at("counts").at("finished") == 1);
   CHECK(result.json().at("sweep").at("counts").at("failed") == 1);  // its second try had not started
-  result = place.run({"sweep", "retry", "--failed", "--json"});
+  result = place.run({"sweep", "retry", "--json"});
   INFO(result.err);
   CHECK(result.json().at("sweep").at("counts").at("finished") == 2);
 }
