@@ -257,7 +257,8 @@ class Calibration {
     optimizer.lr = 1e-4;
     bool alone = one.strategy == "single";
     auto strategy = make_strategy(
-        one.strategy, {alone ? alone_ : world_, *model, job, optimizer, source, std::nullopt, std::nullopt});
+        one.strategy,
+        {.world = alone ? alone_ : world_, .model = *model, .job = job, .optimizer = optimizer, .source = source});
     strategy->module_to_device();
     StepInput input;
     auto tokens = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);

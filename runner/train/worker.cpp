@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
 #include "runner/base/fault_point.hpp"
+#include "runner/base/text.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
@@ -90,8 +91,8 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   return config;
 }
 
-/// Initial values from a Hugging Face folder, or random ones from the seed. A checkpoint replaces them, so they are random
-/// if `resumes`: the folder may be gone.
+/// Initial values from a Hugging Face folder, or random ones from the seed. A checkpoint replaces them, so they are
+/// random if `resumes`: the folder may be gone.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
   if (recipe.model.init_from && !resumes) {
     auto source = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, spec);
@@ -115,7 +116,6 @@ struct OutOfMemory {
                        memory_advice(entry, job));
     }
   }
-  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 };
 
 /// Null if the recipe's strategy is not a Lua script.
@@ -146,15 +146,15 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
-  StrategySetup setup{world,
-                      *model,
-                      job,
-                      optimizer_config(recipe.optimizer),
-                      parameter_source(recipe, model->spec, !options.resume_from.empty()),
-                      by_norm ? clip.gradient_clip_val : std::nullopt,
-                      by_norm ? std::nullopt : clip.gradient_clip_val,
-                      clip.on_nonfinite == "skip"};
-  setup.comm_hook = make_script_comm_hook(recipe, world);
+  StrategySetup setup{.world = world,
+                      .model = *model,
+                      .job = job,
+                      .optimizer = optimizer_config(recipe.optimizer),
+                      .source = parameter_source(recipe, model->spec, !options.resume_from.empty()),
+                      .clip_norm = by_norm ? clip.gradient_clip_val : std::nullopt,
+                      .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,
+                      .skip_nonfinite = clip.on_nonfinite == "skip",
+                      .comm_hook = make_script_comm_hook(recipe, world)};
   auto strategy =
       script ? make_script_strategy(recipe, std::move(setup)) : make_strategy(recipe.strategy.name, std::move(setup));
   OutOfMemory out_of_memory{job, entry};
@@ -167,12 +167,32 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   if (steps != INT64_MAX) ready["steps"] = steps;
   events.emit("ready", ready);
 
-  auto hooks = make_training_hooks({recipe, world, *strategy, model->spec, events, options.run_dir, options.cache_dir});
-  Trainer trainer({recipe, world, *strategy, *training, validation.get(), events, options.run_dir, vocab, started,
-                   &stop_requested, peak_memory, hooks.get(), options.attempt,
-                   world.rank == 0 ? data_meaning(recipe, global_batch_size(recipe, world.size, 0), options.cache_dir)
-                                   : nlohmann::json(),
-                   options.accept_changed_data, world.rank == 0 ? settings_of_tensors(recipe) : nlohmann::json()});
+  auto hooks = make_training_hooks({.recipe = recipe,
+                                    .world = world,
+                                    .strategy = *strategy,
+                                    .model = model->spec,
+                                    .events = events,
+                                    .run_dir = options.run_dir,
+                                    .cache_dir = options.cache_dir});
+  TrainerSetup training_setup{.recipe = recipe,
+                              .world = world,
+                              .strategy = *strategy,
+                              .train = *training,
+                              .validation = validation.get(),
+                              .events = events,
+                              .run_dir = options.run_dir,
+                              .vocab_size = vocab,
+                              .started = started,
+                              .stop = &stop_requested,
+                              .memory_bytes = peak_memory,
+                              .hooks = hooks.get(),
+                              .attempt = options.attempt,
+                              .accept_changed_data = options.accept_changed_data};
+  if (world.rank == 0) {
+    training_setup.data_meaning = data_meaning(recipe, global_batch_size(recipe, world.size, 0), options.cache_dir);
+    training_setup.settings = settings_of_tensors(recipe);
+  }
+  Trainer trainer(std::move(training_setup));
   return failures.during([&] {
     if (checkpoint) resume(trainer, *checkpoint, events);
     TrainerResult result;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
 
@@ -34,11 +35,7 @@ std::string describe_places(const std::vector<std::string>& places) {
 
 }  // namespace
 
-double hash_of(const std::string& text) {
-  uint64_t hash = 14695981039346656037u;
-  for (char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-  return static_cast<double>(hash >> 12);
-}
+double hash_of(const std::string& text) { return static_cast<double>(fnv1a(text) >> 12); }
 
 HookExchange::Rows HookExchange::gather(const std::vector<double>& values) {
   Rows rows(static_cast<size_t>(world_.size), values);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "strategies/contract/initialize.hpp"
+#include "runner/base/hash.hpp"
 
 namespace runner {
 

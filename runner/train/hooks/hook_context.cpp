@@ -9,7 +9,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
-#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/train/hooks/generate.hpp"
@@ -56,9 +55,9 @@ void TrainingHooks::log(const std::string& name, double value, const std::string
   metric.second.allowed = true;
   metric.second.rank_0 = sync == "none";
   if (sync == "none") {
-    if (rank() == 0) wishes_.logged.push_back({&metric, value});
+    if (rank() == 0) requests_.logged.push_back({&metric, value});
   } else {
-    wishes_.synced.push_back({{&metric, value}, sync});
+    requests_.synced.push_back({{&metric, value}, sync});
   }
 }
 
@@ -102,12 +101,12 @@ void TrainingHooks::append_artifact(const std::string& name, const std::string& 
 
 void TrainingHooks::stop(const std::string& reason) {
   require_moment("stop", goes_on, "the training is over");
-  wishes_.stop = reason;
+  requests_.stop = reason;
 }
 
 void TrainingHooks::checkpoint() {
   require_moment("checkpoint", goes_on, "the training is over");
-  wishes_.checkpoint = true;
+  requests_.checkpoint = true;
 }
 
 void TrainingHooks::set_lr(double lr) {
@@ -115,13 +114,13 @@ void TrainingHooks::set_lr(double lr) {
                  "each step begins with the schedule's rate, so set it from on_train_batch_start to "
                  "on_before_optimizer_step");
   if (!(setup_.recipe.optimizer.lr > 0)) throw ScriptMistake("set_lr: optimizer.lr is 0, and a rate is a factor of it");
-  wishes_.lr = lr;
+  requests_.lr = lr;
 }
 
 void TrainingHooks::skip_step() {
   require_moment("skip_step", before_update,
                  "skip a step from on_train_batch_start to on_before_optimizer_step, before its update");
-  wishes_.skip = true;
+  requests_.skip = true;
 }
 
 std::vector<std::string> TrainingHooks::parameter_names() {

@@ -2,7 +2,6 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "runner/lua/training.hpp"
 #include "strategies/contract/strategy.hpp"

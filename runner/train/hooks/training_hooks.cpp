@@ -95,8 +95,8 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
                    require_moment(what, between_steps, "between steps: in on_train_batch_start or on_train_batch_end");
                  },
                  [this](int64_t taken, std::function<void()> apply) {
-                   wishes_.restored = taken;
-                   wishes_.restore = std::move(apply);
+                   requests_.restored = taken;
+                   requests_.restore = std::move(apply);
                  }} {
   setup_.strategy.observe(this);
   if (hooks_.has_loss())
@@ -141,7 +141,7 @@ void TrainingHooks::call_exception(const std::string& what) noexcept {
   try {
     exchange_.leave_alone();
     end_handles();
-    wishes_ = {};
+    requests_ = {};
     gradients_ = nullptr;
     tensors_.parameters_written = tensors_.gradients_written = false;
     tensors_.written.clear();
@@ -156,17 +156,19 @@ void TrainingHooks::call_exception(const std::string& what) noexcept {
 
 lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const std::string& failure) {
   end_handles();
-  Wishes wishes = std::exchange(wishes_, {});
-  uint32_t bits = (failure.empty() ? 0 : bit_failed) | (wishes.stop ? bit_stop : 0) |
-                  (wishes.checkpoint ? bit_checkpoint : 0) | (wishes.skip ? bit_skip : 0) | (wishes.lr ? bit_lr : 0) |
+  Requests requests = std::exchange(requests_, {});
+  uint32_t bits = (failure.empty() ? 0 : bit_failed) | (requests.stop ? bit_stop : 0) |
+                  (requests.checkpoint ? bit_checkpoint : 0) | (requests.skip ? bit_skip : 0) |
+                  (requests.lr ? bit_lr : 0) |
                   (std::exchange(tensors_.parameters_written, false) ? bit_parameters : 0) |
                   (std::exchange(tensors_.gradients_written, false) ? bit_gradients : 0);
   std::string names;
-  for (const auto& logged : wishes.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
-  auto rows = exchange_.end(
-      {static_cast<double>(bits), wishes.lr.value_or(0), static_cast<double>(wishes.synced.size()), hash_of(names),
-       wishes.restored ? static_cast<double>(*wishes.restored) + 1 : 0, hash_of(std::exchange(tensors_of_states_, {})),
-       static_cast<double>(tensors_.written.size()), hash_of(join(std::exchange(tensors_.written, {}), "\n"))});
+  for (const auto& logged : requests.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
+  auto rows =
+      exchange_.end({static_cast<double>(bits), requests.lr.value_or(0), static_cast<double>(requests.synced.size()),
+                     hash_of(names), requests.restored ? static_cast<double>(*requests.restored) + 1 : 0,
+                     hash_of(std::exchange(tensors_of_states_, {})), static_cast<double>(tensors_.written.size()),
+                     hash_of(join(std::exchange(tensors_.written, {}), "\n"))});
   if (any(rows, bit_parameters)) {
     lent_ |= in_validation(moment_);
     setup_.strategy.state_loaded();
@@ -175,7 +177,7 @@ lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const 
   bool changed = any(rows, bit_gradients) || (any(rows, bit_parameters) && !in_validation(moment_));
   if (any(rows, bit_failed)) return {first_text(exchange_.texts(failure)), changed};
   if (auto wrong = contradiction(rows); !wrong.empty()) return {wrong, changed};
-  grant(hook, std::move(wishes), rows);
+  grant(hook, std::move(requests), rows);
   return {};
 }
 
@@ -212,32 +214,32 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
   return "";
 }
 
-void TrainingHooks::grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows) {
+void TrainingHooks::grant(const std::string& hook, Requests requests, const HookExchange::Rows& rows) {
   if (any(rows, bit_stop)) {
-    auto texts = exchange_.texts(wishes.stop ? *wishes.stop + " " : "");  // not empty, although the reason may be
-    if (stop_reason_.empty())                                             // scripts often decide on rank 0 only
+    auto texts = exchange_.texts(requests.stop ? *requests.stop + " " : "");  // not empty, although the reason may be
+    if (stop_reason_.empty())                                                 // scripts often decide on rank 0 only
       stop_reason_ = fmt::format("hook {}: {}", hook, trim(texts[0].empty() ? first_text(texts) : texts[0]));
   }
-  if (wishes.restore) {
-    wishes.restore();
+  if (requests.restore) {
+    requests.restore();
     setup_.strategy.state_loaded();
   }
   checkpoint_ |= any(rows, bit_checkpoint);
   skip_ |= any(rows, bit_skip);
-  if (wishes.lr) lr_factor_ = *wishes.lr / setup_.recipe.optimizer.lr;
-  if (!wishes.synced.empty()) {
+  if (requests.lr) lr_factor_ = *requests.lr / setup_.recipe.optimizer.lr;
+  if (!requests.synced.empty()) {
     std::vector<double> mine;
-    for (const auto& logged : wishes.synced) mine.push_back(logged.value);
+    for (const auto& logged : requests.synced) mine.push_back(logged.value);
     auto all = exchange_.alone() ? HookExchange::Rows{mine} : exchange_.meet("log", mine);
     for (size_t i = 0; i < mine.size(); ++i) {
-      const auto& logged = wishes.synced[i];
-      wishes.logged.push_back({logged.metric, reduced(column_of(all, i), logged.sync)});
+      const auto& logged = requests.synced[i];
+      requests.logged.push_back({logged.metric, reduced(column_of(all, i), logged.sync)});
     }
   }
-  publish(hook, std::move(wishes.logged));
+  publish(hook, std::move(requests.logged));
 }
 
-void TrainingHooks::publish(const std::string& hook, std::vector<Wishes::Logged> all) {
+void TrainingHooks::publish(const std::string& hook, std::vector<Requests::Logged> all) {
   if (all.empty()) return;
   for (const auto& logged : all) logged.metric->second.value = logged.value;
   if (rank() != 0) return;

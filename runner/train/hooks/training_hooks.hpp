@@ -95,6 +95,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   /// Whether a hook has requested a checkpoint since the last call.
   bool take_checkpoint() { return std::exchange(checkpoint_, false); }
   /// Wall time of this rank in calls of hooks, with the exchanges after them, without calls of `loss`.
+  /// scripts/bench/lua measures it.
   double seconds() const { return seconds_; }
 
  private:
@@ -136,7 +137,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) override;
 
   /// Requests of one call of a hook on this rank.
-  struct Wishes {
+  struct Requests {
     bool checkpoint = false, skip = false;
     std::optional<std::string> stop;
     std::optional<double> lr;
@@ -157,8 +158,8 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   lua::HookSet::Talk::Failure agree(const std::string& hook, const std::string& failure);
   /// Describes how the requests of ranks contradict each other; empty if they do not.
   std::string contradiction(const HookExchange::Rows& rows) const;
-  void grant(const std::string& hook, Wishes wishes, const HookExchange::Rows& rows);
-  void publish(const std::string& hook, std::vector<Wishes::Logged> all);
+  void grant(const std::string& hook, Requests requests, const HookExchange::Rows& rows);
+  void publish(const std::string& hook, std::vector<Requests::Logged> all);
   /// Throws lua::ScriptMistake inside `loss`, and if `allowed` is false for the current moment.
   void require_moment(const char* what, bool (*allowed)(Moment), const char* when) const;
   torch::Tensor token_loss(const torch::Tensor& logits, const torch::Tensor& targets);
@@ -187,7 +188,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   std::optional<Moment> moment_;          ///< the moment of the current call of hooks
   const Gradients* gradients_ = nullptr;  ///< set during on_before_optimizer_step
   double gradient_scale_ = 1;
-  Wishes wishes_;
+  Requests requests_;
   std::string stop_reason_;
   bool checkpoint_ = false, skip_ = false;
   std::optional<int64_t> max_steps_;

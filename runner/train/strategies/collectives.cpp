@@ -1,6 +1,5 @@
 #include "runner/train/strategies/collectives.hpp"
 
-#include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
 
 namespace runner {

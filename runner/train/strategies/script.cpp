@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "runner/base/text.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/torch_mistake.hpp"
@@ -220,9 +219,12 @@ std::vector<StateTensor> StrategyScript::state() const {
   std::vector<StateTensor> list;
   for (const auto& [name, tensor] : kept_) {
     int64_t numel = tensor.numel();
-    StateTensor state{"lua/" + name, {shared_.world.size, numel}, shared_.world.rank * numel, tensor, 0, numel};
-    state.optional = true;
-    list.push_back(std::move(state));
+    list.push_back({.name = "lua/" + name,
+                    .global_shape = {shared_.world.size, numel},
+                    .offset = shared_.world.rank * numel,
+                    .local = tensor,
+                    .write_end = numel,
+                    .optional = true});
   }
   return list;
 }

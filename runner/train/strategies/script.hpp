@@ -13,7 +13,6 @@
 //   shard(parameter, options)                  returns whether to shard the optimizer state of {name, shape, numel}
 #pragma once
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

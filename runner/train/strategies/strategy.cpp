@@ -294,9 +294,12 @@ std::string replica_piece_name(const std::string& name) { return "replica/" + na
 
 StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values) {
   int64_t n = values.numel();
-  StateTensor state{replica_piece_name(name), {world.size - 1, n}, (world.rank - 1) * n, values, 0, n};
-  state.optional = true;  // missing in checkpoints of other strategies: replicas then start equal
-  return state;
+  return {.name = replica_piece_name(name),
+          .global_shape = {world.size - 1, n},
+          .offset = (world.rank - 1) * n,
+          .local = values,
+          .write_end = n,
+          .optional = true};  // missing in checkpoints of other strategies: replicas then start equal
 }
 
 std::shared_ptr<CommHook> make_script_comm_hook(const Recipe& recipe, World& world) {

@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
 
 namespace runner {
