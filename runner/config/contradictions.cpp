@@ -1,5 +1,6 @@
 #include "runner/config/contradictions.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "runner/config/config.hpp"
@@ -22,8 +23,10 @@ class Finder {
 
   void all() {
     if (!sound("")) return;
+    run();
     if (sound("model")) model();
     data();
+    optimizer();
     train();
     devices();
     family();
@@ -66,6 +69,11 @@ class Finder {
     return list;
   }
 
+  void run() {
+    if (recipe_.run.name == "last")
+      report("run.name", "a run cannot be named `last`, which means the newest run; set run.name to another name");
+  }
+
   void model() {
     const auto& model = recipe_.model;
     if (model.dim % model.n_heads != 0)
@@ -92,6 +100,13 @@ class Finder {
       report("data.tokenizer", "tokenizer = \"sentencepiece\" trains a model and needs tokenizer_vocab_size");
     if (data.format == "bin" && given("data.tokenizer"))
       report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
+  }
+
+  void optimizer() {
+    const auto& optimizer = recipe_.optimizer;
+    if (optimizer.name == "sgd" && optimizer.nesterov && optimizer.momentum == 0)
+      report("optimizer.nesterov", "nesterov = true needs momentum above 0", "optimizer.momentum",
+             "momentum is set here");
   }
 
   void train() {
@@ -173,6 +188,19 @@ class Finder {
 
 void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   Finder(recipe, diagnostics).all();
+}
+
+std::vector<std::string> idle_switches(const Recipe& recipe) {
+  std::vector<std::string> notes;
+  const auto& optimizer = recipe.optimizer;
+  const bool decays =
+      optimizer.weight_decay > 0 || std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
+                                                [](const auto& group) { return group.weight_decay.value_or(0) > 0; });
+  if (optimizer.decay_norms_and_biases && !decays)
+    notes.push_back("optimizer.decay_norms_and_biases has no effect: weight_decay is 0");
+  if (recipe.hooks.trusted && recipe.hooks.files.empty())
+    notes.push_back("hooks.trusted has no effect: there are no hooks (hooks.files)");
+  return notes;
 }
 
 }  // namespace runner

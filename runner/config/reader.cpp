@@ -582,6 +582,7 @@ Recipe finish(Reader& reader, Layer layer, const std::string& file, const Overri
   });
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   if (auto note = schedule_note(recipe); !note.empty()) recipe.notes.push_back(note);
+  for (const auto& note : idle_switches(recipe)) recipe.notes.push_back(note);
   return recipe;
 }
 

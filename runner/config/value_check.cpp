@@ -169,10 +169,10 @@ void stopping_problem(json& table, Diagnostic& diagnostic) {
   }
 }
 
-/// Checks the keys of [[optimizer.groups]] and their types.
+/// Checks the keys of [[optimizer.groups]] and their types, and that each group sets something.
 void groups_keys_problem(const json& groups, Diagnostic& diagnostic) {
   static const std::vector<std::string> names = {"pattern", "lr", "weight_decay"};
-  for (const auto& group : groups)
+  for (const auto& group : groups) {
     for (const auto& [name, value] : group.items()) {
       const auto of = fmt::format("`{}` of the group {}", name, group["pattern"].dump());
       if (std::find(names.begin(), names.end(), name) == names.end()) {
@@ -185,6 +185,10 @@ void groups_keys_problem(const json& groups, Diagnostic& diagnostic) {
       diagnostic.message = fmt::format("{} must be a number, not {}", of, shown(value));
       return;
     }
+    if (group.size() > 1) continue;
+    diagnostic.message = fmt::format("the group {} sets neither lr nor weight_decay", group["pattern"].dump());
+    return;
+  }
 }
 
 /// The bounds of lr and weight_decay in [[optimizer.groups]] are those of the keys with these names.

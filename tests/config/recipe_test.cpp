@@ -227,3 +227,26 @@ TEST_CASE("defaults depend on the model family") {
   CHECK_FALSE(read("", {"model.name=llama"}).model.tie_embeddings);
   CHECK(read("", {"model.name=llama", "model.tie_embeddings=true"}).model.tie_embeddings);
 }
+
+TEST_CASE("a switch that changes nothing gives a note") {
+  const std::string sparse = "[optimizer]\nweight_decay = 0\ndecay_norms_and_biases = true\n";
+  REQUIRE(read(sparse).notes.size() == 1);
+  CHECK(read(sparse).notes[0] == "optimizer.decay_norms_and_biases has no effect: weight_decay is 0");
+  CHECK(read(sparse + "groups = [{ pattern = \"*\", weight_decay = 0.1 }]\n").notes.empty());
+  REQUIRE(read("[hooks]\ntrusted = true\n").notes.size() == 1);
+  CHECK(read("[hooks]\ntrusted = true\nfiles = [\"ema\"]\n").notes.empty());
+}
+
+TEST_CASE("no run can be named by the word for the newest run") {
+  auto refused = [](const std::string& file, const std::string& more) {
+    try {
+      parse_recipe(minimal + more, file);
+    } catch (const RecipeError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused("a.toml", "[run]\nname = \"last\"\n").starts_with("a.toml:13:8: error: a run cannot be named `last`"));
+  CHECK(refused("last.toml", "").starts_with("last.toml: error: a run cannot be named `last`"));
+  CHECK(refused("last.toml", "[run]\nname = \"at_last\"\n").empty());
+}
