@@ -100,6 +100,7 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"save_interval", "checkpoint.every_n_steps"},
     {"every_n_train_steps", "checkpoint.every_n_steps"},
     {"epochs", "train.max_epochs"},
+    {"limit_train_batches", "train.max_steps"},
     {"scheduler", "lr_scheduler.name"},
 };
 
@@ -257,6 +258,79 @@ void add_plugins(Names& names) {
   names.insert(names.end(), more.begin(), more.end());
 }
 
+/// Arguments of Lightning's Trainer whose counterpart has another form, or which have none.
+void add_trainer(Names& names) {
+  constexpr const char* no_test = "there is no test or prediction here, only validation: train.limit_val_batches";
+  constexpr const char* no_minimum =
+      "a run has no minimum; a larger `patience` in train.early_stopping prevents an early end";
+  Names more = {
+      {.name = "check_val_every_n_epoch",
+       .meaning = one_of({1}),
+       .note = "already the case here: without train.val_check_interval, each epoch ends with a validation",
+       .refusal =
+           "without train.val_check_interval, each epoch ends with a validation; that key counts optimizer steps"},
+      {.name = "num_sanity_val_steps",
+       .meaning = any_value(),
+       .note = "nothing to do: there is no validation before the first step; `runner check` looks at the data"},
+      {.name = "overfit_batches",
+       .meaning = one_of({0, 0.0}),
+       .note = "already the case here: all training data are used",
+       .refusal = "name a small file in data.train instead, and set train.max_epochs"},
+      {.name = "limit_test_batches", .refusal = no_test},
+      {.name = "limit_predict_batches", .refusal = no_test},
+      {.name = "min_epochs", .refusal = no_minimum},
+      {.name = "min_steps", .refusal = no_minimum},
+      {.name = "reload_dataloaders_every_n_epochs",
+       .meaning = one_of({0}),
+       .note = "already the case here: the data are opened once",
+       .refusal = "the data are opened once, and their order changes with the epoch (data.shuffle)"},
+      {.name = "detect_anomaly",
+       .meaning = one_of({false}),
+       .note = "nothing to do: gradients that are not finite are always found",
+       .refusal =
+           "gradients that are not finite are always found, and train.on_nonfinite determines what happens then; "
+           "there is no search for the operation that made them"},
+      {.name = "inference_mode", .meaning = any_value(), .note = "nothing to do: validation never records gradients"},
+      {.name = "enable_progress_bar",
+       .meaning = any_value(),
+       .note =
+           "nothing to do: progress is drawn on terminals only; elsewhere, train.print_every_n_steps sets the lines"},
+      {.name = "enable_model_summary",
+       .meaning = any_value(),
+       .note = "nothing to do: `runner run` prints the size of the model"},
+      {.name = "default_root_dir",
+       .refusal = "runs are in .runner of the current folder; the environment variable RUNNER_HOME names another one"},
+      {.name = "barebones",
+       .meaning = one_of({false}),
+       .note = "already the case here: every run is recorded",
+       .refusal =
+           "every run is recorded, except with run.fast_dev_run; checkpoint.save_at_end = false writes no checkpoint"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+/// Arguments of Lightning's ModelCheckpoint, and the Trainer's switch for it.
+void add_checkpoints(Names& names) {
+  constexpr const char* in_run = "checkpoints are in the run's folder, as checkpoints/step-000100";
+  Names more = {
+      {.name = "enable_checkpointing",
+       .meaning = one_of({true}),
+       .note = "already the case here: each run ends with a checkpoint; [checkpoint] sets further ones",
+       .refusal = "set checkpoint.save_at_end = false, and no other key of [checkpoint] that asks for checkpoints"},
+      {.name = "checkpoint.mode",
+       .meaning = one_of({"min"}),
+       .note = "already the case here: checkpoint.monitor is a loss, and lower is better",
+       .refusal = "checkpoint.monitor is a loss, and lower is better"},
+      {.name = "checkpoint.filename", .refusal = in_run},
+      {.name = "checkpoint.dirpath",
+       .refusal = std::string(in_run) + "; the environment variable RUNNER_HOME names another folder for runs"},
+      {.name = "checkpoint.every_n_epochs",
+       .refusal =
+           "checkpoint.every_n_steps counts optimizer steps, and checkpoint.save_top_k writes at every validation"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
 void add_data(Names& names) {
   Names more = {
       {.name = "num_workers",
@@ -337,6 +411,8 @@ Names make_names() {
   add_devices(names);
   add_recomputation(names);
   add_plugins(names);
+  add_trainer(names);
+  add_checkpoints(names);
   add_data(names);
   add_ddp(names);
   add_deepspeed(names);

@@ -16,7 +16,7 @@ struct ForeignName {
   /// Translates a value of the name to recipe keys. Empty: the value has no effect. nullopt: it is refused.
   using Meaning = std::function<std::optional<Values>(const nlohmann::json& value)>;
 
-  std::string name;
+  std::string name;             ///< "checkpoint.mode" if it has this meaning in one section only
   std::string key = "";         ///< dotted key of the recipe, for messages; empty: none
   bool only_suggested = false;  ///< the name is unknown, and the message suggests `key`
   bool in_strategy = true;      ///< translated in [strategy]; false: a strategy has an option of this name

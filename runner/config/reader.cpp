@@ -329,7 +329,7 @@ class Reader {
       std::string name(name_key.str());
       Origin at_key = source.at(name_key.source(), static_cast<int>(name.size()));
       const Section* section = find_section(name);
-      if (!section && translated(name)) {
+      if (!section && translation_of("." + name)) {
         layer["." + name] = {expand(to_json(node), source.at(node.source()), ""), at_key, folder};
       } else if (!section) {
         unknown_section(name, at_key, node.is_table());
@@ -365,7 +365,7 @@ class Reader {
         }
         continue;
       }
-      if (!key && section.name != "strategy" && !translated(name)) {
+      if (!key && section.name != "strategy" && !translation_of(dotted)) {
         unknown_key(section.name, name, at_key);
         continue;
       }
@@ -403,10 +403,11 @@ class Reader {
     if (auto meant = key_meant_by(name)) diagnostic.suggestion = meant;
   }
 
-  /// Whether translate() handles the name.
-  static bool translated(const std::string& name) {
-    const auto* foreign = find_foreign_name(name);
-    return foreign && !foreign->only_suggested;
+  /// The entry by which translate() handles "section.name", or ".name" at the top; nullptr: it leaves the name alone.
+  static const ForeignName* translation_of(const std::string& dotted) {
+    const auto* foreign = find_foreign_name(dotted);
+    if (!foreign) foreign = find_foreign_name(dotted.substr(dotted.find('.') + 1));
+    return foreign && !foreign->only_suggested ? foreign : nullptr;
   }
 
   /// Replaces names of other tools in `own` by the keys that they mean. `below`: the layers below `own`.
@@ -419,12 +420,11 @@ class Reader {
     // A strategy in Lua defines the names of its options.
     bool script = text_of("strategy.name").starts_with("lua:") || !text_of("strategy.registry").empty();
     for (const auto& [dotted, located] : Layer(own)) {
-      auto dot = dotted.find('.');
-      auto section = dotted.substr(0, dot), name = dotted.substr(dot + 1);
-      if (section == "hooks" || find_key(dotted) || !translated(name)) continue;
-      const auto& foreign = *find_foreign_name(name);
+      auto section = dotted.substr(0, dotted.find('.'));
+      const auto* foreign = section == "hooks" || find_key(dotted) ? nullptr : translation_of(dotted);
+      if (!foreign) continue;
       bool option = section == "strategy";
-      if (!option || (foreign.in_strategy && !script)) translate(own, dotted, foreign, option);
+      if (!option || (foreign->in_strategy && !script)) translate(own, dotted, *foreign, option);
     }
   }
 

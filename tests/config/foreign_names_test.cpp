@@ -38,6 +38,15 @@ std::string wrong(const std::string& more, const std::vector<std::string>& overr
   return "nothing";
 }
 
+std::string suggested(const std::vector<std::string>& overrides) {
+  try {
+    read("", overrides);
+  } catch (const RecipeError& error) {
+    return error.diagnostics().at(0).suggestion.value_or("nothing");
+  }
+  return "no error";
+}
+
 }  // namespace
 
 TEST_CASE("names of Lightning in [strategy] are read as the corresponding keys") {
@@ -102,6 +111,7 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", wd=0.1}]"}) == "unknown key `wd` of the group \"*\"");
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", lr=\"x\"}]"}) ==
         "`lr` of the group \"*\" must be a number, not \"x\"");
+  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\"}]"}) == "the group \"*\" sets neither lr nor weight_decay");
 }
 
 TEST_CASE("a new strategy name drops the values that options of the old one set") {
@@ -137,6 +147,47 @@ TEST_CASE("a name whose counterpart has another form is refused, and the error n
   CHECK(in_ddp("op = \"Adasum\"").find("there is no Adasum") != std::string::npos);
   CHECK(in_ddp("checkpoint_io = \"MyIO\"").find("checkpoint.async") != std::string::npos);
   CHECK(wrong("", {"strategy={name=\"zero\",zero_optimization=false}"}).find("name = \"ddp\"") != std::string::npos);
+}
+
+TEST_CASE("arguments of Lightning's Trainer and ModelCheckpoint are answered with their counterpart") {
+  auto recipe = read(R"(check_val_every_n_epoch = 1
+num_sanity_val_steps = 2
+enable_checkpointing = true
+enable_progress_bar = false
+enable_model_summary = false
+inference_mode = true
+detect_anomaly = false
+barebones = false
+[checkpoint]
+mode = "min"
+)");
+  CHECK(recipe.notes.size() == 9);
+  struct Row {
+    const char *given, *answer;
+  };
+  for (const auto& [given, answer] : {Row{"check_val_every_n_epoch=5", "train.val_check_interval"},
+                                      {"overfit_batches=10", "data.train"},
+                                      {"limit_test_batches=3", "train.limit_val_batches"},
+                                      {"min_epochs=3", "train.early_stopping"},
+                                      {"min_steps=3", "train.early_stopping"},
+                                      {"reload_dataloaders_every_n_epochs=1", "data.shuffle"},
+                                      {"detect_anomaly=true", "train.on_nonfinite"},
+                                      {"enable_checkpointing=false", "checkpoint.save_at_end = false"},
+                                      {"default_root_dir=out", "RUNNER_HOME"},
+                                      {"barebones=true", "run.fast_dev_run"},
+                                      {"checkpoint.mode=max", "lower is better"},
+                                      {"checkpoint.filename=best", "checkpoints/step-000100"},
+                                      {"checkpoint.dirpath=out", "RUNNER_HOME"},
+                                      {"checkpoint.every_n_epochs=1", "checkpoint.every_n_steps"}}) {
+    INFO(given);
+    const bool anywhere = !std::string(given).starts_with("checkpoint.");
+    for (const std::string section : {"", "train."})
+      if (anywhere || section.empty()) CHECK(wrong("", {section + given}).find(answer) != std::string::npos);
+  }
+  CHECK(suggested({"train.limit_train_batches=5"}) == "train.max_steps");
+  for (const char* name : {"deterministic", "benchmark", "fast_dev_run"})
+    CHECK(suggested({fmt::format("train.{}=1", name)}) == fmt::format("run.{}", name));
+  CHECK(suggested({"log_every_n_steps=5"}) == "train.log_every_n_steps");
 }
 
 TEST_CASE("options of Horovod and Bagua are read as our options") {
