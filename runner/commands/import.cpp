@@ -4,7 +4,9 @@
 
 #include "runner/base/files.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/config/config.hpp"
 #include "runner/config/deepspeed_config.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 namespace runner {
 
@@ -21,7 +23,10 @@ Action setup_import(CLI::App& app) {
           "Hugging Face safetensors (save_pretrained) and start from that folder with model.init_from",
           *file);
     if (!fs::is_regular_file(*file)) throw usage_error("there is no file {}", *file);
-    std::printf("%s", deepspeed_as_recipe(parse_located_json(read_file(*file), *file)).c_str());
+    const RecipeCheck check = [](const Recipe& recipe, std::vector<Diagnostic>& found) {
+      resolve_strategy(recipe, found);
+    };
+    std::printf("%s", deepspeed_as_recipe(parse_located_json(read_file(*file), *file), check).c_str());
     return ExitCode::done;
   };
 }

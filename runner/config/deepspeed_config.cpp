@@ -5,6 +5,8 @@
 #include <map>
 
 #include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
 
 namespace runner {
 
@@ -57,10 +59,8 @@ DeepSpeedMeaning DeepSpeedTranslator::all() {
   zero();
   optimizer();
   scheduler();
-  auto& found = meaning_.diagnostics;
-  std::stable_sort(found.begin(), found.end(), [](const Diagnostic& a, const Diagnostic& b) {
-    return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
-  });
+  note_automatic();
+  sort_by_place(meaning_.diagnostics);
   return meaning_;
 }
 
@@ -132,6 +132,25 @@ void DeepSpeedTranslator::walk(const LocatedJson& node, const std::string& path)
   }
 }
 
+void DeepSpeedTranslator::note_automatic() {
+  std::vector<std::string> open;
+  const LocatedJson* first = nullptr;
+  for (const auto& [key, node] : automatic_) {
+    const auto* own = find_key(key->target);
+    // With a number of micro-batches, the global batch follows.
+    const bool follows = key->target == "train.global_batch_size" &&
+                         (at("gradient_accumulation_steps") || given_("train.accumulate_grad_batches"));
+    const bool known = std::any_of(meaning_.values.begin(), meaning_.values.end(),
+                                   [&](const auto& value) { return value.key == key->target && !value.is_default; });
+    if (!own || follows || known || given_(key->target)) continue;
+    if (!first) first = node;
+    const auto otherwise = own->get(Recipe());
+    open.push_back(fmt::format("`{}` ({}{})", key->path, key->target,
+                               otherwise.is_null() ? "" : ", otherwise " + toml_value(otherwise)));
+  }
+  if (first) note(*first, "\"auto\" leaves these values to the recipe: " + join(open, ", "));
+}
+
 void DeepSpeedTranslator::names(const DeepSpeedKey& block, const LocatedJson& node) {
   if (block.open) return;
   for (const auto& [name, child] : node.members)
@@ -165,6 +184,7 @@ void DeepSpeedTranslator::unknown(const LocatedJson& node, const std::string& bl
 void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node) {
   if (!key.old_name_of.empty()) note(node, fmt::format("`{}` is an old name for {}", key.name(), key.old_name_of));
   bool automatic = node.value == "auto";
+  if (automatic) automatic_.emplace_back(&key, &node);
   switch (key.fate) {
     case Fate::recipe:
       if (!automatic) emit(key.target, integral(node.plain()), node, key.path);

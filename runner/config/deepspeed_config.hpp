@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/located_json.hpp"
 
@@ -31,8 +32,9 @@ DeepSpeedMeaning read_deepspeed(const LocatedJson& configuration, const std::fun
 /// The value of "auto" for options that Accelerate computes from the width of the hidden states, `dim`; null for other options.
 nlohmann::json automatic_option(const std::string& option, int64_t dim);
 
-/// The equivalent sections of a recipe, with the notes as comments. Throws RecipeError.
-std::string deepspeed_as_recipe(const LocatedJson& configuration);
+/// The equivalent sections of a recipe, with the notes as comments. Throws RecipeError. `check`: gets a recipe with the
+/// options of the strategy, and adds their mistakes.
+std::string deepspeed_as_recipe(const LocatedJson& configuration, const RecipeCheck& check = {});
 
 /// A recipe whose strategy is `zero`, as the equivalent configuration file. `options`: of the strategy, with defaults. Throws
 /// Error(usage) if the recipe has a value that such a file cannot express.

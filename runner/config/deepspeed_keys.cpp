@@ -11,19 +11,19 @@ namespace {
 using F = DeepSpeedKey::Fate;
 using Keys = std::vector<DeepSpeedKey>;
 
-constexpr const char* measured = "`runner show` and `runner metrics` print times, rates, memory and traffic";
+constexpr const char* measured = "`runner show` and `runner metrics` print times, rates and memory";
 constexpr const char* logged =
     "every step is in the ledger (`runner metrics`); the log of each rank is in the run's folder";
 constexpr const char* one_copy = "every weight has one float32 master, and optimizer state is float32";
 
 void add_batch(Keys& keys) {
   Keys more = {
-      {"train_batch_size", F::handled},
-      {"train_micro_batch_size_per_gpu", F::handled},
+      {"train_batch_size", F::handled, "train.global_batch_size"},
+      {"train_micro_batch_size_per_gpu", F::handled, "train.micro_batch_size"},
       {"gradient_accumulation_steps", F::handled},
       {.path = "managed_gradient_accumulation", .fate = F::checked, .works = true,
        .reason = "the trainer always counts the micro-batches of a step"},
-      {"gradient_clipping", F::handled},
+      {"gradient_clipping", F::handled, "train.gradient_clip_val"},
       {"prescale_gradients", F::option, "prescale_gradients"},
       {"gradient_predivide_factor", F::option, "gradient_predivide_factor"},
       {.path = "gradient_allreduce_op", .fate = F::checked, .works = "mean",
@@ -63,7 +63,7 @@ void add_batch(Keys& keys) {
 void add_precision(Keys& keys) {
   Keys more = {
       {"fp16", F::block},
-      {"fp16.enabled", F::handled},
+      {"fp16.enabled", F::handled, "precision.mode"},
       {.path = "fp16.auto_cast", .fate = F::ignored, .works = false, .reason = "the inputs of the model are token ids"},
       {"fp16.loss_scale", F::option, "loss_scale"},
       {"fp16.initial_scale_power", F::option, "initial_scale_power"},
@@ -73,7 +73,7 @@ void add_precision(Keys& keys) {
       {"fp16.min_loss_scale", F::option, "min_loss_scale"},
       {.path = "fp16.fp16_master_weights_and_grads", .fate = F::checked, .works = false, .reason = one_copy},
       {"bf16", F::block},
-      {"bf16.enabled", F::handled},
+      {"bf16.enabled", F::handled, "precision.mode"},
       {"bf16.check_grad_overflow", F::handled},
       {.path = "bf16.immediate_grad_update", .fate = F::ignored, .works = false,
        .reason = "ZeRO stage and accumulation determine where gradients are summed"},
@@ -243,9 +243,18 @@ void add_optimizer(Keys& keys) {
   keys.push_back({"scheduler", F::block});
   keys.push_back({"scheduler.type", F::handled});
   keys.push_back({"scheduler.params", F::block});
-  for (const char* name : {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps",
-                           "warmup_min_ratio", "cos_min_ratio", "last_batch_iteration"})
-    keys.push_back({std::string("scheduler.params.") + name, F::handled});
+  Keys of_schedule = {
+      {"warmup_min_lr", F::handled},
+      {"warmup_max_lr", F::handled, "optimizer.lr"},
+      {"warmup_num_steps", F::handled, "lr_scheduler.warmup_steps"},
+      {"warmup_type", F::handled, "lr_scheduler.warmup"},
+      {"total_num_steps", F::handled, "train.max_steps"},
+      {"warmup_min_ratio", F::handled},
+      {"cos_min_ratio", F::handled, "lr_scheduler.min_lr_ratio"},
+      {"last_batch_iteration", F::handled},
+  };
+  for (auto& key : of_schedule) key.path = "scheduler.params." + key.path;
+  keys.insert(keys.end(), of_schedule.begin(), of_schedule.end());
 }
 
 void add_recomputation(Keys& keys) {

@@ -191,9 +191,16 @@ void DeepSpeedTranslator::scheduler() {
   }
 }
 
-void DeepSpeedTranslator::note_open(const std::string& path, const std::string& key) {
-  const auto* node = present(path);
-  if (node && node->value == "auto" && !given_(key)) note(*node, fmt::format("`{}` is \"auto\": set {}", path, key));
+void DeepSpeedTranslator::peak_rate(const LocatedJson& peak) {
+  const auto* rate = at("optimizer.params.lr");
+  const bool replaced =
+      rate && type_of("scheduler") != "warmupcosinelr" && integral(rate->plain()) != integral(peak.plain()) &&
+      std::erase_if(meaning_.values, [](const auto& value) { return value.key == "optimizer.lr"; }) > 0;
+  if (replaced)
+    note(*rate, fmt::format("`optimizer.params.lr` = {} has no effect: the schedule sets the learning rate, up to "
+                            "`warmup_max_lr` = {}",
+                            rate->plain().dump(), peak.plain().dump()));
+  emit("optimizer.lr", integral(peak.plain()), peak, "scheduler.params.warmup_max_lr");
 }
 
 void DeepSpeedTranslator::warmup(const LocatedJson& type) {
@@ -210,9 +217,7 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
   if (const auto* low = at(params + "warmup_min_lr"); low && !(low->value.is_number() && low->value == 0))
     refuse(*low, "refused", fmt::format("`warmup_min_lr` cannot be {}: warm-up here begins at 0", low->plain().dump()))
         .allowed = {"0"};
-  if (const auto* high = at(params + "warmup_max_lr"))
-    emit("optimizer.lr", integral(high->plain()), *high, params + "warmup_max_lr");
-  if (!length) note_open(params + "warmup_num_steps", "lr_scheduler.warmup_steps");
+  if (const auto* peak = at(params + "warmup_max_lr")) peak_rate(*peak);
   if (length)
     emit("lr_scheduler.warmup_steps", integral(length->plain()), *length, params + "warmup_num_steps");
   else if (!present(params + "warmup_num_steps"))
@@ -223,7 +228,6 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
 
 void DeepSpeedTranslator::total(const LocatedJson& type) {
   const std::string path = "scheduler.params.total_num_steps";
-  if (!at(path)) note_open(path, "train.max_steps");
   if (const auto* steps = at(path))
     emit("train.max_steps", integral(steps->plain()), *steps, path);
   else if (!present(path) && !given_("train.max_steps"))

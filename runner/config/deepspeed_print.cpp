@@ -7,6 +7,7 @@
 #include "runner/config/deepspeed_config.hpp"
 #include "runner/config/deepspeed_keys.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
 
 namespace runner {
 
@@ -128,10 +129,29 @@ void put_options(Ordered& out, const nlohmann::json& options) {
   }
 }
 
+/// Adds the mistakes in the values that only a recipe with them shows.
+void check_values(DeepSpeedMeaning& meaning, const RecipeCheck& check) {
+  Recipe recipe;
+  recipe.strategy.name = "zero";
+  for (const auto& [key, given, place, path, is_default] : meaning.values) {
+    auto value = given;
+    recipe.origins[key] = place;
+    if (key.starts_with("strategy.") && value != "auto") recipe.strategy.options[key.substr(key.find('.') + 1)] = value;
+    const Key* of_recipe = find_key(key);
+    auto mistake = of_recipe && !value.is_null() ? check_value(*of_recipe, value) : std::nullopt;
+    if (!mistake) continue;
+    mistake->place = place;
+    meaning.diagnostics.push_back(*mistake);
+  }
+  if (check) check(recipe, meaning.diagnostics);
+  sort_by_place(meaning.diagnostics);
+}
+
 }  // namespace
 
-std::string deepspeed_as_recipe(const LocatedJson& configuration) {
+std::string deepspeed_as_recipe(const LocatedJson& configuration, const RecipeCheck& check) {
   auto meaning = read_deepspeed(configuration, [](const std::string&) { return false; });
+  check_values(meaning, check);
   if (!meaning.diagnostics.empty()) throw RecipeError(meaning.diagnostics);
   std::string text;
   for (const auto& note : meaning.notes) text += "# " + note + "\n";

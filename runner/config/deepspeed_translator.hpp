@@ -31,6 +31,8 @@ class DeepSpeedTranslator {
   std::string type_of(const std::string& block) const;
 
   // ---- key by key
+  /// Notes which keys of the recipe set the values that are "auto", as far as it does not set them yet.
+  void note_automatic();
   void walk(const LocatedJson& node, const std::string& path);
   /// Checks only the names of the keys in a block whose values have no effect.
   void names(const DeepSpeedKey& block, const LocatedJson& node);
@@ -58,8 +60,8 @@ class DeepSpeedTranslator {
   /// DeepSpeed's default for weight decay is 0.
   void decay(const LocatedJson& type);
   void scheduler();
-  /// Notes that the recipe must set `key`, if the value at `path` is "auto" and the recipe does not set it.
-  void note_open(const std::string& path, const std::string& key);
+  /// `peak`: warmup_max_lr. WarmupLR and WarmupDecayLR reach it whatever the optimizer's own rate is.
+  void peak_rate(const LocatedJson& peak);
   void warmup(const LocatedJson& type);
   void total(const LocatedJson& type);
   void decay_to_zero(const LocatedJson& type);
@@ -68,6 +70,7 @@ class DeepSpeedTranslator {
   const LocatedJson& root_;
   const std::function<bool(const std::string&)>& given_;
   DeepSpeedMeaning meaning_;
+  std::vector<std::pair<const DeepSpeedKey*, const LocatedJson*>> automatic_;  ///< keys whose value is "auto"
 };
 
 /// A float without a fraction (2e8) as an integer; other values unchanged.

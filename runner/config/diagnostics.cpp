@@ -1,5 +1,7 @@
 #include "runner/config/diagnostics.hpp"
 
+#include <algorithm>
+
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -24,6 +26,12 @@ std::string render_all(const std::vector<Diagnostic>& diagnostics) {
 }
 
 }  // namespace
+
+void sort_by_place(std::vector<Diagnostic>& diagnostics) {
+  std::stable_sort(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
+    return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
+  });
+}
 
 std::string place_of(const Origin& origin) {
   const std::string unset = "unset=";

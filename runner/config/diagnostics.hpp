@@ -22,6 +22,9 @@ struct Diagnostic {
   std::string section = "";  ///< of the recipe; empty: the mistake is in none
 };
 
+/// Sorts by line and column.
+void sort_by_place(std::vector<Diagnostic>& diagnostics);
+
 /// "recipe.toml:4:1", or "--set KEY=VALUE".
 std::string place_of(const Origin& origin);
 

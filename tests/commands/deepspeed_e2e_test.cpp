@@ -74,6 +74,13 @@ TEST_CASE("a file that cannot be imported is refused with reason and solution", 
   CHECK_THAT(
       bad.err,
       ContainsSubstring("bad.json:2:25: error: DeepSpeed's configuration has no key `stagee` in `zero_optimization`"));
+  place.write("two.json", R"({
+  "optimizer": {"type": "AdamW", "params": {"lr": -1}},
+  "zero_optimization": {"stage": 2, "reduce_bucket_size": "big", "stage3_max_live": 1}
+})");
+  auto all = place.run({"import", "deepspeed", "two.json"}).err;
+  CHECK_THAT(all, ContainsSubstring("`lr` must be at least 0") && ContainsSubstring("`reduce_bucket_size`") &&
+                      ContainsSubstring("no key `stage3_max_live`"));
   auto missing = place.run({"import", "deepspeed", "none.json"});
   CHECK(missing.code == 2);
   CHECK_THAT(missing.err, ContainsSubstring("there is no file none.json"));
