@@ -40,15 +40,18 @@ const Failure* first_cause(const std::vector<Failure>& failures) {
   return first == failures.end() ? nullptr : &*first;
 }
 
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name ? fmt::format("SIG{}", name) : "unnamed";
+}
+
 std::string describe_exit(int rank, const WorkerExit& exit, const std::string& log_file) {
   if (!exit.gone_with.empty())
     return fmt::format("rank {} is lost: its supervisor on {} has gone, or that host cannot be reached", rank,
                        exit.gone_with);
   std::string what = fmt::format("rank {} exited with code {}", rank, exit.code);
   if (exit.signal != 0) {
-    const char* name = ::sigabbrev_np(exit.signal);
-    what = fmt::format("rank {} was killed by signal {} ({}{})", rank, exit.signal,
-                       name ? fmt::format("SIG{}", name) : "unnamed",
+    what = fmt::format("rank {} was killed by signal {} ({}{})", rank, exit.signal, signal_name(exit.signal),
                        exit.signal == SIGKILL && exit.oom_suspected ? "; out of memory killer?" : "");
   }
   return what + (exit.log_tail.empty() ? fmt::format("; it wrote nothing to {}", log_file)

@@ -30,6 +30,9 @@ Failure failure_from_event(const nlohmann::json& event, double seen);
 /// The earliest failure that is not a consequence, otherwise the earliest one; nullptr if there are no failures.
 const Failure* first_cause(const std::vector<Failure>& failures);
 
+/// "SIGHUP".
+std::string signal_name(int signal);
+
 /// "rank 1 was killed by signal 11 (SIGSEGV)" or "rank 0 exited with code 7", followed by the last lines of `log_file`.
 std::string describe_exit(int rank, const WorkerExit& exit, const std::string& log_file);
 

@@ -158,7 +158,7 @@ void Following::handle_signals() {
     if (signal == SIGTSTP)
       suspend();
     else
-      leader_.send({{"say", "signal"}, {"signal", signal == SIGHUP ? SIGTERM : signal}});
+      leader_.send({{"say", "signal"}, {"signal", signal}});
   }
 }
 

@@ -56,7 +56,7 @@ class Attempt {
   Members* members_;  ///< null if this supervisor runs all ranks
   std::vector<std::unique_ptr<Worker>> workers_;
 
-  int asked_by_ = 0;         ///< the first SIGINT or SIGTERM received; 0 = none
+  int asked_by_ = 0;         ///< the first SIGINT, SIGTERM or SIGHUP received; 0 = none
   double asked_at_ = 0;      ///< steady seconds
   bool stopping_ = false;    ///< SIGTERM was sent to the workers, after a signal or a failure
   bool killed_ = false;      ///< SIGKILL was sent to the workers
@@ -120,14 +120,13 @@ void Attempt::handle_signals() {
     if (signal == SIGTSTP)
       suspend();
     else
-      handle_interrupt(signal == SIGHUP ? SIGTERM : signal);
+      handle_interrupt(signal);
   }
   if (!members_) return;
   for (int signal : members_->take_signals()) handle_interrupt(signal);
 }
 
 void Attempt::handle_interrupt(int signal) {
-  const char* name = signal == SIGINT ? "SIGINT" : "SIGTERM";
   double now = steady_seconds();
   if (asked_by_ != 0) {
     if (signal == SIGINT && now - asked_at_ >= second_interrupt_seconds && !killed_) {
@@ -142,8 +141,8 @@ void Attempt::handle_interrupt(int signal) {
   stopping_ = true;
   kill_at_ = now + static_cast<double>(group_.grace_time.count());
   for (auto& worker : workers_) worker->send(SIGTERM);
-  note(fmt::format("{}: asked {} to checkpoint and stop within {} (Ctrl-C {}kills at once)", name, running_ranks(),
-                   write_duration(group_.grace_time), signal == SIGINT ? "again " : ""));
+  note(fmt::format("{}: asked {} to checkpoint and stop within {} (Ctrl-C {}kills at once)", signal_name(signal),
+                   running_ranks(), write_duration(group_.grace_time), signal == SIGINT ? "again " : ""));
 }
 
 /// Handles Ctrl-Z. The workers are in other process groups, so the terminal has not stopped them.
@@ -249,9 +248,9 @@ Outcome Attempt::outcome() const {
     result.code = interrupted ? ExitCode::interrupted : ExitCode::preempted;
     result.status = interrupted ? "interrupted" : "preempted";
     result.first_cause = !kill_reason_.empty() ? kill_reason_
-                         : interrupted         ? "stopped by SIGINT (Ctrl-C)"
-                         : asked_by_ != 0      ? "stopped by SIGTERM"
-                                               : "the workers were asked to stop from outside and exited with code 3";
+                         : asked_by_ != 0
+                             ? fmt::format("stopped by {}{}", signal_name(asked_by_), interrupted ? " (Ctrl-C)" : "")
+                             : "the workers were asked to stop from outside and exited with code 3";
   }
   return result;
 }

@@ -32,13 +32,13 @@ struct SupervisorHooks {
   std::function<void(WorkerGroup& group, int attempt, const std::string& why)> on_restart;
 };
 
-/// Runs the group, which contains rank 0, and the workers of `members` (other supervisors, if any) until they end. The
-/// rules below apply to all ranks and to signals that any supervisor receives. If the connection to a member is lost,
-/// its ranks count as failed, and there is no restart. SIGINT and SIGTERM to the supervisor are forwarded to the
-/// workers as SIGTERM. The workers write a checkpoint at the next step boundary and exit with code 3. After grace_time,
-/// or at a second Ctrl-C, they are killed. SIGHUP is treated as SIGTERM. If a worker dies or reports `failed`, the
-/// others receive SIGTERM, and SIGKILL after 2 s. The kernel kills the workers when the calling thread ends
-/// (PR_SET_PDEATHSIG), also after kill -9 of the supervisor, so the calling thread must live as long as the run.
+/// Runs the group, which contains rank 0, and the workers of `members` (other supervisors, if any) until they end. The rules
+/// below apply to all ranks and to signals that any supervisor receives. If the connection to a member is lost, its ranks
+/// count as failed, and there is no restart. SIGINT and SIGTERM to the supervisor are forwarded to the workers as SIGTERM.
+/// The workers write a checkpoint at the next step boundary and exit with code 3. After grace_time, or at a second Ctrl-C,
+/// they are killed. SIGHUP has the effect of SIGTERM. If a worker dies or reports `failed`, the others receive SIGTERM, and
+/// SIGKILL after 2 s. The kernel kills the workers when the calling thread ends (PR_SET_PDEATHSIG), also after kill -9 of
+/// the supervisor, so the calling thread must live as long as the run.
 ///
 ///   end of the run                                                 status       code
 ///   every worker exited 0                                          finished     0
