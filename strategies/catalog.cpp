@@ -1,5 +1,6 @@
 #include "strategies/catalog.hpp"
 
+#include <cctype>
 #include <list>
 #include <mutex>
 
@@ -110,6 +111,28 @@ std::vector<std::string> strategy_names() {
     for (const auto& alias : entry.aliases) names.push_back(alias.name);
   }
   return names;
+}
+
+namespace {
+
+/// A name without separators and without the words that all names of ZeRO share: "3" for "ZeRO-3" and
+/// "deepspeed_stage_3".
+std::string distinctive(const std::string& name) {
+  std::string word;
+  for (const char c : lower(name))
+    if (std::isalnum(static_cast<unsigned char>(c))) word += c;
+  for (const std::string shared : {"deepspeed", "zero", "stage"})
+    if (word.starts_with(shared)) word.erase(0, shared.size());
+  return word;
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_strategy(const std::string& given, const std::vector<std::string>& names) {
+  const auto word = distinctive(given);
+  for (const auto& name : names)
+    if (!word.empty() && distinctive(name) == word) return name;
+  return nearest(given, names);
 }
 
 }  // namespace runner

@@ -28,5 +28,7 @@ struct Named {
 std::optional<Named> find_strategy(const std::string& name);
 /// All names and aliases of implemented strategies.
 std::vector<std::string> strategy_names();
+/// The one of `names` that an unknown name was probably meant to be: "ZeRO-3" and "stage3" are deepspeed_stage_3.
+std::optional<std::string> nearest_strategy(const std::string& given, const std::vector<std::string>& names);
 
 }  // namespace runner

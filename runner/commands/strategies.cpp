@@ -162,7 +162,7 @@ Action setup_strategies(CLI::App& app) {
       if (!found) {
         auto names = strategy_names();
         for (const auto* entry : registered) names.push_back(entry->name);
-        auto near = nearest(*name, names);
+        auto near = nearest_strategy(*name, names);
         throw usage_error("unknown strategy `{}`{}", *name, near ? "; did you mean `" + *near + "`?" : "");
       }
       shown.push_back(found->entry);

@@ -256,7 +256,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     auto names = strategy_names();
     names.insert(names.end(), registered.begin(), registered.end());
     names.push_back("auto");
-    diagnostic.suggestion = nearest(recipe.strategy.name, names);
+    diagnostic.suggestion = nearest_strategy(recipe.strategy.name, names);
     diagnostics.push_back(diagnostic);
     return resolved;
   }

@@ -136,6 +136,10 @@ TEST_CASE("each name is in the catalog once") {
 TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdpp", {}) == "unknown strategy `fsdpp`");
   CHECK(problems("fsdpp", {})[0].suggestion == "fsdp");
+  for (const char* stage : {"1", "2", "3"})
+    for (const char* word : {"zero", "zero_", "ZeRO-", "zero_stage_", "stage", "deepspeed_zero_"})
+      CHECK(problems(word + std::string(stage), {})[0].suggestion == std::string("deepspeed_stage_") + stage);
+  CHECK(problems("zero3_offload", {})[0].suggestion == "deepspeed_stage_3_offload");
   CHECK(only_message("ddp", {{"sharding_strategy", "FULL_SHARD"}}) ==
         "`sharding_strategy` is an option of `fsdp`, not of `ddp`");
   CHECK(only_message("fsdp", {{"shading_strategy", "FULL_SHARD"}}) ==
