@@ -50,7 +50,7 @@ std::vector<fs::path> weight_files(const fs::path& folder) {
 
 /// Compares settings that change the model's results but not its shapes. Throws Error(usage) with all differences.
 void compare_config(const fs::path& folder, const Recipe::Model& model) {
-  auto theirs = model_from_hf_config(read_hf_config(folder));
+  auto theirs = model_of_hf_folder(folder);
   std::vector<std::string> differences;
   auto compare = [&](const char* key, const auto& here, const auto& there) {
     if (here != there)
@@ -97,6 +97,15 @@ nlohmann::json read_hf_config(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw usage_error("{}: there is no such folder", folder.string());
   if (!fs::exists(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
   return read_json(folder / "config.json");
+}
+
+Recipe::Model model_of_hf_folder(const fs::path& folder) {
+  const auto config = read_hf_config(folder);
+  try {
+    return model_from_hf_config(config);
+  } catch (const Error& error) {
+    throw usage_error("{}: {}", folder.string(), error.what());
+  }
 }
 
 HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec) {

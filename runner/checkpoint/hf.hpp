@@ -36,6 +36,8 @@ class HfSource {
 
 /// Parses config.json of a Hugging Face folder. Throws Error(usage) with the path.
 nlohmann::json read_hf_config(const fs::path& folder);
+/// [model] of a Hugging Face folder. Throws Error(usage) with the path.
+Recipe::Model model_of_hf_folder(const fs::path& folder);
 
 /// Reads a range of a parameter, as HfSource::read does.
 using ParameterReader = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;

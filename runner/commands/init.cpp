@@ -9,7 +9,6 @@
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
 #include "runner/lua/shipped.hpp"
-#include "runner/models/models.hpp"
 
 namespace runner {
 
@@ -78,7 +77,7 @@ struct HfStart {
   Recipe::Model model;
 
   explicit HfStart(const std::string& given) : folder(fs::absolute(given).lexically_normal()) {
-    model = model_from_hf_config(read_hf_config(folder));
+    model = model_of_hf_folder(folder);
     model.init_from = folder.string();
   }
 
@@ -90,34 +89,42 @@ struct HfStart {
     return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
   }
 
-  /// tokenizer.model, if it is a SentencePiece model for this vocabulary, otherwise "". Other tokenizers use that name
-  /// too.
-  std::string sentencepiece_model() const {
+  fs::path tokenizer_model() const { return folder / "tokenizer.model"; }
+
+  /// The number of pieces in tokenizer.model, if it is a SentencePiece model. Other tokenizers use that name too.
+  std::optional<int64_t> sentencepiece_pieces() const {
     Recipe::Data data;
     data.format = "text";
-    data.tokenizer = (folder / "tokenizer.model").string();
-    if (!fs::exists(data.tokenizer)) return "";
+    data.tokenizer = tokenizer_model().string();
+    if (!fs::exists(data.tokenizer)) return std::nullopt;
     try {
-      return make_tokenizer(data, "")->vocab_size() <= model.vocab_size ? data.tokenizer : "";
+      return make_tokenizer(data, "")->vocab_size();
     } catch (const Error&) {
-      return "";
+      return std::nullopt;
     }
   }
 
   std::string token_dtype() const { return model.vocab_size.value_or(0) <= 65536 ? "uint16" : "uint32"; }
 
-  /// Throws Error(usage) if runner cannot read the model's tokenizer: another tokenizer would give other token ids than
-  /// those that the weights were trained with.
-  [[noreturn]] void refuse_text(const std::string& file) const {
-    std::string what = fmt::format("{} has no tokenizer that fits its vocabulary of {} tokens", folder.string(),
-                                   model.vocab_size.value_or(0));
+  /// Why the folder's tokenizer cannot be used.
+  std::string unusable_tokenizer() const {
+    if (auto pieces = sentencepiece_pieces())
+      return fmt::format("{} has {} pieces, more than the {} tokens of the model's vocabulary",
+                         tokenizer_model().string(), *pieces, model.vocab_size.value_or(0));
     if (auto file = tokenizer_file(folder); !file.empty())
-      what = fmt::format("{} is a tokenizer that runner cannot read yet", file.string());
+      return fmt::format("{} is a tokenizer that runner cannot read yet", file.string());
+    return fmt::format("{} has no tokenizer that fits its vocabulary of {} tokens", folder.string(),
+                       model.vocab_size.value_or(0));
+  }
+
+  /// Throws Error(usage): another tokenizer than the model's own would give other token ids than those that the weights
+  /// were trained with.
+  [[noreturn]] void refuse_text(const std::string& file) const {
     throw usage_error(
         "{}. Instead, encode the text with the model's own tokenizer, write the ids one after another as {} "
         "(numpy: ids.astype(\"{}\").tofile(\"train.bin\")), and write a recipe for them with\n"
         "  runner init {} --from-hf {} --format bin",
-        what, token_dtype(), token_dtype(), file, folder.string());
+        unusable_tokenizer(), token_dtype(), token_dtype(), file, folder.string());
   }
 
   std::string data_section(const std::string& file, const std::string& format) const {
@@ -129,8 +136,11 @@ struct HfStart {
           "0.05\n",
           token_dtype());
     } else {
-      std::string tokenizer = sentencepiece_model();
-      if (tokenizer.empty() && model.vocab_size == 256 && !fs::exists(folder / "tokenizer.json")) tokenizer = "bytes";
+      std::string tokenizer;
+      if (auto pieces = sentencepiece_pieces(); pieces && *pieces <= model.vocab_size)
+        tokenizer = tokenizer_model().string();
+      else if (model.vocab_size == 256 && !fs::exists(folder / "tokenizer.json"))
+        tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);
       text = fmt::format(
           "[data]\nformat = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n"
@@ -145,6 +155,9 @@ struct HfStart {
 };
 
 void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
+  if (auto name = fs::path(file); name.extension() != ".toml")
+    throw usage_error("a recipe that init writes is TOML, so its name ends in .toml: runner init {}",
+                      name.replace_extension(".toml").string());
   if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
   if (folder.empty()) {
     write_file_atomic(

@@ -53,6 +53,14 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and gives a s
   CHECK(recipe.model.vocab_size == 256);
 }
 
+TEST_CASE("init --from-hf names the folder whose config.json it cannot use") {
+  Workplace place;
+  place.write("hf/config.json", R"({"model_type": "mistral"})");
+  auto result = place.run({"init", "--from-hf", "hf"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring((place.path() / "hf").string() + ": config.json: model_type = \"mistral\""));
+}
+
 TEST_CASE("init --from-hf sets rates and lengths that suit fine-tuning") {
   Workplace place;
   write_llama(place, 128256, 131072);
@@ -94,5 +102,18 @@ TEST_CASE("init --from-hf uses bytes for a vocabulary of 256, and a SentencePiec
   CHECK(load_recipe((place.path() / "pieces.toml").string()).data.tokenizer ==
         (place.path() / "hf/tokenizer.model").string());
   write_llama(place, 279, 64);  // the vocabulary of another model
-  CHECK(place.run({"init", "--from-hf", "hf", "wrong.toml"}).code == 2);
+  auto wrong = place.run({"init", "--from-hf", "hf", "wrong.toml"});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err,
+             ContainsSubstring("hf/tokenizer.model has 280 pieces, more than the 279 tokens of the model's"));
+}
+
+TEST_CASE("init writes TOML only, and names the file that it would write") {
+  Workplace place;
+  for (const char* name : {"a.lua", "a.json", "a"}) {
+    auto result = place.run({"init", name});
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring("runner init a.toml"));
+    CHECK_FALSE(fs::exists(place.path() / name));
+  }
 }
