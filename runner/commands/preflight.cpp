@@ -171,7 +171,8 @@ sweep::SweepFile load_ready_sweep(const std::string& file, std::vector<std::stri
   Recipe base = load_ready_recipe(sweep.recipe, sweep.overrides);
   for (const auto& note : input_notes(base)) notes.push_back(note);
   sweep::check_recipes(sweep, check_inputs);
-  if (auto note = sweep::metric_note(sweep, base); !note.empty()) notes.push_back(note);
+  for (const auto& note : {sweep::metric_note(sweep, base), sweep::budget_note(sweep)})
+    if (!note.empty()) notes.push_back(note);
   return sweep;
 }
 

@@ -103,13 +103,14 @@ std::string why_failed(const TrialRow& trial) {
 
 void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
   json shown = sweep_json(row, trials);
-  std::printf("sweep %s (%s): %s%s, %s of %s trials ended, %s\n", row.id.c_str(), row.name.c_str(), row.status.c_str(),
-              row.message.empty() ? "" : (" (" + row.message + ")").c_str(),
+  // A lost sweep may have run for longer than its last heartbeat says.
+  std::printf("sweep %s (%s): %s%s, %s of %s trials ended, %s%s\n", row.id.c_str(), row.name.c_str(),
+              row.status.c_str(), row.message.empty() ? "" : (" (" + row.message + ")").c_str(),
               std::to_string(shown["counts"]["finished"].get<int64_t>() + shown["counts"]["pruned"].get<int64_t>() +
                              shown["counts"]["failed"].get<int64_t>())
                   .c_str(),
               row.space["trials"].is_null() ? "?" : row.space["trials"].dump().c_str(),
-              format_duration(row.seconds).c_str());
+              row.status == "lost" ? "last heartbeat after " : "", format_duration(row.seconds).c_str());
   std::vector<std::vector<std::string>> rows;
   const auto* best = best_trial(row, trials);
   for (const auto& trial : trials)

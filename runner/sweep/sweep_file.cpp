@@ -165,10 +165,10 @@ class SweepReader {
     if (!name || name->is_object || !name->value.is_string())
       return wrong_type(*found, "method", "a method's name, or { name = \"...\", options }", problems_);
     const auto* entry = find_method(name->value);
+    sweep_.method = entry ? entry->name : "";
     if (!entry)
       return problems_.add(name->place, "not-allowed", fmt::format("there is no method {}", name->value.dump()), names,
                            name->value);
-    sweep_.method = entry->name;
     std::vector<std::string> known = {"name"};
     for (const auto& option : entry->options) known.push_back(option.name);
     if (found->is_object) check_names(*found, known, "the options of method " + entry->name, problems_);
@@ -232,7 +232,7 @@ class SweepReader {
     if (sweep_.in_lua()) return;  // ends where `run` does
     const auto* entry = find_method(sweep_.method);
     const bool has_end = budget && (budget->find("trials") || budget->find("time"));
-    if (entry->needs_trials && !has_end)
+    if (entry && entry->needs_trials && !has_end)
       problems_.add(
           table.place, "missing-key",
           fmt::format("[sweep] with method {} needs an end: budget = {{ trials = 40 }} or {{ time = \"2h\" }}",
@@ -328,6 +328,14 @@ SweepFile load_sweep(const std::string& file) {
   if (!fs::exists(file) || fs::is_directory(file))
     throw usage_error("the sweep's file {} {}", file, fs::exists(file) ? "is a folder" : "does not exist");
   return parse_sweep(read_file(file), file);
+}
+
+std::string budget_note(const SweepFile& sweep) {
+  const auto all = sweep.in_lua() ? std::nullopt : sweep.make_method()->count();
+  const auto most = sweep.limits.trials;
+  if (!all || !most || *most >= *all) return "";
+  return fmt::format("budget = {{ trials = {} }} leaves out {} of the {} trials of method {}", *most, *all - *most,
+                     *all, sweep.method);
 }
 
 std::vector<std::string> overrides_of(const json& parameters) {

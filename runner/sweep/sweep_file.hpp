@@ -17,7 +17,7 @@ struct SweepFile {
   std::string recipe;                  ///< path of the recipe that is varied
   std::string named_recipe;            ///< path of the one that the file names: the same, unless there is a snapshot
   std::vector<std::string> overrides;  ///< [sweep.set], as --set takes them; in a snapshot they are applied already
-  std::string method = "random";       ///< or "lua": the file's `run`
+  std::string method = "random";       ///< or "lua": the file's `run`; empty: the file names an unknown method
   nlohmann::json method_options = nlohmann::json::object();
   std::string metric = "val_loss";
   Goal goal = Goal::min;
@@ -55,6 +55,9 @@ void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs = {});
 
 /// A note if it is not known whether trials of `recipe` report the metric; otherwise empty.
 std::string metric_note(const SweepFile& sweep, const Recipe& recipe);
+
+/// A note if the budget ends the sweep before all trials of its method; otherwise empty.
+std::string budget_note(const SweepFile& sweep);
 
 /// A TOML recipe that `extends` the base, with `overrides` ("KEY=VALUE") and parameters on top.
 std::string recipe_with(const std::string& base, const std::vector<std::string>& overrides,

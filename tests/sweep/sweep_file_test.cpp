@@ -461,3 +461,21 @@ TEST_CASE("device slots are groups of GPUs or of cores") {
     CHECK(std::string(error.what()).starts_with("parallel = 2 trials of 3 GPUs each need 6, and there are 4: "));
   }
 }
+
+TEST_CASE("an unknown method is the only mistake of a sweep without a budget") {
+  Place place;
+  const std::string wrong = place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"bayes\"\n[sweep.space]\n\"optimizer.lr\" = [0.1]\n");
+  CHECK(wrong.find("there is no method \"bayes\"") != std::string::npos);
+  CHECK(wrong.find("needs an end") == std::string::npos);
+}
+
+TEST_CASE("a budget that leaves out points of a grid gives a note") {
+  Place place;
+  auto note = [&](const std::string& budget) {
+    return budget_note(place.read("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n" + budget +
+                                  "[sweep.space]\n\"optimizer.lr\" = [0.1, 0.2, 0.3]\n"));
+  };
+  CHECK(note("budget = { trials = 1 }\n") == "budget = { trials = 1 } leaves out 2 of the 3 trials of method grid");
+  CHECK(note("budget = { trials = 3 }\n").empty());
+  CHECK(note("").empty());
+}
