@@ -289,6 +289,8 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
           {"restarts", outcome.restarts},
           {"failure", failure},
           {"final_loss", optional(final_loss_)},
+          {"metric", monitor_value_ ? monitor_ : "loss"},  // as in `runner ls`
+          {"metric_value", optional(monitor_value_ ? monitor_value_ : final_loss_)},
           {"tokens_per_s", timed_seconds_ > 0 ? nlohmann::json(timed_tokens_ / timed_seconds_) : nlohmann::json()},
           {"peak_memory_bytes_per_rank", per_rank},
           {"peak_resident_bytes_per_rank", resident},
@@ -352,7 +354,8 @@ void RunRecord::summarize(const Outcome& outcome) const {
     return;
   }
   std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";
-  log::info("{} after {} step{}{}{}", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts, final_metrics());
+  std::string why = outcome.code == ExitCode::done && !stopped_by_.empty() ? fmt::format(" ({})", stopped_by_) : "";
+  log::info("{} after {} step{}{}{}{}", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts, why, final_metrics());
   if (skipped_steps_ > 0)
     log::warning(
         "{} of {} steps were skipped, because their loss or a gradient was not finite (train.on_nonfinite = "

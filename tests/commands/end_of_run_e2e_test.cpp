@@ -78,6 +78,8 @@ TEST_CASE("resuming a finished run starts nothing and explains how to train long
   INFO(whole.err);
   REQUIRE(whole.code == 0);
   CHECK_THAT(whole.err, ContainsSubstring("finished after 8 steps: val_loss ") && ContainsSubstring(", loss "));
+  CHECK(whole.json().at("metric") == "val_loss");
+  CHECK(whole.json().at("metric_value").is_number());
   auto id = whole.json().at("run").get<std::string>();
   const std::string done = "run " + id +
                            " has finished after 8 steps: nothing is left to do\nto train further: runner resume " + id +
@@ -127,7 +129,9 @@ TEST_CASE("ls, show and resume give the reason of a run that a hook stopped; it 
 TEST_CASE("the reason of a run that train.max_time stopped is train.max_time", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
-  REQUIRE(place.run({"run", "tiny.toml", "--set", "train.max_time=1s", "train.max_steps=1000000"}).code == 0);
+  const auto ended = place.run({"run", "tiny.toml", "--set", "train.max_time=1s", "train.max_steps=1000000"});
+  REQUIRE(ended.code == 0);
+  CHECK_THAT(ended.err, ContainsSubstring(" steps (stopped at step ") && ContainsSubstring(" by train.max_time): "));
   auto run = place.run({"show", "--json"}).json();
   CHECK_THAT(run.at("why").get<std::string>(), StartsWith("stopped at step ") && EndsWith(" by train.max_time"));
   CHECK_THAT(place.run({"resume"}).err, ContainsSubstring(" --set train.max_time=LONGER\n"));
