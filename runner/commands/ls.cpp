@@ -9,6 +9,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
@@ -106,6 +107,23 @@ std::string table(const std::vector<RunRow>& runs) {
   return format_table(columns, rows);
 }
 
+int64_t count_entries(const fs::path& folder) {
+  std::error_code ignored;
+  return std::distance(fs::directory_iterator(folder, ignored), fs::directory_iterator());
+}
+
+/// What to print if the ledger in `home` has no runs.
+std::string no_runs(const fs::path& home) {
+  if (const auto folders = count_entries(home / "runs"); folders > 0)
+    return fmt::format(
+        "the ledger in {} has no runs, but {} has {} of earlier ones, with their recipes and checkpoints: continue "
+        "with "
+        "runner run FOLDER/recipe.toml --checkpoint FOLDER/checkpoints/step-...",
+        home.string(), (home / "runs").string(), counted(static_cast<int>(folders), "folder"));
+  return fmt::format("no runs in {} yet; start one with: runner run RECIPE.toml (runner init writes a recipe)",
+                     home.string());
+}
+
 ExitCode list(const LsOptions& options) {
   check_status(options.status);
   const std::string home = ledger_home();
@@ -119,7 +137,7 @@ ExitCode list(const LsOptions& options) {
   } else if (!runs.empty()) {
     std::fputs(table(runs).c_str(), stdout);
   } else if (all.empty()) {
-    log::info("no runs in {} yet; start one with: runner run RECIPE.toml (runner init writes a recipe)", home);
+    log::info("{}", no_runs(home));
   } else {
     log::info("no run matches these filters ({} runs in {})", all.size(), home);
   }

@@ -98,6 +98,9 @@ TEST_CASE("an empty ledger explains how to start a run, on stderr") {
   CHECK(printed.err ==
         "no runs in " + folder.home() + " yet; start one with: runner run RECIPE.toml (runner init writes a recipe)\n");
   CHECK(run_verb(setup_ls, "--json").out == "{\"runs\":[],\"schema\":1}\n");
+  std::filesystem::create_directories(folder.home() + "/runs/20261121-060000-aaaa");
+  CHECK(run_verb(setup_ls, "").err.starts_with("the ledger in " + folder.home() + " has no runs, but " + folder.home() +
+                                              "/runs has 1 folder of earlier ones"));
 }
 
 TEST_CASE("ls is an aligned table, newest last") {
