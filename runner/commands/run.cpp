@@ -12,13 +12,17 @@ namespace runner {
 
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
   add_overrides(app, options.overrides);
-  app.add_flag("--json", options.json, "Print the result as one JSON line on stdout");
+  app.add_flag(
+      "--json", options.json,
+      "Print the result as one JSON line on stdout; `metric_value` in it is the last value of `metric`, which is "
+      "checkpoint.monitor (val_loss), or the loss in runs without validation");
   app.add_flag("--accept-changed-data", options.accept_changed_data,
                "Continue from a checkpoint although the training data, their order or the tokenizer have changed");
   app.add_option("--node-rank", options.node.node_rank, "Several nodes without a launcher: this node's number, from 0");
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
   app.add_option("--master-port", options.node.master_port,
                  "Several nodes without a launcher: a free port on node 0; default 29500");
+  app.footer("The values of --set and --unset become part of the run: they hold when it is resumed, too.");
   // Hidden options with which a sweep starts its trials.
   app.add_option("--sweep", options.sweep)->group("");
   app.add_option("--trial", options.trial)->group("");
@@ -37,6 +41,17 @@ void report_to_sweep(const std::exception& error) {
   std::printf("%s\n", end.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
+/// The mistakes of a run that is resumed, with a hint about those in its data.
+RecipeError with_hint(const RecipeError& error) {
+  auto mistakes = error.diagnostics();
+  for (auto& mistake : mistakes)
+    if (mistake.code == "data")
+      mistake.message +=
+          "; a run keeps absolute paths: for files that have moved, give the new ones, as in --set "
+          "'data.train=[\"data.txt\"]'";
+  return RecipeError(std::move(mistakes));
+}
+
 }  // namespace
 
 Action launch_action(std::shared_ptr<const LaunchOptions> options, Action launch) {
@@ -44,6 +59,10 @@ Action launch_action(std::shared_ptr<const LaunchOptions> options, Action launch
     ignore_closed_output();
     try {
       return launch();
+    } catch (const RecipeError& error) {
+      if (!options->sweep.empty()) report_to_sweep(error);
+      if (options->resume_run.empty()) throw;
+      throw with_hint(error);
     } catch (const std::exception& error) {
       if (!options->sweep.empty()) report_to_sweep(error);
       throw;

@@ -252,3 +252,14 @@ TEST_CASE("a run whose folder was deleted cannot be resumed, and the error gives
                           run.at("run_dir").get<std::string>() +
                           " was deleted, and its checkpoints with it. Its metrics are still in the ledger\n");
 }
+
+TEST_CASE("the error of a resumed run whose data were moved says how to name them anew", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  place.run({"run", "tiny.toml"}, {{"RUNNER_FAULT", "step:5"}});
+  fs::rename(place.path() / "text.txt", place.path() / "moved.txt");
+  auto refused = place.run({"resume"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("a run keeps absolute paths") && ContainsSubstring("--set 'data.train=["));
+  CHECK(place.run({"resume", "--set", "data.train=[\"moved.txt\"]"}).code == 0);
+}
