@@ -163,6 +163,19 @@ TEST_CASE("a lost run can be reopened") {
   CHECK(Ledger(run.folder.home(), Ledger::Mode::read).runs()[0].status == "running");
 }
 
+TEST_CASE("a run becomes lost although the heartbeat of an earlier attempt is later") {
+  OneRun run;
+  run.owner("pid = 4194305, heartbeat = 2000000000");  // the clock is set back after this attempt
+  {
+    Ledger ledger(run.folder.home(), Ledger::Mode::write);
+    ledger.reopen_run(run.id, new_run(run.folder));
+    ledger.begin_attempt(run.id, "resume", 0);
+  }
+  run.folder.raw().execute("UPDATE attempt SET pid = 4194305 WHERE number = 2");
+  CHECK(run.listed().status == "lost");
+  CHECK(run.stored_status() == "lost");
+}
+
 TEST_CASE("an attempt that another process has replaced writes nothing more, and gets an error") {
   LedgerFolder folder;
   Ledger first(folder.home(), Ledger::Mode::write);
