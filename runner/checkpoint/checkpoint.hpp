@@ -113,7 +113,8 @@ using Attempts = std::map<int64_t, int64_t>;
 bool given_up(const Checkpoint& checkpoint, const Attempts& attempts);
 
 /// The most recently published checkpoint that opens, verifies and is not given up. Calls `note` for each damaged
-/// checkpoint with the reason. The order is that of publication, not of steps.
+/// checkpoint with the reason. The order is that of publication, not of steps. If a process was killed while it
+/// replaced a checkpoint by two renames, gives one of the two checkpoints the final name first.
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const Attempts& attempts,
                                                const std::function<void(const std::string&)>& note = {});
 /// Removes the temporary folders of attempts before `attempt`. The processes of those attempts have ended.

@@ -18,19 +18,25 @@ namespace {
 
 using nlohmann::json;
 
-/// Replaces the checkpoint `final_name` by `temporary`. Afterwards the old checkpoint has the temporary name or is removed.
+/// Replaces the checkpoint `final_name` by `temporary`. Afterwards the old checkpoint has the temporary name or is
+/// removed.
 void exchange_directories(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) != 0) {
-    // Network filesystems cannot exchange names, so two renames are needed. If the process is killed between them, neither
-    // checkpoint has the final name, and the run continues from the previous checkpoint.
+    // Network filesystems cannot exchange names, so two renames are needed. If the process is killed between them,
+    // neither checkpoint has the final name; newest_good_checkpoint() then gives it to one of them.
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
       throw environment_error("cannot rename {} to {}: {}", temporary.string(), final_name.string(),
                               std::strerror(errno));
-    fs::path old = final_name.parent_path() / ("." + final_name.filename().string() + ".removed");
+    fs::path old = final_name.parent_path() / ("." + final_name.filename().string() + ".replaced");
     fs::remove_all(old);
     fs::rename(final_name, old);
-    fs::rename(temporary, final_name);
+    std::error_code error;
+    fs::rename(temporary, final_name, error);
+    if (error) {
+      fs::rename(old, final_name);
+      throw fs::filesystem_error("rename", temporary, final_name, error);
+    }
     fs::remove_all(old);
   }
   sync_path(final_name.parent_path());

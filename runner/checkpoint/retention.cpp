@@ -136,6 +136,26 @@ std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const Atte
   return sound;
 }
 
+/// Completes replacements of checkpoints that took two renames (exchange_directories()) and ended between them: the new
+/// checkpoint gets the final name, or the old one if the new one is not complete.
+void complete_replacements(const fs::path& checkpoints) {
+  for (const auto& [step, old] : folders(checkpoints, ".step-", ".replaced")) {
+    const fs::path final_name = checkpoints / checkpoint_name(step);
+    std::vector<Temporary> candidates = temporary_folders(checkpoints);
+    std::erase_if(candidates, [step = step](const auto& temporary) { return temporary.step != step; });
+    std::sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) { return a.attempt > b.attempt; });
+    candidates.push_back({.path = old, .step = step, .attempt = 0});
+    for (auto candidate = candidates.begin(); candidate != candidates.end() && !fs::exists(final_name); ++candidate) {
+      try {
+        Checkpoint(candidate->path, /*verify=*/true, /*name_previous=*/false);
+        publish_directory(candidate->path, final_name);
+      } catch (const Error&) {
+        // It is not complete, or the folder is write-protected.
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06d}", step); }
@@ -171,6 +191,7 @@ std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, cons
     if (note && !damaged_is_given_up(path, attempts))
       note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
   };
+  complete_replacements(checkpoints);
   auto sound = sound_checkpoints(checkpoints, attempts, "", skip);
   std::erase_if(sound, [](const auto& published) { return published.given_up; });
   for (auto candidate = sound.rbegin(); candidate != sound.rend(); ++candidate) {
@@ -190,7 +211,8 @@ void remove_leftovers(const fs::path& checkpoints, int64_t attempt) {
 }
 
 void retain(const fs::path& checkpoints, const Retention& retention) {
-  for (const auto& [step, path] : folders(checkpoints, ".step-", ".removed")) remove_folder(path);
+  for (const char* suffix : {".removed", ".replaced"})
+    for (const auto& [step, path] : folders(checkpoints, ".step-", suffix)) remove_folder(path);
   auto sound =
       sound_checkpoints(checkpoints, retention.attempts, retention.monitor, [](const fs::path&, const std::string&) {});
   if (sound.empty()) return;

@@ -32,6 +32,35 @@ std::optional<int64_t> next_report(int report) {
 
 }  // namespace
 
+TEST_CASE("a replacement that was killed between its two renames is completed") {
+  Folder folder, other;
+  const fs::path published = publish_small(folder.path, 5, 1), replaced = folder / ".step-000005.replaced";
+  fs::rename(published, replaced);
+  SECTION("the new checkpoint is complete") {
+    fs::rename(publish_small(other.path, 5, 2), folder / ".step-000005.2.tmp");
+    REQUIRE(newest_good_checkpoint(folder.path, {}) == published);
+    CHECK(read_small(Checkpoint(published))[0] == 2);
+  }
+  SECTION("the new checkpoint is not complete") {
+    fs::rename(publish_small(other.path, 5, 2), folder / ".step-000005.2.tmp");
+    fs::remove(folder / ".step-000005.2.tmp" / "rank-00001.safetensors");
+    REQUIRE(newest_good_checkpoint(folder.path, {}) == published);
+    CHECK(read_small(Checkpoint(published))[0] == 1);
+  }
+  SECTION("the old checkpoint is damaged") {
+    fs::remove(replaced / "rank-00000.safetensors");
+    CHECK_FALSE(newest_good_checkpoint(folder.path, {}));
+    CHECK_FALSE(fs::exists(published));
+  }
+  SECTION("a checkpoint that has the final name stays") {
+    publish_small(folder.path, 5, 3);
+    REQUIRE(newest_good_checkpoint(folder.path, {}) == published);
+    CHECK(read_small(Checkpoint(published))[0] == 3);
+    retain(folder.path, {.keep_last = 1, .save_top_k = 0, .monitor = "", .attempts = {}});
+    CHECK_FALSE(fs::exists(replaced));
+  }
+}
+
 TEST_CASE("after SIGKILL at random moments every listed checkpoint verifies and the last published one exists") {
   Folder folder;
   std::mt19937 random(7);
