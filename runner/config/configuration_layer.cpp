@@ -59,6 +59,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   auto meaning = read_deepspeed(*tree, given);
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
+  const fs::path folder = config.tree ? config.folder : (config.folder / config.value.get<std::string>()).parent_path();
   std::vector<std::string> replaced;
   for (const auto& value : meaning.values) {
     auto lower = below.find(value.key);
@@ -67,7 +68,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
         !lower->second.value.is_null() && !same(lower->second, value))
       replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value),
                                      shown(lower->second.value), place_of(lower->second.origin)));
-    add_value(own, value, config.folder);
+    add_value(own, value, folder);
   }
   if (!replaced.empty())
     notes_.push_back(fmt::format("the configuration ({}) replaces values of the recipe: {}", place_of(config.origin),

@@ -503,9 +503,9 @@ class Reader {
       return;
     }
     if (!key) {  // an option of a strategy
-      bool file = name == "registry" && located.value.is_string();
+      const bool path = (name == "registry" || name == "nvme_path") && located.value.is_string();
       recipe.strategy.options[name] =
-          file ? json(absolute(located.value.get<std::string>(), located.folder)) : script_at(located);
+          path ? json(absolute(located.value.get<std::string>(), located.folder)) : script_at(located);
       return;
     }
     json value = dotted == "strategy.name" ? script_at(located) : located.value;

@@ -154,7 +154,8 @@ std::vector<OptionSpec> offload_options() {
        .note = "no effect: each rank creates only its shards, in the memory where they are kept"},
       {.name = "nvme_path",
        .type = Type::text,
-       .help = "Folder on the NVMe disk. The file of each rank has no name, so nothing remains after a crash."},
+       .help = "Folder on the NVMe disk. A relative path is relative to the file that contains it. The file of each rank "
+               "has no name, so nothing remains after a crash."},
       {.name = "pin_memory",
        .type = Type::boolean,
        .default_value = true,

@@ -46,6 +46,24 @@ TEST_CASE("schemas/recipe.schema.json is up to date (runner help recipe --schema
   CHECK(read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/recipe.schema.json") == recipe_schema());
 }
 
+TEST_CASE("strategy.nvme_path is relative to the file that contains it") {
+  TemporaryFolder folder;
+  write_file_atomic(folder.path / "zero.toml",
+                    std::string(minimal) + "[strategy]\nname = \"zero\"\nnvme_path = \"swap\"\n");
+  CHECK(load_recipe((folder.path / "zero.toml").string()).strategy.options["nvme_path"] ==
+        (folder.path / "swap").string());
+  const auto set = load_recipe((folder.path / "zero.toml").string(), {"strategy.nvme_path=here"});
+  CHECK(set.strategy.options["nvme_path"] == (fs::current_path() / "here").string());
+
+  fs::create_directory(folder.path / "configurations");
+  write_file_atomic(folder.path / "configurations/ds.json",
+                    R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "swap"}}})");
+  write_file_atomic(folder.path / "ds.toml",
+                    std::string(minimal) + "[strategy]\nname = \"zero\"\nconfig = \"configurations/ds.json\"\n");
+  CHECK(load_recipe((folder.path / "ds.toml").string()).strategy.options["nvme_path"] ==
+        (folder.path / "configurations/swap").string());
+}
+
 TEST_CASE("a shorthand sets the main key of its section") {
   auto recipe =
       parse_recipe(std::string("strategy = \"ddp\"\nprecision = \"bf16\"\ndevices = 4\n") + minimal, "short.toml");
