@@ -148,7 +148,7 @@ void check_hooks(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
 }
 
 HookSet::HookSet(const Recipe& recipe, Talk talk)
-    : disables_(recipe.hooks.on_error == "disable"), talk_(std::move(talk)) {
+    : disables_(recipe.hooks.on_error == "disable"), talk_(std::move(talk)), draws_(recipe.run.seed) {
   if (hook_sources(recipe).empty()) return;
   state_ = std::make_unique<State>(state_options(recipe, talk_));
   std::vector<Diagnostic> diagnostics;
@@ -171,12 +171,17 @@ void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
   double started = steady_seconds();
   std::string failure;
   try {
+    seed(hook, moment_names()[static_cast<size_t>(moment)]);
     state_->call(hook.file.moments[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
   } catch (const LuaError& error) {
     failure = error.what();
   }
   hook.seconds += steady_seconds() - started;
   end_call(hook, moment_names()[static_cast<size_t>(moment)], failure);
+}
+
+void HookSet::seed(const Hook& hook, const std::string& function) {
+  draws_.seed(*state_, hook.file.name, function, talk_.step ? talk_.step() : 0);
 }
 
 void HookSet::end_call(Hook& hook, const std::string& doing, std::string failure) {
@@ -281,6 +286,7 @@ Matrix::Pointer HookSet::loss(const Value& context, const Matrix::Pointer& logit
   std::string failure;
   Matrix::Pointer losses;
   try {
+    seed(*hook, "loss");
     auto returned =
         state_->call(hook->file.loss, {context, scope.handle(logits), scope.handle(targets), Value(hook->options)});
     losses = scope.losses(returned, logits->rows());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/config/recipe.hpp"
+#include "runner/lua/draws.hpp"
 #include "runner/lua/hook_file.hpp"
 #include "runner/lua/matrix.hpp"
 
@@ -36,6 +37,7 @@ class HookSet {
     /// Called after each call of a hook with this rank's failure (empty: none). Returns the common failure of all
     /// ranks, which takes effect.
     std::function<Failure(const std::string& hook, const std::string& failure)> agree = {};
+    std::function<int64_t()> step = {};  ///< the number of finished steps, for the seeds of math.random; default 0
   };
 
   /// Loads all files of [hooks], then the shipped hook for train.early_stopping, because it may monitor metrics that
@@ -91,6 +93,8 @@ class HookSet {
 
  private:
   void call_one(Hook& hook, Moment moment, const Value& context);
+  /// Seeds math.random for a call of `function` (see draws.hpp).
+  void seed(const Hook& hook, const std::string& function);
   /// Ends a call: agrees with other ranks on its failure and handles it.
   void end_call(Hook& hook, const std::string& doing, std::string failure);
   void fail(Hook& hook, const std::string& doing, const Talk::Failure& failure);
@@ -98,6 +102,7 @@ class HookSet {
 
   bool disables_;
   Talk talk_;
+  Draws draws_;
   std::unique_ptr<State> state_;
   std::vector<Hook> hooks_;
   std::array<std::vector<size_t>, moments_count> callers_;  ///< by Moment: which hooks have a function for it

@@ -99,6 +99,8 @@ using Machine = State::Machine;
 void keep_spent_messages(lua_State* lua);
 // ---- sandbox.cpp
 void open_libraries(lua_State* lua);
+/// Seeds math.random, also if a script has replaced math.randomseed. Argument: a pointer to a uint64_t.
+int seed_random(lua_State* lua);
 /// Pushes the environment of a file: separate base functions, shared read-only libraries. `require` looks in `folder`.
 /// Its files get names in the folder of `name`, the name of the file.
 void push_environment(lua_State* lua, const char* folder, const char* name);

@@ -10,6 +10,7 @@ namespace {
 
 const char libraries_key = 0;  ///< registry: {library name = read-only view}
 const char base_key = 0;       ///< registry: {name = base function}
+const char seed_key = 0;       ///< registry: Lua's math.randomseed
 
 int refuse_outside(lua_State* lua) {
   const char* library = lua_tostring(lua, lua_upvalueindex(1));
@@ -188,14 +189,19 @@ void open_string(lua_State* lua, bool trusted) {
   keep_library(lua, LUA_STRLIBNAME, trusted);
 }
 
-void open_math(lua_State* lua, bool trusted) {
-  luaL_requiref(lua, LUA_MATHLIBNAME, luaopen_math, 0);
-  auto seed = Machine::of(lua).options.seed;
-  lua_getfield(lua, -1, "randomseed");
-  lua_pushvalue(lua, -1);
+void set_seed(lua_State* lua, uint64_t seed) {
+  lua_rawgetp(lua, LUA_REGISTRYINDEX, &seed_key);
   lua_pushinteger(lua, static_cast<lua_Integer>(seed));
   lua_pushinteger(lua, 0);
   lua_call(lua, 2, 0);
+}
+
+void open_math(lua_State* lua, bool trusted) {
+  luaL_requiref(lua, LUA_MATHLIBNAME, luaopen_math, 0);
+  lua_getfield(lua, -1, "randomseed");
+  lua_pushvalue(lua, -1);
+  lua_rawsetp(lua, LUA_REGISTRYINDEX, &seed_key);
+  set_seed(lua, Machine::of(lua).options.seed);
   lua_pushcclosure(lua, seeded_randomseed, 1);
   lua_setfield(lua, -2, "randomseed");
   keep_library(lua, LUA_MATHLIBNAME, trusted);
@@ -327,6 +333,11 @@ void open_libraries(lua_State* lua) {
   keep_library(lua, LUA_COLIBNAME, trusted);
   open_system(lua, trusted);
   lua_rawsetp(lua, LUA_REGISTRYINDEX, &libraries_key);
+}
+
+int seed_random(lua_State* lua) {
+  set_seed(lua, *static_cast<const uint64_t*>(lua_touserdata(lua, 1)));
+  return 0;
 }
 
 void push_environment(lua_State* lua, const char* folder, const char* name) {

@@ -242,6 +242,11 @@ Value State::call(const Reference& function, const std::vector<Value>& arguments
   return read_value(call.lua(), -1);
 }
 
+void State::seed(uint64_t seed) {
+  Call call(*machine_);
+  call.run(seed_random, &seed);
+}
+
 Reference State::coroutine(const Reference& function) {
   RUNNER_CHECK(function.is_function(), "State::coroutine() needs a function");
   Value body(function);

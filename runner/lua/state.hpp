@@ -22,7 +22,7 @@ struct Limits {
 struct StateOptions {
   Limits limits = {};
   bool trusted = false;                                   ///< opens all standard libraries; limits still apply
-  uint64_t seed = 0;                                      ///< of math.random
+  uint64_t seed = 0;                                      ///< of math.random; see State::seed()
   std::function<void(std::string_view line)> print = {};  ///< default: nothing is printed
   /// Returns the message for an exception of a registered function that is the script's mistake: it becomes a
   /// ScriptMistake. Returns "" for other exceptions. Must not throw.
@@ -63,6 +63,9 @@ class State {
   /// Runs a coroutine until it waits or ends. `answer` is first the function's argument, then the result of the method
   /// in which it waits. Throws LuaError, also if the function yields by itself; then it cannot be resumed.
   Resumed resume(const Reference& coroutine, const Value& answer);
+
+  /// Seeds math.random.
+  void seed(uint64_t seed);
 
   /// A field of a script's table, without metamethods; nil if it does not exist.
   Value field(const Reference& table, const std::string& name);

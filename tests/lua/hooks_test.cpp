@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
@@ -357,6 +358,33 @@ TEST_CASE("checkpoints restore states, and states without a hook are reported") 
   CHECK(reports ==
         std::vector<std::string>{"the checkpoint has the state of a hook gone, which this recipe does not have"});
   CHECK_FALSE(set.wants(Moment::on_before_backward));
+}
+
+TEST_CASE("the random numbers of a call are the same in a run that was resumed") {
+  Hooks hooks(
+      {"local function draw(ctx, state) state.drawn = math.random(1 << 40) end\n"
+       "return {name = 'noise', on_before_backward = draw, on_train_batch_end = draw}"});
+  /// The numbers drawn in the steps from `first` to 5: in two micro-batches, and at the end of the step.
+  auto drawn_from = [&](int64_t first) {
+    int64_t step = first;
+    HookSet::Talk talk;
+    talk.step = [&] { return step; };
+    HookSet set(hooks.recipe, talk);
+    FakeTraining training(set.state(), hooks.recipe, [](const std::string&) {});
+    auto context = make_context(training);
+    std::vector<int64_t> numbers;
+    for (; step < 6; ++step)
+      for (auto moment : {Moment::on_before_backward, Moment::on_before_backward, Moment::on_train_batch_end}) {
+        set.call(moment, Value(context));
+        numbers.push_back(set.save(Value(context)).at("noise").at("drawn"));
+      }
+    return numbers;
+  };
+  const auto all = drawn_from(0), resumed = drawn_from(4);
+  CHECK(std::vector(all.end() - 6, all.end()) == resumed);
+  CHECK(std::set(all.begin(), all.end()).size() == all.size());
+  hooks.recipe.run.seed += 1;
+  CHECK(drawn_from(4) != resumed);
 }
 
 TEST_CASE("train.early_stopping is the shipped hook") {

@@ -122,6 +122,7 @@ lua::HookSet TrainingHooks::make_hooks() {
   talk.report = [this](const std::string& text) {
     if (rank() == 0 || exchange_.alone()) setup_.events.record("note", {{"message", text}});
   };
+  talk.step = [this] { return step_; };
   talk.agree = [this](const std::string& hook, const std::string& failure) { return agree(hook, failure); };
   return lua::HookSet(setup_.recipe, talk);
 }

@@ -105,6 +105,7 @@ StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, js
         chosen.mistake_of = torch_mistake;
         return chosen;
       }()),
+      draws_(recipe.run.seed),
       option_values_(std::move(options)) {
   std::vector<Diagnostic> diagnostics;
   if (kind == Kind::strategy) {
@@ -190,6 +191,7 @@ Value StrategyScript::call(const std::string& function, std::vector<Value> argum
 Value StrategyScript::call_function(const std::string& doing, const lua::Reference& function,
                                     const std::vector<Value>& arguments) {
   torch::NoGradGuard no_grad;
+  draws_.seed(state_, name_, doing, host_.steps ? host_.steps() : 0);
   try {
     return state_.call(function, arguments);
   } catch (const lua::LuaError& error) {

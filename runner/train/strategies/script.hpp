@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runner/config/recipe.hpp"
+#include "runner/lua/draws.hpp"
 #include "runner/lua/state.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/train/hooks/garbage.hpp"
@@ -81,6 +82,7 @@ class StrategyScript {
   ScriptHost shared_;
   std::string noun_, name_;
   mutable lua::State state_;
+  lua::Draws draws_;
   TensorGarbage garbage_;
   lua::StrategyFile file_;
   nlohmann::json option_values_;
