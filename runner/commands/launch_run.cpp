@@ -139,7 +139,12 @@ std::string how_to_extend(const nlohmann::json& run, const Recipe& recipe) {
   if (why.find(" by train.max_time") != std::string::npos) return "--set train.max_time=LONGER";
   if (why.find(" by hook early_stopping:") != std::string::npos && recipe.train.early_stopping)
     return "--unset train.early_stopping";
-  if (!why.empty()) return "--set 'hooks.files=[...]', without the hook that stopped it";
+  if (!why.empty()) {
+    std::string options;  // of the hook that stopped it
+    for (const auto& [hook, values] : recipe.hooks.options.items())
+      if (why.find(" by hook " + hook + ":") != std::string::npos) options = " --unset hooks." + hook;
+    return "--set 'hooks.files=[...]'" + options + ", without the hook that stopped it";
+  }
   return recipe.train.max_steps ? "--set train.max_steps=N" : "--set train.max_epochs=N";
 }
 

@@ -126,6 +126,21 @@ TEST_CASE("ls, show and resume give the reason of a run that a hook stopped; it 
   CHECK(place.run({"show", "--json"}).json().at("steps") == 12);
 }
 
+TEST_CASE("the advice after a hook has stopped a run also removes the hook's options", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[hooks]\nfiles = [\"stops.lua\"]\n[hooks.stops]\nat = 2\n");
+  place.write(
+      "stops.lua",
+      "return {options = {at = {type = 'integer', default = 1}},\n"
+      "  on_train_batch_end = function(ctx, state, options) if ctx.step == options.at then ctx:stop('x') end end}");
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  CHECK_THAT(place.run({"resume"}).err,
+             ContainsSubstring(" --set 'hooks.files=[...]' --unset hooks.stops, without the hook that stopped it\n"));
+  auto on = place.run({"resume", "--set", "hooks.files=[]", "--unset", "hooks.stops"});
+  INFO(on.err);
+  CHECK(on.code == 0);
+}
+
 TEST_CASE("the reason of a run that train.max_time stopped is train.max_time", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
