@@ -319,12 +319,15 @@ std::string worker_binary() {
   return path.string();
 }
 
-/// Keeps the number of sequences per step of a resumed run if it depends on an automatically chosen micro-batch.
+/// Keeps the number of sequences per step of a resumed run if it depends on an automatically chosen micro-batch. A run
+/// that was killed before its plan was written has made no step.
 void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
   if (options.resume_run.empty() || recipe.train.micro_batch_size != Recipe::automatic ||
       recipe.train.global_batch_size)
     return;
-  auto plan = nlohmann::json::parse(read_file(fs::path(options.recipe_file).parent_path() / "plan.json"));
+  const fs::path file = fs::path(options.recipe_file).parent_path() / "plan.json";
+  if (!fs::exists(file)) return;
+  auto plan = nlohmann::json::parse(read_file(file));
   recipe.train.micro_batch_size = plan.at("micro_batch_size").get<int64_t>();
   recipe.origins["train.micro_batch_size"] =
       decided("the size that the run began with, so that a step keeps its number of sequences");

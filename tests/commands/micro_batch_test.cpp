@@ -18,6 +18,16 @@ nlohmann::json plan_of(const Workplace& place, const std::string& run) {
   return nlohmann::json::parse(read_file(place.home() / "runs" / run / "plan.json"));
 }
 
+/// The tiny recipe without train.global_batch_size: the micro-batch size decides.
+void write_recipe_without_batch(const Workplace& place) {
+  write_tiny_recipe(place);
+  std::string recipe = read_file(place.path() / "tiny.toml");
+  auto at = recipe.find("global_batch_size");
+  REQUIRE(at != std::string::npos);
+  recipe.erase(at, recipe.find('\n', at) - at);
+  write_file_atomic(place.path() / "tiny.toml", recipe);
+}
+
 CommandResult run(const Workplace& place, std::vector<std::string> words, uint64_t private_bytes = 0) {
   words.insert(words.end(), automatic.begin(), automatic.end());
   words.push_back("--json");
@@ -63,14 +73,26 @@ TEST_CASE("a first step that runs out of memory is repeated with the next smalle
   CHECK(row["steps"] == 2);
 }
 
+TEST_CASE("a run that was killed before its plan was written chooses its micro-batch size when it is resumed",
+          "[e2e]") {
+  Workplace place;
+  write_recipe_without_batch(place);
+  auto first = run(place, {"run", "tiny.toml", "--set", "train.max_steps=2"});
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  auto id = nlohmann::json::parse(first.out)["run"].get<std::string>();
+  auto chosen = plan_of(place, id)["micro_batch_size"];
+  fs::remove(place.home() / "runs" / id / "plan.json");
+  fs::remove_all(place.home() / "runs" / id / "checkpoints");
+  auto again = place.run({"resume", id, "--from-beginning", "--set", "train.max_steps=3"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(plan_of(place, id)["micro_batch_size"] == chosen);
+}
+
 TEST_CASE("a resumed run keeps its micro-batch size", "[e2e]") {
   Workplace place;
-  write_tiny_recipe(place);
-  std::string recipe = read_file(place.path() / "tiny.toml");
-  auto at = recipe.find("global_batch_size");
-  REQUIRE(at != std::string::npos);
-  recipe.erase(at, recipe.find('\n', at) - at);
-  write_file_atomic(place.path() / "tiny.toml", recipe);
+  write_recipe_without_batch(place);
   auto first = run(place, {"run", "tiny.toml", "--set", "train.max_steps=2", "--set", "model.max_seq_len=16", "--set",
                            "devices.memory_limit=400MiB"});
   INFO(first.err);
