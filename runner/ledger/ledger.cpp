@@ -93,6 +93,18 @@ Batch::Record make_record(const std::string& kind, json fields) {
   return record;
 }
 
+/// While it exists, reads of the database wait only briefly for other processes, because the caller also handles
+/// signals.
+class ShortWait {
+ public:
+  explicit ShortWait(sqlite::Database& database) : database_(database) { database_.set_busy_timeout(50); }
+  ~ShortWait() { database_.set_busy_timeout(sqlite::Database::default_busy_timeout_ms); }
+  ShortWait(const ShortWait&) = delete;
+
+ private:
+  sqlite::Database& database_;
+};
+
 [[noreturn]] void refuse_stale(sqlite::Database& database, const std::string& id, const Lease& lease) {
   auto newest = database.query("SELECT number, host, pid FROM attempt WHERE run = ? ORDER BY attempt DESC", lease.run);
   RUNNER_CHECK(newest.step());
@@ -275,6 +287,7 @@ Lease& Ledger::Impl::own_lease(const std::string& id) {
 }
 
 bool Ledger::Impl::taken_up(const Lease& lease) const {
+  const ShortWait wait(*database);
   try {
     auto newest = database->query("SELECT max(attempt) FROM attempt WHERE run = ?", lease.run);
     return newest.step() && newest.integer(0) > lease.attempt;
@@ -370,12 +383,16 @@ void Ledger::event(const std::string& run, const std::string& kind, const json& 
 void Ledger::artifact(const std::string& run, const std::string& kind, const std::string& path, const json& fields,
                       bool unless_known) {
   const double now = impl_->last_write[run] = wall_seconds();
-  const std::string stored = relative_below(run_dir(run), path).value_or(path);
-  impl_->to_write().queue([=, lease = impl_->lease_of(run), record = make_record(kind, fields)](Batch& batch) {
-    auto known = batch.database().query("SELECT 1 FROM artifact WHERE run = ? AND kind = ? AND path = ?", lease.run,
-                                        kind, stored);
-    if (!unless_known || !known.step()) batch.artifact(lease, now, record, stored);
-  });
+  // The run's folder is read in the background too: with a rollback journal, a reader waits for other processes.
+  impl_->to_write().queue(
+      [=, home = impl_->home, lease = impl_->lease_of(run), record = make_record(kind, fields)](Batch& batch) {
+        auto row = batch.database().query("SELECT folder FROM run WHERE run = ?", lease.run);
+        RUNNER_CHECK(row.step());
+        const std::string stored = relative_below(home / row.text(0), path).value_or(path);
+        auto known = batch.database().query("SELECT 1 FROM artifact WHERE run = ? AND kind = ? AND path = ?", lease.run,
+                                            kind, stored);
+        if (!unless_known || !known.step()) batch.artifact(lease, now, record, stored);
+      });
 }
 
 void Ledger::settle(const std::string& run, std::function<void()> done) {

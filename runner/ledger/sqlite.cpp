@@ -6,7 +6,6 @@ namespace runner::sqlite {
 
 namespace {
 
-constexpr int busy_timeout_ms = 10'000;
 constexpr int first_sound_version = 3'051'003;
 
 std::string explain(const std::filesystem::path& path, sqlite3* handle, int result) {
@@ -26,7 +25,7 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return fmt::format("the ledger {} has been locked by another process for more than {} s", file,
-                         busy_timeout_ms / 1000);
+                         Database::default_busy_timeout_ms / 1000);
     case SQLITE_FULL:
       return fmt::format("cannot write the ledger {}: the disk is full", file);
     case SQLITE_READONLY:
@@ -73,7 +72,7 @@ Database::Database(const std::filesystem::path& path, Access access) : path_(pat
   const int result = sqlite3_open_v2(name.c_str(), &handle, flags, nullptr);
   handle_.reset(handle);
   check(result);
-  sqlite3_busy_timeout(handle, busy_timeout_ms);
+  set_busy_timeout(default_busy_timeout_ms);
   execute("PRAGMA foreign_keys = ON");
 }
 

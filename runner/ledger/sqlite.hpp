@@ -1,4 +1,5 @@
-// A thin RAII layer over SQLite's C API: connection, statement, transaction. Error messages contain the file and advice.
+// A thin RAII layer over SQLite's C API: connection, statement, transaction. Error messages contain the file and
+// advice.
 #pragma once
 #include <sqlite3.h>
 
@@ -36,7 +37,11 @@ enum class Access {
 /// One connection. Rejects SQLite versions before 3.51.3, whose write-ahead log can lose pages.
 class Database {
  public:
+  /// How long a statement waits while another process has locked the file.
+  static constexpr int default_busy_timeout_ms = 10'000;
+
   Database(const std::filesystem::path& path, Access access);
+  void set_busy_timeout(int milliseconds) { sqlite3_busy_timeout(handle_.get(), milliseconds); }
 
   /// Runs any number of statements and ignores their results.
   void execute(const std::string& sql);
@@ -115,8 +120,8 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, Finalize> handle_;
 };
 
-/// A write transaction. Rolls back unless committed. BEGIN IMMEDIATE takes the write lock at once: a read transaction that
-/// becomes a write transaction can fail under contention without waiting for the busy timeout.
+/// A write transaction. Rolls back unless committed. BEGIN IMMEDIATE takes the write lock at once: a read transaction
+/// that becomes a write transaction can fail under contention without waiting for the busy timeout.
 class Transaction {
  public:
   explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }
