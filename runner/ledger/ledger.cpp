@@ -186,8 +186,37 @@ bool on_network_filesystem(const std::string& folder) {
   return std::find(types.begin(), types.end(), static_cast<uint32_t>(info.f_type)) != types.end();
 }
 
+std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
+  if (!fs::exists(file)) return nullptr;
+  std::unique_ptr<sqlite::Database> database;
+  int64_t version = 0;
+  try {
+    database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+    version = schema_version(*database);
+  } catch (const sqlite::Failure& failure) {
+    // In a write-protected folder, SQLite cannot create the index of the write-ahead log. An empty log needs no index.
+    const fs::path log = file.string() + "-wal";
+    std::error_code ignored;
+    const bool has_log = fs::exists(log) && fs::file_size(log, ignored) > 0;
+    if ((failure.primary() != SQLITE_CANTOPEN && failure.primary() != SQLITE_READONLY) || has_log) throw;
+    database = std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
+    version = schema_version(*database);
+  }
+  const auto newest = static_cast<int64_t>(migrations().size());
+  if (version < newest && database->read_only())
+    throw environment_error(
+        "the ledger {} has schema {}, needs {}, and is write-protected: run `runner ls` once where it can be written",
+        file.string(), version, newest);
+  if (version == 0) return nullptr;  // another process has created the file and not migrated it yet
+  migrate(*database);
+  return database;
+}
+
 Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
-  mode == Mode::write ? open_to_write() : open_to_read();
+  if (mode == Mode::write)
+    open_to_write();
+  else
+    database = open_to_read(path);
   if (database) mark_lost();
   if (mode == Mode::write) writer = std::make_unique<Writer>(sqlite::Database(path, sqlite::Access::existing));
 }
@@ -202,33 +231,6 @@ void Ledger::Impl::open_to_write() {
   database = std::make_unique<sqlite::Database>(path, sqlite::Access::create);
   schema_version(*database);  // throws before anything is changed
   set_journal_mode(*database, on_network_filesystem(home.string()) ? "truncate" : "wal");
-  migrate(*database);
-}
-
-void Ledger::Impl::open_to_read() {
-  if (!fs::exists(path)) return;
-  int64_t version = 0;
-  try {
-    database = std::make_unique<sqlite::Database>(path, sqlite::Access::existing);
-    version = schema_version(*database);
-  } catch (const sqlite::Failure& failure) {
-    // In a write-protected folder, SQLite cannot create the index of the write-ahead log. An empty log needs no index.
-    const fs::path log = path.string() + "-wal";
-    std::error_code ignored;
-    const bool has_log = fs::exists(log) && fs::file_size(log, ignored) > 0;
-    if ((failure.primary() != SQLITE_CANTOPEN && failure.primary() != SQLITE_READONLY) || has_log) throw;
-    database = std::make_unique<sqlite::Database>(path, sqlite::Access::immutable);
-    version = schema_version(*database);
-  }
-  const auto newest = static_cast<int64_t>(migrations().size());
-  if (version < newest && database->read_only())
-    throw environment_error(
-        "the ledger {} has schema {}, needs {}, and is write-protected: run `runner ls` once where it can be written",
-        path.string(), version, newest);
-  if (version == 0) {  // another process has created the file and not migrated it yet
-    database.reset();
-    return;
-  }
   migrate(*database);
 }
 

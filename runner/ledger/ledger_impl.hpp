@@ -30,10 +30,12 @@ nlohmann::json or_null(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
+/// Opens an existing ledger to read it, also in a write-protected folder, and migrates it. Null while there is none.
+std::unique_ptr<sqlite::Database> open_to_read(const std::filesystem::path& file);
+
 struct Ledger::Impl {
   Impl(const std::string& home, Mode mode);
 
-  void open_to_read();
   void open_to_write();
   void mark_lost();
 

@@ -1,5 +1,8 @@
 #include "runner/ledger/sqlite.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 
 namespace runner::sqlite {
@@ -7,6 +10,12 @@ namespace runner::sqlite {
 namespace {
 
 constexpr int first_sound_version = 3'051'003;
+
+/// " (REASON)" if no file can be created beside `path`, which SQLite needs also to read; otherwise empty.
+std::string write_protection(const std::filesystem::path& path) {
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  return ::access(folder.c_str(), W_OK) == 0 ? "" : fmt::format(" ({}: {})", folder.string(), std::strerror(errno));
+}
 
 std::string explain(const std::filesystem::path& path, sqlite3* handle, int result) {
   const std::string file = path.string();
@@ -29,10 +38,10 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
     case SQLITE_FULL:
       return fmt::format("cannot write the ledger {}: the disk is full", file);
     case SQLITE_READONLY:
-      return fmt::format("cannot write the ledger {}: it is write-protected", file);
+      return fmt::format("cannot write the ledger {}: it is write-protected{}", file, write_protection(path));
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR:
-      return fmt::format("cannot read or write the ledger {}: {}", file, reason);
+      return fmt::format("cannot read or write the ledger {}: {}{}", file, reason, write_protection(path));
     default:
       return fmt::format("ledger {}: {}", file, detail);
   }

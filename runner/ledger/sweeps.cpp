@@ -35,7 +35,8 @@ struct Sweeps::Impl {
         "pid_namespace = ?, pid = ?, process_start = ?, heartbeat = ? WHERE sweep = ?",
         me.host, me.machine, me.boot_id, me.pid_namespace, me.pid, me.start_time, wall_seconds(), sweep);
   }
-  /// Throws Error(environment) if another process has claimed the sweep since this one did, because this one seemed lost.
+  /// Throws Error(environment) if another process has claimed the sweep since this one did, because this one seemed
+  /// lost.
   void check_owner(int64_t sweep) const {
     if (!owner) return;
     auto row = database->query("SELECT host, boot_id, pid_namespace, pid, process_start, id FROM sweep WHERE sweep = ?",
@@ -133,8 +134,11 @@ json to_json(const TrialRow& row) {
 Sweeps::Sweeps(const std::string& home, Ledger::Mode mode) : impl_(std::make_unique<Impl>()) {
   impl_->home = home;
   const fs::path file = impl_->home / "ledger.db";
-  if (mode == Ledger::Mode::read && !fs::exists(file)) return;
-  { Ledger ledger(home, mode); }  // creates and migrates the file
+  { Ledger ledger(home, mode); }  // creates and migrates the file, and marks lost runs
+  if (mode == Ledger::Mode::read) {
+    impl_->database = open_to_read(file);
+    return;
+  }
   impl_->database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
   // NORMAL keeps the order of commits. A power failure may lose the end of the history, which the sweep then repeats.
   if (!on_network_filesystem(home)) impl_->database->execute("PRAGMA synchronous = NORMAL");

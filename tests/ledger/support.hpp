@@ -1,5 +1,6 @@
 // Helpers of the ledger's tests: a temporary folder, the data of a new run, and direct access to the file.
 #pragma once
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -37,6 +38,28 @@ inline NewRun new_run(const LedgerFolder& folder, const std::string& name = "llm
   run.git = {{"commit", "0123abcd"}, {"branch", "main"}, {"dirty", true}, {"diff_hash", "ff"}};
   run.host = {{"name", "box"}, {"cores", 2}};
   return run;
+}
+
+/// Runs `action` in a child process for which the ledger is write-protected, and returns whether it returned true.
+template <typename Action>
+bool holds_write_protected(const LedgerFolder& folder, Action action) {
+  using std::filesystem::perms;
+  std::filesystem::permissions(folder.path, perms(0755));
+  std::filesystem::permissions(folder.file(), perms(0444));
+  std::filesystem::permissions(folder.home(), perms(0555));
+  const pid_t child = ::fork();
+  if (child == 0) {  // root can write to every file, so the child changes its user
+    bool holds = false;
+    try {
+      holds = (::geteuid() != 0 || ::setuid(65534) == 0) && action();
+    } catch (...) {
+    }
+    ::_exit(holds ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::filesystem::permissions(folder.home(), perms(0755));
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 /// The Error that `action` throws, as "CODE: MESSAGE", such as "2: there is no run ..."; "" if it throws none.

@@ -102,3 +102,19 @@ TEST_CASE("a sweep is found in the same ways as a run") {
           ": did you mean \"width\"?; `runner sweep status --all` lists them, RUNNER_HOME=FOLDER names another ledger");
   CHECK(store.sweeps().size() == 2);
 }
+
+TEST_CASE("the sweeps of a write-protected ledger can be read, and an error names the folder") {
+  LedgerFolder folder;
+  {
+    Sweeps store(folder.home(), Ledger::Mode::write);
+    store.propose(store.begin(new_sweep()), 0, json::object(), {{"kind", "proposed"}});
+  }
+  CHECK(holds_write_protected(folder, [&] {
+    const Sweeps store(folder.home(), Ledger::Mode::read);
+    return store.trials(store.find("lr").id).size() == 1;
+  }));
+  CHECK(holds_write_protected(folder, [&] {
+    return error_of([&] { Ledger(folder.home(), Ledger::Mode::write); })
+        .ends_with(" (" + folder.home() + ": Permission denied)");
+  }));
+}
