@@ -35,6 +35,8 @@ class RunRecord {
   int64_t steps() const { return steps_; }
   /// Whether an attempt of this command has made a step. steps() is 0 until the first step that is logged.
   bool made_step() const { return made_step_; }
+  /// Whether another process has resumed the run, because this one was considered lost.
+  bool taken_up() const { return ledger_.taken_up(run_); }
   /// Begins an attempt after a failure. Returns its number.
   int64_t on_restart(int restart, const std::string& why, const StartPoint& start);
   /// Closes the row and prints the result: JSON on stdout if requested, and a summary on stderr.

@@ -431,6 +431,11 @@ void Ledger::heartbeat(const std::string& run) {
   impl_->to_write().queue([lease, now](Batch& batch) { batch.touch(lease, now); });
 }
 
+bool Ledger::taken_up(const std::string& run) const {
+  const auto own = impl_->leases.find(run);
+  return own != impl_->leases.end() && impl_->taken_up(own->second);
+}
+
 void Ledger::finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message) {
   constexpr std::array<std::string_view, 4> ends = {"finished", "failed", "interrupted", "preempted"};
   RUNNER_CHECK(std::find(ends.begin(), ends.end(), status) != ends.end(), "{}", status);

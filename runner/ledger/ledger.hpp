@@ -108,6 +108,8 @@ class Ledger {
   /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another
   /// process has resumed the run because it was considered lost. From then on, writes of this process are ignored.
   void heartbeat(const std::string& run);
+  /// Whether another process has resumed a run that this process began or reopened and has not finished.
+  bool taken_up(const std::string& run) const;
   /// Commits everything queued so far, so that it survives a power failure, and then calls `done` on the background
   /// thread. `done` is also called if the commit fails (the records then stay in memory), but not if another process
   /// has resumed the run.

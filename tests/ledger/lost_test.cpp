@@ -197,6 +197,8 @@ TEST_CASE("an attempt that another process has replaced writes nothing more, and
   first.annotate(id, "measured", {{"tokens_per_s", 1}});
   first.settle(id, [&] { answered = true; });
   first.flush();
+  CHECK(first.taken_up(id));
+  CHECK_FALSE(second.taken_up(id));
   CHECK(second.show(id) == before);
   const std::string taken =
       "4: run " + id + " was resumed elsewhere: attempt 2 is process " + std::to_string(::getpid()) + " on ";
