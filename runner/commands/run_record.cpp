@@ -91,6 +91,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       kept_(recipe.run.fast_dev_run == 0),
       started_(started),
       confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0),
+      patience_(recipe.train.grace_time),
       monitor_(recipe.checkpoint.monitor),
       timed_step_tokens_(tokens_if_steps_differ(plan)) {
   run_ = options.resume_run;
@@ -316,7 +317,7 @@ void RunRecord::close(const Outcome& outcome) {
   ledger_.annotate(run_, "measured", measured);
   const bool ended_early = outcome.status == "finished" && outcome.first_cause.empty();
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code),
-                     ended_early ? stopped_by_ : outcome.first_cause);
+                     ended_early ? stopped_by_ : outcome.first_cause, std::exchange(patience_, {}));
   ledger_.flush();
   if (options_.json) std::printf("%s\n", printed.dump().c_str());
 }

@@ -64,6 +64,7 @@ class RunRecord {
   bool kept_;
   double started_;
   int64_t confirms_bytes_;  ///< predicted memory, to be printed with the measured memory of a step; 0 = print nothing
+  std::chrono::seconds patience_;  ///< how long close() may wait for the ledger; only its first call waits
   std::string run_, run_dir_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;

@@ -436,18 +436,20 @@ bool Ledger::taken_up(const std::string& run) const {
   return own != impl_->leases.end() && impl_->taken_up(own->second);
 }
 
-void Ledger::finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message) {
+void Ledger::finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
+                        std::chrono::seconds patience) {
   constexpr std::array<std::string_view, 4> ends = {"finished", "failed", "interrupted", "preempted"};
   RUNNER_CHECK(std::find(ends.begin(), ends.end(), status) != ends.end(), "{}", status);
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
-  impl_->to_write().commit([&](Batch& batch) {
+  const auto end = [&](Batch& batch) {
     if (!batch.owns(lease)) refuse_stale(batch.database(), run, lease);
     batch.touch(lease, now);
     batch.database().run("UPDATE run SET status = ?, ended = ?, exit_code = ?, message = ? WHERE run = ?", status, now,
                          exit_code, message, lease.run);
     batch.database().run("UPDATE attempt SET ended = ? WHERE attempt = ?", now, lease.attempt);
-  });
+  };
+  impl_->to_write().commit(end, patience);
   impl_->leases.erase(run);
 }
 

@@ -1,6 +1,7 @@
 // The ledger: one SQLite file that stores all runs, attempts, metrics, events and artifacts. Worker processes do not
 // write to it.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -114,8 +115,10 @@ class Ledger {
   /// thread. `done` is also called if the commit fails (the records then stay in memory), but not if another process
   /// has resumed the run.
   void settle(const std::string& run, std::function<void()> done);
-  /// `status`: finished | failed | interrupted | preempted.
-  void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message);
+  /// `status`: finished | failed | interrupted | preempted. If the ledger cannot be written, tries again for `patience`
+  /// before it throws: records that are still queued would be lost.
+  void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
+                  std::chrono::seconds patience = {});
   /// For `resume`: sets the run to running, owned by this process. Strategy, ranks, configs, plan, command line, code
   /// and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier attempts keep their
   /// values. Name, tags, notes, folder and the original recipe stay. Throws Error(usage) with host and pid if the run

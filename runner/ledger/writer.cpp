@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <iterator>
+#include <utility>
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
@@ -10,7 +11,8 @@ namespace runner {
 
 namespace {
 constexpr std::chrono::milliseconds batch_interval(500);
-}
+constexpr std::chrono::milliseconds retry_interval(200);
+}  // namespace
 
 Writer::Writer(sqlite::Database database)
     : database_(std::move(database)),
@@ -47,7 +49,20 @@ void Writer::settle(Change change, std::function<void()> done) {
   wake_.notify_one();
 }
 
-void Writer::commit(const Change& change) { write(&change, "FULL"); }
+void Writer::commit(const Change& change, std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (bool told = false;;) {
+    try {
+      return write(&change, "FULL");
+    } catch (const sqlite::Failure& failure) {
+      if (failure.primary() == SQLITE_CORRUPT || std::chrono::steady_clock::now() >= deadline) throw;
+      if (!std::exchange(told, true))
+        log::warning("{}; waiting up to {} s more, because the last records are not written yet", failure.what(),
+                     patience.count());
+    }
+    std::this_thread::sleep_for(retry_interval);
+  }
+}
 
 void Writer::write(const Change* last, const char* synchronous) {
   std::lock_guard transaction_lock(transaction_mutex_);

@@ -1,5 +1,6 @@
 // The only writer of a process: queues changes, and a background thread commits them together.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -10,8 +11,8 @@
 
 namespace runner {
 
-/// If a commit fails, its changes stay in the queue and are tried again with the next batch, so a full disk does not stop
-/// the training. One warning is logged when this begins, and one message when it ends.
+/// If a commit fails, its changes stay in the queue and are tried again with the next batch, so a full disk does not
+/// stop the training. One warning is logged when this begins, and one message when it ends.
 class Writer {
  public:
   using Change = std::function<void(Batch&)>;
@@ -22,17 +23,18 @@ class Writer {
 
   /// Commits `change` within half a second.
   void queue(Change change);
-  /// Commits `change` and everything queued before it at once, so that it survives a power failure, and then calls `done` on
-  /// the writer's thread. `done` is also called if the commit fails, so that its caller does not wait for a full disk.
+  /// Commits `change` and everything queued before it at once, so that it survives a power failure, and then calls
+  /// `done` on the writer's thread. `done` is also called if the commit fails, so that its caller does not wait for a
+  /// full disk.
   void settle(Change change, std::function<void()> done);
   /// Commits everything queued and then `change`, in one transaction that survives a power failure. Rethrows a failure;
-  /// `change` is then discarded, and the queue is unchanged.
-  void commit(const Change& change);
+  /// `change` is then discarded, and the queue is unchanged. If the file cannot be written, tries again for `patience`.
+  void commit(const Change& change, std::chrono::seconds patience = {});
 
  private:
   void loop();
-  /// Runs one transaction. `synchronous` is SQLite's setting: with FULL, a commit survives a power failure; with NORMAL, a
-  /// power failure may lose the last commits.
+  /// Runs one transaction. `synchronous` is SQLite's setting: with FULL, a commit survives a power failure; with
+  /// NORMAL, a power failure may lose the last commits.
   void write(const Change* last, const char* synchronous);
   void write_in_background();
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 #include <numbers>
+#include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
@@ -471,6 +472,22 @@ TEST_CASE("a queue that cannot be written keeps its entries, reports an error, a
   folder.raw().execute("DROP TRIGGER full");
   ledger.flush();
   CHECK(ledger.points(id, "loss") == std::vector<std::pair<int64_t, double>>{{1, 1.0}, {2, 2.0}});
+}
+
+TEST_CASE("the end of a run waits until the ledger can be written") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  folder.raw().execute("CREATE TRIGGER full BEFORE INSERT ON metric BEGIN SELECT raise(ABORT, 'no room'); END");
+  ledger.metrics(id, {{"loss", 1, 1.0}});
+  CHECK_THROWS_AS(ledger.finish_run(id, "finished", 0, ""), Error);
+  std::jthread later([&] {
+    ::usleep(300'000);
+    folder.raw().execute("DROP TRIGGER full");
+  });
+  ledger.finish_run(id, "finished", 0, "", /*patience=*/std::chrono::seconds(30));
+  CHECK(ledger.runs()[0].status == "finished");
+  CHECK(ledger.points(id, "loss").size() == 1);
 }
 
 TEST_CASE("a run that cannot be written leaves no folder") {
