@@ -18,8 +18,9 @@ namespace runner {
 namespace {
 
 /// Whether the option has an effect only on CUDA devices.
-bool needs_cuda(const OptionSpec& option) {
+bool needs_cuda(const Entry& entry, const OptionSpec& option) {
   Job cpu, cuda;
+  cpu.options = cuda.options = complete_options(entry, nlohmann::json::object());
   cuda.accelerator = cuda_accelerator();
   const auto& holds = option.only_with.holds;
   return holds && holds(cuda) && !holds(cpu);
@@ -38,13 +39,13 @@ std::string type_name(const OptionSpec& option) {
   return names[static_cast<int>(option.type)];
 }
 
-nlohmann::json option_json(const OptionSpec& option) {
+nlohmann::json option_json(const Entry& entry, const OptionSpec& option) {
   nlohmann::json json = {
       {"name", option.name}, {"type", type_name(option)}, {"default", option.default_value}, {"help", option.help}};
   if (!option.choices.empty()) json["choices"] = option.choices;
   if (!option.note.empty()) json["note"] = option.note;
   if (!option.only_with.what.empty()) json["only_with"] = option.only_with.what;
-  json["works_here"] = !needs_cuda(option) || has_cuda_devices();
+  json["works_here"] = !needs_cuda(entry, option) || has_cuda_devices();
   return json;
 }
 
@@ -58,7 +59,7 @@ std::vector<OptionSpec> all_options(const Entry& entry) {
 nlohmann::json entry_json(const Entry& entry) {
   nlohmann::json aliases = nlohmann::json::array(), options = nlohmann::json::array();
   for (const auto& alias : entry.aliases) aliases.push_back(alias.name);
-  for (const auto& option : all_options(entry)) options.push_back(option_json(option));
+  for (const auto& option : all_options(entry)) options.push_back(option_json(entry, option));
   return {{"name", entry.name},
           {"aliases", aliases},
           {"summary", entry.summary},
@@ -96,12 +97,12 @@ std::string summary(const Entry& entry) {
 }
 
 /// Describes an option in the same form as `runner help recipe` describes a key.
-std::string describe(const OptionSpec& option) {
+std::string describe(const Entry& entry, const OptionSpec& option) {
   std::vector<std::string> facts;
   facts.push_back(option.choices.empty() ? type_name(option) : join_or(option.choices));
   if (!option.default_value.is_null()) facts.push_back("default " + option.default_value.dump());
   if (!option.only_with.what.empty()) facts.push_back("only with " + option.only_with.what);
-  if (needs_cuda(option) && !has_cuda_devices()) facts.push_back("this machine has none");
+  if (needs_cuda(entry, option) && !has_cuda_devices()) facts.push_back("this machine has none");
   auto text = fmt::format("  {}\n      {}\n      {}\n", option.name, option.help, join(facts, "; "));
   return option.note.empty() ? text : text + fmt::format("      {}\n", option.note);
 }
@@ -114,7 +115,7 @@ void print_entry(const Entry& entry, const Alias* alias) {
   }
   std::printf("%s: %s\n", entry.name.c_str(), summary(entry).c_str());
   print_aliases(entry, alias);
-  for (const auto& option : all_options(entry)) std::printf("%s", describe(option).c_str());
+  for (const auto& option : all_options(entry)) std::printf("%s", describe(entry, option).c_str());
 }
 
 constexpr const char* about_auto =

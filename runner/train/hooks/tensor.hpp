@@ -22,7 +22,7 @@ struct HookTensorHost {
   bool parameters_writable = false;                           ///< at the current moment
   bool parameters_written = false;                            ///< on this rank, since ranks last exchanged it
   bool gradients_written = false;                             ///< the same for gradients
-  std::vector<std::string> written = {};                      ///< the names of both, in order
+  std::vector<std::string> written = {};                      ///< the names of both
   std::function<void(const StateTensor&)> before_write = {};  ///< called before a parameter is written
   std::function<void(int64_t bytes)> made = {};               ///< called with the bytes of each new tensor of a hook
 };

@@ -163,13 +163,15 @@ lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const 
                   (requests.lr ? bit_lr : 0) |
                   (std::exchange(tensors_.parameters_written, false) ? bit_parameters : 0) |
                   (std::exchange(tensors_.gradients_written, false) ? bit_gradients : 0);
+  auto written = std::exchange(tensors_.written, {});
+  std::sort(written.begin(), written.end());  // the order has no effect, and pairs() of Lua has another one on each rank
   std::string names;
   for (const auto& logged : requests.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
   auto rows =
       exchange_.end({static_cast<double>(bits), requests.lr.value_or(0), static_cast<double>(requests.synced.size()),
                      hash_of(names), requests.restored ? static_cast<double>(*requests.restored) + 1 : 0,
-                     hash_of(std::exchange(tensors_of_states_, {})), static_cast<double>(tensors_.written.size()),
-                     hash_of(join(std::exchange(tensors_.written, {}), "\n"))});
+                     hash_of(std::exchange(tensors_of_states_, {})), static_cast<double>(written.size()),
+                     hash_of(join(written, "\n"))});
   if (any(rows, bit_parameters)) {
     lent_ |= in_validation(moment_);
     setup_.strategy.state_loaded();
@@ -208,7 +210,7 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
                                             : fmt::format("restores that of step {}", row[word_restored] - 1);
            });
   if (differs(word_changes) || differs(word_changed))
-    return "every rank must change the same parameters and gradients, in the same order: " + said([](const auto& row) {
+    return "every rank must change the same parameters and gradients: " + said([](const auto& row) {
              return fmt::format("makes {} change{}", row[word_changes], row[word_changes] == 1 ? "" : "s");
            });
   if (differs(word_tensors)) return "the tensors in its state, or their names, differ between ranks";
