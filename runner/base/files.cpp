@@ -120,19 +120,20 @@ std::vector<std::string> glob(const std::string& pattern) {
   return paths;
 }
 
-/// The folder and those below it, without hidden ones and without symbolic links.
+/// The folder and those below it, without hidden ones and without symbolic links. Throws Error(environment) if one
+/// cannot be listed.
 std::vector<fs::path> folders_below(const fs::path& folder) {
   std::vector<fs::path> folders{folder};
   std::error_code failed;
-  constexpr auto unreadable = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator entry(folder, unreadable, failed), end; !failed && entry != end;
-       entry.increment(failed)) {
-    if (!entry->is_directory(failed)) continue;
+  for (fs::recursive_directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    std::error_code unknown;  // of a symbolic link without a target, which is not a folder
+    if (entry->is_symlink(unknown) || !entry->is_directory(unknown)) continue;
     if (entry->path().filename().string().starts_with('.'))
       entry.disable_recursion_pending();
-    else if (!entry->is_symlink(failed))
+    else
       folders.push_back(entry->path());
   }
+  if (failed) throw environment_error("cannot list the folders in {}: {}", folder.string(), failed.message());
   return folders;
 }
 

@@ -147,7 +147,7 @@ void seal_manifest(json& manifest) {
 
 int64_t attempt_of(const nlohmann::json& state) {
   const auto found = state.find("attempt");
-  return found == state.end() ? 0 : found->get<int64_t>();
+  return found != state.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
 std::string write_manifest(const Manifest& manifest) {

@@ -13,12 +13,15 @@
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
+#include "runner/data/cache.hpp"
 #include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
 
 namespace runner {
 
 namespace {
+
+using namespace nlohmann::literals;
 
 struct ExportOptions {
   std::string run, format = "hf", output, checkpoint, dtype = "f32", weights = "model";
@@ -99,13 +102,17 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
 }
 
 /// The tokenizer that the run trained with, if it was not that of model.init_from.
-void add_own_tokenizer(const Recipe& recipe, WeightsFolder& folder) {
+void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
   if (recipe.data.format != "text" || recipe.data.tokenizer == "bytes")
     return log::info("the export has no tokenizer: {}",
                      recipe.data.format != "text" ? "the run trained on tokens (data.format = \"bin\")"
                                                   : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
   try {
-    folder.tokenizer = tokenizer_file(recipe.data, data_cache());
+    const fs::path file = tokenizer_file(recipe.data, data_cache());
+    const auto trained_with = checkpoint.state().value("/data/meaning/data.tokenizer/xxh3"_json_pointer, "");
+    if (!trained_with.empty() && cache_hash(read_file(file)) != trained_with)
+      return log::warning("the export has no tokenizer: {} has changed since the run trained with it", file.string());
+    folder.tokenizer = file;
     log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens");
   } catch (const Error& error) {
     log::warning("the export has no tokenizer: {}", error.what());
@@ -113,15 +120,15 @@ void add_own_tokenizer(const Recipe& recipe, WeightsFolder& folder) {
 }
 
 /// Adds the tokenizer, and the special tokens of the folder that training started from.
-void add_companions(const Recipe& recipe, WeightsFolder& folder) {
-  if (!recipe.model.init_from) return add_own_tokenizer(recipe, folder);
+void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
+  if (!recipe.model.init_from) return add_own_tokenizer(recipe, checkpoint, folder);
   if (folder.naming != WeightsFolder::Naming::hugging_face) return;
   if (auto tokenizer = unused_tokenizer(*recipe.model.init_from, recipe.data); !tokenizer.empty()) {
     log::warning(
         "the export does not have the tokenizer and the special tokens of model.init_from: the run did not train with "
         "{}, but with data.tokenizer = {}",
         tokenizer.string(), toml_value(recipe.data.tokenizer));
-    return add_own_tokenizer(recipe, folder);
+    return add_own_tokenizer(recipe, checkpoint, folder);
   }
   try {
     take_companions(*recipe.model.init_from, folder);
@@ -146,7 +153,7 @@ ExitCode export_run(const ExportOptions& options) {
   WeightsFolder folder;
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
-  add_companions(recipe, folder);
+  add_companions(recipe, checkpoint, folder);
   export_weights(options.output, recipe.model, spec,
                  parameter_reader(checkpoint, spec, place_of_weights(options.weights, checkpoint)), folder);
   log::info("{} parameters of {}{} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run,

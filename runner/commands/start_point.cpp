@@ -15,9 +15,10 @@ namespace runner {
 namespace {
 
 StartPoint start_at(const fs::path& path, const Checkpoint& checkpoint) {
+  const auto completed = checkpoint.state().find("completed");
   return {.checkpoint = path.string(),
           .step = checkpoint.step(),
-          .completed = checkpoint.state().value("completed", false),
+          .completed = completed != checkpoint.state().end() && *completed == true,
           .attempt = checkpoint.attempt()};
 }
 

@@ -60,7 +60,7 @@ class DeepSpeedTranslator {
   /// DeepSpeed's default for weight decay is 0.
   void decay(const LocatedJson& type);
   void scheduler();
-  /// `peak`: warmup_max_lr. WarmupLR and WarmupDecayLR reach it whatever the optimizer's own rate is.
+  /// `peak`: warmup_max_lr. WarmupLR and WarmupDecayLR warm up to it and ignore the optimizer's rate.
   void peak_rate(const LocatedJson& peak);
   void warmup(const LocatedJson& type);
   void total(const LocatedJson& type);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int first_sound_version = 3'051'003;
 
-/// " (REASON)" if no file can be created beside `path`, which SQLite needs also to read; otherwise empty.
+/// " (REASON)" if no file can be created in the folder of `path`; otherwise empty. SQLite creates files there, also to read.
 std::string write_protection(const std::filesystem::path& path) {
   const auto folder = std::filesystem::absolute(path).parent_path();
   return ::access(folder.c_str(), W_OK) == 0 ? "" : fmt::format(" ({}: {})", folder.string(), std::strerror(errno));

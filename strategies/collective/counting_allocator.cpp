@@ -39,9 +39,9 @@ class CountingAllocator : public c10::Allocator {
     MemoryAccount& account = account_of_thread ? *account_of_thread : process_account();
     void* block = nullptr;
     if (::posix_memalign(&block, alignof(Header), bytes + sizeof(Header)) != 0)
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory: this host has no ", format_bytes(bytes),
-                       " more for a tensor beside the ", format_bytes(account.current()),
-                       " that this rank has in tensors");
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory: a tensor needs ", format_bytes(bytes),
+                       ", which this host does not have; the tensors of this rank already need ",
+                       format_bytes(account.current()));
     auto* header = new (block) Header{static_cast<int64_t>(bytes), &account};
     account.add(header->bytes);
     void* data = header + 1;

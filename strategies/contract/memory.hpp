@@ -48,7 +48,7 @@ class StepMemory {
  private:
   void forward(size_t block);
   void backward(size_t block);
-  /// `beside`: bytes that exist in addition to those of the moment.
+  /// `beside`: bytes that exist in addition to the counted ones.
   void forward_moment(size_t block, const MemoryMoment& moment, int64_t beside);
   void backward_moment(size_t block, const MemoryMoment& moment, int64_t beside);
   /// Sets the bytes of the block's activations.

@@ -84,6 +84,8 @@ TEST_CASE("** matches a folder and all folders below it, without hidden ones and
     write_file_atomic(folder.path / name, "x");
   }
   fs::create_directory_symlink(folder.path / "d", folder.path / "link");
+  fs::create_symlink("nowhere", folder.path / "broken");  // does not end the search
+  fs::create_symlink("nowhere", folder.path / "d" / "broken");
   using Paths = std::vector<std::string>;
   const fs::path& at = folder.path;
   CHECK(paths_like(at / "**/*.txt") == Paths{at / "a.txt", at / "d/b.txt", at / "d/e/f/c.txt"});

@@ -17,7 +17,7 @@ namespace {
 /// 10.
 struct Run {
   Workplace place;
-  std::string id, dir;
+  std::string id, dir, tokenizer_hash;
   ModelSpec spec;
 
   explicit Run(const std::optional<std::string>& init_from = {}, const std::string& format = "text",
@@ -66,7 +66,9 @@ struct Run {
       }
       entries.push_back(CheckpointWriter(fs::path(dir) / "checkpoints", step, rank, 2).write_rank(pieces));
     }
-    CheckpointWriter(fs::path(dir) / "checkpoints", step, 0, 2).publish(entries, {{"step", step}, {"model", model}});
+    nlohmann::json state = {{"step", step}, {"model", model}};
+    if (!tokenizer_hash.empty()) state["data"]["meaning"]["data.tokenizer"]["xxh3"] = tokenizer_hash;
+    CheckpointWriter(fs::path(dir) / "checkpoints", step, 0, 2).publish(entries, state);
   }
   CommandResult run(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"export", id});
@@ -131,6 +133,11 @@ TEST_CASE("an export contains the tokenizer that the run trained with, or its ab
   Run run({}, "text", model.string());
   REQUIRE(run.run({"--output", "out"}).code == 0);
   CHECK(slurp(run.place.path() / "out/tokenizer.model") == "pieces");
+  run.tokenizer_hash = "another";
+  run.save(20, true, {{"vocab_size", tiny_vocab}, {"seq_len", 8}});
+  CHECK(run.run({"--output", "changed"}).err.find("own.model has changed since the run trained with it") !=
+        std::string::npos);
+  CHECK_FALSE(fs::exists(run.place.path() / "changed/tokenizer.model"));
   fs::remove(model);
   CHECK(run.run({"--output", "later"}).err.find("the export has no tokenizer: data.tokenizer: there is no file ") !=
         std::string::npos);

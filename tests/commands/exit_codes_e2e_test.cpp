@@ -212,7 +212,9 @@ TEST_CASE("running out of memory is reported with the parts of the memory and wi
                                "command", {}, uint64_t{3} << 29));
   CHECK(result.code == 1);
   CHECK_THAT(result.err,
-             ContainsSubstring("rank 0: out of memory: this host has no 732.4 MiB more for a tensor beside the "));
+             ContainsSubstring(
+                 "rank 0: out of memory: a tensor needs 732.4 MiB, which this host does not have; the tensors of "
+                 "this rank already need "));
   CHECK_THAT(result.err, ContainsSubstring("a step of this recipe needs "));
   CHECK_THAT(result.err, ContainsSubstring("possible changes, cheapest first:\n"));
   CHECK_THAT(result.err, ContainsSubstring("train.micro_batch_size = 3  (saves 732.8 MiB; "));

@@ -69,7 +69,7 @@ TEST_CASE("the host may not use pinned memory that a copy to the host has yet to
       }
 }
 
-TEST_CASE("pinned memory beside the bytes of a copy is the host's", "[device][pinned]") {
+TEST_CASE("the host may use pinned memory outside the bytes of a copy in progress", "[device][pinned]") {
   Simulation simulation;
   auto host = torch::zeros({1 << 16}, pinned());
   auto x = torch::ones({100}, on_device());
