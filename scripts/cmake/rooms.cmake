@@ -1,4 +1,5 @@
-# runner_room(NAME SOURCES ... [TORCH] [LINKS ...])   one static library, named after its folder, with the project's flags
+# runner_room(NAME SOURCES ... [TORCH] [CONTROL] [LINKS ...])   one static library, named after its folder, with the project's flags;
+#   CONTROL: code that does not compute much is compiled with -O1, in three quarters of the time
 # runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program whose test cases ctest lists one by one; LONG: ctest starts them first
 #
 # Most of the build time of a file is spent on headers. So each kind of file has a precompiled header, and several files of a
@@ -45,13 +46,19 @@ function(runner_flags target torch)
   target_precompile_headers(${target} REUSE_FROM ${header})
 endfunction()
 
+# Flags of code that need not be fast. At -O1 GCC 12 wrongly warns of copies beyond the end of strings.
+set(quick_flags $<$<CONFIG:Release>:-O1> -Wno-array-bounds -Wno-stringop-overflow)
+
 function(runner_room name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;CONTROL" "" "SOURCES;LINKS" ${ARGN})
   if(ARG_TORCH AND NOT RUNNER_TORCH)
     return()
   endif()
   add_library(${name} STATIC ${ARG_SOURCES})
   runner_flags(${name} ${ARG_TORCH})
+  if(ARG_CONTROL)
+    target_compile_options(${name} PRIVATE ${quick_flags})
+  endif()
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${RUNNER_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
 endfunction()
@@ -66,8 +73,7 @@ function(runner_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   runner_flags(${name} ${ARG_TORCH} test_pch)
-  # Test code need not be fast; the tested libraries have -O2. At -O1 GCC 12 wrongly warns of copies beyond the end of strings.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> -Wno-array-bounds -Wno-stringop-overflow)
+  target_compile_options(${name} PRIVATE ${quick_flags})  # test code need not be fast
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} assertions_on_one_thread Catch2::Catch2WithMain)
   if(ARG_TORCH)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${RUNNER_UNITY} UNITY_BUILD_BATCH_SIZE 4)

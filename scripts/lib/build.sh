@@ -41,6 +41,11 @@ build_targets() {
   exec 9>&-
 }
 
+# Builds the programs. The CUDA module is one of them if scripts/setup has installed its libraries.
+build_programs() {
+  if [[ -e $deps/.cuda ]]; then build_targets app_cuda; else build_targets app; fi
+}
+
 # test_preset PRESET: builds and tests a CMake preset whose folder is build-PRESET.
 test_preset() {
   cd "$root"

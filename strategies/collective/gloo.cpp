@@ -3,6 +3,8 @@
 #include <gloo/common/error.h>
 
 #include <cstdlib>
+
+#define USE_C10D_GLOO  // else LibTorch's header is empty
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace runner {
