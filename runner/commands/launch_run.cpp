@@ -250,7 +250,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
       log::info("note: {} has changed since this run was last started; the run uses the new version", file);
     if (resumes) note_edited_recipe(options);
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
-    folder->write(recipe, plan);
+    if (!record.taken_up()) folder->write(recipe, plan);  // begin() refuses a run that another process has resumed
     if (resumes) log::info("{}", where_it_starts(options, start));
     record.on_data(amount);
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);

@@ -191,16 +191,25 @@ void DeepSpeedTranslator::scheduler() {
   }
 }
 
-void DeepSpeedTranslator::peak_rate(const LocatedJson& peak) {
-  const auto* rate = at("optimizer.params.lr");
+void DeepSpeedTranslator::peak_rate(const LocatedJson& type) {
+  const std::string path = "scheduler.params.warmup_max_lr", name = type_of("scheduler");
+  const auto *peak = at(path), *rate = at("optimizer.params.lr");
+  // Without it, WarmupLR warms up to the optimizer's rate, but WarmupDecayLR to 0.001 (DeepSpeed, lr_schedules.py).
+  const bool by_default = !present(path) && name == "warmupdecaylr" && !given_("optimizer.lr");
+  if (!peak && !by_default) return;
+  const auto value = peak ? integral(peak->plain()) : nlohmann::json(1e-3);
   const bool replaced =
-      rate && type_of("scheduler") != "warmupcosinelr" && integral(rate->plain()) != integral(peak.plain()) &&
-      std::erase_if(meaning_.values, [](const auto& value) { return value.key == "optimizer.lr"; }) > 0;
+      rate && name != "warmupcosinelr" && integral(rate->plain()) != value &&
+      std::erase_if(meaning_.values, [](const auto& given) { return given.key == "optimizer.lr"; }) > 0;
   if (replaced)
-    note(*rate, fmt::format("`optimizer.params.lr` = {} has no effect: the schedule sets the learning rate, up to "
-                            "`warmup_max_lr` = {}",
-                            rate->plain().dump(), peak.plain().dump()));
-  emit("optimizer.lr", integral(peak.plain()), peak, "scheduler.params.warmup_max_lr");
+    note(*rate, fmt::format("`optimizer.params.lr` = {} has no effect: the schedule sets the learning rate, up to {}",
+                            rate->plain().dump(),
+                            peak ? fmt::format("`warmup_max_lr` = {}", peak->plain().dump())
+                                 : "0.001, DeepSpeed's default of `warmup_max_lr`"));
+  if (peak)
+    emit("optimizer.lr", value, *peak, path);
+  else
+    emit("optimizer.lr", value, type, "scheduler.type", true);
 }
 
 void DeepSpeedTranslator::warmup(const LocatedJson& type) {
@@ -217,7 +226,7 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
   if (const auto* low = at(params + "warmup_min_lr"); low && !(low->value.is_number() && low->value == 0))
     refuse(*low, "refused", fmt::format("`warmup_min_lr` cannot be {}: warm-up here begins at 0", low->plain().dump()))
         .allowed = {"0"};
-  if (const auto* peak = at(params + "warmup_max_lr")) peak_rate(*peak);
+  peak_rate(type);
   if (length)
     emit("lr_scheduler.warmup_steps", integral(length->plain()), *length, params + "warmup_num_steps");
   else if (!present(params + "warmup_num_steps"))

@@ -60,8 +60,8 @@ class DeepSpeedTranslator {
   /// DeepSpeed's default for weight decay is 0.
   void decay(const LocatedJson& type);
   void scheduler();
-  /// `peak`: warmup_max_lr. WarmupLR and WarmupDecayLR warm up to it and ignore the optimizer's rate.
-  void peak_rate(const LocatedJson& peak);
+  /// The rate that WarmupLR and WarmupDecayLR warm up to, instead of the optimizer's: warmup_max_lr.
+  void peak_rate(const LocatedJson& type);
   void warmup(const LocatedJson& type);
   void total(const LocatedJson& type);
   void decay_to_zero(const LocatedJson& type);
