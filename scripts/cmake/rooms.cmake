@@ -15,6 +15,7 @@ function(runner_precompiled_header name)  # runner_precompiled_header(NAME HEADE
   target_compile_options(${name} PRIVATE -fPIC -fpch-preprocess)
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
 endfunction()
+set(unoptimized $<$<CONFIG:Release>:-O0>)  # of tests without LibTorch; code must have the -O of its precompiled header
 set(common_headers <algorithm> <chrono> <filesystem> <fmt/format.h> <fstream> <functional> <map> <memory> <nlohmann/json.hpp> <optional>
                    <set> <sstream> <string> <variant> <vector>)
 runner_precompiled_header(common_pch HEADERS ${common_headers})
@@ -22,6 +23,7 @@ if(Catch2_FOUND)
   runner_precompiled_header(test_pch HEADERS ${common_headers} <catch2/catch_test_macros.hpp> <catch2/generators/catch_generators.hpp>
                             <catch2/matchers/catch_matchers_floating_point.hpp> <catch2/matchers/catch_matchers_string.hpp>
                             LINKS Catch2::Catch2)
+  target_compile_options(test_pch PRIVATE ${unoptimized})
 endif()
 if(RUNNER_TORCH)
   runner_precompiled_header(torch_pch HEADERS "${CMAKE_SOURCE_DIR}/strategies/collective/libtorch.hpp" ${common_headers}
@@ -37,6 +39,7 @@ function(runner_flags target torch)
     set(header torch_pch)
   elseif(ARGC GREATER 2)
     set(header ${ARGV2})
+    target_compile_options(${target} PRIVATE $<$<STREQUAL:${header},test_pch>:${unoptimized}>)
   else()
     set(header common_pch)
   endif()
@@ -73,7 +76,9 @@ function(runner_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   runner_flags(${name} ${ARG_TORCH} test_pch)
-  target_compile_options(${name} PRIVATE ${quick_flags})  # test code need not be fast
+  if(ARG_TORCH)
+    target_compile_options(${name} PRIVATE ${quick_flags})
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} assertions_on_one_thread Catch2::Catch2WithMain)
   if(ARG_TORCH)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${RUNNER_UNITY} UNITY_BUILD_BATCH_SIZE 4)
