@@ -38,6 +38,8 @@ void look_at_plan(const Recipe& recipe, Findings& findings) {
       const int64_t tensors = plan.memory_bytes(), context = memory_limit(topology, 0).context;
       findings.plan += fmt::format(", predicted to need {} a rank, {} of it for tensors",
                                    format_bytes(tensors + context), format_bytes(tensors));
+      if (auto host = plan.host_bytes(); host > 0)
+        findings.plan += fmt::format(", and {} of host memory", format_bytes(host));
     }
     auto space = free_bytes(fs::absolute(ledger_home()));
     auto note = space ? disk_space_note(plan, *space, 0) : "";

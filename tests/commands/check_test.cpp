@@ -114,6 +114,23 @@ TEST_CASE("check finds errors that depend on the devices, and prints notes about
   CHECK_THAT(trained.err, ContainsSubstring("chat.jsonl looks like JSON"));
 }
 
+TEST_CASE("check shows the host memory that a plan for GPUs needs") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("facts.json", R"({"cuda_module": true, "cores": 4, "memory_bytes": 64000000000, "memory_free_bytes": 60000000000,
+    "cuda": [{"index": 0, "name": "A", "memory_bytes": 24000000000, "major": 9}]})");
+  const auto check = [&](const std::string& strategy) {
+    return place
+        .run({"check", "tiny.toml", "--set", "strategy=" + strategy, "--set", "devices.accelerator=cuda", "--set",
+              "devices.devices=1", "--unset", "devices.cpu_processes"},
+             {{"RUNNER_FAKE_FACTS", (place.path() / "facts.json").string()}})
+        .err;
+  };
+  CHECK_THAT(check("{name=\"single\"}"), ContainsSubstring("for tensors\n"));
+  CHECK_THAT(check("{name=\"zero\", stage=2, offload_optimizer=true}"),
+             ContainsSubstring("for tensors, and 911.0 KiB of host memory\n"));
+}
+
 TEST_CASE("a tokenizer that is not that of the initial weights gives a note") {
   Workplace place;
   place.write("hf/tokenizer.json", "{}");

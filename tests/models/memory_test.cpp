@@ -40,7 +40,7 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-TEST_CASE("each block saves as much as its spec claims between forward and backward, within 3 percent") {
+TEST_CASE("each block saves as much as its spec claims between forward and backward, within 3 percent", "[memory]") {
   constexpr int64_t sequences = 4, seq_len = 64, tokens = sequences * seq_len;
   for (const auto& [recipe, dtype] : cases()) {
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
@@ -65,7 +65,7 @@ TEST_CASE("each block saves as much as its spec claims between forward and backw
   }
 }
 
-TEST_CASE("the complete model saves the sum of its blocks") {
+TEST_CASE("the complete model saves the sum of its blocks", "[memory]") {
   constexpr int64_t sequences = 4, seq_len = 64, tokens = sequences * seq_len;
   for (const auto& [recipe, dtype] : cases()) {
     TestModel test(recipe, Weights::seeded, 96, seq_len, dtype);
@@ -86,7 +86,7 @@ TEST_CASE("the complete model saves the sum of its blocks") {
   }
 }
 
-TEST_CASE("the head's peak memory is that of one chunk's logits") {
+TEST_CASE("the head's peak memory is that of one chunk's logits", "[memory]") {
   auto recipe = gpt_recipe();
   recipe.tie_embeddings = false;
   recipe.max_seq_len = 256;

@@ -39,7 +39,7 @@ class FusedAdamW {
 
 }  // namespace
 
-TEST_CASE("20 AdamW steps give PyTorch's losses for each stored table") {
+TEST_CASE("20 AdamW steps give PyTorch's losses for each stored table", "[reference]") {
   auto name = GENERATE("gpt", "gpt_untied", "llama", "llama_tied", "peer_tiny");
   auto chunk_tokens = GENERATE(0, 48);
   if (chunk_tokens && std::string(name).starts_with("peer")) return;
