@@ -191,14 +191,16 @@ void write_lua_support() {
 Action setup_init(CLI::App& app) {
   auto file = std::make_shared<std::string>("recipe.toml"), folder = std::make_shared<std::string>(),
        format = std::make_shared<std::string>("text");
-  app.add_option("file", *file, "The recipe to write")->capture_default_str();
+  auto* recipe = app.add_option("file", *file, "The recipe to write")->capture_default_str();
   auto* from_hf = app.add_option("--from-hf", *folder,
                                  "A Hugging Face folder with the model's config.json and the initial weights");
   app.add_option("--format", *format, "With --from-hf: text, or bin for token ids")
       ->check(CLI::IsMember({"text", "bin"}))
       ->needs(from_hf);
   auto lua = std::make_shared<bool>(false);
-  app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua");
+  app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua")
+      ->excludes(recipe)
+      ->excludes(from_hf);
   return [=] {
     if (*lua)
       write_lua_support();

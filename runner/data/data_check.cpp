@@ -1,5 +1,8 @@
 // Finds mistakes in [data] without tokenising, before a run starts.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include "runner/base/error.hpp"
@@ -58,13 +61,44 @@ void find_packed_files(std::vector<DataProblem>& problems, const std::string& ke
           {key, fmt::format("{}: {} looks like {}; format = \"text\" reads plain text", key, file, kind)});
 }
 
-/// A file that is in both lists; empty: there is none.
-std::string shared_file(const std::vector<std::string>& train, const std::vector<std::string>& validation) {
-  std::error_code ignored;
-  for (const auto& file : validation)
-    for (const auto& other : train)
-      if (file == other || fs::equivalent(file, other, ignored)) return file;
-  return "";
+/// Existing files without regard to their names: two paths or links may name the same file.
+class FileSet {
+ public:
+  /// Returns false if the file is already in the set.
+  bool add(const std::string& path) {
+    auto file = identity(path);
+    return !file || files_.insert(*file).second;
+  }
+  bool contains(const std::string& path) const {
+    auto file = identity(path);
+    return file && files_.contains(*file);
+  }
+  size_t size() const { return files_.size(); }
+
+ private:
+  using Identity = std::pair<dev_t, ino_t>;
+  static std::optional<Identity> identity(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return {};
+    return Identity{status.st_dev, status.st_ino};
+  }
+  std::set<Identity> files_;
+};
+
+/// Adds notes about files that are in a list twice, or in both lists.
+void note_repeated_files(const Recipe::Data& data, std::vector<std::string>& notes) {
+  FileSet train;
+  for (const auto& file : data.train)
+    if (!train.add(file)) {
+      notes.push_back(fmt::format("{} is in data.train twice: each epoch trains on it twice{}", file,
+                                  data.validation_fraction ? ", and val_loss may not show overfitting" : ""));
+      break;
+    }
+  for (const auto& file : data.validation)
+    if (train.contains(file)) {
+      notes.push_back(fmt::format("{} is training and validation data: val_loss does not show overfitting", file));
+      break;
+    }
 }
 
 /// A note if the tokenizer's model does not know much of the text. Looks at the beginning of the first files.
@@ -131,8 +165,10 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
 
 std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size, const std::string& cache_dir,
                          bool tokenized) {
-  const size_t number = data.train.size() + data.validation.size();
-  const std::string files = fmt::format("{} file{}", number, number == 1 ? "" : "s");
+  FileSet all;
+  for (const auto* list : {&data.train, &data.validation})
+    for (const auto& file : *list) all.add(file);
+  const std::string files = fmt::format("{} file{}", all.size(), all.size() == 1 ? "" : "s");
   if (needs_tokenizing(data) && !tokenized) {
     uintmax_t bytes = 0;
     for (const auto* list : {&data.train, &data.validation})
@@ -147,8 +183,7 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
 
 std::vector<std::string> data_notes(const Recipe::Data& data) {
   std::vector<std::string> notes;
-  if (auto file = shared_file(data.train, data.validation); !file.empty())
-    notes.push_back(fmt::format("{} is training and validation data: val_loss does not show overfitting", file));
+  note_repeated_files(data, notes);
   if (data.format != "text") return notes;
   if (auto note = unknown_text_note(data); !note.empty()) notes.push_back(note);
   constexpr size_t looked_at = 8;  // the first files are sufficient

@@ -471,10 +471,10 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
       throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,
                         run);
     database.run(
-        "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, strategy = ?, "
-        "world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, resolved = ?, config = ?, "
+        "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, name = ?, tags = ?, "
+        "notes = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, resolved = ?, config = ?, "
         "origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') WHERE run = ?",
-        again.strategy, again.world_size, fs::current_path().string(), to_text(again.argv), again.build_id,
+        again.name, to_text(again.tags), again.notes, again.strategy, again.world_size, fs::current_path().string(), to_text(again.argv), again.build_id,
         to_text(again.git), to_text(again.host), keep_text(database, again.resolved),
         keep_text(database, to_text(again.config)), keep_text(database, to_text(again.origins)),
         keep_text(database, to_text(again.plan)), lease.run);

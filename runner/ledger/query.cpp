@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 
@@ -179,12 +180,16 @@ std::string Ledger::find_run(const std::string& text) const {
   if (text.empty()) throw usage_error("an empty text names no run");
   std::vector<std::string> ids, similar, matches;
   std::string newest_of_name;
+  int of_name = 0;
   if (impl_->database) {
     auto rows = impl_->database->query("SELECT id, name FROM run ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
-      if (name == text) newest_of_name = id;
+      if (name == text) {
+        newest_of_name = id;
+        ++of_name;
+      }
       if (id.starts_with(text) || id.ends_with(text)) matches.push_back(id);
       ids.push_back(id);
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
@@ -194,7 +199,8 @@ std::string Ledger::find_run(const std::string& text) const {
     throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
                       impl_->database ? "there are no runs in" : "there is no ledger", file);
   if (text == "last") return ids.back();
-  if (!newest_of_name.empty()) return newest_of_name;
+  if (of_name > 1) log::info("note: {} runs are named \"{}\"; the newest is {}", of_name, text, newest_of_name);
+  if (of_name > 0) return newest_of_name;
   if (matches.size() == 1) return matches[0];
   if (matches.size() > 1) {
     constexpr size_t shown = 5;

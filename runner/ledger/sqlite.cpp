@@ -11,10 +11,10 @@ namespace {
 
 constexpr int first_sound_version = 3'051'003;
 
-/// " (REASON)" if no file can be created in the folder of `path`; otherwise empty. SQLite creates files there, also to read.
+/// Why no file can be created in the folder of `path`; empty if it can. SQLite creates files there, also to read.
 std::string write_protection(const std::filesystem::path& path) {
   const auto folder = std::filesystem::absolute(path).parent_path();
-  return ::access(folder.c_str(), W_OK) == 0 ? "" : fmt::format(" ({}: {})", folder.string(), std::strerror(errno));
+  return ::access(folder.c_str(), W_OK) == 0 ? "" : fmt::format("{}: {}", folder.string(), std::strerror(errno));
 }
 
 std::string explain(const std::filesystem::path& path, sqlite3* handle, int result) {
@@ -22,6 +22,7 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
   const char* detail = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
   const int system_error = handle ? sqlite3_system_errno(handle) : 0;
   const char* reason = system_error ? std::strerror(system_error) : detail;
+  const std::string protection = write_protection(path);
   switch (result & 0xff) {
     case SQLITE_NOTADB:
       return fmt::format(
@@ -38,10 +39,12 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
     case SQLITE_FULL:
       return fmt::format("cannot write the ledger {}: the disk is full", file);
     case SQLITE_READONLY:
-      return fmt::format("cannot write the ledger {}: it is write-protected{}", file, write_protection(path));
+      return fmt::format("cannot write the ledger {}: it is write-protected{}", file,
+                         protection.empty() ? "" : " (" + protection + ")");
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR:
-      return fmt::format("cannot read or write the ledger {}: {}{}", file, reason, write_protection(path));
+      if (!protection.empty()) return fmt::format("cannot write the ledger {}: {}", file, protection);
+      return fmt::format("cannot read or write the ledger {}: {}", file, reason);
     default:
       return fmt::format("ledger {}: {}", file, detail);
   }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -110,13 +111,16 @@ void Checkpointer::retain() {
 
 void Checkpointer::ended(const std::string& failure) {
   if (!failure.empty() && options_.stop_on_error) throw environment_error("{}", failure);
-  const bool failed_before = !failure_.empty();
   failure_ = failure;
-  if (world_.rank != 0 || failed_before != failure.empty()) return;
-  calls_.note(failed_before ? "checkpoints can be written again"
-                            : failure +
-                                  "; training continues, and the next checkpoint is tried when it is due "
-                                  "(checkpoint.on_error = \"stop\" ends the run instead)");
+  const int64_t failed_before = std::exchange(failures_, failure.empty() ? 0 : failures_ + 1);
+  if (world_.rank != 0) return;
+  if (failures_ == 0 && failed_before > 0) calls_.note("checkpoints can be written again");
+  if (failures_ == 1)
+    calls_.note(failure +
+                "; training continues, and the next checkpoint is tried when it is due (checkpoint.on_error = \"stop\" "
+                "ends the run instead)");
+  else if (std::has_single_bit(static_cast<uint64_t>(failures_)))  // few notes, also if every checkpoint fails
+    calls_.note(fmt::format("{} checkpoints in a row could not be written: {}", failures_, failure));
 }
 
 void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more,

@@ -69,7 +69,8 @@ class Checkpointer {
   int64_t start_ = 0;  ///< the step that the attempt began from
   int64_t saves_ = 0;  ///< number of calls of save(); equal on all ranks
   std::future<std::string> running_;
-  std::string failure_;  ///< of the last save that has ended; empty if it succeeded
+  std::string failure_;   ///< of the last save that has ended; empty if it succeeded
+  int64_t failures_ = 0;  ///< saves that have failed since the last success
 };
 
 /// Elements [offset, offset + count) of a tensor of a checkpoint, in host memory, in the dtype that it was saved in.

@@ -259,7 +259,8 @@ TEST_CASE("the time that a run took is the sum of its attempts, without the paus
   const std::string id = ledger.begin_run(new_run(folder));
   ledger.begin_attempt(id, "start");
   ledger.finish_run(id, "preempted", 3, "SIGTERM");
-  ledger.reopen_run(id, new_run(folder));
+  ledger.reopen_run(id, new_run(folder, "renamed"));
+  CHECK(ledger.find_run("renamed") == id);
   ledger.begin_attempt(id, "resume", 0);
   auto file = folder.raw();
   file.run("UPDATE run SET started = 100");
@@ -319,7 +320,7 @@ TEST_CASE("a resumed run shows its new settings, and each attempt shows its sett
   ledger.annotate(id, "measured", {{"memory_bytes_per_rank", 90}});
   ledger.finish_run(id, "preempted", 3, "SIGTERM");
 
-  NewRun again = new_run(folder, "ignored");
+  NewRun again = new_run(folder, "renamed");
   again.strategy = "ddp";
   again.world_size = 3;
   again.resolved = "[strategy]\nname = \"ddp\"\n";
@@ -336,7 +337,7 @@ TEST_CASE("a resumed run shows its new settings, and each attempt shows its sett
 
   CHECK(ledger.runs()[0].strategy == "ddp");
   const json all = ledger.show(id);
-  CHECK(all["name"] == first.name);
+  CHECK(all["name"] == "renamed");
   CHECK(all["recipe"] == first.recipe_source);
   CHECK(all["world_size"] == 3);
   CHECK(all["resolved"] == again.resolved);

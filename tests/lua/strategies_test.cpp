@@ -100,7 +100,7 @@ TEST_CASE("mistakes in a strategy's file are reported with their place, and the 
              ContainsSubstring("`shard` needs equal replicas"));
   CHECK_THAT(place.wrong("return {reduce = function() end, options = {every = {type = 'whole'}}}"),
              ContainsSubstring("option `every`: `type` must be one of number, integer, boolean, string, list"));
-  CHECK_THAT(place.wrong("while true do end"), ContainsSubstring("took more than 50000000 Lua instructions"));
+  CHECK_THAT(place.wrong("while true do end"), ContainsSubstring("took more than "));  // 50000000 instructions, or 1 s
   place.load("lua:" + (place.folder.path / "mime.lua").string());
   CHECK_THAT(place.said(), ContainsSubstring("recipe.toml:3:8: error: the strategy file mime.lua does not exist") &&
                                ContainsSubstring("did you mean `mine.lua`?"));

@@ -76,6 +76,7 @@ TEST_CASE("runner init --lua writes the editor's files, and does not overwrite t
   CHECK(settings["workspace.library"] == nlohmann::json::array({".luals"}));
   CHECK_THAT(slurp(place.path() / ".luals/runner.lua"), ContainsSubstring("---@class runner.Context"));
   CHECK_FALSE(fs::exists(place.path() / "recipe.toml"));
+  CHECK(place.run({"init", "keep.toml", "--lua"}).code == 2);
   auto again = place.run({"init", "--lua"});
   CHECK(again.code == 2);
   CHECK_THAT(again.err, ContainsSubstring(".luarc.json exists already"));
