@@ -139,7 +139,7 @@ ExitCode list(const LsOptions& options) {
   } else if (all.empty()) {
     log::info("{}", no_runs(home));
   } else {
-    log::info("no run matches these filters ({} runs in {})", all.size(), home);
+    log::info("no run matches these filters ({} in {})", counted(static_cast<int>(all.size()), "run"), home);
   }
   return ExitCode::done;
 }

@@ -198,14 +198,21 @@ void print_attempts(const json& run, double now) {
   print_section("attempts", {{}, {}, {"", true}, {}, {}, {"", false, true}}, rows);
 }
 
+/// The event's message, otherwise its values ("step 12, seconds 0.31"); --json has those that only programs need.
+std::string event_text(const json& event) {
+  if (event.contains("message")) return plain(event["message"]);
+  std::vector<std::string> values;
+  for (const auto& [key, value] : event.items())
+    if (key != "time" && key != "event" && key != "lost_share" && value.is_primitive())
+      values.push_back(key + " " + plain(value));
+  return join(values, ", ");
+}
+
 void print_events(const json& run, double now) {
   const auto& events = run["events"];
   Rows rows;
   for (size_t i = events.size() > events_shown ? events.size() - events_shown : 0; i < events.size(); ++i) {
-    json rest = events[i];
-    for (const char* shown : {"time", "event"}) rest.erase(shown);
-    rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["event"]),
-                    rest.contains("message") ? plain(rest["message"]) : rest.dump()});
+    rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["event"]), event_text(events[i])});
   }
   const std::string title =
       events.size() > events_shown ? fmt::format("events (the last {} of {})", events_shown, events.size()) : "events";

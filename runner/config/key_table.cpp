@@ -363,7 +363,8 @@ void add_train(std::vector<Key>& keys) {
   add({.name = "log_every_n_steps", .type = T::integer, .help = "Steps between metrics in the ledger.",
        .minimum = 1}, &R::log_every_n_steps);
   add({.name = "print_every_n_steps", .type = T::integer,
-       .help = "Steps between printed lines if the output is not a terminal. It does not affect what is recorded.",
+       .help = "If the output is not a terminal: at least this many steps between printed lines, and at most four lines a second. "
+               "It does not affect what is recorded.",
        .minimum = 1}, &R::print_every_n_steps);
   add({.name = "val_check_interval", .type = T::integer,
        .help = "Steps between validations. Default: after each epoch and at the end.",

@@ -70,7 +70,7 @@ std::string schedule_note(const Recipe& recipe) {
         "decays "
         "over those, and there is no constant part",
         *schedule.decay_steps, *last, *last - schedule.warmup_steps, *last - schedule.warmup_steps == 1 ? "" : "s");
-  if (!last || schedule.warmup_steps <= *last) return "";
+  if (!last || schedule.warmup_steps <= *last || recipe.optimizer.lr == 0) return "";
   auto text = fmt::format(
       "lr_scheduler.warmup_steps = {} is more than train.max_steps = {}: warm-up does not end, and the learning "
       "rate reaches {:.3g} of {:.3g} at the last step",

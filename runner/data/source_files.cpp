@@ -30,6 +30,14 @@ std::string instead_of(const fs::path& pattern) {
   return fmt::format("; the folder has {}{}", join(names, ", "), more ? " ..." : "");
 }
 
+/// "https:/host/file" in "/folder/https:/host/file", which is what remains of an address; empty if there is none.
+std::string address_in(const std::string& path) {
+  const auto end = path.find(":/");
+  if (end == std::string::npos) return "";
+  const auto begin = path.rfind('/', end);
+  return path.substr(begin == std::string::npos ? 0 : begin + 1);
+}
+
 /// Why a file cannot be data; empty: it can.
 std::string problem_of(const fs::path& path) {
   struct stat status {};
@@ -37,6 +45,8 @@ std::string problem_of(const fs::path& path) {
     int reason = errno;
     if (reason != ENOENT && reason != ENOTDIR)
       return fmt::format("cannot open {}: {}", path.string(), std::strerror(reason));
+    if (auto address = address_in(path.string()); !address.empty())
+      return fmt::format("{} is an address; download the file, and name the copy", address);
     if (is_pattern(folder_of(path))) return fmt::format("no file matches {}", path.string());
     auto what = is_pattern(path) ? fmt::format("no file matches {}", path.string())
                                  : fmt::format("there is no file {}", path.string());

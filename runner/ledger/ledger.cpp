@@ -154,8 +154,12 @@ std::optional<fs::path> ledger_above(const fs::path& folder) {
 
 std::string ledger_home() {
   const char* home = std::getenv("RUNNER_HOME");
-  if (home && *home) return home;
   std::error_code error;
+  if (home && *home) {
+    if (fs::exists(home, error) && !fs::is_directory(home, error))
+      throw environment_error("RUNNER_HOME = {} is a file; it must name a folder", home);
+    return home;
+  }
   const fs::path folder = fs::current_path(error);
   if (error || fs::is_directory(".runner", error)) return ".runner";
   const auto above = ledger_above(folder);

@@ -95,6 +95,8 @@ TEST_CASE("files that cannot be read as data are refused with key, path and near
                                                                       ": there is no folder " + folder / "none");
   CHECK(opening_error(text_data({file + "/x"})) ==
         "usage: data.train: there is no file " + file + "/x: there is no folder " + file);
+  CHECK(opening_error(text_data({folder / "https:/host.org/a.txt"})) ==
+        "usage: data.train: https:/host.org/a.txt is an address; download the file, and name the copy");
   CHECK(opening_error(text_data({file, empty})) == "usage: data.train: " + empty + " is empty");
   CHECK(opening_error(text_data({folder.path.string()})) ==
         "usage: data.train: " + folder.path.string() + " is a folder; name the files in it");

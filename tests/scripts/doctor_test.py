@@ -95,7 +95,7 @@ class Doctor(unittest.TestCase):
                          "file locks work there")
 
     def test_a_low_limit_of_open_files(self):
-        self.assertEqual(self.check("open files", 0, limit_files=512), ("warn", "512 open files; each local rank takes about 20"))
+        self.assertEqual(self.check("open files", 0, limit_files=512), ("warn", "at most 512; each local rank takes about 20"))
         self.assertEqual(self.check("open files", 4, limit_files=128)[0], "fail")
 
     def test_no_git(self):
