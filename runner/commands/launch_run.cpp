@@ -189,7 +189,7 @@ Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, StopSign
 /// otherwise, or if there is no smaller size.
 std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& plan, const Outcome& outcome,
                                            const RunRecord& record) {
-  if (outcome.kind != "oom" || record.steps() > 0 || recipe.train.micro_batch_size != Recipe::automatic) return {};
+  if (outcome.kind != "oom" || record.made_step() || recipe.train.micro_batch_size != Recipe::automatic) return {};
   for (const auto& choice : batch_choices(recipe, plan.job.world_size))
     if (choice.micro_batch_size < plan.job.micro_batch_size) return choice.micro_batch_size;
   return {};
@@ -243,6 +243,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   StopSignals signals;  // from here on, a signal ends the run in order
   RunRecord record(home, recipe, plan, options, start, started);
   std::optional<RunFolder> folder;
+  Outcome outcome;
   try {
     const fs::path run_dir = record.run_dir();
     folder.emplace(run_dir);
@@ -258,7 +259,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     int64_t attempt = record.begin(start);
     set_attempt(group, attempt, start);
     for (const auto& note : notes) record.on_event({{"event", "note"}, {"message", note}});
-    Outcome outcome = supervise_recorded(group, record, signals, members, start, attempt);
+    outcome = supervise_recorded(group, record, signals, members, start, attempt);
     while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
       log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
                    plan.job.micro_batch_size, *size);
@@ -272,14 +273,14 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
       set_attempt(group, attempt, start);
       outcome = supervise_recorded(group, record, signals, members, start, attempt);
     }
-    record.finish(outcome);
-    if (resumes && outcome.status == "failed") drop_unused_settings(*folder, record);
-    return outcome;
   } catch (const std::exception& error) {
     record.fail(failure_of(error));
     if (resumes && folder) drop_unused_settings(*folder, record);
     throw;
   }
+  if (resumes && outcome.status == "failed") drop_unused_settings(*folder, record);
+  record.finish(outcome);
+  return outcome;
 }
 
 /// Runs the leader of several supervisors. Sends the outcome to the others, also if the run could not start.

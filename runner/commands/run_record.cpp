@@ -132,6 +132,9 @@ int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& st
   const bool foreign = !checkpoint.empty() && !own;
   ledger_.annotate(run_, "start", foreign ? nlohmann::json(checkpoint.string()) : nlohmann::json());
   int64_t number = ledger_.begin_attempt(run_, reason, start.step, start.completed);
+  steps_ = start.step;
+  final_loss_ = ledger_.last_value(run_, "loss");
+  if (monitor_ != "loss") monitor_value_ = ledger_.last_value(run_, monitor_);
   // The checkpoint is not recorded yet if the run was killed after the rename and before the event.
   if (own)
     ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},
@@ -301,7 +304,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
 
 void RunRecord::close(const Outcome& outcome) {
   progress_.reset();
-  auto printed = result(outcome), measured = printed;
+  auto measured = result(outcome);
   for (const auto& [rank, bytes] : peak_bytes_)
     measured["memory_bytes_per_rank"] = std::max<int64_t>(bytes, measured.value("memory_bytes_per_rank", int64_t{0}));
   if (!step_seconds_.empty()) {
@@ -319,12 +322,22 @@ void RunRecord::close(const Outcome& outcome) {
   ledger_.finish_run(run_, outcome.status, static_cast<int>(outcome.code),
                      ended_early ? stopped_by_ : outcome.first_cause, std::exchange(patience_, {}));
   ledger_.flush();
-  if (options_.json) std::printf("%s\n", printed.dump().c_str());
+}
+
+void RunRecord::print_result(const Outcome& outcome) const {
+  if (options_.json) std::printf("%s\n", result(outcome).dump().c_str());
 }
 
 void RunRecord::finish(const Outcome& outcome) {
-  close(outcome);
+  std::exception_ptr failure;  // of the ledger; it must not hide why the run ended
+  try {
+    close(outcome);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  print_result(outcome);
   summarize(outcome);
+  if (failure) std::rethrow_exception(failure);
 }
 
 void RunRecord::fail(const Outcome& outcome) noexcept {
@@ -333,6 +346,7 @@ void RunRecord::fail(const Outcome& outcome) noexcept {
   } catch (const std::exception& error) {
     log::warning("run {} could not be closed: {}", run_, error.what());
   }
+  print_result(outcome);
 }
 
 std::string RunRecord::final_metrics() const {

@@ -32,8 +32,7 @@ class RunRecord {
   /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin()
   /// next.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
-  int64_t steps() const { return steps_; }
-  /// Whether an attempt of this command has made a step. steps() is 0 until the first step that is logged.
+  /// Whether an attempt of this command has made a step.
   bool made_step() const { return made_step_; }
   /// Whether another process has resumed the run, because this one was considered lost.
   bool taken_up() const { return ledger_.taken_up(run_); }
@@ -52,6 +51,7 @@ class RunRecord {
   void add_points(std::vector<MetricPoint> points);
   void close(const Outcome& outcome);
   nlohmann::json result(const Outcome& outcome) const;
+  void print_result(const Outcome& outcome) const;
   /// The last values that there are, e.g. ": val_loss 1.6823, loss 1.7011, 12.3k tokens/s".
   std::string final_metrics() const;
   void summarize(const Outcome& outcome) const;

@@ -136,6 +136,8 @@ class Ledger {
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
   /// (step, value), sorted by step. Throws Error(usage) with the nearest name if the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;
+  /// The value with the greatest step; nullopt if the run has no such metric.
+  std::optional<double> last_value(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
 
  private:

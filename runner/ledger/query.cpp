@@ -284,6 +284,13 @@ std::vector<std::pair<int64_t, double>> Ledger::points(const std::string& run, c
                     near ? fmt::format(": did you mean \"{}\"?", *near) : "", join(names, ", "));
 }
 
+std::optional<double> Ledger::last_value(const std::string& run, const std::string& metric) const {
+  auto row = impl_->database->query(
+      "SELECT value FROM metric_last WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?)", impl_->row_of(run),
+      metric);
+  return row.step() ? std::optional(metric_value(row, 0)) : std::nullopt;
+}
+
 std::vector<std::string> Ledger::metric_names(const std::string& run) const {
   const int64_t number = impl_->row_of(run);
   std::vector<std::string> names;

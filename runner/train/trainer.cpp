@@ -185,11 +185,14 @@ uint32_t Trainer::votes() const {
   return votes;
 }
 
+bool Trainer::logged(const StepResult& result) const {
+  return step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || step_ >= max_steps_ ||
+         (result.votes & vote_time_over) != 0;
+}
+
 void Trainer::report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens,
                      double lr) {
   if (setup_.world.rank != 0) return;
-  bool logged = step_ % recipe_.train.log_every_n_steps == 0 || step_ == max_steps_ || step_ == 1;
-  if (!logged) return;
   setup_.events.emit("step", {{"step", step_},
                               {"epoch", epoch},
                               {"loss", result.loss},
@@ -283,7 +286,7 @@ bool Trainer::end_step(uint32_t votes, const UnfinishedStep& step, bool& last) {
   last = last || hooks_stop();
   bool asked = setup_.hooks && setup_.hooks->take_checkpoint();
   const auto& settings = recipe_.checkpoint;
-  bool ranked = settings.save_top_k > 0 && settings.monitor == "val_loss" && validated_step_ == step_;
+  bool ranked = settings.save_top_k > 0 && validated_step_ == step_;
   bool save_due = due(settings.every_n_steps) || (votes & vote_checkpoint) || asked || stop || ranked ||
                   (last && settings.save_at_end);
   if (save_due) save(/*steps_follow=*/!last && !stop);
@@ -312,18 +315,22 @@ bool Trainer::time_over() const {
 
 StepResult Trainer::train_step(const StepInput& input) {
   StepResult result = setup_.strategy.step(input);
-  if (!result.finite)
-    throw NonFiniteError(
-        fmt::format("the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); train.on_nonfinite "
-                    "= \"skip\" would skip such steps",
-                    step_ + 1, result.loss, result.grad_norm));
-  return result;
+  if (result.finite) return result;
+  const bool fixed_scale = result.loss_scale != 1.0 && std::isfinite(result.loss);
+  throw NonFiniteError(fmt::format(
+      "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); {}train.on_nonfinite = \"skip\" "
+      "would skip such steps",
+      step_ + 1, result.loss, result.grad_norm,
+      fixed_scale ? fmt::format("the fixed loss scale of {} may be too large: lower strategy.loss_scale, or set it to 0 "
+                                "for a dynamic scale; ",
+                                result.loss_scale)
+                  : ""));
 }
 
 void Trainer::count_skip(const StepResult& result) {
+  updated_ = updated_ || !result.skipped;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  const bool overflowed = result.loss_scale != 1.0 && std::isfinite(result.loss);  // the loss scaler skipped it
-  if (recipe_.train.on_nonfinite != "skip" || !result.skipped || finite || overflowed) return;
+  if (recipe_.train.on_nonfinite != "skip" || !result.skipped || finite || result.rescaled) return;
   ++skipped_;
   if (setup_.world.rank != 0 || !std::has_single_bit(static_cast<uint64_t>(skipped_))) return;
   setup_.events.record(
@@ -413,8 +420,12 @@ TrainerResult Trainer::train() {
     if (first_step_s == 0) first_step_s = now - setup_.started;
     if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
     fault_point("step");
-    report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
+    const auto record = [&] {
+      report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
+    };
+    if (logged(result)) record();
     tell_hooks(result, epoch);
+    if (hooks_stop() && !logged(result)) record();
     out_of_time = (result.votes & vote_time_over) != 0;
     last = step_ >= max_steps_ || out_of_time || hooks_stop();
     stop = end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end}, last);
@@ -430,6 +441,8 @@ TrainerResult Trainer::train() {
     outcome.stopped = !last || unfinished_;
     if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
   }
+  if (first_step_s > 0 && !updated_ && setup_.world.rank == 0)
+    setup_.events.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
   call_hooks(lua::Moment::on_train_end);
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);

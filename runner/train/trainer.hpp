@@ -80,6 +80,8 @@ class Trainer {
   void count_skip(const StepResult& result);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
+  /// Whether the step is recorded as soon as it is done. The last one is recorded in any case.
+  bool logged(const StepResult& result) const;
   void report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens, double lr);
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
@@ -102,6 +104,7 @@ class Trainer {
   Checkpointer checkpointer_;
   int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
   int64_t skipped_ = 0;  ///< steps that were skipped because they were not finite, in all attempts
+  bool updated_ = false;  ///< a step of this attempt has changed parameters
   DataPosition position_;
   double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;

@@ -26,12 +26,14 @@ class LossScaler {
       : enabled_(enabled), policy_(policy), scale_(enabled ? policy.initial : 1.0), patience_(policy.hysteresis) {}
   bool enabled() const { return enabled_; }
   double scale() const { return scale_; }
+  /// Whether an overflow lowers the scale, so that a later step has none. A fixed scale never changes.
+  bool adapts() const { return enabled_ && policy_.dynamic; }
   /// Whether the scale is at its minimum, so that the next overflow cannot lower it.
-  bool at_floor() const { return enabled_ && policy_.dynamic && patience_ <= 1 && scale_ <= policy_.minimum; }
+  bool at_floor() const { return adapts() && patience_ <= 1 && scale_ <= policy_.minimum; }
 
   /// Call this after each step. `finite`: its gradients were finite; equal on all ranks, so the scale is equal too.
   void update(bool finite) {
-    if (!enabled_ || !policy_.dynamic) return;
+    if (!adapts()) return;
     if (!finite) {
       good_steps_ = 0;
       if (patience_ > 1)
@@ -53,7 +55,7 @@ class LossScaler {
   /// Ignores the state of a run whose precision used no loss scale; the scale then stays at its initial value.
   void load(const nlohmann::json& state) {
     bool had_scale = state.value("enabled", state.at("scale") != 1.0);  // older checkpoints do not have "enabled"
-    if (!enabled_ || !policy_.dynamic || !had_scale) return;
+    if (!adapts() || !had_scale) return;
     scale_ = std::max(state.at("scale").get<double>(), policy_.minimum);
     good_steps_ = state.at("good_steps");
     patience_ = std::clamp(state.value("patience", policy_.hysteresis), int64_t{1}, policy_.hysteresis);

@@ -269,12 +269,12 @@ StepResult Strategy::step(const StepInput& input) {
     update(std::move(gradients), decision.lr_factor, divisor);
   } else if (control.finite) {
     // The observer has skipped the update.
-  } else if (scaler_.enabled() && std::isfinite(control.loss)) {
+  } else if (scaler_.adapts() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
-    result.finite = true;  // the loss scaler handles the overflow, so this is not a failure
-  } else {
-    result.finite =
-        skip_nonfinite_ || decision.skip;  // the loss is computed before scaling, so no other scale makes it finite
+    result.rescaled = true;
+    result.finite = true;  // a lower scale remedies the overflow, so this is not a failure
+  } else {  // the loss is computed before scaling, so no other scale makes it finite
+    result.finite = skip_nonfinite_ || decision.skip;
   }
   if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
   gradients.clear();

@@ -44,6 +44,65 @@ TEST_CASE("steps that are skipped because they are not finite are counted", "[e2
   CHECK_THAT(more.err, ContainsSubstring("warning: 13 of 14 steps were skipped"));
 }
 
+TEST_CASE("a fixed loss scale that overflows is an error, and skipped steps alone give a note", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"zero\"\n[precision]\nmode = \"16-mixed\"\n");
+  auto fixed = place.run({"run", "tiny.toml", "--set", "strategy.loss_scale=1e30"});
+  INFO(fixed.err);
+  CHECK(fixed.code == 1);
+  CHECK_THAT(fixed.err, ContainsSubstring("is not finite at step 1 (loss 5.") &&
+                            ContainsSubstring("the fixed loss scale of 1e+30 may be too large: lower "
+                                              "strategy.loss_scale, or set it to 0 for a dynamic scale; "));
+  auto skipped = place.run({"run", "tiny.toml", "--set", "strategy.loss_scale=1e30", "train.on_nonfinite=skip"});
+  CHECK(skipped.code == 0);
+  CHECK_THAT(skipped.err, ContainsSubstring("warning: 12 of 12 steps were skipped"));
+  auto lowered = place.run({"run", "tiny.toml", "--set", "strategy.initial_scale_power=60", "train.max_steps=4"});
+  INFO(lowered.err);
+  CHECK(lowered.code == 0);
+  CHECK_THAT(lowered.err, ContainsSubstring("note: no step of this attempt changed the parameters: all were skipped"));
+}
+
+TEST_CASE("the last step is recorded, whatever ends the training", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[hooks]\nfiles = [\"probe.lua\"]\n");
+  place.write("probe.lua",
+              "return {on_train_batch_end = function(ctx) if ctx.step == 6 then ctx:stop('enough') end end}");
+  auto hook = place.run({"run", "tiny.toml", "--json", "--set", "train.log_every_n_steps=100"});
+  INFO(hook.err);
+  REQUIRE(hook.code == 0);
+  auto loss = place.points("loss");
+  REQUIRE(loss.size() == 2);
+  CHECK(loss[1][0] == 6);
+  CHECK(loss[1][1] == hook.json().at("final_loss"));
+  auto time = place.run({"run", "tiny.toml", "--json", "--unset", "hooks.files", "--set",
+                         "train.log_every_n_steps=1000000", "train.max_steps=1000000", "train.max_time=1s"});
+  INFO(time.err);
+  REQUIRE(time.code == 0);
+  CHECK(place.points("loss").back()[1] == time.json().at("final_loss"));
+}
+
+TEST_CASE("the result of a resumed run includes what the run had reached", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.run({"run", "tiny.toml", "--set", "train.max_steps=4"}, {{"RUNNER_FAULT", "published:1"}});
+  REQUIRE(has_checkpoint(place, 1));
+  auto resumed = place.run({"resume", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  const auto listed = place.run({"ls", "--json"}).json().at("runs").at(0);
+  CHECK(resumed.json().at("steps") == 4);
+  CHECK(resumed.json().at("metric") == "val_loss");
+  CHECK(resumed.json().at("metric_value") == listed.at("metric_value"));
+  CHECK(resumed.json().at("final_loss") == listed.at("final_loss"));
+}
+
+TEST_CASE("with save_top_k, each validation writes a checkpoint, also if the loss is monitored", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[checkpoint]\nsave_top_k = 8\nmonitor = \"loss\"\nsave_at_end = false\n");
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "train.val_check_interval=4"}).code == 0);
+  CHECK(has_checkpoint(place, 3));
+}
+
 TEST_CASE("a run that a hook stopped, killed before it had ended, does not train on", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 4\n[hooks]\nfiles = [\"probe.lua\"]\n");
