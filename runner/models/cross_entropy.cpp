@@ -13,7 +13,8 @@ namespace {
 
 Tensor log_probabilities(const Tensor& hidden, const Tensor& weight) {
   auto logits = at::linear(hidden, weight);
-  return at::log_softmax(logits, -1, loss_dtype(hidden));
+  logits = logits.to(loss_dtype(hidden));  // frees those in 16 bits before the result is made
+  return at::log_softmax(logits, -1);
 }
 
 Tensor summed_loss(const Tensor& log_probabilities, const Tensor& targets) {

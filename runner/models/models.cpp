@@ -172,14 +172,12 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   // First the logits and their log-softmax. Then the logits' gradient, whose product with the hidden states is the
   // weight's gradient.
   head.forward_moments = {{.compute_elements_per_token = 3 * dim,
-                           .compute_elements_per_chunk_token = vocab,
-                           .float32_per_chunk_token = vocab,
-                           .widened_per_chunk_token = vocab,
+                           .float32_per_chunk_token = 2 * vocab,
                            .summed_over_chunks = weight},
                           {.compute_elements_per_token = 3 * dim,
                            .compute_elements_per_chunk_token = dim,
                            .float32_per_chunk_token = vocab,
-                           .widened_per_chunk_token = vocab / 2,
+                           .narrowed_per_chunk_token = vocab,
                            .summed_over_chunks = weight,
                            .arriving = weight,
                            .out_features = vocab_size,

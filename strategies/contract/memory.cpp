@@ -82,7 +82,9 @@ int64_t StepMemory::cast_bytes(size_t block) const {
 
 int64_t StepMemory::saved_bytes(size_t block) const {
   const auto& saved = job_.model->blocks[block].saved;
-  return whole(static_cast<double>(tokens_) * (saved.compute_elements_per_token * static_cast<double>(compute_) +
+  const bool repeats = !job_.accelerator.host_kernels && job_.precision.compute == DType::float32;
+  const double elements = saved.compute_elements_per_token + (repeats ? saved.repeated_in_fp32_per_token : 0);
+  return whole(static_cast<double>(tokens_) * (elements * static_cast<double>(compute_) +
                                                saved.float32_per_token * static_cast<double>(wide_))) +
          saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
 }
@@ -97,11 +99,12 @@ int64_t StepMemory::moment_bytes(const MemoryMoment& moment) const {
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
   auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
+  double narrow = compute_ < wide_ ? element : 0;
   double copy = !job_.accelerator.host_kernels || compute_ >= 4 ? 0 : 4;
   return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token +
                          moment.widened_per_token * copy) +
                chunk_tokens * (moment.compute_elements_per_chunk_token * element +
-                               moment.float32_per_chunk_token * wide + moment.widened_per_chunk_token * copy)) +
+                               moment.float32_per_chunk_token * wide + moment.narrowed_per_chunk_token * narrow)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
 }
 

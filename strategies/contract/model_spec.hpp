@@ -35,6 +35,8 @@ struct SavedActivations {
   double compute_elements_per_token = 0;  ///< elements of the compute dtype
   double float32_per_token = 0;           ///< elements that are always fp32 (statistics, log-sum-exp)
   int64_t gradient_elements = 0;          ///< of a gradient that forward computes already (of the head's weight)
+  /// Elements in addition on accelerators in fp32: keys and values repeated for each head, as their fused attention needs.
+  double repeated_in_fp32_per_token = 0;
 };
 
 /// The tensors of a block that exist at a moment at which memory may peak. Backward moments include the saved activations that
@@ -44,8 +46,9 @@ struct MemoryMoment {
   double mask_bytes_per_token = 0;
   double compute_elements_per_chunk_token = 0;  ///< per token of one loss chunk
   double float32_per_chunk_token = 0;
+  /// 16-bit copies of fp32 values, per token of one loss chunk. There are none if the compute dtype is fp32 or wider.
+  double narrowed_per_chunk_token = 0;
   double widened_per_token = 0;        ///< fp32 copies of 16-bit values, which only CPUs make
-  double widened_per_chunk_token = 0;  ///< such copies, per token of one loss chunk
   int64_t summed_over_chunks = 0;      ///< elements of a gradient that is summed if there are several chunks
   int64_t arrived = 0;                 ///< elements of the block's parameters whose gradients have been delivered
   int64_t arriving = 0;                ///< elements of the parameter whose gradient is being computed, then delivered

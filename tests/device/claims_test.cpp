@@ -72,6 +72,10 @@ std::vector<TinyRun> forms() {
   };
   all_sharded.update({{"offload_optimizer", true}, {"offload_parameters", true}});
   runs.push_back(device_run("zero", 2, all_sharded));
+  for (const char* strategy : {"single", "fsdp"}) {
+    runs.push_back(device_run(strategy, std::string(strategy) == "single" ? 1 : 2));
+    runs.back().family = "llama";
+  }
   for (auto& run : runs) run = sized(std::move(run));
   return runs;
 }
@@ -79,7 +83,7 @@ std::vector<TinyRun> forms() {
 }  // namespace
 
 TEST_CASE(
-    "predicted device memory equals the measured peak: exactly for stored state, within 3 % for steps, "
+    "predicted device memory equals the measured peak: exactly for stored state, within -1 to +3 % for steps, "
     "and construction needs no more",
     "[device][memory]") {
   at::set_num_threads(1);
@@ -90,11 +94,12 @@ TEST_CASE(
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   auto claim = find_strategy(run.strategy)->entry->memory(device_job(run, spec));
   auto measured = measure(run);
-  INFO(run.strategy << " " << run.options.dump() << ", " << run.precision << ", recompute " << run.recompute);
+  INFO(run.family << ", " << run.strategy << " " << run.options.dump() << ", " << run.precision << ", recompute " << run.recompute);
   auto claimed = static_cast<double>(claim.total()), peak = static_cast<double>(measured.steps);
   CHECK(measured.between_steps == claim.between_steps);
-  // The activations of 16-bit layers are claimed too low: up to 8 bytes a token, dimension and layer are missing.
-  CHECK(claimed > (run.precision == "32-true" ? 0.97 : 0.95) * peak);
+  // HYBRID_SHARD in 16 bits needs up to 1.6 % more than claimed in the reduction between groups.
+  const bool hybrid = run.options.contains("hybrid_group_size");
+  CHECK(claimed > (hybrid ? 0.98 : 0.99) * peak);
   CHECK(claimed < 1.03 * peak);
   CHECK(measured.making <= claim.total());
   CHECK(measured.pinned <= claim.host * run.world_size);

@@ -98,6 +98,7 @@ BlockSpec llama_block(const Recipe::Model& model, int64_t index, int64_t seq_len
   // product. Attention with dropout saves k and v repeated for every query head, and no log-sum-exp.
   bool dropout = model.dropout > 0;
   block.saved.compute_elements_per_token = static_cast<double>(6 * dim + 2 * (dropout ? dim : kv_dim) + 3 * hidden);
+  if (!dropout) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (dim - kv_dim));
   block.saved.float32_per_token = 2 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
   add_llama_moments(block, model, seq_len);
