@@ -244,8 +244,8 @@ class Executor {
 
   void handle_signals() {
     for (int signal : signals_.take()) {
-      if (signal == SIGTSTP) {  // trials are in other process groups and would continue
-        ::raise(SIGSTOP);
+      if (signal == SIGTSTP) {
+        suspend();
         continue;
       }
       if (stopped_by_ != 0 && signal == SIGINT) {
@@ -258,6 +258,20 @@ class Executor {
                        running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size()),
                        signal == SIGINT ? "again " : ""));
       for (auto& running : running_) running.process->stop(signal);
+    }
+  }
+
+  /// Handles Ctrl-Z. Trials are in other process groups, so the terminal has not stopped them. The pause counts neither
+  /// as time of a trial nor as time of the sweep.
+  void suspend() {
+    for (const auto& running : running_) running.process->suspend();
+    const double stopped_at = steady_seconds();
+    ::raise(SIGSTOP);
+    const double pause = steady_seconds() - stopped_at;
+    begun_ += pause;
+    for (auto& running : running_) {
+      running.started += pause;
+      running.process->resume();
     }
   }
 

@@ -39,9 +39,10 @@ struct ExecutionEnd {
 ///
 /// A failed trial counts as ended. A slot is no longer used after three consecutive trials fail on it within a minute
 /// each, for reasons that blame_device(). SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a
-/// checkpoint), and the sweep can be resumed; a second SIGINT kills them. Trials end with this process. Throws
-/// Error(environment) if the ledger cannot be written or a trial cannot be started. If the method fails (an error in a
-/// script), running trials are stopped as by a signal, and the error is thrown; the sweep can be resumed.
+/// checkpoint), and the sweep can be resumed; a second SIGINT kills them. SIGTSTP suspends the trials and then this
+/// process. Trials end with this process. Throws Error(environment) if the ledger cannot be written or a trial cannot be
+/// started. If the method fails (an error in a script), running trials are stopped as by a signal, and the error is
+/// thrown; the sweep can be resumed.
 ExecutionEnd execute(const SweepFile& sweep, Sweeps& store, const Execution& execution);
 
 /// Replays the recorded history of a sweep. Throws Error(environment) as Search::replay() does.

@@ -63,6 +63,15 @@ void TrialProcess::send(int signal) const {
 void TrialProcess::stop(int signal) const { send(signal == SIGINT ? SIGINT : SIGTERM); }
 void TrialProcess::kill() const { send(SIGKILL); }
 
+void TrialProcess::suspend() const {
+  send(SIGTSTP);
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+}
+
+void TrialProcess::resume() const { send(SIGCONT); }
+
 std::string TrialProcess::log_tail() const { return log_.tail(tail_lines); }
 
 }  // namespace runner::sweep

@@ -43,6 +43,10 @@ class TrialProcess {
   /// ends.
   void stop(int signal = SIGTERM) const;
   void kill() const;
+  /// Stops the trial and its workers as Ctrl-Z does. Waits until it has stopped or ended, so that resume() cannot come
+  /// first.
+  void suspend() const;
+  void resume() const;
   /// The last lines that this process wrote to its log.
   std::string log_tail() const;
 

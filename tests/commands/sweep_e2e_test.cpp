@@ -186,6 +186,35 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
   CHECK(result.json().at("sweep").at("counts").at("finished") == 6);
 }
 
+TEST_CASE("Ctrl-Z suspends the trials of a sweep, and the pause does not count as time of a trial", "[e2e][sweep]") {
+  Workplace place;
+  place.replace_worker(made_up_worker);
+  write_sweep(place, "\"random\"", "parallel = 2\nbudget = { trials = 2, trial_time = \"5s\" }\n" + lr_space);
+  pid_t pid = place.start({"sweep", "run", "sweep.toml"}, "sweep", {{"PAUSE", "0.5"}});
+  auto file_of = [](pid_t process, const char* name) { return slurp("/proc/" + std::to_string(process) + "/" + name); };
+  std::vector<pid_t> workers;
+  REQUIRE(wait_until(
+      [&] {
+        workers.clear();
+        for (pid_t trial : children_of(pid))
+          for (pid_t child : children_of(trial))
+            if (file_of(child, "cmdline").find(place.worker().string()) != std::string::npos) workers.push_back(child);
+        return workers.size() == 2;
+      },
+      30));
+  auto stopped = [&](pid_t process) { return file_of(process, "stat").find(") T ") != std::string::npos; };
+  ::kill(pid, SIGTSTP);
+  CHECK(wait_until([&] { return stopped(pid); }, 10));
+  for (pid_t trial : children_of(pid)) CHECK(stopped(trial));
+  for (pid_t worker : workers) CHECK(wait_until([&] { return stopped(worker); }, 10));
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  ::kill(pid, SIGCONT);
+  auto result = place.finish(pid, "sweep");
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(status_of(place).at("sweep").at("counts").at("finished") == 2);
+}
+
 TEST_CASE("failures have classes, and retry runs the failed trials again with their numbers", "[e2e][sweep]") {
   Workplace place;
   const std::string find_seed =
