@@ -52,8 +52,8 @@ std::vector<SweepKey> make_sweep_keys() {
                "fails.",
        .schema = fixed_table({{"trials", integer_from(1)}, {"time", any_text}, {"trial_time", any_text}})},
       {.name = "stop", .wanted = "a table: target (a number), no_improvement and failures (integers)",
-       .help = "End the sweep once a trial reaches `target`, after so many trials without an improvement, or after so "
-               "many failures.",
+       .help = "Ends the sweep when a trial reaches `target`, after `no_improvement` trials in a row without a better "
+               "value, or after `failures` failed trials.",
        .schema = fixed_table({{"target", any_number}, {"no_improvement", integer_from(1)}, {"failures", integer_from(1)}})},
       {.name = "constraints", .wanted = "a list of strings",
        .help = "Conditions on keys that every trial must meet: \"model.dim % model.n_heads == 0\".",

@@ -29,7 +29,7 @@ constexpr int fast_failures_max = 3;
 
 struct SlotState {
   const Slot* slot;
-  bool busy = false, set_aside = false;
+  bool busy = false, excluded = false;
   int fast_failures = 0;  ///< in a row
 };
 
@@ -80,7 +80,7 @@ class Executor {
   }
 
  private:
-  // ---- what was before
+  // ---- the earlier history
   void restore() {
     replay_history(search_, store_, execution_.sweep);
     for (const auto& [number, state] : search_.trials())
@@ -121,7 +121,7 @@ class Executor {
   // ---- starting
   void fill_slots() {
     while (!stopping()) {
-      auto free = std::find_if(slots_.begin(), slots_.end(), [](const auto& s) { return !s.busy && !s.set_aside; });
+      auto free = std::find_if(slots_.begin(), slots_.end(), [](const auto& s) { return !s.busy && !s.excluded; });
       if (free == slots_.end()) return;
       auto number = next_trial();
       if (!number) return;
@@ -191,7 +191,7 @@ class Executor {
   std::string final_checkpoint(int64_t number) const {
     std::string run = store_.trial(execution_.sweep, number).run;
     auto found = newest_checkpoint(run, [](const std::string& text) { log::warning("{}", text); });
-    if (!found) throw environment_error("trial {} (run {}) has no good checkpoint to go on from", number, run);
+    if (!found) throw environment_error("trial {} (run {}) has no good checkpoint to continue from", number, run);
     return found->string();
   }
 
@@ -231,7 +231,7 @@ class Executor {
     auto last = max_steps_;
     if (auto own = state.trial.parameters.find("train.max_steps"); own != state.trial.parameters.end())
       last = own->get<int64_t>();
-    return state.told_to_stop && (!last || state.step < *last);
+    return state.stop_requested && (!last || state.step < *last);
   }
 
   void tick() {
@@ -286,7 +286,7 @@ class Executor {
     } catch (const std::exception&) {
       method_failure_ = std::current_exception();
       if (running_.empty() || stopped_by_ != 0) return;
-      note(fmt::format("the sweep cannot go on; stopping {} with a checkpoint",
+      note(fmt::format("the sweep cannot continue; stopping {} with a checkpoint",
                        running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size())));
       for (auto& running : running_) running.process->stop();
     }
@@ -379,17 +379,17 @@ class Executor {
     bool bad = state.status == "failed" && blames_device(state.reason) && took < fast_failure_seconds;
     slot.fast_failures = bad ? slot.fast_failures + 1 : 0;
     if (slot.fast_failures < fast_failures_max) return;
-    slot.set_aside = true;
-    note(fmt::format("{} is set aside: {} trials in a row failed on it within a minute each; the last: {}",
+    slot.excluded = true;
+    note(fmt::format("{} is no longer used: {} trials in a row failed on it within a minute each; the last: {}",
                      slot.slot->name, fast_failures_max, last_message_));
   }
 
   ExecutionEnd how_it_ended() const {
     if (stopped_by_ != 0)
       return {"interrupted", fmt::format("stopped by {}", stopped_by_ == SIGINT ? "Ctrl-C" : "SIGTERM"), stopped_by_};
-    bool nowhere = std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot.set_aside; });
+    bool nowhere = std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot.excluded; });
     if (nowhere)
-      return {"failed", "every device slot is set aside after failures in a row; the last: " + last_message_};
+      return {"failed", "no device slot is left: trials in a row failed on each; the last: " + last_message_};
     if (sweep_.time_s && seconds() >= *sweep_.time_s)
       return {"finished", fmt::format("budget.time = {}", format_duration(*sweep_.time_s))};
     return {"finished", search_.limit_reached()};

@@ -19,17 +19,17 @@ class LuaMethod : public Method {
     check();
     auto next = script_.next_trial();
     if (!next) return script_.ended() ? Proposal{} : Proposal::waiting();
-    RUNNER_CHECK(next->number == number, "trial {} is asked for as {}", next->number, number);
+    RUNNER_CHECK(next->number == number, "trial {} is proposed as {}", next->number, number);
     return Proposal::of(*next);
   }
   bool wants(int64_t trial, int64_t step) const override {
     if (!script_.file().reports) return false;
-    auto until = told_until_.find(trial);
-    return script_.trial(trial).stopped || until == told_until_.end() || step > until->second;
+    auto until = reported_.find(trial);
+    return script_.trial(trial).stopped || until == reported_.end() || step > until->second;
   }
   Verdict report(int64_t trial, int64_t step, double value) override {
     if (!script_.trial(trial).stopped) script_.tell_report(trial, {step, measured(value)});
-    auto& until = told_until_[trial];
+    auto& until = reported_[trial];
     until = std::max(until, step);
     return script_.trial(trial).stopped ? Verdict::stop : Verdict::go_on;
   }
@@ -37,7 +37,7 @@ class LuaMethod : public Method {
     const char* status = ending.kind == Ending::Kind::completed ? "finished"
                          : ending.kind == Ending::Kind::pruned  ? "pruned"
                                                                 : "failed";
-    told_until_[trial.number] = std::numeric_limits<int64_t>::max();
+    reported_[trial.number] = std::numeric_limits<int64_t>::max();
     script_.tell_end(trial.number, {status, {ending.step, measured(ending.value)}, ending.reason});
   }
   void check() override {
@@ -46,8 +46,8 @@ class LuaMethod : public Method {
   void set_replaying(bool replaying) override { script_.set_quiet(replaying); }
   std::string why_other() const override {
     return fmt::format(
-        "either {} (or a file that it requires) is not what it was, or its `run` goes by more than the seed and the "
-        "results: os.time, os.clock, the order of pairs()",
+        "either {} (or a file that it requires) has changed, or its `run` depends on more than the seed and the "
+        "results, such as os.time, os.clock or the order of pairs()",
         script_.file().file);
   }
 
@@ -55,7 +55,7 @@ class LuaMethod : public Method {
   double measured(double value) const { return script_.file().goal == Goal::max ? -value : value; }
 
   LuaScript script_;
-  std::map<int64_t, int64_t> told_until_;  ///< trial -> step of its newest report; the greatest step once it has ended
+  std::map<int64_t, int64_t> reported_;  ///< trial -> step of its newest report; the greatest step once it has ended
 };
 
 }  // namespace

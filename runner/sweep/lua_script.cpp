@@ -53,10 +53,10 @@ void LuaScript::tell_report(int64_t number, Point point) {
 
 void LuaScript::tell_end(int64_t number, const Standing& standing) {
   if (trial(number).standing.over()) return note_end(number, standing);  // it had failed and was tried again
-  auto untold = std::find_if(events_.begin(), events_.end(),
-                             [&](const Event& event) { return event.trial == number && event.standing.over(); });
-  if (untold != events_.end())
-    untold->standing = standing;
+  auto earlier = std::find_if(events_.begin(), events_.end(),
+                              [&](const Event& event) { return event.trial == number && event.standing.over(); });
+  if (earlier != events_.end())
+    earlier->standing = standing;
   else
     events_.push_back({number, standing});
   deliver();
@@ -122,9 +122,9 @@ json LuaScript::tell(const Event& event) {
   if (event.standing.over()) {
     --in_flight_;
     note_end(event.trial, event.standing);
-    json told = result(event.trial);
-    told["kind"] = "end";
-    return told;
+    json end = result(event.trial);
+    end["kind"] = "end";
+    return end;
   }
   const Point point = event.standing.last;
   trials_[static_cast<size_t>(event.trial)].reports.push_back(point);
@@ -163,14 +163,14 @@ void LuaScript::wait_for(Wanted wanted, int64_t number) {
 
 void LuaScript::stop(int64_t number) {
   if (!file_.reports)
-    throw lua::ScriptMistake("stop: a trial is stopped at one of its reports; write `reports = true` beside `run`");
+    throw lua::ScriptMistake("stop: a trial stops at one of its reports; the file needs `reports = true`");
   trials_.at(static_cast<size_t>(number)).stopped = true;
 }
 
 json LuaScript::sample() {
   if (file_.space.parameters().empty())
     throw lua::ScriptMistake(
-        "sample: the file has no `space`: space = {[\"optimizer.lr\"] = {log_uniform = {1e-5, 1e-2}}} beside `run`");
+        "sample: the file has no `space`; add one: space = {[\"optimizer.lr\"] = {log_uniform = {1e-5, 1e-2}}}");
   try {
     return random_point(file_.space, file_.seed, samples_++);
   } catch (const Error& error) {
@@ -180,13 +180,13 @@ json LuaScript::sample() {
 
 json LuaScript::result(int64_t number) const {
   const auto& state = trial(number);
-  json told = {{"trial", number},
-               {"status", state.standing.status},
-               {"parameters", state.trial.parameters},
-               {"step", state.standing.last.step},
-               {"value", number_or_null(state.standing.last.value)}};
-  if (!state.standing.reason.empty()) told["reason"] = state.standing.reason;
-  return told;
+  json table = {{"trial", number},
+                {"status", state.standing.status},
+                {"parameters", state.trial.parameters},
+                {"step", state.standing.last.step},
+                {"value", number_or_null(state.standing.last.value)}};
+  if (!state.standing.reason.empty()) table["reason"] = state.standing.reason;
+  return table;
 }
 
 json LuaScript::best() const { return best_ ? result(*best_) : json(); }

@@ -14,7 +14,7 @@ const lua::Limits limits = {256u << 20, 100'000'000, 30.0};
   throw RecipeError({Diagnostic{place, "sweep-file", message}});
 }
 
-/// Lua's {} is both: what is a table in [sweep] becomes one.
+/// Lua's {} may be a list or a table. It becomes a table for the keys that are tables in [sweep].
 json as_table(const std::string& key, json value) {
   const bool table = key == "set" || key == "budget" || key == "stop" || key == "space";
   return table && value.is_array() && value.empty() ? json::object() : value;
@@ -61,7 +61,7 @@ LuaSweep load_lua_sweep(const std::string& text, const std::string& file,
           refuse(places.find_path({key}), fmt::format("`run` must be a function, not {}", lua::kind_of(value)));
         sweep.run = value.reference;
       } else if (value.reference.is_function()) {
-        refuse(places.find_path({key}), fmt::format("`{}` is a function; of these `run` alone means something", key));
+        refuse(places.find_path({key}), fmt::format("`{}` is a function; only `run` may be one", key));
       } else {
         table[key] = as_table(key, value.reference ? state.to_json(value.reference, key) : value.plain);
       }

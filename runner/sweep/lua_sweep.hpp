@@ -1,4 +1,4 @@
-// Sweeps written in Lua: a file that returns what [sweep] says, and `run`, the function that proposes trials.
+// Sweep files in Lua. Such a file returns a table: the keys of [sweep] and `run`, the function that proposes trials.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,22 +9,22 @@
 
 namespace runner::sweep {
 
-/// Whether a file's name says that it is one.
+/// Whether the file's name ends in .lua.
 bool is_lua_sweep(const std::string& file);
 
-/// A file that was run in a state of its own.
+/// A loaded file. Each has its own Lua state.
 struct LuaSweep {
   std::unique_ptr<lua::State> state;
   lua::Reference run;
-  LocatedJson table;  ///< all else that it returned, as [sweep] would be
+  LocatedJson table;  ///< the other keys, as a TOML file would have them in [sweep]
 };
 
-/// 256 MiB, and for each stretch between two waits 100 million instructions and 30 seconds. `print`: default nowhere.
-/// Throws RecipeError.
+/// Limits: 256 MiB of memory; 100 million instructions and 30 seconds between two waits. `print` receives the script's
+/// output; without it the output is dropped. Throws RecipeError.
 LuaSweep load_lua_sweep(const std::string& text, const std::string& file,
                         std::function<void(std::string_view line)> print = {});
 
-/// The table alone.
+/// Only the table.
 LocatedJson read_lua_sweep(const std::string& text, const std::string& file);
 
 }  // namespace runner::sweep

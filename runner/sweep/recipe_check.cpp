@@ -1,4 +1,4 @@
-// Recipes of trials that will be made, looked at before any is.
+// Checks the recipes of trials before any of them starts.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -25,7 +25,7 @@ std::vector<json> telling_values(const Parameter& parameter) {
   return {parameter.at(0), parameter.at(std::nextafter(1.0, 0.0))};
 }
 
-/// A point that the constraints accept in which `parameter` is active and has `value`; null where draws find none.
+/// A point that the constraints accept, with `value` for `wanted`; null if no draw gives one.
 json point_with(const Space& space, const Parameter& wanted, const json& value, uint64_t seed) {
   RandomBits random(seed, 0);
   for (int draw = 0; draw < 1000; ++draw) {
@@ -39,7 +39,7 @@ json point_with(const Space& space, const Parameter& wanted, const json& value, 
   return {};
 }
 
-/// What decides which parameters a model and which state an optimizer has.
+/// The keys that determine the model's parameters and the optimizer's state.
 const std::vector<std::string> shaping_keys = {"model.name",        "model.n_layers",
                                                "model.dim",         "model.n_heads",
                                                "model.n_kv_heads",  "model.vocab_size",
@@ -58,44 +58,47 @@ void check_pbt(const SweepFile& sweep, const Recipe& recipe, const Origin& place
   const auto& schedule = recipe.lr_scheduler.name;
   if (schedule != "constant" && schedule != "step")
     refuse(
-        fmt::format("pbt trains in parts that end at train.max_steps, on which lr_scheduler.name = \"{}\" depends: "
-                    "take \"constant\" or \"step\"",
+        fmt::format("pbt changes train.max_steps in each generation, and lr_scheduler.name = \"{}\" depends on it: "
+                    "use \"constant\" or \"step\"",
                     schedule));
   if (!recipe.checkpoint.save_at_end)
-    refuse("pbt goes on from final checkpoints: it needs checkpoint.save_at_end = true");
+    refuse("pbt continues from final checkpoints: set checkpoint.save_at_end = true");
   for (const char* key : {"train.max_steps", "train.max_epochs", "lr_scheduler.name", "checkpoint.save_at_end"})
-    if (sweep.space.find(key)) refuse(fmt::format("pbt decides itself how long parts are: `{}` cannot be varied", key));
+    if (sweep.space.find(key))
+      refuse(fmt::format("pbt trains in generations of `interval` steps and continues from final checkpoints: `{}` "
+                         "cannot be varied",
+                         key));
   for (const auto& key : shaping_keys)
     if (sweep.space.find(key))
       refuse(fmt::format(
-          "pbt's members go on from each other's checkpoints, which do not fit where the model's parameters "
-          "or the optimizer's state are others: `{}` cannot be varied",
+          "pbt's members continue from each other's checkpoints, which need the same model and the same optimizer: "
+          "`{}` cannot be varied",
           key));
   for (const auto& parameter : sweep.space.parameters())
     if (changes_meaning(recipe, parameter.name) && !is_shaping(parameter.name))
       refuse(fmt::format(
-          "pbt's members go on from each other's checkpoints, whose position in the data has another meaning with "
-          "another value: `{}` cannot be varied",
+          "pbt's members continue from each other's checkpoints, and this key changes the meaning of their position "
+          "in the data: `{}` cannot be varied",
           parameter.name));
   const auto* momentum = sweep.space.find("optimizer.momentum");
   const auto values = momentum ? telling_values(*momentum) : std::vector<json>{};
   const auto zeros = std::count(values.begin(), values.end(), json(0));
   if (zeros > 0 && zeros < static_cast<int64_t>(values.size()))
     refuse(
-        "pbt's members go on from each other's checkpoints, which hold no momentum where that is 0: let "
-        "`optimizer.momentum` begin above 0");
+        "pbt's members continue from each other's checkpoints, which contain no momentum if optimizer.momentum is 0: "
+        "its range must begin above 0");
 }
 
-/// Whether a parameter decides which hooks run, and so which metrics there are.
+/// Whether a parameter configures hooks. The metrics may then differ between trials.
 bool varies_hooks(const SweepFile& sweep) {
   const auto& parameters = sweep.space.parameters();
   return std::any_of(parameters.begin(), parameters.end(),
                      [](const Parameter& parameter) { return parameter.name.starts_with("hooks."); });
 }
 
-/// A metric that no trial reports would let all of them train for nothing.
+/// Without this check, all trials would train and then fail for lack of a value.
 void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& place, Problems& problems) {
-  if (sweep.metric == "val_loss" || sweep.in_lua() || varies_hooks(sweep)) return;  // val_loss: see below
+  if (sweep.metric == "val_loss" || sweep.in_lua() || varies_hooks(sweep)) return;  // val_loss: see check_demands()
   if (lua::trainer_records(recipe, sweep.metric)) return;
   auto known = lua::known_metrics(recipe);
   if (known.recorded(sweep.metric) != lua::KnownMetrics::Recorded::no) return;
@@ -103,13 +106,13 @@ void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& pl
                sweep.metric);
 }
 
-/// What the method and the metric ask of the recipe, at the key that asks.
+/// Checks what the method and the metric require of the recipe. Mistakes are reported at their keys.
 void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJson& table, Problems& problems) {
   auto place = [&](const char* key) { return table.find(key) ? table.find(key)->place : table.place; };
   if (sweep.metric == "val_loss" && recipe.data.validation.empty() && !recipe.data.validation_fraction)
     problems.add(
         place("metric"), "contradiction",
-        "metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or take metric = "
+        "metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or use metric = "
         "\"loss\"");
   check_metric(sweep, recipe, place("metric"), problems);
   if (sweep.method == "asha" && sweep.metric == "val_loss") {
@@ -123,13 +126,13 @@ void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJs
   if (sweep.method == "pbt") check_pbt(sweep, recipe, place("method"), problems);
 }
 
-/// What is wrong with the recipe of a trial.
+/// The mistake in the recipe of a trial.
 struct TrialProblem {
-  std::string message;            ///< empty: nothing
-  std::vector<std::string> keys;  ///< of the parameters at whose values the recipe's error points
+  std::string message;            ///< empty: none
+  std::vector<std::string> keys;  ///< parameters to whose values the recipe's error points
 };
 
-/// The key of a place that --set made: "model.dim" of "model.dim=96".
+/// The key of a position in --set: "model.dim" for "model.dim=96".
 std::string key_set_at(const Origin& place) {
   return place.kind == Origin::Kind::set ? place.file.substr(0, place.file.find('=')) : "";
 }
@@ -149,7 +152,7 @@ class TrialRecipes {
   }
 
  private:
-  /// Else they are those of the base, which are checked once.
+  /// Otherwise the inputs are those of the base recipe, which are checked once.
   static bool changes_inputs(const json& parameters) {
     for (const auto& [name, value] : parameters.items())
       if (name.starts_with("data.") || name.starts_with("model.") || name.starts_with("hooks.")) return true;
@@ -187,10 +190,10 @@ void check_space(const SweepFile& sweep, const LocatedJson& table, const TrialRe
     }
 }
 
-/// What `run` proposes before it needs a result; the first hundred.
+/// Checks the first trials, at most 100, that `run` proposes before it needs a result.
 void check_first_trials(const SweepFile& sweep, const Origin& place, const TrialRecipes& recipes, Problems& problems) {
   auto method = sweep.make_method();
-  method->set_replaying(true);  // what it prints, the sweep itself will print
+  method->set_replaying(true);  // its output appears when the sweep runs
   for (int64_t number = 0; number < 100; ++number) {
     auto proposal = method->propose(number);
     if (proposal.kind != Proposal::Kind::trial) return;
@@ -212,7 +215,7 @@ std::string metric_note(const SweepFile& sweep, const Recipe& recipe) {
 
 void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs) {
   Problems problems;
-  const Recipe base = load_whole_recipe(sweep.recipe, sweep.overrides);  // its own mistakes come with its own places
+  const Recipe base = load_whole_recipe(sweep.recipe, sweep.overrides);  // reports positions in the recipe
   const auto tree =
       sweep.in_lua() ? read_lua_sweep(sweep.source, sweep.file) : parse_located_toml(sweep.source, sweep.file);
   const LocatedJson& table = sweep.in_lua() ? tree : *tree.find("sweep");

@@ -99,12 +99,12 @@ void Search::repeat(const HistoryEntry& entry) {
   if (entry.kind == EntryKind::reported) {
     bool stop = method_->report(entry.trial, entry.step, minimized(number(entry.value))) == Verdict::stop;
     if (stop != entry.stop)
-      throw differs(fmt::format("trial {} was told to {} at step {}, and would now be told to {}", entry.trial,
-                                entry.stop ? "stop" : "go on", entry.step, stop ? "stop" : "go on"));
+      throw differs(fmt::format("trial {} was {} at step {}, and would now be {}", entry.trial,
+                                entry.stop ? "stopped" : "continued", entry.step, stop ? "stopped" : "continued"));
     auto& state = trials_.at(entry.trial);
     state.value = entry.value;
     state.step = entry.step;
-    state.told_to_stop = stop;
+    state.stop_requested = stop;
     return;
   }
   apply_end(entry);
@@ -121,12 +121,12 @@ HistoryEntry proposed(const Trial& trial) { return {EntryKind::proposed, trial.n
 
 std::optional<HistoryEntry> Search::report(int64_t trial, int64_t step, double value) {
   auto& state = trials_.at(trial);
-  if (state.told_to_stop || !method_->wants(trial, step)) return std::nullopt;
+  if (state.stop_requested || !method_->wants(trial, step)) return std::nullopt;
   HistoryEntry entry{EntryKind::reported, trial, {}, step, finite(value)};
   entry.stop = method_->report(trial, step, minimized(number(entry.value))) == Verdict::stop;
   state.value = entry.value;
   state.step = step;
-  state.told_to_stop = entry.stop;
+  state.stop_requested = entry.stop;
   return entry;
 }
 
@@ -147,7 +147,7 @@ void Search::apply_end(const HistoryEntry& entry) {
   state.value = entry.value;
   state.step = entry.step;
   state.reason = entry.reason;
-  state.told_to_stop = false;
+  state.stop_requested = false;
   Ending ending;
   ending.kind = entry.status == "finished" ? Ending::Kind::completed
                 : entry.status == "pruned" ? Ending::Kind::pruned

@@ -44,7 +44,7 @@ struct TrialState {
   std::optional<double> value = {};
   int64_t step = 0;
   std::string reason = "";
-  bool told_to_stop = false;
+  bool stop_requested = false;
 };
 
 /// Every change is recorded as an entry before it has an effect. Replaying the entries gives the same state.

@@ -66,7 +66,7 @@ std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::opti
 
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
   if (recipe.devices.num_nodes > 1)
-    throw usage_error("trials of a sweep run on this node, and the recipe asks for devices.num_nodes = {}",
+    throw usage_error("trials of a sweep run on this node only, but the recipe has devices.num_nodes = {}",
                       recipe.devices.num_nodes);
   DeviceChoice choice = choose_devices(recipe.devices, facts);
   if (choice.accelerator == "cpu") return cpu_slots(recipe, facts, parallel, choice.count);

@@ -65,7 +65,7 @@ std::vector<json> Parameter::grid() const {
   if (kind == Kind::choice) return choices;
   const int64_t all = count(), values = points == 0 || (all > 0 && all < points) ? all : points;
   if (values == 0)
-    throw usage_error("a grid needs to know how many values of `{}` to visit: add points = N to its range", name);
+    throw usage_error("a grid needs the number of values of `{}`: add points = N to its range", name);
   std::vector<json> list;
   for (int64_t i = 0; i < values; ++i) {
     double share = values == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(values - 1);
@@ -93,7 +93,7 @@ Space::Space(std::vector<Parameter> parameters, std::vector<Constraint> constrai
     for (const auto& name : constraint.names())
       if (!known(name) && !constants_.contains(name))
         throw usage_error(
-            "the constraint `{}` speaks of `{}`, which is neither in the space nor a value of the recipe{}",
+            "the constraint `{}` uses `{}`, which is neither in the space nor a value of the recipe{}",
             constraint.text(), name, hint(name));
   while (!parameters.empty()) {
     auto ready = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {

@@ -42,7 +42,7 @@ class SpaceReader {
 
   void parameter(const std::string& name, const LocatedJson& value) {
     if (space_.places.contains(name)) {
-      problems_.add(value.key_place, "duplicate", fmt::format("`{}` stands twice in the space", name));
+      problems_.add(value.key_place, "duplicate", fmt::format("`{}` is given twice in the space", name));
       return;
     }
     if (!known(name, value.key_place)) return;
@@ -125,8 +125,8 @@ class SpaceReader {
 
   bool positive_if_log(const Parameter& parameter, const LocatedJson& at) {
     if (!parameter.log || parameter.low > 0) return true;
-    return out(
-        at, fmt::format("a logarithmic range begins above 0, and that of `{}` at {}", parameter.name, parameter.low));
+    return out(at, fmt::format("a logarithmic range must begin above 0; that of `{}` begins at {}", parameter.name,
+                               parameter.low));
   }
 
   bool detail(Parameter& parameter, const std::string& name, const LocatedJson& at, const std::string& kind) {
@@ -134,7 +134,7 @@ class SpaceReader {
     bool means = name == "step"  ? kind == "integer" || kind == "uniform"
                  : name == "log" ? kind == "integer"
                                  : kind != "choice";
-    if (!means) return out(at, fmt::format("`{}` does nothing beside `{}`", name, kind));
+    if (!means) return out(at, fmt::format("`{}` has no effect with `{}`", name, kind));
     if (name == "log") {
       if (!value.is_boolean()) return wrong(at, name, "true or false");
       parameter.log = value;
@@ -163,8 +163,8 @@ class SpaceReader {
     return true;
   }
 
-  /// Its values are among the parent's, in the form that these take: one that is not would switch the parameter off.
-  /// A parent that is not there is Space's to refuse.
+  /// Checks that the values of `when` are values of the parent, and replaces each by the parent's value. With any other
+  /// value the parameter would never be active. Space reports a missing parent.
   void check_when(Parameter& parameter) {
     auto parent = std::find_if(space_.parameters.begin(), space_.parameters.end(),
                                [&](const Parameter& other) { return other.name == parameter.parent; });
@@ -178,19 +178,19 @@ class SpaceReader {
       }
       Diagnostic diagnostic{when_places_.at(parameter.name), "not-allowed"};
       diagnostic.message =
-          fmt::format("`{}` is for `{}` = {}, which it never has", parameter.name, parent->name, value.dump());
+          fmt::format("`when` of `{}`: `{}` never has the value {}", parameter.name, parent->name, value.dump());
       for (const auto& choice : parent->choices) diagnostic.allowed.push_back(word(choice));
       if (near) diagnostic.suggestion = word(*near);
       if (!finite)
         diagnostic.other_message =
-            fmt::format("of `{}` there are no single values: give it a `step` or a list", parent->name);
+            fmt::format("`{}` is a continuous range: give it a `step` or a list", parent->name);
       else if (parent->choices.empty() && !near)
-        diagnostic.other_message = fmt::format("it has numbers from {} to {}", parent->low, parent->high);
+        diagnostic.other_message = fmt::format("its values are from {} to {}", parent->low, parent->high);
       problems_.add(diagnostic);
     }
   }
 
-  /// Of the parent's values; nothing where none is near.
+  /// The parent's value closest to `value`; nothing if none is close.
   std::optional<json> closest(const Parameter& parent, const json& value) const {
     if (parent.kind == Parameter::Kind::choice) {
       for (const auto& choice : parent.choices)
@@ -212,13 +212,13 @@ class SpaceReader {
 
   static std::string word(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-  /// 0.3 and the third step of 0.1.
+  /// Whether two values are equal up to rounding: 0.3 equals the third step of 0.1.
   static bool same(const json& a, const json& b) {
     if (!a.is_number() || !b.is_number()) return a == b;
     return std::abs(a.get<double>() - b.get<double>()) <= 1e-9 * std::abs(a.get<double>());
   }
 
-  /// Ends and choices as values of the recipe's key.
+  /// Checks that ends and choices are valid values of the recipe key.
   bool fits_key(Parameter& parameter, const Origin& place) {
     const Key* key = find_key(parameter.name);
     if (!key) return true;

@@ -149,7 +149,7 @@ class SweepReader {
       const Section* section = prefix.empty() ? find_section(name) : nullptr;
       if (value.is_object && (prefix == "hooks." || section))
         add_set(value, prefix + name + ".");
-      else  // `strategy = "fsdp"` by its whole key, which best --toml can write beside others of the section
+      else  // the full key of `strategy = "fsdp"`, so that best --toml can write it with other keys of the section
         sweep_.overrides.push_back(prefix + name +
                                    (section && !section->main_key.empty() ? "." + section->main_key : "") + "=" +
                                    toml_value(value.plain()));

@@ -22,7 +22,7 @@ bool all_finite(const json& value) {
   return true;
 }
 
-/// In one line what render() says in several.
+/// The diagnostic in one line. render() uses several.
 std::string brief(const Diagnostic& diagnostic) {
   if (diagnostic.suggestion) return fmt::format("{}; did you mean `{}`?", diagnostic.message, *diagnostic.suggestion);
   if (!diagnostic.allowed.empty())
@@ -38,7 +38,7 @@ void flatten(const json& table, const std::string& prefix, const std::string& wh
       continue;
     }
     if (flat.contains(prefix + name))
-      throw lua::ScriptMistake(fmt::format("{}: `{}` stands twice", what, prefix + name));
+      throw lua::ScriptMistake(fmt::format("{}: `{}` is given twice", what, prefix + name));
     flat[prefix + name] = value;
   }
 }
@@ -64,8 +64,8 @@ std::optional<Diagnostic> unknown_key(const std::string& name) {
 json checked_parameters(const json& given, const std::string& what) {
   json flat = json::object();
   if (given.is_array() && !given.empty())
-    throw lua::ScriptMistake(what + ": wants a table from keys of the recipe to values, not a list");
-  if (given.is_object()) flatten(given, "", what, flat);  // Lua's {} comes as a list
+    throw lua::ScriptMistake(what + ": needs a table from recipe keys to values, not a list");
+  if (given.is_object()) flatten(given, "", what, flat);  // Lua's {} is converted to an empty list
   for (auto& [name, value] : flat.items()) {
     if (auto wrong = unknown_key(name)) throw lua::ScriptMistake(what + ": " + brief(*wrong));
     if (!all_finite(value)) throw lua::ScriptMistake(fmt::format("{}: `{}` is not a finite number", what, name));

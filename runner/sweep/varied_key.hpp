@@ -1,4 +1,4 @@
-// Keys of the recipe that trials may set, and values for them.
+// Checks the recipe keys that trials set, and their values.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,12 +8,12 @@
 
 namespace runner::sweep {
 
-/// What is wrong with `name` as a dotted key, without a place; nothing where it is one. Options of strategies
-/// (`strategy.NAME`) and of hooks (`hooks.HOOK.NAME`) pass: the trial's recipe is held against them.
+/// The mistake if `name` is not a dotted recipe key, without a position; nothing if it is one. Options of strategies
+/// (`strategy.NAME`) and of hooks (`hooks.HOOK.NAME`) are accepted here and checked with the trial's recipe.
 std::optional<Diagnostic> unknown_key(const std::string& name);
 
-/// {key: value} of one trial, checked against the table of recipe keys and in the form that the keys take. Sections may
-/// be tables: {"optimizer": {"lr": 0.1}}. Throws lua::ScriptMistake that begins with `what`.
+/// Checks one trial's {key: value} against the table of recipe keys and converts each value to the type of its key.
+/// Sections may be tables: {"optimizer": {"lr": 0.1}}. Throws lua::ScriptMistake; its message begins with `what`.
 nlohmann::json checked_parameters(const nlohmann::json& given, const std::string& what);
 
 }  // namespace runner::sweep

@@ -298,7 +298,7 @@ TEST_CASE("a device slot is not used after three quick failures in a row", "[e2e
   auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
   INFO(result.err);
   CHECK(result.code == 4);
-  CHECK_THAT(result.err, ContainsSubstring("cpu:0 is set aside: 3 trials in a row failed on it within a minute each"));
+  CHECK_THAT(result.err, ContainsSubstring("cpu:0 is no longer used: 3 trials in a row failed on it within a minute each"));
   CHECK_THAT(result.err, ContainsSubstring("exited with code 7"));
   auto sweep = result.json().at("sweep");
   CHECK(sweep.at("status") == "failed");

@@ -244,7 +244,7 @@ TEST_CASE("when a script fails, running trials are stopped and can be resumed", 
   auto result = place.run({"sweep", "run", "sweep.lua"});
   INFO(result.err);
   CHECK(result.code == 2);
-  CHECK_THAT(result.err, ContainsSubstring("the sweep cannot go on; stopping 1 trial with a checkpoint"));
+  CHECK_THAT(result.err, ContainsSubstring("the sweep cannot continue; stopping 1 trial with a checkpoint"));
   auto trials = status_of(place).at("trials");
   CHECK(trials.at(0).at("status") == "waiting");
   CHECK(trials.at(1).at("status") == "failed");

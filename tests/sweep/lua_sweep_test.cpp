@@ -313,8 +313,8 @@ TEST_CASE("a history that the file cannot produce is refused at the first differ
     });
   };
   const std::string why =
-      "; either s.lua (or a file that it requires) is not what it was, or its `run` goes by more than the seed and the "
-      "results: os.time, os.clock, the order of pairs()";
+      "; either s.lua (or a file that it requires) has changed, or its `run` depends on more than the seed and the "
+      "results, such as os.time, os.clock or the order of pairs()";
   CHECK(replay(body("2")) == "");
   CHECK(replay(body("1 + sweep:best().value / 7")) == "");
   CHECK(replay(body("3")) ==
@@ -337,13 +337,13 @@ TEST_CASE("errors in run are reported with their line, and no result in the hist
   says("sweep:try{['optimizer.lr'] = 0/0}", "try: `optimizer.lr` is not a finite number");
   says("sweep:try{['model.n_heads'] = 1.5}", "try: `n_heads` must be an integer");
   says("sweep:start{['optimizer.name'] = 'adamx'}", "start: ");
-  says("sweep:start{['optimizer.lr'] = 1, optimizer = {lr = 2}}", "start: `optimizer.lr` stands twice");
-  says("sweep:try{1, 2}", "try: wants a table from keys of the recipe to values, not a list");
+  says("sweep:start{['optimizer.lr'] = 1, optimizer = {lr = 2}}", "start: `optimizer.lr` is given twice");
+  says("sweep:try{1, 2}", "try: needs a table from recipe keys to values, not a list");
   says("sweep:try()", "try: argument 1 must be a table, not nothing");
   says("sweep.try{}", "try: call it with a colon");
   says("sweep:tyr{}", "a sweep has no `tyr`; did you mean `try`?");
   says("sweep:sample()", "sample: the file has no `space`");
-  says("sweep:start{}:stop()", "stop: a trial is stopped at one of its reports; write `reports = true`");
+  says("sweep:start{}:stop()", "stop: a trial stops at one of its reports; the file needs `reports = true`");
   says("sweep:wait(3)", "wait: argument 1 must be a trial, not a number");
   says("sweep:trial(0)", "trial: there is no trial 0; 0 were started");
   says("coroutine.yield()", "coroutine.yield() works only inside of coroutines");

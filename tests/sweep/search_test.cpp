@@ -63,7 +63,7 @@ std::vector<json> simulate(Search search, size_t parallel,
       double value = curve(trial.parameters, step);
       auto report = search.report(trial.number, step, value);
       if (report) keep(*report);
-      bool stop = search.trials().at(trial.number).told_to_stop;
+      bool stop = search.trials().at(trial.number).stop_requested;
       int64_t length = 5 + static_cast<int64_t>(mix64(static_cast<uint64_t>(trial.number)) % 20);
       if (!stop && step < length) {
         ++i;
@@ -115,7 +115,7 @@ TEST_CASE("a history that the method cannot produce is refused") {
   } catch (const Error& error) {
     CHECK(std::string(error.what()) == "this sweep cannot be continued: trial 0 was " + other["parameters"].dump() +
                                            ", and would now be " + history[0]["parameters"].dump() +
-                                           "; the sweep was begun by another version of runner");
+                                           "; the sweep was started by another version of runner");
   }
 }
 

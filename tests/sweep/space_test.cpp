@@ -122,7 +122,7 @@ TEST_CASE("an impossible space is refused with the name of the parameter") {
           Space({under(choice("x", {1}), "y", {1}), under(choice("y", {1}), "x", {1})});
         }) == "`x` depends on `y`, which (perhaps through others) depends on it again");
   CHECK(error_of([] { Space({choice("x", {1})}, {Constraint("width > 1")}); }) ==
-        "the constraint `width > 1` speaks of `width`, which is neither in the space nor a value of the recipe; the "
+        "the constraint `width > 1` uses `width`, which is neither in the space nor a value of the recipe; the "
         "space has x");
   Space with_constant({choice("x", {1, 2})}, {Constraint("x == y")}, {{"y", 2}});
   CHECK_FALSE(with_constant.accepts({{"x", 1}}));
@@ -132,7 +132,7 @@ TEST_CASE("an impossible space is refused with the name of the parameter") {
 TEST_CASE("a grid contains both ends of a range and evenly spaced values between") {
   auto lr = real("lr", 1e-4, 1e-2, true);
   CHECK(error_of([&] { lr.grid(); }) ==
-        "a grid needs to know how many values of `lr` to visit: add points = N to its range");
+        "a grid needs the number of values of `lr`: add points = N to its range");
   lr.points = 3;
   auto values = lr.grid();
   REQUIRE(values.size() == 3);

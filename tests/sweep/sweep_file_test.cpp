@@ -160,7 +160,7 @@ s.toml:11:18: error: the range of `optimizer.lr` needs one of uniform, log_unifo
    11 | "optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
       |                  ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 
-s.toml:12:44: error: a logarithmic range begins above 0, and that of `optimizer.weight_decay` at 0
+s.toml:12:44: error: a logarithmic range must begin above 0; that of `optimizer.weight_decay` begins at 0
    12 | "optimizer.weight_decay" = { log_uniform = [0, 1] }
       |                                            ^~~~~~
 
@@ -255,20 +255,20 @@ budget = { trials = 3 }
 "optimizer.lr" = { uniform = [0.1, 0.2] }
 "optimizer.weight_decay" = { choice = [0.0], when = { "optimizer.lr" = 0.15 } }
 "optimizer.eps" = { choice = [0.1], when = { "optimizer.name" = [] } }
-)") == R"(s.toml:7:76: error: `optimizer.momentum` is for `optimizer.name` = "sgdd", which it never has
+)") == R"(s.toml:7:76: error: `when` of `optimizer.momentum`: `optimizer.name` never has the value "sgdd"
     7 | "optimizer.momentum" = { uniform = [0.5, 0.9], when = { "optimizer.name" = ["sgd", "sgdd"] } }
       |                                                                            ^~~~~~~~~~~~~~~
   did you mean `sgd`?
 
-s.toml:9:58: error: `model.n_heads` is for `model.dim` = 65, which it never has
+s.toml:9:58: error: `when` of `model.n_heads`: `model.dim` never has the value 65
     9 | "model.n_heads" = { choice = [4], when = { "model.dim" = 65 } }
       |                                                          ^~
   did you mean `64`?
 
-s.toml:11:72: error: `optimizer.weight_decay` is for `optimizer.lr` = 0.15, which it never has
+s.toml:11:72: error: `when` of `optimizer.weight_decay`: `optimizer.lr` never has the value 0.15
    11 | "optimizer.weight_decay" = { choice = [0.0], when = { "optimizer.lr" = 0.15 } }
       |                                                                        ^~~~
-  of `optimizer.lr` there are no single values: give it a `step` or a list
+  `optimizer.lr` is a continuous range: give it a `step` or a list
 
 s.toml:12:44: error: `when` must be { "KEY" = value } or { "KEY" = [values] }, one key, not a table
    12 | "optimizer.eps" = { choice = [0.1], when = { "optimizer.name" = [] } }
@@ -344,14 +344,12 @@ TEST_CASE("requirements of method and metric on the recipe are checked before an
   const std::string space = "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
   CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\n" + space) ==
         "s.toml:1:1: error: metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or "
-        "take "
-        "metric = \"loss\"\n    1 | [sweep]\n      | ^~~~~~~");
+        "use metric = \"loss\"\n    1 | [sweep]\n      | ^~~~~~~");
   CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nset = { lr_scheduler = \"cosine\" }\n"
                    "method = { name = \"pbt\", interval = 5, generations = 2 }\n" +
                    space) ==
-        "s.toml:5:10: error: pbt trains in parts that end at train.max_steps, on which lr_scheduler.name = \"cosine\" "
-        "depends: "
-        "take \"constant\" or \"step\"\n    5 | method = { name = \"pbt\", interval = 5, generations = 2 }\n"
+        "s.toml:5:10: error: pbt changes train.max_steps in each generation, and lr_scheduler.name = \"cosine\" "
+        "depends on it: use \"constant\" or \"step\"\n    5 | method = { name = \"pbt\", interval = 5, generations = 2 }\n"
         "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
@@ -364,19 +362,20 @@ TEST_CASE("PBT refuses keys that make the checkpoints of its members incompatibl
         "method = { name = \"pbt\", interval = 5, generations = 2 }\n[sweep.space]\n" +
         parameter + "\n");
   };
-  const std::string others = "where the model's parameters or the optimizer's state are others: ";
   for (const char* key : {"model.dim", "model.n_layers", "optimizer.name"}) {
     const bool name = std::string(key) == "optimizer.name";
     auto text = said(fmt::format("\"{}\" = {}", key, name ? "[\"sgd\", \"adamw\"]" : "[32, 64]"));
     INFO(text);
-    CHECK(text.starts_with("s.toml:5:10: error: pbt's members go on from each other's checkpoints, which do not fit " +
-                           others + "`" + key + "` cannot be varied\n"));
+    CHECK(text.starts_with(
+        "s.toml:5:10: error: pbt's members continue from each other's checkpoints, which need the same model and the "
+        "same optimizer: `" +
+        std::string(key) + "` cannot be varied\n"));
   }
   for (const char* parameter :
        {"\"run.seed\" = [1, 2]", "\"data.seq_len\" = [8, 16]", "\"data.shuffle\" = [true, false]"})
-    CHECK(said(parameter).find("whose position in the data has another meaning with another value: `") !=
+    CHECK(said(parameter).find("and this key changes the meaning of their position in the data: `") !=
           std::string::npos);
-  CHECK(said("\"optimizer.momentum\" = { uniform = [0, 0.9] }").find("let `optimizer.momentum` begin above 0") !=
+  CHECK(said("\"optimizer.momentum\" = { uniform = [0, 0.9] }").find("its range must begin above 0") !=
         std::string::npos);
   CHECK(said("\"optimizer.momentum\" = { uniform = [0.5, 0.9] }") == "");
 }
