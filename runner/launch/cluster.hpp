@@ -27,10 +27,10 @@ Environment process_environment();
 /// One cluster environment.
 struct ClusterEnvironment {
   const char* name;
-  const char* title;         ///< its name in messages, e.g. "Slurm"
-  const char* nodes_option;  ///< its option for N nodes; {} is replaced by N
-  const char* ranks_option;  ///< its option for N ranks on each node
-  const char* block_option;  ///< its option for consecutive ranks on each node, N on each
+  const char* title;              ///< its name in messages, e.g. "Slurm"
+  const char* nodes_option = "";  ///< its option for N nodes; {} is replaced by N
+  const char* ranks_option = "";  ///< its option for N ranks on each node
+  const char* block_option = "";  ///< its option for consecutive ranks on each node, N on each
   bool (*detect)(const Environment&);
   Placement (*read)(
       const Environment&);  ///< throws Error(usage/environment) with the variable that is missing or invalid

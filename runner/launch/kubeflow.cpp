@@ -27,12 +27,13 @@ Placement read_kubeflow(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment kubeflow_environment{
-    "kubeflow",
-    "Kubeflow",
-    "{} replicas, master and workers together",
-    "{} for each pod, and a pod has one; with nprocPerNode the pods run torchrun",
-    "{} for each pod",
-    detect_kubeflow,
-    read_kubeflow};
+    .name = "kubeflow",
+    .title = "Kubeflow",
+    .nodes_option = "{} replicas, master and workers together",
+    .ranks_option = "{} for each pod, and a pod has one; with nprocPerNode the pods run torchrun",
+    .block_option = "{} for each pod",
+    .detect = detect_kubeflow,
+    .read = read_kubeflow,
+};
 
 }  // namespace runner

@@ -15,6 +15,11 @@ Placement local_placement(const Environment&) {
 
 }  // namespace
 
-const ClusterEnvironment local_environment{"local", "local", "", "", "", always, local_placement};
+const ClusterEnvironment local_environment{
+    .name = "local",
+    .title = "local",
+    .detect = always,
+    .read = local_placement,
+};
 
 }  // namespace runner

@@ -75,7 +75,13 @@ Placement read_lsf(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment lsf_environment{
-    "lsf",  title, "jsrun --nrs={}", "jsrun --tasks_per_rs={}", "jsrun --tasks_per_rs={} --launch_distribution=packed",
-    detect_lsf, read_lsf};
+    .name = "lsf",
+    .title = title,
+    .nodes_option = "jsrun --nrs={}",
+    .ranks_option = "jsrun --tasks_per_rs={}",
+    .block_option = "jsrun --tasks_per_rs={} --launch_distribution=packed",
+    .detect = detect_lsf,
+    .read = read_lsf,
+};
 
 }  // namespace runner

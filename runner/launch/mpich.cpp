@@ -61,6 +61,13 @@ Placement mpich_placement(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment mpich_environment{
-    "mpich", "MPICH's mpirun", "a host list of {} hosts", "-ppn {}", "-ppn {}", started_by_mpich, mpich_placement};
+    .name = "mpich",
+    .title = "MPICH's mpirun",
+    .nodes_option = "a host list of {} hosts",
+    .ranks_option = "-ppn {}",
+    .block_option = "-ppn {}",
+    .detect = started_by_mpich,
+    .read = mpich_placement,
+};
 
 }  // namespace runner

@@ -31,7 +31,13 @@ Placement openmpi_placement(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment openmpi_environment{
-    "openmpi",          "Open MPI's mpirun", "a host list of {} hosts", "--map-by ppr:{}:node", "--map-by ppr:{}:node",
-    started_by_openmpi, openmpi_placement};
+    .name = "openmpi",
+    .title = "Open MPI's mpirun",
+    .nodes_option = "a host list of {} hosts",
+    .ranks_option = "--map-by ppr:{}:node",
+    .block_option = "--map-by ppr:{}:node",
+    .detect = started_by_openmpi,
+    .read = openmpi_placement,
+};
 
 }  // namespace runner

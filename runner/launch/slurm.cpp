@@ -109,12 +109,14 @@ Placement slurm_placement(const Environment& environment) {
 
 }  // namespace
 
-const ClusterEnvironment slurm_environment{"slurm",
-                                           title,
-                                           "--nodes={}",
-                                           "srun --ntasks-per-node={}",
-                                           "srun --ntasks-per-node={} --distribution=block",
-                                           started_by_slurm,
-                                           slurm_placement};
+const ClusterEnvironment slurm_environment{
+    .name = "slurm",
+    .title = title,
+    .nodes_option = "--nodes={}",
+    .ranks_option = "srun --ntasks-per-node={}",
+    .block_option = "srun --ntasks-per-node={} --distribution=block",
+    .detect = started_by_slurm,
+    .read = slurm_placement,
+};
 
 }  // namespace runner

@@ -33,7 +33,13 @@ Placement torchrun_placement(const Environment& environment) {
 }  // namespace
 
 const ClusterEnvironment torchrun_environment{
-    "torchrun",          "torchrun",        "--nnodes={}", "--nproc-per-node={}", "--nproc-per-node={}",
-    started_by_torchrun, torchrun_placement};
+    .name = "torchrun",
+    .title = "torchrun",
+    .nodes_option = "--nnodes={}",
+    .ranks_option = "--nproc-per-node={}",
+    .block_option = "--nproc-per-node={}",
+    .detect = started_by_torchrun,
+    .read = torchrun_placement,
+};
 
 }  // namespace runner

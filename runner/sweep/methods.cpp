@@ -11,77 +11,124 @@ namespace {
 using nlohmann::json;
 using Kind = MethodOption::Kind;
 
-TpeOptions tpe_options(const json& options) {
-  return {options.at("n_startup_trials"), options.at("n_ei_candidates"), options.at("gamma"),
-          options.at("prior_weight"),     options.at("multivariate"),    options.at("constant_liar")};
+MethodEntry grid_method() {
+  return {.name = "grid",
+          .help = "every combination of values",
+          .needs_trials = false,
+          .make = [](const Space& space, uint64_t, const json&) { return make_grid(space); }};
 }
 
-std::vector<MethodOption> tpe_list() {
-  return {{"n_startup_trials", Kind::integer, 10, 1, 0, {}, "random trials before the estimate begins"},
-          {"n_ei_candidates", Kind::integer, 24, 1, 100'000, {}, "draws of which the most promising is taken"},
-          {"gamma", Kind::number, 0.1, 0.001, 0.999, {}, "share of trials that count as good, at most 25 of them"},
-          {"prior_weight", Kind::number, 1.0, 1e-9, 0, {}, "weight of the prior beside one trial's"},
-          {"multivariate", Kind::boolean, true, 0, 0, {}, "one estimate of all parameters instead of one each"},
-          {"constant_liar", Kind::boolean, true, 0, 0, {}, "running trials count as bad ones"}};
+MethodEntry random_method() {
+  return {.name = "random", .help = "independent draws", .make = [](const Space& space, uint64_t seed, const json&) {
+            return make_random(space, seed);
+          }};
 }
 
-std::vector<MethodEntry> make_list() {
-  std::vector<MethodEntry> list;
-  list.push_back(
-      {"grid", "every combination of values", {}, false, false, [](const Space& space, uint64_t, const json&) {
-         return make_grid(space);
-       }});
-  list.push_back({"random", "independent draws", {}, false, true, [](const Space& space, uint64_t seed, const json&) {
-                    return make_random(space, seed);
-                  }});
-  list.push_back({"sobol",
-                  "a low-discrepancy sequence: even coverage of the space",
-                  {{"scramble", Kind::boolean, true, 0, 0, {}, "Owen scrambling by the sweep's seed"}},
-                  false,
-                  true,
-                  [](const Space& space, uint64_t seed, const json& options) {
-                    return make_sobol(space, seed, options.at("scramble"));
-                  }});
-  list.push_back({"tpe", "tree-structured Parzen estimator: learns from ended trials", tpe_list(), false, true,
-                  [](const Space& space, uint64_t seed, const json& options) {
-                    return make_tpe(space, seed, tpe_options(options));
-                  }});
-  list.push_back({"asha",
-                  "asynchronous successive halving: stops the worse trials early",
-                  {{"min_steps", Kind::integer, json(), 1, 0, {}, "steps to the first decision"},
-                   {"reduction_factor", Kind::integer, 4, 2, 1000, {}, "one in so many goes on at each decision"},
-                   {"sampler", Kind::choice, "random", 0, 0, {"random", "sobol", "tpe"}, "which method proposes"}},
-                  true,
-                  true,
-                  [](const Space& space, uint64_t seed, const json& options) {
-                    AshaOptions asha;
-                    asha.min_steps = options.at("min_steps");
-                    asha.reduction_factor = options.at("reduction_factor");
-                    return make_asha(make_method(options.at("sampler"), space, seed), asha);
-                  }});
-  list.push_back({"pbt",
-                  "population based training: weights and parameters of the best replace those of the worst",
-                  {{"population", Kind::integer, 8, 2, 100'000, {}, "members that train side by side"},
-                   {"interval", Kind::integer, json(), 1, 0, {}, "steps of a generation"},
-                   {"generations", Kind::integer, json(), 1, 0, {}, "how many"},
-                   {"quantile", Kind::number, 0.25, 0.001, 0.5, {}, "share that is replaced, and that replaces"},
-                   {"resample_probability", Kind::number, 0.25, 0, 1, {}, "of a parameter to be drawn anew"},
-                   {"factors", Kind::numbers, json({0.8, 1.25}), 1e-6, 1e6, {}, "a number is multiplied by one of"}},
-                  false,
-                  false,
-                  [](const Space& space, uint64_t seed, const json& options) {
-                    PbtOptions pbt{options.at("population"),           options.at("interval"),
-                                   options.at("generations"),          options.at("quantile"),
-                                   options.at("resample_probability"), options.at("factors")};
-                    return make_pbt(space, seed, pbt);
-                  }});
-  return list;
+MethodEntry sobol_method() {
+  return {.name = "sobol",
+          .help = "a low-discrepancy sequence, which covers the space evenly",
+          .options = {{.name = "scramble", .kind = Kind::boolean, .help = "Owen scrambling by the sweep's seed",
+                       .default_value = true}},
+          .make = [](const Space& space, uint64_t seed, const json& options) {
+            return make_sobol(space, seed, options.at("scramble"));
+          }};
+}
+
+std::vector<MethodOption> tpe_options() {
+  return {
+      {.name = "n_startup_trials", .kind = Kind::integer, .help = "number of random trials before the first estimate",
+       .default_value = 10, .minimum = 1},
+      {.name = "n_ei_candidates", .kind = Kind::integer,
+       .help = "number of draws, of which the most promising is proposed",
+       .default_value = 24, .minimum = 1, .maximum = 100'000},
+      {.name = "gamma", .kind = Kind::number, .help = "fraction of the trials that count as good, at most 25 trials",
+       .default_value = 0.1, .minimum = 0.001, .maximum = 0.999},
+      {.name = "prior_weight", .kind = Kind::number, .help = "weight of the prior; a trial has the weight 1",
+       .default_value = 1.0, .minimum = 1e-9},
+      {.name = "multivariate", .kind = Kind::boolean, .help = "one joint estimate of all parameters, not one for each",
+       .default_value = true},
+      {.name = "constant_liar", .kind = Kind::boolean, .help = "running trials count as bad trials",
+       .default_value = true},
+  };
+}
+
+MethodEntry tpe_method() {
+  return {.name = "tpe",
+          .help = "tree-structured Parzen estimator: learns from ended trials",
+          .options = tpe_options(),
+          .make = [](const Space& space, uint64_t seed, const json& options) {
+            return make_tpe(space, seed,
+                            {.n_startup_trials = options.at("n_startup_trials"),
+                             .n_ei_candidates = options.at("n_ei_candidates"),
+                             .gamma = options.at("gamma"),
+                             .prior_weight = options.at("prior_weight"),
+                             .multivariate = options.at("multivariate"),
+                             .constant_liar = options.at("constant_liar")});
+          }};
+}
+
+std::vector<MethodOption> asha_options() {
+  return {
+      {.name = "min_steps", .kind = Kind::integer, .help = "number of steps before the first decision", .minimum = 1},
+      {.name = "reduction_factor", .kind = Kind::integer,
+       .help = "the best 1/reduction_factor continue at each decision",
+       .default_value = 4, .minimum = 2, .maximum = 1000},
+      {.name = "sampler", .kind = Kind::choice, .help = "method that proposes the trials", .default_value = "random",
+       .choices = {"random", "sobol", "tpe"}},
+  };
+}
+
+MethodEntry asha_method() {
+  return {.name = "asha",
+          .help = "asynchronous successive halving: stops the worse trials early",
+          .options = asha_options(),
+          .uses_reports = true,
+          .make = [](const Space& space, uint64_t seed, const json& options) {
+            return make_asha(
+                make_method(options.at("sampler"), space, seed),
+                {.min_steps = options.at("min_steps"), .reduction_factor = options.at("reduction_factor")});
+          }};
+}
+
+std::vector<MethodOption> pbt_options() {
+  return {
+      {.name = "population", .kind = Kind::integer, .help = "number of members", .default_value = 8,
+       .minimum = 2, .maximum = 100'000},
+      {.name = "interval", .kind = Kind::integer, .help = "number of steps in a generation", .minimum = 1},
+      {.name = "generations", .kind = Kind::integer, .help = "number of generations", .minimum = 1},
+      {.name = "quantile", .kind = Kind::number,
+       .help = "fraction of the members that is replaced by the same fraction of the best",
+       .default_value = 0.25, .minimum = 0.001, .maximum = 0.5},
+      {.name = "resample_probability", .kind = Kind::number,
+       .help = "probability that a parameter of a replaced member is drawn from the space again",
+       .default_value = 0.25, .minimum = 0, .maximum = 1},
+      {.name = "factors", .kind = Kind::numbers,
+       .help = "a number that is not drawn again is multiplied by one of these",
+       .default_value = {0.8, 1.25}, .minimum = 1e-6, .maximum = 1e6},
+  };
+}
+
+MethodEntry pbt_method() {
+  return {.name = "pbt",
+          .help = "population based training: weights and parameters of the best replace those of the worst",
+          .options = pbt_options(),
+          .needs_trials = false,
+          .make = [](const Space& space, uint64_t seed, const json& options) {
+            return make_pbt(space, seed,
+                            {.population = options.at("population"),
+                             .interval = options.at("interval"),
+                             .generations = options.at("generations"),
+                             .quantile = options.at("quantile"),
+                             .resample_probability = options.at("resample_probability"),
+                             .factors = options.at("factors")});
+          }};
 }
 
 }  // namespace
 
 const std::vector<MethodEntry>& methods() {
-  static const std::vector<MethodEntry> list = make_list();
+  static const std::vector<MethodEntry> list = {grid_method(), random_method(), sobol_method(),
+                                                tpe_method(),  asha_method(),   pbt_method()};
   return list;
 }
 

@@ -1,4 +1,4 @@
-// The one list of methods: names, options, makers.
+// The table of methods: their names, options and factories.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,10 +14,10 @@ struct MethodOption {
   enum class Kind { integer, number, boolean, choice, numbers };
   std::string name;
   Kind kind;
-  nlohmann::json default_value;     ///< null: must be given
-  double minimum = 0, maximum = 0;  ///< bounds of numbers; maximum 0: none
+  std::string help;
+  nlohmann::json default_value = {};  ///< null: must be given
+  double minimum = 0, maximum = 0;    ///< bounds of numbers; maximum 0: none
   std::vector<std::string> choices = {};
-  std::string help = "";
 };
 
 struct MethodEntry {
@@ -37,7 +37,7 @@ const MethodEntry* find_method(const std::string& name);
 std::unique_ptr<Method> make_method(const std::string& name, const Space& space, uint64_t seed,
                                     nlohmann::json options = nlohmann::json::object());
 
-// The makers, one file each.
+// The factories. Each method has one file.
 
 /// All combinations; the last parameter varies fastest. Points that constraints reject are left out. Throws Error(usage) if a
 /// range has no `points`, or if there are more than a million combinations.
@@ -75,8 +75,8 @@ struct PbtOptions {
 };
 /// Population based training (Jaderberg et al., arXiv 1711.09846) in generations: each trial trains one member for
 /// `interval` steps; between generations a member of the worst quantile takes weights and parameters of one of the
-/// best, the parameters drawn anew or multiplied by a factor. Generations wait for each other, so the outcome does not
-/// depend on which member was faster.
+/// best, with each parameter drawn again or multiplied by a factor. Generations wait for each other, so the outcome
+/// does not depend on which member was faster.
 std::unique_ptr<Method> make_pbt(const Space& space, uint64_t seed, const PbtOptions& options);
 
 /// A random point that the constraints accept. `stream`: the stream of random numbers of the trial.
