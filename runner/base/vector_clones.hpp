@@ -1,5 +1,5 @@
-#pragma once
 // Functions whose loops are vectorised once for each instruction set. The dynamic loader selects one at start-up.
+#pragma once
 
 // Sanitizers are not initialised yet when the loader selects a clone.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

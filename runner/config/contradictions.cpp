@@ -112,7 +112,7 @@ class Finder {
   void train() {
     const auto& train = recipe_.train;
     if (!train.max_steps && !train.max_epochs && !train.max_time && recipe_.run.fast_dev_run == 0)
-      report("train", "[train] must say when to stop: max_steps, max_epochs or max_time");
+      report("train", "[train] needs an end: max_steps, max_epochs or max_time");
     if (train.global_batch_size && train.accumulate_grad_batches)
       report("train.accumulate_grad_batches",
              "global_batch_size and accumulate_grad_batches are both given; one follows from the other",
@@ -128,7 +128,7 @@ class Finder {
     const auto& schedule = recipe_.lr_scheduler.name;
     if (needs_end(recipe_.lr_scheduler) && !train.max_steps && !train.max_epochs)
       report("lr_scheduler.name",
-             fmt::format("schedule \"{}\" needs to know the end: set train.max_steps or train.max_epochs", schedule),
+             fmt::format("schedule \"{}\" depends on the end: set train.max_steps or train.max_epochs", schedule),
              "train.max_steps");
     if (schedule == "step" && !recipe_.lr_scheduler.step_size)
       report("lr_scheduler.name", "schedule \"step\" needs step_size");

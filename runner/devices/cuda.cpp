@@ -133,7 +133,7 @@ void read_cuda(const std::string& driver_library, const std::string& nvml_librar
   int result = driver.init(0);
   if (result == 0) result = driver.device_count(&count);
   if (result != 0) {
-    facts.cuda_problem = no_device("the NVIDIA driver says: " + driver.explain(result));
+    facts.cuda_problem = no_device("the NVIDIA driver reports: " + driver.explain(result));
     return;
   }
   if (count == 0) {
@@ -154,7 +154,7 @@ void read_cuda(const std::string& driver_library, const std::string& nvml_librar
                      driver.device_uuid(&uuid, handle)}) {
       if (step == 0) continue;
       facts.cuda.clear();
-      facts.cuda_problem = fmt::format("the NVIDIA driver says of device {}: {}", index, driver.explain(step));
+      facts.cuda_problem = fmt::format("the NVIDIA driver reports for device {}: {}", index, driver.explain(step));
       return;
     }
     device.name = name;

@@ -66,7 +66,7 @@ void apply_node_options(Placement& placement, const NodeOptions& options, int de
     return;
   }
   if (num_nodes == 1) {
-    if (given) throw usage_error("{} is for several nodes, and the recipe asks for devices.num_nodes = 1", given);
+    if (given) throw usage_error("{} is for several nodes, but the recipe has devices.num_nodes = 1", given);
   } else {
     if (!options.node_rank || !options.master_addr)
       throw usage_error(
@@ -92,12 +92,12 @@ void check_placement(const Placement& placement, int devices_per_node, int num_n
   if (!placement.launched) return;
   const ClusterEnvironment& cluster = *find_environment(placement.cluster);
   if (num_nodes > 0 && num_nodes != placement.num_nodes)
-    throw usage_error("the recipe asks for {}, {} started {}: set devices.num_nodes = {}, or ask for {} ({})",
+    throw usage_error("the recipe uses {}, but {} started {}: set devices.num_nodes = {}, or start {} ({})",
                       counted(num_nodes, "node"), cluster.title, placement.num_nodes, placement.num_nodes, num_nodes,
                       with_number(cluster.nodes_option, num_nodes));
   if (devices_per_node > 0 && devices_per_node != placement.local_size)
     throw usage_error(
-        "the recipe asks for {} per node, {} started {} on this node: set devices.devices = {} "
+        "the recipe uses {} per node, but {} started {} on this node: set devices.devices = {} "
         "(devices.cpu_processes on CPU), or start {} ranks per node ({})",
         counted(devices_per_node, "device"), cluster.title, counted(placement.local_size, "rank"), placement.local_size,
         devices_per_node, with_number(cluster.ranks_option, devices_per_node));

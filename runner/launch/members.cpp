@@ -174,7 +174,7 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
     double left = until - steady_seconds();
     if (left <= 0)
       throw environment_error(
-          "rendezvous at {}:{}: {} did not come within {}: {}, or allow more time (devices.rendezvous_timeout)",
+          "rendezvous at {}:{}: {} did not connect within {}: {}, or allow more time (devices.rendezvous_timeout)",
           place.master_addr, port, name_ranks(missing, place.world_size, place.local_size), write_duration(deadline),
           place.launched ? "see the launcher's output about them"
                          : fmt::format("start the same command there with --node-rank {} --master-addr {} "

@@ -141,7 +141,7 @@ void Attempt::handle_interrupt(int signal) {
   stopping_ = true;
   kill_at_ = now + static_cast<double>(group_.grace_time.count());
   for (auto& worker : workers_) worker->send(SIGTERM);
-  note(fmt::format("{}: asked {} to checkpoint and stop within {} (Ctrl-C {}kills at once)", signal_name(signal),
+  note(fmt::format("{}: stopping {} with a checkpoint within {} (Ctrl-C {}kills at once)", signal_name(signal),
                    running_ranks(), write_duration(group_.grace_time), signal == SIGINT ? "again " : ""));
 }
 
@@ -250,7 +250,7 @@ Outcome Attempt::outcome() const {
     result.first_cause = !kill_reason_.empty() ? kill_reason_
                          : asked_by_ != 0
                              ? fmt::format("stopped by {}{}", signal_name(asked_by_), interrupted ? " (Ctrl-C)" : "")
-                             : "the workers were asked to stop from outside and exited with code 3";
+                             : "the workers received a stop signal from outside and exited with code 3";
   }
   return result;
 }

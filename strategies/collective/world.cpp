@@ -66,7 +66,7 @@ StorePtr meet(const WorldOptions& options) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     } while (steady_seconds() - begun < limit);
     if (!missing.empty())
-      throw environment_error("rendezvous at {}:{}: {} did not come within {}", options.master_addr,
+      throw environment_error("rendezvous at {}:{}: {} did not connect within {}", options.master_addr,
                               options.master_port, name_ranks(missing, options.size, options.local_size),
                               format_duration(limit));
   } catch (const c10::Error& error) {

@@ -15,7 +15,7 @@ Entry single_entry() {
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
     if (job.world_size == 1) return std::nullopt;
     return fmt::format(
-        "strategy `single` uses one device, but the recipe asks for {}; use `ddp` for a replica on each device, or set "
+        "strategy `single` uses one device, but the recipe uses {}; use `ddp` for a replica on each device, or set "
         "devices = 1 and num_nodes = 1",
         job.world_size);
   };

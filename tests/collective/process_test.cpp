@@ -68,7 +68,7 @@ TEST_CASE("all other ranks report at once a rank that is killed in a collective,
 TEST_CASE("the rendezvous has a deadline, and its error names the missing ranks", "[collective]") {
   RankProcesses ranks(4, "check", {{"RENDEZVOUS_S", "3"}}, 2);
   CHECK(ranks.finish(0) ==
-        fmt::format("rendezvous at 127.0.0.1:{}: ranks 2, 3 of 4 did not come within 3.00 s\n", ranks.port()));
+        fmt::format("rendezvous at 127.0.0.1:{}: ranks 2, 3 of 4 did not connect within 3.00 s\n", ranks.port()));
   CHECK(ranks.code(0) == 1);
   ranks.finish(1);  // the text is the same, unless rank 0 and its store ended first
   CHECK(ranks.code(1) == 1);

@@ -170,7 +170,7 @@ TEST_CASE("a launcher that started another number of ranks than in the recipe is
       place.run({"run", "tiny.toml", "--set", "devices.cpu_processes=4"}, launchers[1].variables("0", this_job()));
   CHECK(result.code == 2);
   CHECK(result.err ==
-        "error: the recipe asks for 4 devices per node, Slurm started 2 ranks on this node: set devices.devices = 2 "
+        "error: the recipe uses 4 devices per node, but Slurm started 2 ranks on this node: set devices.devices = 2 "
         "(devices.cpu_processes on CPU), or start 4 ranks per node (srun --ntasks-per-node=4)\n");
 }
 

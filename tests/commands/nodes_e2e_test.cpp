@@ -233,7 +233,7 @@ TEST_CASE("a missing node is named after the deadline", "[e2e]") {
   CHECK(zero.code == 4);
   CHECK(zero.err == "rendezvous at 127.0.0.1:" + port + ": 2 nodes x 2 ranks\n" +
                         "error: rendezvous at 127.0.0.1:" + port +
-                        ": ranks 2, 3 of 4 (node 1) did not come within 1s: start the same command there "
+                        ": ranks 2, 3 of 4 (node 1) did not connect within 1s: start the same command there "
                         "with --node-rank 1 --master-addr 127.0.0.1 --master-port " +
                         port + ", or allow more time (devices.rendezvous_timeout)\n");
   CHECK(one.code == 4);

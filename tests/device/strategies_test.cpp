@@ -216,7 +216,7 @@ TEST_CASE("recomputation has one result under every policy, without races", "[de
   check_under_all_policies(GENERATE(from_range(recomputing_forms())));
 }
 
-TEST_CASE("reductions in flight beside later micro-batches have one result under every policy, without races",
+TEST_CASE("reductions that overlap with later micro-batches have one result under every policy, without races",
           "[device][parity][overlap]") {
   check_under_all_policies(GENERATE(from_range(forms_reducing_each_micro_batch())));
 }
@@ -267,7 +267,7 @@ void use_between_steps(const TinyRun& run, bool evaluates, TinyResult& result, s
 
 }  // namespace
 
-TEST_CASE("evaluation and the training state wait for the update beside them, under every policy",
+TEST_CASE("evaluation and the training state wait for an overlapping update, under every policy",
           "[device][offload]") {
   at::set_num_threads(1);
   auto run = GENERATE(device_run("fsdp", 2), device_run("fsdp", 2, {{"cpu_offload", true}}),

@@ -59,11 +59,11 @@ TEST_CASE("the reason for having no CUDA device is the driver's message") {
     Variable failing("FAKE_CUDA_RESULT", "100");
     read_cuda(FAKE_DRIVER, FAKE_DRIVER, facts);
     CHECK(facts.cuda_problem ==
-          "the NVIDIA driver says: no CUDA-capable device is detected (CUDA_VISIBLE_DEVICES is \"7\")");
+          "the NVIDIA driver reports: no CUDA-capable device is detected (CUDA_VISIBLE_DEVICES is \"7\")");
   }
   {
     Variable failing("FAKE_CUDA_RESULT", "999");
     read_cuda(FAKE_DRIVER, FAKE_DRIVER, facts);
-    CHECK(facts.cuda_problem == "the NVIDIA driver says: error 999 (CUDA_VISIBLE_DEVICES is \"7\")");
+    CHECK(facts.cuda_problem == "the NVIDIA driver reports: error 999 (CUDA_VISIBLE_DEVICES is \"7\")");
   }
 }

@@ -164,7 +164,7 @@ TEST_CASE("Kubeflow: one rank per pod, detected only if the recipe names it") {
   CHECK(p.master_port == 23456);
   check_placement(p, 1, 4);
   CHECK(refusal([&] { check_placement(p, 2, 4); }) ==
-        "2: the recipe asks for 2 devices per node, Kubeflow started 1 rank on this node: set devices.devices = 1 "
+        "2: the recipe uses 2 devices per node, but Kubeflow started 1 rank on this node: set devices.devices = 1 "
         "(devices.cpu_processes on CPU), or start 2 ranks per node (2 for each pod, and a pod has one; with "
         "nprocPerNode the pods run torchrun)");
   CHECK(refusal_of(with(pod, {{"RANK", "(unset)"}}), "kubeflow") ==
@@ -343,9 +343,9 @@ TEST_CASE("MPICH: one node uses the loopback address, several nodes need address
 TEST_CASE("a launcher that contradicts the recipe is refused, with both values and a solution") {
   Placement p = find_placement("auto", from(slurm_step));
   CHECK(refusal([&] { check_placement(p, 4, 3); }) ==
-        "2: the recipe asks for 3 nodes, Slurm started 2: set devices.num_nodes = 2, or ask for 3 (--nodes=3)");
+        "2: the recipe uses 3 nodes, but Slurm started 2: set devices.num_nodes = 2, or start 3 (--nodes=3)");
   CHECK(refusal([&] { check_placement(p, 8, 2); }) ==
-        "2: the recipe asks for 8 devices per node, Slurm started 4 ranks on this node: set devices.devices = 4 "
+        "2: the recipe uses 8 devices per node, but Slurm started 4 ranks on this node: set devices.devices = 4 "
         "(devices.cpu_processes on CPU), or start 8 ranks per node (srun --ntasks-per-node=8)");
   check_placement(p, 0, 0);  // the recipe leaves both values to the launcher
   CHECK(refusal([&] {
@@ -405,7 +405,7 @@ TEST_CASE("missing or contradicting node options are refused") {
   CHECK(applied({}, {.node_rank = 1, .master_addr = "a", .master_port = 0}, 2) ==
         "2: --master-port 0 is not a port: 1 to 65535");
   CHECK(applied({}, {.node_rank = {}, .master_addr = "a", .master_port = {}}, 1) ==
-        "2: --master-addr is for several nodes, and the recipe asks for devices.num_nodes = 1");
+        "2: --master-addr is for several nodes, but the recipe has devices.num_nodes = 1");
   CHECK(applied(torchrun, {.node_rank = 1, .master_addr = {}, .master_port = {}}, 2) ==
         "2: --node-rank under torchrun: the launcher already sets the rank of this process; leave it out, or set "
         "devices.cluster = "

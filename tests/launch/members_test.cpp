@@ -225,7 +225,7 @@ TEST_CASE("the end of a rank of another supervisor ends the run for all") {
       {{"1=fail:usage:no such file", "*=wait"}, ExitCode::usage, "rank 1: no such file"},
       {{"1=fail:environment:disk full", "*=ignore"}, ExitCode::environment, "rank 1: disk full"},
       {{"0=fail:error:first", "1=ignore"}, ExitCode::run_failed, "rank 0: first"},
-      {{"*=print-and-exit:3"}, ExitCode::preempted, "the workers were asked to stop from outside"},
+      {{"*=print-and-exit:3"}, ExitCode::preempted, "the workers received a stop signal from outside"},
   };
   for (const Row& row : table) {
     int port = free_port();
@@ -336,17 +336,17 @@ TEST_CASE("missing ranks are named after the deadline, also to the ranks that ar
   const std::string meeting = "rendezvous at 127.0.0.1:" + std::to_string(port) + ": ";
   CHECK(refusal([&] { Members(introduction(0, 3, 2, port), 1s); }) ==
         "4: " + meeting +
-            "ranks 2-5 of 6 (nodes 1, 2) did not come within 1s: start the same command there with --node-rank 1 "
+            "ranks 2-5 of 6 (nodes 1, 2) did not connect within 1s: start the same command there with --node-rank 1 "
             "--master-addr 127.0.0.1 --master-port " +
             std::to_string(port) + ", or allow more time (devices.rendezvous_timeout)");
   Follower came(launched(1, 3, port));
   CHECK(refusal([&] { Members(launched(0, 3, port), 1s); }) ==
         "4: " + meeting +
-            "rank 2 of 3 did not come within 1s: see the launcher's output about them, or allow more time "
+            "rank 2 of 3 did not connect within 1s: see the launcher's output about them, or allow more time "
             "(devices.rendezvous_timeout)");
   Ended ended = came.wait();
   CHECK(ended.code == 4);
-  CHECK(ended.words.starts_with(meeting + "rank 2 of 3 did not come within 1s"));
+  CHECK(ended.words.starts_with(meeting + "rank 2 of 3 did not connect within 1s"));
 }
 
 TEST_CASE("a node that reaches no supervisor names the address that it tried") {

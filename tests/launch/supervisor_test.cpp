@@ -60,7 +60,7 @@ TEST_CASE("the end of the ranks decides status and exit code") {
   };
   const std::vector<Row> table{
       {2, {"*=finish"}, "finished", ExitCode::done, ""},
-      {1, {"*=print-and-exit:3"}, "preempted", ExitCode::preempted, "the workers were asked to stop from outside"},
+      {1, {"*=print-and-exit:3"}, "preempted", ExitCode::preempted, "the workers received a stop signal from outside"},
       {2, {"1=signal:15", "*=wait"}, "preempted", ExitCode::preempted, "stopped by SIGTERM"},
       {2, {"1=fail:usage:x", "*=wait"}, "failed", ExitCode::usage, "rank 1"},
       {2, {"0=fail:environment:x", "*=wait"}, "failed", ExitCode::environment, "rank 0"},

@@ -121,7 +121,7 @@ TEST_CASE("contradicting values are refused") {
   CHECK(refusal(r, cpus(1), std::nullopt) == "\"bin\" files do not contain the vocabulary size; set model.vocab_size");
   r = recipe();
   r.strategy.name = "single";
-  CHECK(refusal(r, cpus(2)).starts_with("strategy `single` uses one device, but the recipe asks for 2"));
+  CHECK(refusal(r, cpus(2)).starts_with("strategy `single` uses one device, but the recipe uses 2"));
   r.strategy.name = "fsdp";
   r.strategy.options = {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 3}};
   CHECK(refusal(r, cpus(4)) == "HYBRID_SHARD cannot cut 4 ranks into groups of 3; hybrid_group_size may be 1, 2, 4");
