@@ -5,7 +5,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/overrides.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/data/data.hpp"
@@ -85,7 +85,7 @@ Action setup_check(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   app.add_option("recipe", *file, "A recipe or a sweep file")->required();
   add_overrides(app, *overrides);
-  app.add_flag("--json", *json, "As JSON on stdout");
+  add_json_option(app, *json);
   return [file, overrides, json] {
     const Findings findings = look_at(*file, *overrides);
     const auto& mistakes = findings.mistakes;

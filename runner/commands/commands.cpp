@@ -36,7 +36,7 @@ const std::vector<Command>& commands() {
       {"import", "Print another tool's configuration as sections of a recipe", setup_import, {"convert"}},
       {"help", "Explain a verb or the keys of recipes: runner help VERB, runner help recipe [SECTION | KEY]",
        setup_help},
-      {"lua", "Try a hook file without training: runner lua check FILE", setup_lua},
+      {"lua", "Check a Lua hook or strategy: runner lua check FILE", setup_lua},
       {"strategies", "List strategies and their options, and which of them do nothing on this machine", setup_strategies},
       {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
       {"show", "Show everything that is known of a run", setup_show, {"status", "info", "describe"}},

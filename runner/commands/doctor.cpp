@@ -26,6 +26,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/calibrate.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
@@ -255,7 +256,7 @@ void print_json(const std::vector<Finding>& findings, const Facts& facts, bool o
 
 Action setup_doctor(CLI::App& app) {
   auto json = std::make_shared<bool>(false), measure = std::make_shared<bool>(false);
-  app.add_flag("--json", *json, "Print one JSON object");
+  add_json_option(app, *json);
   app.add_flag("--calibrate", *measure, "Measure this machine, so that `runner recommend` can predict times");
   return [json, measure] {
     const Facts facts = read_facts();

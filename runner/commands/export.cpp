@@ -11,6 +11,7 @@
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
 #include "runner/data/cache.hpp"
@@ -166,7 +167,7 @@ ExitCode export_run(const ExportOptions& options) {
 
 Action setup_export(CLI::App& app) {
   auto options = std::make_shared<ExportOptions>();
-  app.add_option("run", options->run, "A run: its id, its name, or \"last\"")->required();
+  add_run_option(app, options->run);
   app.add_option("--output", options->output, "The folder to write; it must not exist, or be empty")->required();
   app.add_option("--format", options->format,
                  "hf: for from_pretrained of transformers; safetensors: names and layout of runner")

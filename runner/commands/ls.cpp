@@ -9,6 +9,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/relative_time.hpp"
@@ -85,10 +86,11 @@ std::string table(const std::vector<RunRow>& runs) {
   for (const auto& run : runs) whys.push_back(why_cell(run));
   const bool tagged = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.tags.empty(); });
   const bool explained = std::any_of(whys.begin(), whys.end(), [](const std::string& why) { return !why.empty(); });
-  std::vector<Column> columns = {{"ID"},      {"NAME", false, true}, {"STATUS"},      {"STRATEGY"},
-                                 {"STARTED"}, {"TOOK", true},        {"STEPS", true}, {"METRIC", true}};
-  if (tagged) columns.push_back({"TAGS", false, true});
-  if (explained) columns.push_back({"WHY", false, true});
+  const Column name = {.title = "NAME", .may_shrink = true};
+  std::vector<Column> columns = {{"ID"},      name,           {"STATUS"},      {"STRATEGY"},
+                                 {"STARTED"}, {"TOOK", true}, {"STEPS", true}, {"METRIC", true}};
+  if (tagged) columns.push_back({.title = "TAGS", .may_shrink = true});
+  if (explained) columns.push_back({.title = "WHY", .may_shrink = true});
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunRow& run = runs[i];
@@ -148,7 +150,7 @@ ExitCode list(const LsOptions& options) {
 
 Action setup_ls(CLI::App& app) {
   auto options = std::make_shared<LsOptions>();
-  app.add_flag("--json", options->json, "Print {\"schema\", \"runs\"} as one JSON line");
+  add_json_option(app, options->json);
   app.add_option("--status", options->status,
                  "Only runs of this status: running, finished, failed, interrupted, preempted, pruned, lost");
   app.add_option("--tag", options->tags, "Only runs with this tag; given several times, with all of them")

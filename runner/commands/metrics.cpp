@@ -8,6 +8,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/csv.hpp"
 #include "runner/report/table.hpp"
@@ -125,17 +126,16 @@ ExitCode print(const MetricsOptions& options) {
 
 Action setup_metrics(CLI::App& app) {
   auto options = std::make_shared<MetricsOptions>();
-  app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
+  add_run_option(app, options->run);
   app.add_option("--name", options->names, "Only this metric; may be given several times")->allow_extra_args(false);
   app.add_option("--tail", options->tail, "Only the last N steps")->type_name("N")->check(at_least_one());
   app.add_option("--every", options->every, "Only every N-th step, and the last")
       ->type_name("N")
       ->check(at_least_one());
-  auto* json = app.add_flag(
-      "--json", options->json,
-      "One JSON line: {\"points\": [[step, value], ...]} for one name, otherwise {\"metrics\": {NAME: points}}");
+  auto* json = add_json_option(app, options->json);
   app.add_flag("--csv", options->csv, "Comma-separated, a column for each metric; like --json with all digits")
       ->excludes(json);
+  app.footer("--json prints {\"points\": [[step, value], ...]} for one name, otherwise {\"metrics\": {NAME: points}}.");
   return [options] { return print(*options); };
 }
 

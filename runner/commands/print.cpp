@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "runner/commands/command.hpp"
-#include "runner/commands/overrides.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/deepspeed_config.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -28,10 +28,10 @@ Action setup_print(CLI::App& app) {
   auto overrides = std::make_shared<std::vector<std::string>>();
   auto format = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false), origins = std::make_shared<bool>(false);
-  app.add_option("recipe", *file, "The recipe, a TOML file")->required();
+  add_recipe_option(app, *file);
   add_overrides(app, *overrides);
   app.add_flag("--origins", *origins, "Where each value came from, as comments");
-  app.add_flag("--json", *json, "As JSON");
+  add_json_option(app, *json);
   app.add_option("--as", *format, "deepspeed: as a configuration file of DeepSpeed")
       ->check(CLI::IsMember({"deepspeed"}));
   return [=] {

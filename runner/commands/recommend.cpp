@@ -9,7 +9,7 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
-#include "runner/commands/overrides.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/step_clock.hpp"
@@ -162,7 +162,7 @@ ExitCode recommend(RecommendOptions options) {
 
 Action setup_recommend(CLI::App& app) {
   auto options = std::make_shared<RecommendOptions>();
-  app.add_option("recipe", options->recipe, "The recipe, a TOML file")->required();
+  add_recipe_option(app, options->recipe);
   add_overrides(app, options->overrides);
   auto* kind = app.add_option("--device-kind", options->device_kind,
                               "Answer for devices of this kind, e.g. h100-80g, instead of this machine's");
@@ -172,7 +172,7 @@ Action setup_recommend(CLI::App& app) {
   app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")->check(at_least_one());
   app.add_option("--num-nodes", options->num_nodes, "Nodes; default the recipe's")->check(at_least_one());
   app.add_option("--world-size", options->world_size, "All devices, on nodes of eight")->check(at_least_one());
-  app.add_flag("--json", options->json, "As JSON on stdout");
+  add_json_option(app, options->json);
   app.add_flag("--toml", options->toml, "Print the sections to paste into the recipe");
   app.add_flag("--all", options->all, "Show also what cannot run, and why");
   return [options] { return recommend(*options); };

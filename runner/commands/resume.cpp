@@ -4,6 +4,7 @@
 #include "runner/base/files.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 
 namespace runner {
@@ -11,7 +12,7 @@ namespace runner {
 Action setup_resume(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
   auto wanted = std::make_shared<std::string>("last");
-  app.add_option("run", *wanted, "A run: id, part of one, name, or last")->capture_default_str();
+  add_run_option(app, *wanted);
   auto* checkpoint = app.add_option("--checkpoint", options->resume_checkpoint,
                                     "A checkpoint folder of the run; default the newest good one");
   app.add_flag("--from-beginning", options->from_beginning,

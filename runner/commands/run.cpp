@@ -5,24 +5,24 @@
 #include <memory>
 
 #include "runner/commands/command.hpp"
-#include "runner/commands/overrides.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
 
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
   add_overrides(app, options.overrides);
-  app.add_flag(
-      "--json", options.json,
-      "Print the result as one JSON line on stdout; `metric_value` in it is the last value of `metric`, which is "
-      "checkpoint.monitor (val_loss), or the loss in runs without validation");
+  add_json_option(app, options.json);
   app.add_flag("--accept-changed-data", options.accept_changed_data,
                "Continue from a checkpoint although the training data, their order or the tokenizer have changed");
   app.add_option("--node-rank", options.node.node_rank, "Several nodes without a launcher: this node's number, from 0");
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
   app.add_option("--master-port", options.node.master_port,
                  "Several nodes without a launcher: a free port on node 0; default 29500");
-  app.footer("The values of --set and --unset become part of the run: they hold when it is resumed, too.");
+  app.footer(
+      "The values of --set and --unset become part of the run: they hold when it is resumed, too.\n"
+      "With --json, `metric_value` is the last value of `metric`: checkpoint.monitor (val_loss), or the loss in runs "
+      "without validation.");
   // Hidden options with which a sweep starts its trials.
   app.add_option("--sweep", options.sweep)->group("");
   app.add_option("--trial", options.trial)->group("");
@@ -72,7 +72,7 @@ Action launch_action(std::shared_ptr<const LaunchOptions> options, Action launch
 
 Action setup_run(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
-  app.add_option("recipe", options->recipe_file, "The recipe, a TOML file")->required();
+  add_recipe_option(app, options->recipe_file);
   app.add_option("--checkpoint", options->resume_checkpoint,
                  "Start from the weights, optimizer state and step of this checkpoint folder, from any run");
   add_launch_options(app, *options);

@@ -7,6 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
@@ -142,7 +143,7 @@ void print_head(const json& run, double now) {
   std::erase_if(rows, [](const auto& row) { return row[1].empty(); });
   for (auto& row : rows) row[0] = "  " + row[0];
   std::printf("%s  %s\n%s", one_line(plain(run["name"])).c_str(), plain(run["id"]).c_str(),
-              format_table({{}, {"", false, true}}, rows).c_str());
+              format_table({{}, {.may_shrink = true}}, rows).c_str());
 }
 
 void print_curve(const Ledger& ledger, const json& run, const std::string& metric) {
@@ -195,7 +196,7 @@ void print_attempts(const json& run, double now) {
                     fmt::format("process {} on {}", attempt["pid"].get<int64_t>(), plain(attempt["host"])),
                     strategy_on_ranks(attempt), field(attempt, "reason")});
   }
-  print_section("attempts", {{}, {}, {"", true}, {}, {}, {"", false, true}}, rows);
+  print_section("attempts", {{}, {}, {"", true}, {}, {}, {.may_shrink = true}}, rows);
 }
 
 /// The event's message, otherwise its values ("step 12, seconds 0.31"); --json has those that only programs need.
@@ -216,7 +217,7 @@ void print_events(const json& run, double now) {
   }
   const std::string title =
       events.size() > events_shown ? fmt::format("events (the last {} of {})", events_shown, events.size()) : "events";
-  print_section(title, {{}, {}, {"", false, true}}, rows);
+  print_section(title, {{}, {}, {.may_shrink = true}}, rows);
 }
 
 ExitCode show(const std::string& text, bool as_json) {
@@ -248,8 +249,8 @@ Action setup_show(CLI::App& app) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("run", options->run, "A run: id, part of one, name, or last")->capture_default_str();
-  app.add_flag("--json", options->json, "Print everything as one JSON line");
+  add_run_option(app, options->run);
+  add_json_option(app, options->json);
   return [options] { return show(options->run, options->json); };
 }
 

@@ -5,6 +5,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/lua/strategy_file.hpp"
@@ -143,7 +144,7 @@ Action setup_strategies(CLI::App& app) {
   auto registry = std::make_shared<std::string>();
   app.add_option("name", *name, "A strategy, an alias or lua:FILE.lua: show its options");
   app.add_option("--registry", *registry, "A file of Lua that registers strategies, as strategy.registry names it");
-  app.add_flag("--json", *json, "As JSON");
+  add_json_option(app, *json);
   return [name, json, registry] {
     if (*name == "auto") {
       print_auto(*json);
@@ -179,7 +180,8 @@ Action setup_strategies(CLI::App& app) {
       std::vector<std::vector<std::string>> rows;
       for (const auto* entry : shown)
         rows.push_back({entry->name, entry->unavailable.empty() ? "yes" : "no", summary(*entry)});
-      std::printf("%s", format_table({{"strategy"}, {"available"}, {"summary", false, true}}, rows).c_str());
+      const Column about = {.title = "summary", .may_shrink = true};
+      std::printf("%s", format_table({{"strategy"}, {"available"}, about}, rows).c_str());
     }
     return ExitCode::done;
   };

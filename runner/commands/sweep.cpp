@@ -13,6 +13,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/report/sweep_progress.hpp"
@@ -309,20 +310,20 @@ Action setup_sweep(CLI::App& app) {
   };
   auto* start = verb("run", "Run the trials that a sweep's file describes", run);
   start->add_option("file", options->file, "The sweep's file: TOML with a section [sweep], or Lua")->required();
-  start->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
+  add_json_option(*start, options->json);
   add_parallel(*start, *options);
   auto* look = verb("plan", "Show the number of trials and the first ones, without starting any", plan);
   look->add_option("file", options->file, "The sweep's file")->required();
   look->add_option("-n", options->shown, "Number of trials to show")->capture_default_str();
-  look->add_flag("--json", options->json, "As JSON on stdout");
+  add_json_option(*look, options->json);
   add_parallel(*look, *options);
   auto* again =
       verb("resume", "Continue an interrupted sweep", [](const SweepOptions& given) { return resume(given, false); });
   auto* retry = verb("retry", "Try failed trials again and continue",
                      [](const SweepOptions& given) { return resume(given, true); });
   for (auto* sub : {again, retry}) {
-    sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
-    sub->add_flag("--json", options->json, "Print the result as one JSON line on stdout");
+    add_sweep_option(*sub, options->sweep);
+    add_json_option(*sub, options->json);
     add_parallel(*sub, *options);
   }
   again->add_option("--file", options->repaired, "For a sweep in Lua: continue with this repaired file");

@@ -10,6 +10,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
 #include "runner/report/csv.hpp"
@@ -90,7 +91,14 @@ void print_sweeps(const std::vector<SweepRow>& sweeps, const Sweeps& store) {
   }
   std::fputs(
       format_table(
-          {{"ID"}, {"NAME", false, true}, {"STATUS"}, {"METHOD"}, {"STARTED"}, {"TRIALS", true}, {"BEST", true}}, rows)
+          {{"ID"},
+           {.title = "NAME", .may_shrink = true},
+           {"STATUS"},
+           {"METHOD"},
+           {"STARTED"},
+           {"TRIALS", true},
+           {"BEST", true}},
+          rows)
           .c_str(),
       stdout);
 }
@@ -121,10 +129,10 @@ void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
   std::fputs(format_table({{"TRIAL", true},
                            {"STATUS"},
                            {metric, true},
-                           {"PARAMETERS", false, true},
+                           {.title = "PARAMETERS", .may_shrink = true},
                            {"SLOT"},
                            {"RUN"},
-                           {"", false, true}},
+                           {.may_shrink = true}},
                           rows)
                  .c_str(),
              stdout);
@@ -311,7 +319,7 @@ void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
   auto options = std::make_shared<SweepReadingOptions>();
   auto verb = [&](const char* name, const char* about, ExitCode (*action)(const SweepReadingOptions&)) {
     auto* sub = app.add_subcommand(name, about);
-    sub->add_option("sweep", options->sweep, "A sweep: id, part of one, name, or last")->capture_default_str();
+    add_sweep_option(*sub, options->sweep);
     sub->callback([=] { *chosen = [=] { return action(*options); }; });
     return sub;
   };
@@ -321,7 +329,7 @@ void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
   auto* first = verb("best", "The best trial, as a command that trains it again, or as a recipe", best);
   first->add_flag("--toml", options->toml, "Print a recipe");
   auto* share = verb("importance", "How much of the variance each parameter explains", importance);
-  for (auto* sub : {state, first, share}) sub->add_flag("--json", options->json, "As JSON on stdout");
+  for (auto* sub : {state, first, share}) add_json_option(*sub, options->json);
   verb("stop", "Stop a running sweep; its trials write checkpoints and can be resumed", stop);
 }
 

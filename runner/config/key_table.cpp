@@ -1,6 +1,8 @@
 #include "runner/config/key_table.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "runner/base/text.hpp"
 #include "runner/config/device_request.hpp"
@@ -602,6 +604,14 @@ std::string wanted(const Key& key) {
       return "a table of monitor, patience, min_delta and mode";
   }
   return "";
+}
+
+std::string number_text(const Key& key, double number) {
+  if (key.type != T::bytes) return fmt::format("{}", number);
+  static constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; number != 0 && std::fmod(number, 1024) == 0 && unit + 1 < units.size(); ++unit) number /= 1024;
+  return fmt::format("{}{}", number, units[unit]);
 }
 
 const Spellings& spellings_of(const Key& key) {

@@ -81,6 +81,9 @@ const Section* find_section(const std::string& name);
 /// The type of a key in words: "an integer", "a list of strings".
 std::string wanted(const Key& key);
 
+/// A number of a key for messages. Sizes have a unit: "64MiB".
+std::string number_text(const Key& key, double number);
+
 /// Other spellings of a key's choices, in lower case, and the choice that each means.
 using Spellings = std::map<std::string, std::string>;
 const Spellings& spellings_of(const Key& key);

@@ -264,9 +264,10 @@ std::string recipe_help(const std::string& asked) {
         facts += "; required";
       else if (key.help.find("Default:") == std::string::npos && !value.is_null() &&
                !(value.is_string() && value.get<std::string>().empty()) && !(value.is_array() && value.empty()))
-        facts += "; default " + toml_value(value);
-      if (key.minimum) facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", *key.minimum);
-      if (key.maximum) facts += fmt::format("; at most {}", *key.maximum);
+        facts += "; default " + toml_value(key.type == KeyType::bytes ? json(number_text(key, value)) : value);
+      if (key.minimum)
+        facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", number_text(key, *key.minimum));
+      if (key.maximum) facts += fmt::format("; at most {}", number_text(key, *key.maximum));
       if (!key.family.empty()) facts += "; " + key.family + " only";
       if (!key.needs.key.empty()) facts += "; for " + key.needs_text();
       body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, facts);

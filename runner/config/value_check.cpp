@@ -210,8 +210,9 @@ std::string bounds_problem(const Key& key, const json& value) {
   if (key.type == KeyType::numbers) numbers = value.get<std::vector<double>>();
   for (double number : numbers) {
     if (key.minimum && (number < *key.minimum || (key.above_minimum && number == *key.minimum)))
-      return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least", *key.minimum,
-                         shown(value));
+      return fmt::format("`{}` must be {} {}, not {}", key.name, key.above_minimum ? "above" : "at least",
+                         number_text(key, *key.minimum),
+                         key.type == KeyType::bytes ? number_text(key, number) : shown(value));
     if (key.maximum && number > *key.maximum)
       return fmt::format("`{}` must be at most {}, not {}", key.name, *key.maximum, shown(value));
     if (!std::isfinite(number)) return fmt::format("`{}` must be finite", key.name);

@@ -7,7 +7,7 @@
 namespace runner {
 
 struct Column {
-  std::string title;
+  std::string title = "";
   bool right = false;       ///< right-aligned, for numbers
   bool may_shrink = false;  ///< cells are cut with an ellipsis if the terminal is too narrow
 };

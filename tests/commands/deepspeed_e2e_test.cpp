@@ -87,4 +87,5 @@ TEST_CASE("a file that cannot be imported is refused with reason and solution", 
   auto checkpoint = place.run({"import", "deepspeed-checkpoint", "somewhere"});
   CHECK(checkpoint.code == 2);
   CHECK_THAT(checkpoint.err, ContainsSubstring("pickle") && ContainsSubstring("init_from"));
+  CHECK_THAT(place.run({"help", "import"}).out, !ContainsSubstring("deepspeed-checkpoint"));
 }

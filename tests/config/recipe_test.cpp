@@ -229,6 +229,7 @@ TEST_CASE("keys without a meaning in a recipe are not printed") {
     CHECK(printed.find(std::string("\n") + key) == std::string::npos);
   }
   CHECK(printed.find("\nmomentum = 0.0\n") != std::string::npos);
+  CHECK(recipe_help("hooks.memory_limit").find("default \"64MiB\"; at least 1MiB\n") != std::string::npos);
   CHECK(recipe_help("lr_scheduler.gamma").find("default 0.1; above 0; for lr_scheduler.name = \"step\"\n") !=
         std::string::npos);
 }

@@ -1,8 +1,25 @@
-#include "runner/commands/overrides.hpp"
+#include "runner/commands/shared_options.hpp"
 
 #include "runner/config/config.hpp"
 
 namespace runner {
+
+void add_recipe_option(CLI::App& app, std::string& recipe) {
+  app.add_option("recipe", recipe, "The recipe, TOML or Lua")->required();
+}
+
+void add_run_option(CLI::App& app, std::string& run) {
+  auto* option = app.add_option("run", run, "A run: its id, part of it, its name, or last");
+  run.empty() ? option->required() : option->capture_default_str();
+}
+
+void add_sweep_option(CLI::App& app, std::string& sweep) {
+  app.add_option("sweep", sweep, "A sweep: its id, part of it, its name, or last")->capture_default_str();
+}
+
+CLI::Option* add_json_option(CLI::App& app, bool& json) {
+  return app.add_flag("--json", json, "Print the result as JSON on stdout");
+}
 
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
   app.add_option_function<std::string>(

@@ -1,0 +1,24 @@
+// Options that several verbs share. Variables that are bound to an option must outlive `app`.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+/// The required positional `recipe`.
+void add_recipe_option(CLI::App& app, std::string& recipe);
+
+/// The positional `run`. Its default is the value of `run`; it is required if that is empty.
+void add_run_option(CLI::App& app, std::string& run);
+
+/// The positional `sweep`. Its default is the value of `sweep`.
+void add_sweep_option(CLI::App& app, std::string& sweep);
+
+/// --json
+CLI::Option* add_json_option(CLI::App& app, bool& json);
+
+/// --set and --unset. Their values are added to `overrides` in the order of the command line.
+void add_overrides(CLI::App& app, std::vector<std::string>& overrides);
+
+}  // namespace runner
