@@ -52,6 +52,7 @@ DeepSpeedMeaning DeepSpeedTranslator::all() {
     refuse(root_, "wrong-type", "a configuration is an object: { ... }");
     return meaning_;
   }
+  rename_blocks();
   walk(root_, "");
   batch();
   clipping();
@@ -121,6 +122,18 @@ std::string DeepSpeedTranslator::type_of(const std::string& block) const {
   return type && type->value.is_string() ? lower(type->value.get<std::string>()) : "";
 }
 
+void DeepSpeedTranslator::rename_blocks() {
+  for (auto& [name, child] : root_.members) {
+    const auto* key = find_deepspeed_key(name);
+    if (!key || key->fate != Fate::block || key->old_name_of.empty()) continue;
+    note_old_name(*key, child);
+    if (root_.find(key->old_name_of))
+      report(child.key_place, "contradiction",
+             fmt::format("`{}` and `{}` are the same block: leave one of them out", name, key->old_name_of));
+    name = key->old_name_of;
+  }
+}
+
 void DeepSpeedTranslator::walk(const LocatedJson& node, const std::string& path) {
   for (const auto& [name, child] : node.members) {
     auto full = path.empty() ? name : path + "." + name;
@@ -181,8 +194,12 @@ void DeepSpeedTranslator::unknown(const LocatedJson& node, const std::string& bl
   }
 }
 
+void DeepSpeedTranslator::note_old_name(const DeepSpeedKey& key, const LocatedJson& node) {
+  note(node, fmt::format("`{}` is an old name for {}", key.name(), key.old_name_of));
+}
+
 void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node) {
-  if (!key.old_name_of.empty()) note(node, fmt::format("`{}` is an old name for {}", key.name(), key.old_name_of));
+  if (!key.old_name_of.empty()) note_old_name(key, node);
   bool automatic = node.value == "auto";
   if (automatic) automatic_.emplace_back(&key, &node);
   switch (key.fate) {

@@ -43,6 +43,8 @@ void add_batch(Keys& keys) {
        .reason = "the last, short batch of an epoch is trained on, and its tokens weigh as much as others"},
       {.path = "vocabulary_size", .fate = F::ignored, .reason = "model.vocab_size sets it"},
       {.path = "log_level", .fate = F::ignored, .reason = logged},
+      {.path = "weight_quantization", .fate = F::refused, .reason = "weights are not quantized; leave it out",
+       .open = true},
       {.path = "graph_harvesting", .fate = F::ignored, .works = false, .reason = "there are no CUDA graphs here"},
       {.path = "zero_allow_untested_optimizer", .fate = F::ignored,
        .reason = "every optimizer here is tested with every stage"},
@@ -73,6 +75,7 @@ void add_precision(Keys& keys) {
       {"fp16.min_loss_scale", F::option, "min_loss_scale"},
       {.path = "fp16.fp16_master_weights_and_grads", .fate = F::checked, .works = false, .reason = one_copy},
       {"bf16", F::block},
+      {.path = "bfloat16", .fate = F::block, .old_name_of = "bf16"},
       {"bf16.enabled", F::handled, "precision.mode"},
       {"bf16.check_grad_overflow", F::handled},
       {.path = "bf16.immediate_grad_update", .fate = F::ignored, .works = false,
@@ -220,6 +223,8 @@ void add_optimizer(Keys& keys) {
   constexpr const char* other_type = "no optimizer here has this parameter";
   keys.push_back({"optimizer", F::block});
   keys.push_back({"optimizer.type", F::handled});
+  keys.push_back({.path = "optimizer.legacy_fusion", .fate = F::ignored, .works = false,
+                  .reason = "there is one implementation of each optimizer"});
   keys.push_back({"optimizer.params", F::block});
   Keys params = {
       {"lr", F::recipe, "optimizer.lr"},
@@ -326,6 +331,8 @@ void add_other_parallelism(Keys& keys) {
   keys.push_back({.path = "tensor_parallel.layer_specs", .fate = F::refused, .reason = data_only});
   keys.push_back({"expert_parallel", F::block});
   keys.push_back({.path = "expert_parallel.autoep_size", .fate = F::checked, .works = 1, .reason = data_only});
+  keys.push_back({.path = "use_data_before_expert_parallelism", .fate = F::ignored, .works = false,
+                  .reason = "there is no expert parallelism here"});
   keys.push_back({.path = "sequence_parallel_size", .fate = F::checked, .works = 1, .reason = data_only});
   keys.push_back({"compile", F::block});
   keys.push_back({.path = "compile.deepcompile", .fate = F::checked, .works = false,

@@ -12,8 +12,8 @@ namespace runner {
 /// The translation of one configuration.
 class DeepSpeedTranslator {
  public:
-  DeepSpeedTranslator(const LocatedJson& root, const std::function<bool(const std::string&)>& given)
-      : root_(root), given_(given) {}
+  DeepSpeedTranslator(LocatedJson root, const std::function<bool(const std::string&)>& given)
+      : root_(std::move(root)), given_(given) {}
   DeepSpeedMeaning all();
 
  private:
@@ -31,12 +31,15 @@ class DeepSpeedTranslator {
   std::string type_of(const std::string& block) const;
 
   // ---- key by key
+  /// Gives blocks with an old name their new name.
+  void rename_blocks();
   /// Notes which keys of the recipe set the values that are "auto", as far as it does not set them yet.
   void note_automatic();
   void walk(const LocatedJson& node, const std::string& path);
   /// Checks only the names of the keys in a block whose values have no effect.
   void names(const DeepSpeedKey& block, const LocatedJson& node);
   void unknown(const LocatedJson& node, const std::string& block, const std::string& name);
+  void note_old_name(const DeepSpeedKey& key, const LocatedJson& node);
   void judge(const DeepSpeedKey& key, const LocatedJson& node);
   static nlohmann::json option_value(const DeepSpeedKey& key, const LocatedJson& node);
   static bool switched_off(const DeepSpeedKey& key, const LocatedJson& node);
@@ -67,7 +70,7 @@ class DeepSpeedTranslator {
   void decay_to_zero(const LocatedJson& type);
   void cosine(const LocatedJson& type);
 
-  const LocatedJson& root_;
+  LocatedJson root_;
   const std::function<bool(const std::string&)>& given_;
   DeepSpeedMeaning meaning_;
   std::vector<std::pair<const DeepSpeedKey*, const LocatedJson*>> automatic_;  ///< keys whose value is "auto"
