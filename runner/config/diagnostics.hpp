@@ -20,6 +20,7 @@ struct Diagnostic {
   std::optional<Origin> other = {};            ///< the second location of a contradiction
   std::string other_message = "";
   std::string section = "";  ///< of the recipe; empty: the mistake is in none
+  std::string name = "";     ///< of an unknown key: its name, without the section
 };
 
 /// Sorts by line and column.

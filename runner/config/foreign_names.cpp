@@ -29,6 +29,9 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"steps_per_print", "train.print_every_n_steps"},
     {"eval_steps", "train.val_check_interval"},
     {"lr_scheduler_type", "lr_scheduler.name"},
+    {"prefetch_factor", "data.prefetch"},
+    {"patience", "train.early_stopping"},
+    {"min_delta", "train.early_stopping"},
     {"warmup_ratio", "lr_scheduler.warmup_steps"},
     {"max_grad_norm", "train.gradient_clip_val"},
     {"gradient_checkpointing", "activation_checkpointing.mode"},
@@ -91,6 +94,7 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"global_batch", "train.global_batch_size"},
     {"reshard_after_forward", "strategy.sharding_strategy"},
     {"zero_stage", "strategy.name"},
+    {"vocabulary_size", "model.vocab_size"},
     {"max_length", "data.seq_len"},
     {"sequence_length", "data.seq_len"},
     {"seq_length", "data.seq_len"},
@@ -168,23 +172,33 @@ std::optional<Values> recomputed_blocks(json value) {
   return Values{{"activation_checkpointing.mode", "named"}, {"activation_checkpointing.blocks", value}};
 }
 
-/// Horovod's compression as one of PyTorch's comm hooks.
+/// Horovod's compression ("fp16", "Compression.fp16") as one of PyTorch's comm hooks.
 std::optional<Values> compression(const json& value) {
   if (!value.is_string()) return std::nullopt;
-  auto name = lower(value.get<std::string>());
+  auto name = value.get<std::string>();
+  name = lower(name.substr(name.rfind('.') + 1));
   if (name == "none") return Values{};
   return name == "fp16" ? std::optional(Values{{"strategy.ddp_comm_hook", "fp16_compress"}}) : std::nullopt;
 }
 
 using Names = std::vector<ForeignName>;
 
-/// The name of a DeepSpeed key that has no effect here, for the reason in the table of DeepSpeed's keys.
-ForeignName without_effect(const std::string& path) {
-  const auto* key = find_deepspeed_key(path);
-  return {.name = key->name(), .meaning = any_value(), .note = "nothing to do: " + key->reason};
+/// A name that has no effect here, for the reason of a key in the table of DeepSpeed's keys.
+ForeignName without_effect(const std::string& name, const DeepSpeedKey& key) {
+  return {.name = name, .meaning = any_value(), .note = "nothing to do: " + key.reason};
+}
+
+/// Lightning's auto_scale_batch_size. Its two ways of search have the same result.
+std::optional<Values> scaled_batch(const json& value) {
+  if (value == false) return Values{};
+  bool search = value == true || value == "power" || value == "binsearch";
+  return search ? std::optional(Values{{"train.micro_batch_size", "auto"}}) : std::nullopt;
 }
 
 void add_devices(Names& names) {
+  constexpr const char* one_group =
+      "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups";
+  constexpr const char* device_of_rank = "nothing to do: each rank has one device; devices.devices chooses the devices";
   Names more = {
       {.name = "parallel_devices",
        .key = "devices.devices",
@@ -200,9 +214,12 @@ void add_devices(Names& names) {
       {.name = "start_method",
        .meaning = any_value(),
        .note = "nothing to do: it is about how Python starts processes; this program starts one process per rank"},
-      {.name = "process_group",
-       .refusal =
-           "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups"},
+      {.name = "process_group", .refusal = one_group},
+      {.name = "process_set", .refusal = one_group},
+      {.name = "device_id", .meaning = any_value(), .note = device_of_rank},
+      {.name = "device_ids", .meaning = any_value(), .note = device_of_rank},
+      {.name = "output_device", .meaning = any_value(), .note = device_of_rank},
+      {.name = "tpu_cores", .refusal = "strategies run on CPUs and CUDA devices: devices.devices"},
       {.name = "device_mesh",
        .refusal = "`hybrid_group_size` (fsdp) and `mics_shard_size` (zero) determine how many ranks share one copy"},
   };
@@ -214,7 +231,8 @@ void add_recomputation(Names& names) {
       {.name = "activation_checkpointing",
        .key = "activation_checkpointing.mode",
        .meaning = recomputed_or_not,
-       .refusal = "it is true or false; [activation_checkpointing] has more modes"},
+       .refusal = "it is true or false; layer classes go into activation_checkpointing_policy, and "
+                  "[activation_checkpointing] has more modes"},
       {.name = "activation_checkpointing_policy",
        .key = "activation_checkpointing.blocks",
        .meaning = recomputed_blocks,
@@ -222,9 +240,6 @@ void add_recomputation(Names& names) {
       {.name = "cpu_checkpointing",
        .key = "activation_checkpointing.cpu_checkpointing",
        .meaning = same_value_of("activation_checkpointing.cpu_checkpointing")},
-      without_effect("activation_checkpointing.partition_activations"),
-      without_effect("activation_checkpointing.contiguous_memory_optimization"),
-      without_effect("activation_checkpointing.synchronize_checkpoint_boundary"),
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -240,6 +255,21 @@ void add_plugins(Names& names) {
       {.name = "logging_level",
        .meaning = any_value(),
        .note = "nothing to do: the log of each rank is in the run's folder, and RUNNER_LOG determines what is printed"},
+      {.name = "logger",
+       .meaning = one_of({true, false}),
+       .note = "nothing to do: the ledger keeps every step (`runner metrics`)",
+       .refusal =
+           "the ledger keeps every step (`runner metrics`), and a hook can write elsewhere (on_train_batch_end)"},
+      {.name = "callbacks",
+       .refusal = "[hooks] names functions in Lua; [checkpoint] is for ModelCheckpoint, train.early_stopping for "
+                  "EarlyStopping"},
+      {.name = "plugins",
+       .refusal = "precision, devices.cluster and [checkpoint] have the settings of Lightning's plugins"},
+      {.name = "enable_autolog_hparams",
+       .meaning = any_value(),
+       .note = "nothing to do: the ledger keeps every value of the recipe"},
+      {.name = "model_registry",
+       .refusal = "there is no registry; `runner export` writes the weights as a Hugging Face folder"},
       {.name = "profiler",
        .meaning = one_of({"simple"}),
        .note = "already the case here: `runner show` prints the time of steps, the wait for data, and memory",
@@ -299,7 +329,19 @@ void add_trainer(Names& names) {
        .meaning = any_value(),
        .note = "nothing to do: `runner run` prints the size of the model"},
       {.name = "default_root_dir",
-       .refusal = "runs are in .runner of the current folder; the environment variable RUNNER_HOME names another one"},
+       .refusal = "runs are in the nearest .runner of the current folder and its parents; the environment variable "
+                  "RUNNER_HOME names another folder"},
+      {.name = "seed_everything", .key = "run.seed", .meaning = same_value_of("run.seed")},
+      {.name = "ckpt_path",
+       .refusal = "`runner resume RUN` continues a run from its newest checkpoint, or from another one with "
+                  "--checkpoint; model.init_from starts with other weights"},
+      {.name = "auto_scale_batch_size",
+       .key = "train.micro_batch_size",
+       .meaning = scaled_batch,
+       .refusal = "it is true, false, \"power\" or \"binsearch\"; all of them mean train.micro_batch_size = \"auto\""},
+      {.name = "track_grad_norm",
+       .meaning = any_value(),
+       .note = "already the case here: `runner metrics` has the norm of the gradients (grad_norm) of every step"},
       {.name = "barebones",
        .meaning = one_of({false}),
        .note = "already the case here: every run is recorded",
@@ -312,6 +354,8 @@ void add_trainer(Names& names) {
 /// Arguments of Lightning's ModelCheckpoint, and the Trainer's switch for it.
 void add_checkpoints(Names& names) {
   constexpr const char* in_run = "checkpoints are in the run's folder, as checkpoints/step-000100";
+  constexpr const char* no_epochs =
+      "checkpoint.every_n_steps counts optimizer steps, and checkpoint.save_top_k writes at every validation";
   Names more = {
       {.name = "enable_checkpointing",
        .meaning = one_of({true}),
@@ -321,38 +365,76 @@ void add_checkpoints(Names& names) {
        .meaning = one_of({"min"}),
        .note = "already the case here: checkpoint.monitor is a loss, and lower is better",
        .refusal = "checkpoint.monitor is a loss, and lower is better"},
-      {.name = "checkpoint.filename", .refusal = in_run},
-      {.name = "checkpoint.dirpath",
+      {.name = "filename", .refusal = in_run},
+      {.name = "dirpath",
        .refusal = std::string(in_run) + "; the environment variable RUNNER_HOME names another folder for runs"},
-      {.name = "checkpoint.every_n_epochs",
+      {.name = "every_n_epochs", .refusal = no_epochs},
+      {.name = "save_on_train_epoch_end",
+       .meaning = one_of({false}),
+       .note = "already the case here: epochs do not decide when a checkpoint is written",
+       .refusal = no_epochs},
+      {.name = "train_time_interval", .key = "checkpoint.every", .meaning = same_value_of("checkpoint.every")},
+      {.name = "save_last",
+       .meaning = any_value(),
+       .note = "nothing to do: the newest checkpoint is always kept, and `runner resume` finds it"},
+      {.name = "save_weights_only",
+       .meaning = one_of({false}),
+       .note = "already the case here: checkpoints have all that `runner resume` needs",
+       .refusal = "checkpoints have all that `runner resume` needs; `runner export` writes only the weights"},
+      {.name = "save_on_exception",
+       .meaning = one_of({false}),
+       .note = "already the case here: no checkpoint is written after an error",
        .refusal =
-           "checkpoint.every_n_steps counts optimizer steps, and checkpoint.save_top_k writes at every validation"},
+           "no checkpoint is written after an error; checkpoint.every and checkpoint.every_n_steps determine how "
+           "much a resume repeats"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+/// Arguments of Lightning's EarlyStopping that train.early_stopping does not have.
+void add_early_stopping(Names& names) {
+  constexpr const char* no_threshold = "a hook can end the run at a threshold: ctx:stop(REASON)";
+  Names more = {
+      {.name = "verbose", .refusal = "leave it out: an early end and its reason are always reported"},
+      {.name = "strict", .refusal = "leave it out: a metric that does not exist always ends the run with an error"},
+      {.name = "check_finite",
+       .refusal = "leave it out: train.on_nonfinite determines what happens when a loss is not finite"},
+      {.name = "stopping_threshold", .refusal = no_threshold},
+      {.name = "divergence_threshold", .refusal = no_threshold},
   };
   names.insert(names.end(), more.begin(), more.end());
 }
 
 void add_data(Names& names) {
+  constexpr const char* not_pinned =
+      "nothing to do: a batch is a few kilobytes of token ids, and they are copied directly";
+  constexpr const char* own_sampler =
+      "every rank reads its part of each global batch; a sampler cannot be replaced, and data.shuffle = false keeps "
+      "the order of the files";
+  for (const char* name : {"use_distributed_sampler", "replace_sampler_ddp"})
+    names.push_back({.name = name,
+                     .meaning = one_of({true}),
+                     .note = "already the case here: every rank reads its part of each global batch",
+                     .refusal = own_sampler});
   Names more = {
+      {.name = "sampler", .refusal = own_sampler},
+      {.name = "batch_sampler", .refusal = own_sampler},
+      {.name = "collate_fn", .refusal = "all samples have data.seq_len tokens, so a batch is a stack of them"},
+      without_effect("drop_last", *find_deepspeed_key("dataloader_drop_last")),
+      {.name = "pin_memory_device", .meaning = any_value(), .note = not_pinned},
       {.name = "num_workers",
        .meaning = any_value(),
        .note = "nothing to do: one thread per rank prepares data.prefetch batches in advance"},
-      {.name = "pin_memory",
-       .in_strategy = false,
-       .meaning = any_value(),
-       .note = "nothing to do: a batch is a few kilobytes of token ids, and they are copied directly"},
+      {.name = "pin_memory", .in_strategy = false, .meaning = any_value(), .note = not_pinned},
       {.name = "persistent_workers",
        .meaning = any_value(),
        .note = "already the case here: the thread that prepares batches lives as long as the run"},
-      {.name = "use_distributed_sampler",
-       .meaning = one_of({true}),
-       .note = "already the case here: every rank reads its part of each global batch",
-       .refusal = "every rank reads its part of each global batch; a sampler cannot be replaced, and data.shuffle = "
-                  "false keeps the order of the files"},
   };
   names.insert(names.end(), more.begin(), more.end());
 }
 
 void add_ddp(Names& names) {
+  constexpr const char* grouped = "nothing to do: gradients are reduced in buckets of `bucket_cap_mb` (ddp)";
   Names more = {
       {.name = "ddp_comm_state",
        .refusal = "the options of a comm hook go into `ddp_comm_hook_options`, and a Lua hook keeps its own state"},
@@ -364,6 +446,12 @@ void add_ddp(Names& names) {
       {.name = "broadcast_buffers",
        .meaning = any_value(),
        .note = "nothing to do: no model here has buffers that training changes"},
+      {.name = "init_sync",
+       .meaning = any_value(),
+       .note = "nothing to do: initial values depend only on the seed and the parameter's name, so they are equal on "
+               "all ranks"},
+      {.name = "delay_all_reduce_named_params",
+       .refusal = "all gradients are reduced in buckets, as soon as a bucket is full"},
       {.name = "op",
        .meaning = one_of({"average", "sum"}),
        .note = "gradients are those of the mean over all tokens of the global batch",
@@ -385,8 +473,34 @@ void add_ddp(Names& names) {
       {.name = "hierarchical",
        .meaning = any_value(),
        .note = "nothing to do: the backend chooses the algorithm of an all-reduce"},
+      {.name = "flatten", .meaning = any_value(), .note = "nothing to do: a bucket is one contiguous tensor"},
+      {.name = "num_groups", .meaning = any_value(), .note = grouped},
+      {.name = "strategy.groups", .meaning = any_value(), .note = grouped},
+      {.name = "named_parameters", .meaning = any_value(), .note = "nothing to do: parameters always have names here"},
+      without_effect("sparse_as_dense", *find_deepspeed_key("sparse_gradients")),
   };
   names.insert(names.end(), more.begin(), more.end());
+}
+
+void add_fsdp(Names& names) {
+  constexpr const char* whole_model = "every parameter is trained and sharded; a hook can freeze some of them";
+  Names more = {
+      {.name = "ignored_modules", .refusal = whole_model},
+      {.name = "ignored_states", .refusal = whole_model},
+      {.name = "param_init_fn",
+       .refusal = "each rank creates only its shards; model.init_std and model.init_from determine their values"},
+  };
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+/// The entry for a DeepSpeed key that is ignored, refused, or has only one supported value.
+ForeignName name_of(const DeepSpeedKey& key) {
+  if (key.fate == DeepSpeedKey::Fate::ignored) return without_effect(key.name(), key);
+  if (key.fate == DeepSpeedKey::Fate::refused) return {.name = key.name(), .refusal = key.reason};
+  return {.name = key.name(),
+          .meaning = one_of({key.works}),
+          .note = "already the case here: " + key.reason,
+          .refusal = key.reason};
 }
 
 void add_deepspeed(Names& names) {
@@ -396,13 +510,15 @@ void add_deepspeed(Names& names) {
        .note = "already the case here: the strategy is ZeRO",
        .refusal =
            "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
-      without_effect("zero_allow_untested_optimizer"),
-      without_effect("zero_force_ds_cpu_optimizer"),
       {.name = "logging_batch_size_per_gpu",
        .meaning = any_value(),
        .note = "nothing to do: DeepSpeed would log train.micro_batch_size"},
   };
   names.insert(names.end(), more.begin(), more.end());
+  // The names in further blocks (ratio, betas) mean something only in their block.
+  for (const auto& key : deepspeed_keys())
+    for (const char* block : {"", "zero_optimization", "activation_checkpointing", "fp16", "bf16"})
+      if (key.parent() == block && !key.reason.empty() && !find_section(key.name())) names.push_back(name_of(key));
 }
 
 Names make_names() {
@@ -413,8 +529,10 @@ Names make_names() {
   add_plugins(names);
   add_trainer(names);
   add_checkpoints(names);
+  add_early_stopping(names);
   add_data(names);
   add_ddp(names);
+  add_fsdp(names);
   add_deepspeed(names);
   return names;
 }

@@ -19,6 +19,7 @@ struct Located {
   std::shared_ptr<Located> replaced =
       nullptr;               ///< the value that this one replaced; restored when the configuration is removed
   bool of_strategy = false;  ///< translated from a foreign name in [strategy]; removed with its options
+  std::string written = "";  ///< the foreign name that means this key; empty: the recipe has the key itself
   std::string note = "";     ///< for a name of another tool: how it was translated
 };
 

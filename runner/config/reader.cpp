@@ -329,7 +329,7 @@ class Reader {
       std::string name(name_key.str());
       Origin at_key = source.at(name_key.source(), static_cast<int>(name.size()));
       const Section* section = find_section(name);
-      if (!section && translation_of("." + name)) {
+      if (translated_at_top(name, node)) {
         layer["." + name] = {expand(to_json(node), source.at(node.source()), ""), at_key, folder};
       } else if (!section) {
         unknown_section(name, at_key, node.is_table());
@@ -365,7 +365,8 @@ class Reader {
         }
         continue;
       }
-      if (!key && section.name != "strategy" && !translation_of(dotted)) {
+      const bool translated = section.name != "hooks" && translation_of(dotted);
+      if (!key && section.name != "strategy" && !translated) {
         unknown_key(section.name, name, at_key);
         continue;
       }
@@ -386,6 +387,7 @@ class Reader {
     // The mistake belongs to the section that was probably meant.
     auto meant = diagnostic.suggestion.value_or(name);
     diagnostic.section = meant.substr(0, meant.find('.'));
+    diagnostic.name = name;
     diagnostics_.push_back(diagnostic);
   }
 
@@ -396,6 +398,7 @@ class Reader {
     suggest_elsewhere(diagnostic, name);
     if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, diagnostic.allowed);
     diagnostic.section = section;
+    diagnostic.name = name;
     diagnostics_.push_back(diagnostic);
   }
 
@@ -408,6 +411,13 @@ class Reader {
     const auto* foreign = find_foreign_name(dotted);
     if (!foreign) foreign = find_foreign_name(dotted.substr(dotted.find('.') + 1));
     return foreign && !foreign->only_suggested ? foreign : nullptr;
+  }
+
+  /// Whether translate() handles `name = value` outside the sections. A section has priority if `value` can be its
+  /// table or its main key: activation_checkpointing = "all", but not activation_checkpointing = true.
+  static bool translated_at_top(const std::string& name, const toml::node& value) {
+    const bool of_section = find_section(name) && (value.is_table() || value.is_string());
+    return !of_section && translation_of("." + name);
   }
 
   /// Replaces names of other tools in `own` by the keys that they mean. `below`: the layers below `own`.
@@ -453,6 +463,7 @@ class Reader {
       } else if (before == own.end()) {
         own[key] = {value, given.origin, given.folder};
         own[key].of_strategy = option;
+        own[key].written = foreign.name;
       }
     }
     if (!parts.empty()) parts = {"read as " + join(parts, ", ")};
@@ -519,6 +530,8 @@ class Reader {
   bool convert(const Key& key, json& value, const Located& located) {
     if (auto diagnostic = check_value(key, value)) {
       diagnostic->place = located.origin;
+      if (!located.written.empty() && located.written != key.name)
+        diagnostic->message = fmt::format("`{}` means {}: {}", located.written, key.dotted(), diagnostic->message);
       diagnostics_.push_back(*diagnostic);
       return false;
     }

@@ -6,6 +6,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/device_request.hpp"
+#include "runner/config/foreign_names.hpp"
 
 namespace runner {
 
@@ -141,6 +142,8 @@ void choice_problem(const Key& key, json& value, Diagnostic& diagnostic) {
     diagnostic.message = fmt::format("`{}` cannot be \"{}\"", key.name, text);
   if (diagnostic.message.empty()) return;
   diagnostic.allowed = key.choices;
+  if (key.name == "accelerator")
+    for (const auto& [spelling, choice] : spellings) diagnostic.allowed.push_back(spelling);
   if (!elsewhere) diagnostic.suggestion = nearest(text, key.choices);
 }
 
@@ -152,9 +155,11 @@ void stopping_problem(json& table, Diagnostic& diagnostic) {
       diagnostic.message = fmt::format("`{}` of early_stopping must be {}, not {}", name, what, value.dump());
     };
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      diagnostic.message = fmt::format("early_stopping has no `{}`", name);
+      const auto* foreign = find_foreign_name(name);
+      const bool answered = foreign && !foreign->refusal.empty();
+      diagnostic.message = fmt::format("early_stopping has no `{}`{}", name, answered ? ": " + foreign->refusal : "");
       diagnostic.allowed = names;
-      diagnostic.suggestion = nearest(name, names);
+      if (!answered) diagnostic.suggestion = nearest(name, names);
     } else if (name == "monitor" && (!value.is_string() || value == "")) {
       wrong("the name of a metric");
     } else if (name == "patience" && (!to_integer(value) || value.get<int64_t>() < 1)) {

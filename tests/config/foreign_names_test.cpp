@@ -144,6 +144,7 @@ TEST_CASE("a name whose counterpart has another form is refused, and the error n
   CHECK(in_ddp("ddp_comm_state = \"x\"").find("`ddp_comm_hook_options`") != std::string::npos);
   CHECK(in_ddp("ddp_comm_wrapper = \"x\"").find("fp16_compress") != std::string::npos);
   CHECK(in_ddp("algorithm = \"bytegrad\"").find("lua:topk") != std::string::npos);
+  CHECK(in_ddp("activation_checkpointing = [\"Block\"]").find("activation_checkpointing_policy") != std::string::npos);
   CHECK(in_ddp("op = \"Adasum\"").find("there is no Adasum") != std::string::npos);
   CHECK(in_ddp("checkpoint_io = \"MyIO\"").find("checkpoint.async") != std::string::npos);
   CHECK(wrong("", {"strategy={name=\"zero\",zero_optimization=false}"}).find("name = \"ddp\"") != std::string::npos);
@@ -175,6 +176,19 @@ mode = "min"
                                       {"enable_checkpointing=false", "checkpoint.save_at_end = false"},
                                       {"default_root_dir=out", "RUNNER_HOME"},
                                       {"barebones=true", "run.fast_dev_run"},
+                                      {"logger=tensorboard", "runner metrics"},
+                                      {"callbacks=[]", "[hooks]"},
+                                      {"plugins=[]", "devices.cluster"},
+                                      {"model_registry=x", "runner export"},
+                                      {"ckpt_path=last", "runner resume"},
+                                      {"tpu_cores=8", "devices.devices"},
+                                      {"replace_sampler_ddp=false", "data.shuffle"},
+                                      {"collate_fn=f", "data.seq_len"},
+                                      {"save_weights_only=true", "runner export"},
+                                      {"filename=best", "checkpoints/step-000100"},
+                                      {"stopping_threshold=1.0", "ctx:stop"},
+                                      {"ignored_modules=[]", "a hook can freeze"},
+                                      {"process_set=x", "hybrid_group_size"},
                                       {"checkpoint.mode=max", "lower is better"},
                                       {"checkpoint.filename=best", "checkpoints/step-000100"},
                                       {"checkpoint.dirpath=out", "RUNNER_HOME"},
@@ -196,7 +210,42 @@ TEST_CASE("options of Horovod and Bagua are read as our options") {
       "backward_passes_per_step = 2\n");
   CHECK(recipe.strategy.options == json{{"ddp_comm_hook", "fp16_compress"}});
   CHECK(recipe.train.accumulate_grad_batches == AccumulationSchedule{{0, 2}});
-  CHECK(read("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\n").strategy.options.empty());
+  auto bagua = read("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\nflatten = true\n");
+  CHECK(bagua.strategy.options.empty());
+  CHECK(read("", {"strategy={name=\"horovod\",compression=\"Compression.fp16\",groups=2,num_groups=2}"})
+            .strategy.options == json{{"ddp_comm_hook", "fp16_compress"}});
+  CHECK(wrong("groups = 2\n") == "unknown key `groups`");
+}
+
+TEST_CASE("a name of another tool sets the key with the same meaning, and an error names both") {
+  auto recipe = read("", {"seed_everything=7", "auto_scale_batch_size=power", "checkpoint.train_time_interval=30m",
+                          "activation_checkpointing=true"});
+  CHECK(recipe.run.seed == 7);
+  CHECK(recipe.train.micro_batch_size == Recipe::automatic);
+  CHECK(recipe.checkpoint.every == std::chrono::minutes(30));
+  CHECK(recipe.activation_checkpointing.mode == "all");
+  CHECK(read("", {"activation_checkpointing=all"}).activation_checkpointing.mode == "all");
+  CHECK(wrong("precision_plugin = \"MixedPrecision\"\n") ==
+        "`precision_plugin` means precision.mode: `mode` cannot be \"MixedPrecision\"");
+  CHECK(wrong("cluster_environment = \"MPI\"\n") ==
+        "`cluster_environment` means devices.cluster: `cluster` cannot be \"MPI\"");
+  CHECK(wrong("", {"train.early_stopping={monitor=\"val_loss\",check_finite=true}"}) ==
+        "early_stopping has no `check_finite`: leave it out: train.on_nonfinite determines what happens when a loss is "
+        "not "
+        "finite");
+}
+
+TEST_CASE("DeepSpeed's keys in [strategy] have the answers of the table of its keys") {
+  auto in_zero = [](const std::string& option) { return "[strategy]\nname = \"zero\"\n" + option + "\n"; };
+  auto recipe =
+      read(in_zero("sparse_gradients = false\nwall_clock_breakdown = true\nelastic_checkpoint = true\n"
+                   "number_checkpoints = 4\nlegacy_stage1 = true\n"));
+  CHECK(recipe.strategy.options.empty());
+  CHECK(recipe.notes.size() == 5);
+  CHECK(wrong(in_zero("sparse_gradients = true")) ==
+        "`sparse_gradients` cannot be true: gradients of embeddings are dense");
+  CHECK(wrong(in_zero("zero_hpz_partition_size = 8")).find("mics_shard_size") != std::string::npos);
+  CHECK(wrong(in_zero("torch_autocast = true")).starts_with("`torch_autocast` is not an option here: "));
 }
 
 TEST_CASE("foreign names stay ordinary options in a strategy in Lua") {
