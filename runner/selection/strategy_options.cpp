@@ -50,11 +50,11 @@ const OptionSpec* find_option(const std::vector<OptionSpec>& options, const std:
   return nullptr;
 }
 
-/// Strategies other than `entry` that have an option of this name.
-std::vector<std::string> owners(const std::string& option, const Entry& entry) {
+/// Strategies that have an option of this name.
+std::vector<std::string> owners(const std::string& option) {
   std::vector<std::string> names;
-  for (const auto& other : catalog())
-    if (&other != &entry && find_option(other.options, option)) names.push_back("`" + other.name + "`");
+  for (const auto& entry : catalog())
+    if (find_option(entry.options, option)) names.push_back("`" + entry.name + "`");
   return names;
 }
 
@@ -69,11 +69,31 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   diagnostic.allowed = allowed;
   diagnostic.suggestion = nearest(name, allowed);
   if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name);
-  auto elsewhere = owners(name, entry);
+  auto elsewhere = owners(name);
   diagnostic.message = elsewhere.empty()
                            ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
                            : fmt::format("`{}` is an option of {}, not of `{}`", name, join_or(elsewhere), entry.name);
   return diagnostic;
+}
+
+/// Names the strategies that have an option which the recipe sets outside [strategy]. The reader does not know the
+/// options, and reports an unknown key.
+void name_owners(std::vector<Diagnostic>& diagnostics) {
+  for (auto& diagnostic : diagnostics) {
+    const auto strategies = owners(diagnostic.name);
+    if (strategies.empty() || key_meant_by(diagnostic.name)) continue;
+    diagnostic.message += fmt::format(": it is an option of {}", join_or(strategies));
+    diagnostic.suggestion = "strategy." + diagnostic.name;
+    diagnostic.section = "strategy";
+  }
+}
+
+/// Why a value of another tool is not supported; empty: it is not such a value.
+std::string known_but_not_here(const OptionSpec& option, const std::string& value) {
+  if (option.name == "process_group_backend") return unknown_backend(value);
+  if (option.name == "ddp_comm_hook" && lower(value).find("powersgd") != std::string::npos)
+    return "PowerSGD is not implemented; ddp_comm_hook = \"lua:topk\" compresses gradients, too";
+  return "";
 }
 
 /// The choice that `given` means: in another case, with the name of an enumeration in front
@@ -102,7 +122,7 @@ void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json
   } else if (option.type == Type::choice &&
              std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
     diagnostic.code = "not-allowed";
-    diagnostic.message = option.name == "process_group_backend" ? unknown_backend(value.get<std::string>()) : "";
+    diagnostic.message = known_but_not_here(option, value.get<std::string>());
     if (diagnostic.message.empty()) diagnostic.message = fmt::format("`{}` cannot be {}", option.name, value.dump());
     diagnostic.allowed = option.choices;
     diagnostic.suggestion = nearest(value.get<std::string>(), option.choices);
@@ -316,6 +336,7 @@ Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>
 
 Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& overrides, const RecipeCheck& further) {
   auto check = [&](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+    name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
     lua::check_hooks(recipe, diagnostics);

@@ -138,7 +138,10 @@ Entry ddp_entry() {
        .default_value = "none",
        .choices = {"none", "fp16_compress", "bf16_compress"},
        .help = "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
-               "\"lua:FILE.lua\": a Lua function reduces them."},
+               "\"lua:FILE.lua\": a Lua function reduces them.",
+       .spellings = {{"fp16_compress_hook", "fp16_compress"},
+                     {"bf16_compress_hook", "bf16_compress"},
+                     {"allreduce_hook", "none"}}},
       {.name = "ddp_comm_hook_options", .type = Type::table, .help = "Options for the comm hook if it is a Lua file."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };

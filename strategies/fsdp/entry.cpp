@@ -280,7 +280,7 @@ Entry fsdp_entry() {
   need(entry.options, {"hybrid_group_size"}, only_with_option("sharding_strategy", "HYBRID_SHARD"));
   need(entry.options, {"min_num_params"},
        {"auto_wrap_policy = \"size\"", [](const Job& job) { return wrap_policy(job).word == "size"; }});
-  need(entry.options, {"backward_prefetch", "forward_prefetch"}, only_with_streams());
+  need(entry.options, {"backward_prefetch"}, only_with_streams());  // the note of forward_prefetch has its condition
   need(entry.options, {"reduce_every_micro_batch"},
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
   entry.refuse = refuse_fsdp;

@@ -381,6 +381,12 @@ std::vector<std::string> notes(const Job& job) {
         "once a step",
         stage, job.accumulation));
   note_offload(job, notes);
+  auto reduced = job.options.value("reduce_bucket_size", nlohmann::json()),
+       gathered = job.options.value("allgather_bucket_size", nlohmann::json());
+  if (reduced.is_number() && gathered.is_number() && reduced != gathered)
+    notes.push_back(fmt::format(
+        "the same buckets are reduced and gathered, so the smaller size is used for both: {} = {}",
+        reduced < gathered ? "reduce_bucket_size" : "allgather_bucket_size", std::min(reduced, gathered).dump()));
   bool offloads =
       (job.accelerator.own_memory && (chosen(job, "offload_optimizer") || chosen(job, "offload_parameters"))) ||
       optimizer_on_nvme(job) || parameters_on_nvme(job);
@@ -421,18 +427,19 @@ Entry zero_entry() {
   entry.aliases = {
       {"deepspeed", nlohmann::json::object(), native},
       {"DeepSpeedStrategy", nlohmann::json::object(), native},
-      {"deepspeed_stage_1", {{"stage", 1}}},
-      {"deepspeed_stage_2", {{"stage", 2}}},
-      {"deepspeed_stage_3", {{"stage", 3}}},
-      {"deepspeed_stage_1_offload", {{"stage", 1}, {"offload_optimizer", true}}},
-      {"deepspeed_stage_2_offload", {{"stage", 2}, {"offload_optimizer", true}}},
-      {"deepspeed_stage_3_offload", {{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}}},
+      {"deepspeed_stage_1", {{"stage", 1}}, native},
+      {"deepspeed_stage_2", {{"stage", 2}}, native},
+      {"deepspeed_stage_3", {{"stage", 3}}, native},
+      {"deepspeed_stage_1_offload", {{"stage", 1}, {"offload_optimizer", true}}, native},
+      {"deepspeed_stage_2_offload", {{"stage", 2}, {"offload_optimizer", true}}, native},
+      {"deepspeed_stage_3_offload", {{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}}, native},
       {"deepspeed_stage_3_offload_nvme",
        {{"stage", 3},
         {"offload_optimizer", true},
         {"offload_optimizer_device", "nvme"},
         {"offload_parameters", true},
-        {"offload_params_device", "nvme"}}}};
+        {"offload_params_device", "nvme"}},
+       native}};
   const std::string sharded =
       "FairScale's OSS with ShardedDataParallel is ZeRO stage 2: the arithmetic is the same, but each rank gets an "
       "equal part of every bucket, while FairScale assigns unsplit tensors to ranks";

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 
+#include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/foreign_names.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 
@@ -119,8 +122,18 @@ TEST_CASE("an alias of another system gives a note with the differences") {
   CHECK(notes("ddp_sharded").starts_with("`ddp_sharded` runs as `zero`: FairScale's OSS with ShardedDataParallel is "));
   CHECK(notes("ddp_sharded_spawn").ends_with("calls it \"optimizer sharded\", which is stage = 1"));
   CHECK(notes("ddp_fully_sharded").starts_with("`ddp_fully_sharded` runs as `fsdp`: FairScale's FSDP became"));
-  CHECK(notes("deepspeed").ends_with("the DeepSpeed library is not used"));
+  for (const char* name : {"deepspeed", "deepspeed_stage_1", "deepspeed_stage_2_offload", "deepspeed_stage_3"})
+    CHECK(notes(name).ends_with("the DeepSpeed library is not used"));
   CHECK(find_strategy("ddp_sharded")->preset == nlohmann::json{{"stage", 2}});
+}
+
+TEST_CASE("a name of another tool is not also an option of a strategy") {
+  for (const auto& entry : catalog())
+    for (const auto& option : entry.options) {
+      INFO(option.name);
+      const auto* foreign = find_foreign_name(option.name);
+      CHECK((!foreign || foreign->only_suggested || !foreign->in_strategy));
+    }
 }
 
 TEST_CASE("each name is in the catalog once") {
@@ -149,6 +162,8 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(problems("auto", {{"max_steps", 10}})[0].suggestion == "train.max_steps");
   CHECK(only_message("ddp", {{"process_group_backend", "mpi"}}) ==
         "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices");
+  CHECK(only_message("ddp", {{"ddp_comm_hook", "powerSGD_hook.powerSGD_hook"}})
+            .starts_with("PowerSGD is not implemented; "));
   CHECK(only_message("fsdp", {{"sharding_strategy", "FULL"}}) == "`sharding_strategy` cannot be \"FULL\"");
   CHECK(only_message("fsdp", {{"min_num_params", 1e300}}) == "`min_num_params` must be an integer, not 1e+300");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
@@ -163,6 +178,27 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("dp", {}) ==
         "strategy `dp` is not built yet; ddp trains a copy of the model on each device and sums the gradients");
   CHECK(problems("fsdp", {{"min_num_params", 2e8}, {"timeout", "30m"}, {"auto_wrap_policy", {"blocks.0"}}}).empty());
+}
+
+TEST_CASE("an option outside [strategy] is answered with the strategies that have it") {
+  for (const auto& [given, answer] :
+       {std::pair{"stage = 3", "unknown key `stage`: it is an option of `zero`"},
+        {"[train]\nstage = 3", "unknown key `stage` in [train]: it is an option of `zero`"},
+        {"static_graph = true", "unknown key `static_graph`: it is an option of `ddp`"}}) {
+    std::vector<Diagnostic> diagnostics;
+    TemporaryFolder folder;
+    write_file_atomic(folder.path / "recipe.toml", std::string(given) + "\n[run]\nseed = 1\n");
+    try {
+      load_whole_recipe((folder.path / "recipe.toml").string(), {});
+    } catch (const RecipeError& error) {
+      diagnostics = error.diagnostics();
+    }
+    auto answered = [&answer = answer](const Diagnostic& one) { return one.message == answer; };
+    auto found = std::find_if(diagnostics.begin(), diagnostics.end(), answered);
+    INFO(answer);
+    REQUIRE(found != diagnostics.end());
+    CHECK(found->suggestion->starts_with("strategy.st"));
+  }
 }
 
 TEST_CASE("options without an effect are accepted, with the reason") {
@@ -191,7 +227,8 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
   CHECK(idle("fsdp", {{"hybrid_group_size", 2}, {"sharding_strategy", "HYBRID_SHARD"}}).empty());
   CHECK(idle("fsdp", {{"min_num_params", 5}}) == note("min_num_params", "auto_wrap_policy = \"size\""));
   CHECK(idle("fsdp", {{"min_num_params", 5}, {"auto_wrap_policy", "size_based_auto_wrap_policy"}}).empty());
-  CHECK(idle("fsdp", {{"forward_prefetch", true}}) == note("forward_prefetch", "CUDA devices"));
+  CHECK(idle("fsdp", {{"backward_prefetch", "BACKWARD_PRE"}}) == note("backward_prefetch", "CUDA devices"));
+  CHECK(idle("fsdp", {{"forward_prefetch", true}}).empty());  // its own note has the condition
   CHECK(idle("fsdp", {{"forward_prefetch", false}, {"backward_prefetch", "NONE"}}).empty());
   CHECK(idle("fsdp", {{"forward_prefetch", true}, {"backward_prefetch", "BACKWARD_PRE"}}, cuda).empty());
   CHECK(idle("ddp", {{"timeout", "30m"}}) == note("timeout", "several ranks"));
@@ -207,6 +244,20 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
   Job half;
   half.precision = precision_policy("16-mixed");
   CHECK(idle("zero", {{"hysteresis", 3}}, half).empty());
+}
+
+TEST_CASE("different sizes for the buckets of ZeRO give a note with the size that is used") {
+  const Entry& zero = *find_strategy("zero")->entry;
+  Job job;
+  job.world_size = 2;
+  auto notes = [&](const nlohmann::json& options) {
+    job.options = complete_options(zero, options);
+    return zero.notes(job);
+  };
+  CHECK(notes({{"reduce_bucket_size", 1000}, {"allgather_bucket_size", 1000}}).empty());
+  CHECK(notes({{"reduce_bucket_size", 1000}, {"allgather_bucket_size", 200}}) ==
+        std::vector<std::string>{"the same buckets are reduced and gathered, so the smaller size is used for both: "
+                                 "allgather_bucket_size = 200"});
 }
 
 TEST_CASE("the condition of every option is met by some job") {
@@ -243,6 +294,7 @@ TEST_CASE("choices are accepted in PyTorch's spelling") {
   };
   CHECK(options("fsdp", {{"sharding_strategy", "ShardingStrategy.HYBRID_SHARD"}})["sharding_strategy"] ==
         "HYBRID_SHARD");
+  CHECK(options("ddp", {{"ddp_comm_hook", "default_hooks.fp16_compress_hook"}})["ddp_comm_hook"] == "fp16_compress");
   CHECK(options("fsdp", {{"sharding_strategy", "full_shard"}})["sharding_strategy"] == "FULL_SHARD");
   CHECK(options("fsdp", {{"backward_prefetch", "BackwardPrefetch.BACKWARD_POST"}})["backward_prefetch"] ==
         "BACKWARD_POST");
