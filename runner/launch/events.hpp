@@ -1,35 +1,42 @@
 // The event protocol from worker to supervisor: one JSON object per line, on the pipe whose descriptor is
 // RUNNER_EVENT_FD.
 //
-// Every event has {"event": kind, "rank": r, "time": unix seconds}. Kinds and their further fields:
-//   ready       {pid, device, threads, steps}                            every rank, once its model is built
-//   resumed     {step, bytes_read}                                       every rank, once its state is loaded
-//   step        {step, epoch, loss, lr, grad_norm, tokens, seconds, data_wait_s, memory_bytes, skipped}   global rank 0
-//   first_step  {step}                                                   global rank 0: this attempt's first step; not
-//   recorded skipped     {step, total, message}                                   global rank 0: train.on_nonfinite
-//   skipped a step validation  {step, loss, tokens, seconds}                            global rank 0 checkpoint {step,
-//   path, seconds, bytes}                             global rank 0, once published metrics     {step, values: {name:
-//   number}, at_end}                   global rank 0: metrics that hooks log; at_end:
-//                                                                        after the last step, absent if false
-//   artifact    {step, path}                                             global rank 0: a file that a hook requested
-//   sample      {step, text or tokens}                                   global rank 0: text that a hook generated
-//   memory      {peak_bytes, rss_peak_bytes}                             every rank, at the end
-//   note        {message}                                                a message for the user
-//   stopping    {step, reason}                                           global rank 0: all ranks agreed to stop
-//   failed      {kind, message}                                          any rank
-//   finished    {step, final_loss, tokens, skipped_steps, train_seconds, time_to_first_step_s}       global rank 0
-//   settle      {}                                                       global rank 0: waits for an answer
+// Every event has {"event": kind, "rank": r, "time": unix seconds}. Kinds, their senders and their further fields:
+//   ready        every rank, once its model is built     {pid, device, threads, steps}
+//   resumed      every rank, once its state is loaded    {step, bytes_read}
+//   first_step   global rank 0: the attempt's first      {step}; not recorded
+//   step         global rank 0: a logged step            {step, epoch, loss, lr, grad_norm, tokens, seconds,
+//                                                         data_wait_s, memory_bytes, skipped}
+//   skipped      global rank 0: on_nonfinite = "skip"    {step, total, message, saved}
+//   validation   global rank 0                           {step, loss, tokens, seconds}
+//   checkpoint   global rank 0, once published           {step, path, seconds, bytes}
+//   metrics      global rank 0: metrics that hooks log   {step, values: {name: number}, at_end}
+//   artifact     global rank 0: a file for a hook        {step, path, saved}
+//   sample       global rank 0: text for a hook          {step, text or tokens, saved}
+//   note         any rank: a message for the user        {message, saved}
+//   stopping     global rank 0: the run ends early       {step, reason, saved}
+//   memory       every rank, after training              {peak_bytes, rss_peak_bytes, lost_share}
+//   finished     global rank 0                           {step, final_loss, tokens, skipped_steps, train_seconds,
+//                                                         time_to_first_step_s}
+//   failed       any rank                                {kind, message}
+//   settle       global rank 0: waits for an answer      {}
+//   calibration  global rank 0: `--calibrate`            {what, ...}
+//
+// ready.steps is the total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the
+// checkpoint's files. skipped.total is the number of all skipped steps; the event is sent if it is a power of two.
+// metrics.at_end is true after the last step, otherwise absent. memory.lost_share is the share of the training's time
+// that other programs took (base/contention.hpp). finished.time_to_first_step_s begins at the worker's start.
+// failed.kind is error, usage, environment, nonfinite, oom or collective (another rank has ended).
+// calibration.what is product, copy, collective or step, with the fields that train/calibrate.cpp gives each; the last
+// is verdict with `disturbed`, the reason why the others cannot be used, "" without one.
 //
 // The supervisor answers `settle` through the eventfd RUNNER_SETTLED_FD when all earlier events are in the ledger and
 // would survive a power failure. Only then is a checkpoint published, so the record of the steps before it is complete.
-// Training produces some records again when it continues from an earlier checkpoint (artifact, sample, notes of hooks).
-// They have a field `saved`: the step of the newest snapshot at that time, 0 without one, STEP - 0.5 while a resumed
-// run completes STEP. The ledger deletes them when the run continues from that snapshot or an earlier one.
 //
-// failed.kind is error, usage, environment, nonfinite, oom, collective (another rank has ended) or crash. ready.steps
-// is the total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the checkpoint's
-// files. time_to_first_step_s begins at the worker's start. A skipped step is reported if `total`, the number of all
-// skipped steps, is a power of two.
+// Training produces some records again when it continues from an earlier checkpoint. They have a field `saved`: the
+// step of the newest snapshot at that time, 0 without one, STEP - 0.5 while a resumed run completes STEP. The ledger
+// deletes them when the run continues from that snapshot or an earlier one. Notes have it if a hook caused them,
+// `stopping` if a hook stopped the run.
 //
 // lines.hpp describes the encoding of non-finite numbers and of text that is not UTF-8.
 #pragma once
