@@ -125,7 +125,7 @@ void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_di
 }
 
 /// Prints a note if the learning rate jumps at the step from which the run resumes. Compares with the old
-/// resolved.toml, so it must be called before write_run_folder().
+/// resolved.toml, so it must be called before RunFolder::write().
 void note_rate_change(const fs::path& run_dir, const Recipe& now, int64_t step) {
   auto file = run_dir / "resolved.toml";
   if (!fs::exists(file)) return;

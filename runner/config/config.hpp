@@ -29,7 +29,7 @@ Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overri
 /// The override that removes a key or a section; --unset uses it.
 std::string unset_override(const std::string& key);
 
-/// Like load_recipe(), but from text: for tests and `resolved.toml`. `name` is used as the file name.
+/// Like load_recipe(), but from text, for tests. `name` is used as the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
 enum class PrintOrigins { no, yes };

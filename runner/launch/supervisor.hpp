@@ -14,10 +14,10 @@
 
 namespace runner {
 
-/// Callbacks, called from the thread that called supervise(). If one throws, the workers are killed and supervise()
-/// throws that exception.
 class StopSignals;
 
+/// Callbacks, called from the thread that called supervise(). If one throws, the workers are killed and supervise()
+/// throws that exception.
 struct SupervisorHooks {
   /// Receives the workers' events, and the supervisor's notes about stopping (with rank `first_rank`).
   std::function<void(const nlohmann::json& event)> on_event;
@@ -29,7 +29,7 @@ struct SupervisorHooks {
   StopSignals* signals = nullptr;
   /// Called before each restart with its number (1 = first restart) and the reason. May change the group's arguments,
   /// e.g. the checkpoint to resume from.
-  std::function<void(WorkerGroup& group, int attempt, const std::string& why)> on_restart;
+  std::function<void(WorkerGroup& group, int restart, const std::string& why)> on_restart;
 };
 
 /// Runs the group, which contains rank 0, and the workers of `members` (other supervisors, if any) until they end. The rules

@@ -14,7 +14,7 @@ namespace runner {
 /// The settings of a group of workers on this node.
 struct WorkerGroup {
   std::string worker;                  ///< path of runner-worker
-  std::vector<std::string> arguments;  ///< the same for every rank, e.g. {"RUN_DIR/resolved.toml"}
+  std::vector<std::string> arguments;  ///< the same for every rank, e.g. {"--run-dir", RUN_DIR, ...}
   int first_rank = 0, local_size = 1, world_size = 1;
   int local_rank_offset = 0;  ///< local rank of the first worker; > 0 only under a launcher
   int local_world_size = 0;   ///< ranks of all supervisors on this node; 0 = local_size

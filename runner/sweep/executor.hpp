@@ -38,7 +38,7 @@ struct ExecutionEnd {
 /// (under the same number, from their newest checkpoint if there is one), and then runs what the method proposes.
 ///
 /// A failed trial counts as ended. A slot is no longer used after three consecutive trials fail on it within a minute
-/// each, for reasons that blame_device(). SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a
+/// each, if blames_device() is true for their reasons. SIGINT, SIGTERM and SIGHUP stop the running trials (each writes a
 /// checkpoint), and the sweep can be resumed; a second SIGINT kills them. SIGTSTP suspends the trials and then this
 /// process. Trials end with this process. Throws Error(environment) if the ledger cannot be written or a trial cannot be
 /// started. If the method fails (an error in a script), running trials are stopped as by a signal, and the error is

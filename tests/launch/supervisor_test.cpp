@@ -35,8 +35,8 @@ struct Run {
     group.log_dir = (folder.path / "logs").string();
     group.shm_bytes = 4096;
     hooks.on_event = [this](const json& event) { events.push_back(event); };
-    hooks.on_restart = [this](WorkerGroup&, int attempt, const std::string& why) {
-      restarts.push_back(std::to_string(attempt) + ": " + why);
+    hooks.on_restart = [this](WorkerGroup&, int restart, const std::string& why) {
+      restarts.push_back(std::to_string(restart) + ": " + why);
     };
   }
   Outcome go() { return supervise(group, hooks); }
