@@ -1,6 +1,7 @@
 #include "runner/config/diagnostics.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "runner/base/text.hpp"
 
@@ -28,9 +29,9 @@ std::string render_all(const std::vector<Diagnostic>& diagnostics) {
 }  // namespace
 
 void sort_by_place(std::vector<Diagnostic>& diagnostics) {
-  std::stable_sort(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
-    return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
-  });
+  auto order = [](const Origin& place) { return std::tuple(place.line == 0, place.line, place.column); };
+  std::stable_sort(diagnostics.begin(), diagnostics.end(),
+                   [&](const Diagnostic& a, const Diagnostic& b) { return order(a.place) < order(b.place); });
 }
 
 std::string place_of(const Origin& origin) {

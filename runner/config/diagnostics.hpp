@@ -23,7 +23,7 @@ struct Diagnostic {
   std::string name = "";     ///< of an unknown key: its name, without the section
 };
 
-/// Sorts by line and column.
+/// Sorts by line and column; mistakes without a line come last.
 void sort_by_place(std::vector<Diagnostic>& diagnostics);
 
 /// "recipe.toml:4:1", or "--set KEY=VALUE".

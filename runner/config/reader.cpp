@@ -590,9 +590,7 @@ Recipe finish(Reader& reader, Layer layer, const std::string& file, const Overri
   Recipe recipe = reader.build(layer, file);
   find_contradictions(recipe, diagnostics);
   if (check) check(recipe, diagnostics);
-  std::stable_sort(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& a, const Diagnostic& b) {
-    return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
-  });
+  sort_by_place(diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   if (auto note = schedule_note(recipe); !note.empty()) recipe.notes.push_back(note);
   for (const auto& note : idle_switches(recipe)) recipe.notes.push_back(note);

@@ -22,9 +22,7 @@ class Problems {
   bool empty() const { return list_.empty(); }
   void throw_if_any() {
     if (list_.empty()) return;
-    std::stable_sort(list_.begin(), list_.end(), [](const Diagnostic& a, const Diagnostic& b) {
-      return std::pair(a.place.line == 0, a.place.line) < std::pair(b.place.line == 0, b.place.line);
-    });
+    sort_by_place(list_);
     throw RecipeError(list_);
   }
 
