@@ -14,7 +14,7 @@ inline uint64_t mix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// FNV-1a of the bytes.
+/// FNV-1a of the bytes: the same on every host and in every build.
 inline uint64_t fnv1a(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;

@@ -47,7 +47,7 @@ std::string join_or(const std::vector<std::string>& parts) {
 
 namespace {
 
-/// "rank 2", "ranks 0, 4-7".
+/// "node 2", "nodes 0, 1, 4-7".
 std::string counted_ranges(const char* noun, const std::vector<int>& numbers) {
   std::vector<std::string> parts;
   for (size_t i = 0, last = 0; i < numbers.size(); i = last + 1) {
@@ -62,8 +62,10 @@ std::string counted_ranges(const char* noun, const std::vector<int>& numbers) {
 
 }  // namespace
 
+std::string describe_ranks(const std::vector<int>& ranks) { return counted_ranges("rank", ranks); }
+
 std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_per_node) {
-  std::string text = fmt::format("{} of {}", counted_ranges("rank", ranks), world_size);
+  std::string text = fmt::format("{} of {}", describe_ranks(ranks), world_size);
   if (ranks_per_node >= world_size) return text;
   std::vector<int> nodes;
   for (int rank : ranks)
@@ -131,6 +133,10 @@ std::string format_parameters(int64_t count) {
   std::string text = format_count(static_cast<double>(count));
   if (text.ends_with('G')) text.back() = 'B';
   return text;
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 std::string ordinal(int64_t number) {
@@ -207,6 +213,8 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
     if (unit == name && value * factor < 9e18) return static_cast<int64_t>(value * factor);
   return std::nullopt;
 }
+
+std::string nonfinite_word(double number) { return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"; }
 
 std::optional<size_t> first_invalid_utf8(std::string_view bytes) {
   size_t i = 0;

@@ -31,6 +31,8 @@ std::string format_bytes(std::integral auto bytes) { return format_bytes(static_
 std::string format_count(double count);
 /// The same with B for 10^9, as is usual for model sizes: "7.62 B", "124.4 M".
 std::string format_parameters(int64_t count);
+/// "1 step", "2 steps".
+std::string counted(int64_t count, std::string_view noun);
 /// "2nd", "3rd", "11th".
 std::string ordinal(int64_t number);
 /// "1d 2h", "3m 20s", "0.42 s", "1.5 ms".
@@ -43,9 +45,14 @@ std::string write_duration(std::chrono::seconds duration);
 /// "22GiB", "512 MB", "1e9" -> bytes.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
+/// "rank 2", "ranks 0, 1, 4-7": three or more consecutive ranks become a range. `ranks` must be ascending.
+std::string describe_ranks(const std::vector<int>& ranks);
 /// "rank 2 of 4 (node 1)", "ranks 0, 4-7 of 8 (nodes 0, 1)". Nodes are omitted if there is only one. `ranks` must be
 /// ascending.
 std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_per_node);
+
+/// "nan", "inf" or "-inf", for a number that is not finite.
+std::string nonfinite_word(double number);
 
 /// The offset of the first byte that is not valid UTF-8, if there is one.
 std::optional<size_t> first_invalid_utf8(std::string_view bytes);

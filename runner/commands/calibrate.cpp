@@ -10,7 +10,6 @@
 #include "runner/commands/run.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/launch/supervisor.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/ledger/calibrations.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/table.hpp"

@@ -5,6 +5,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/float_types.hpp"
@@ -14,7 +15,6 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
-#include "runner/data/cache.hpp"
 #include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
 
@@ -111,7 +111,7 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
   try {
     const fs::path file = tokenizer_file(recipe.data, data_cache());
     const auto trained_with = checkpoint.state().value("/data/meaning/data.tokenizer/xxh3"_json_pointer, "");
-    if (!trained_with.empty() && cache_hash(read_file(file)) != trained_with)
+    if (!trained_with.empty() && xxh3_hex(read_file(file)) != trained_with)
       return log::warning("the export has no tokenizer: {} has changed since the run trained with it", file.string());
     folder.tokenizer = file;
     log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens");

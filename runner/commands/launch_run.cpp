@@ -26,7 +26,6 @@
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
@@ -162,7 +161,7 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   const auto& run = options.resumed;
   const std::string why = run.at("why");
   log::info("run {} has finished after {}{}: nothing is left to do", options.resume_run,
-            counted(run.at("steps").get<int>(), "step"), why.empty() ? "" : " (" + why + ")");
+            counted(run.at("steps"), "step"), why.empty() ? "" : " (" + why + ")");
   log::info("to train further: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
   if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
   return ExitCode::done;

@@ -10,7 +10,6 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
@@ -121,7 +120,7 @@ std::string no_runs(const fs::path& home) {
         "the ledger in {} has no runs, but {} has {} of earlier ones, with their recipes and checkpoints: continue "
         "with "
         "runner run FOLDER/recipe.toml --checkpoint FOLDER/checkpoints/step-...",
-        home.string(), (home / "runs").string(), counted(static_cast<int>(folders), "folder"));
+        home.string(), (home / "runs").string(), counted(folders, "folder"));
   return fmt::format("no runs in {} yet; start one with: runner run RECIPE.toml (runner init writes a recipe)",
                      home.string());
 }

@@ -1,7 +1,6 @@
 #include "runner/commands/preflight.hpp"
 
 #include <algorithm>
-#include <climits>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
@@ -12,7 +11,6 @@
 #include "runner/config/located_toml.hpp"
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/models/models.hpp"
@@ -153,8 +151,8 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   if (all && free_bytes / one >= 100) return "";
   return fmt::format("the disk of the run's folder has {} free, room for {} of {} each; {} are kept",
                      format_bytes(free_bytes),
-                     counted(static_cast<int>(std::min<int64_t>(free_bytes / one, INT_MAX)), "more checkpoint"),
-                     format_bytes(one), all ? "all" : std::to_string(kept - 1));
+                     counted(free_bytes / one, "more checkpoint"), format_bytes(one),
+                     all ? "all" : std::to_string(kept - 1));
 }
 
 std::optional<int64_t> free_bytes(fs::path folder) {

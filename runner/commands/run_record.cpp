@@ -8,13 +8,13 @@
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/quantile.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/ledger/facts.hpp"
 #include "runner/selection/script_strategy.hpp"
 
@@ -69,13 +69,6 @@ int64_t tokens_if_steps_differ(const Plan& plan) {
   const bool differ =
       !train.global_batch_size && train.accumulate_grad_batches && train.accumulate_grad_batches->size() > 1;
   return differ ? global_batch_size(plan.recipe, plan.job.world_size, 0) * plan.seq_len : 0;
-}
-
-/// The quantile `part` (0 to 1) of `values`, without interpolation.
-double quantile(std::vector<double> values, double part) {
-  auto place = values.begin() + static_cast<long>(part * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), place, values.end());
-  return *place;
 }
 
 }  // namespace
@@ -150,7 +143,7 @@ int64_t RunRecord::begin(const StartPoint& start) {
   options.print_every_n_steps = print_every_;
   progress_ = std::make_unique<Progress>(options);
   if (kept_) progress_->line(fmt::format("run {} in {}", run_, run_dir_));
-  progress_->phase(fmt::format("starting {} worker{}", world_size_, world_size_ == 1 ? "" : "s"));
+  progress_->phase("starting " + counted(world_size_, "worker"));
   return number;
 }
 
@@ -370,7 +363,7 @@ void RunRecord::summarize(const Outcome& outcome) const {
   }
   std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";
   std::string why = outcome.code == ExitCode::done && !stopped_by_.empty() ? fmt::format(" ({})", stopped_by_) : "";
-  log::info("{} after {} step{}{}{}{}", outcome.status, steps_, steps_ == 1 ? "" : "s", restarts, why, final_metrics());
+  log::info("{} after {}{}{}{}", outcome.status, counted(steps_, "step"), restarts, why, final_metrics());
   if (skipped_steps_ > 0)
     log::warning(
         "{} of {} steps were skipped, because their loss or a gradient was not finite (train.on_nonfinite = "

@@ -8,7 +8,6 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
 #include "runner/report/relative_time.hpp"

@@ -81,10 +81,9 @@ void check_last_epoch(const LaunchOptions& options, const Recipe& recipe, const 
   const bool at_its_end = epochs == *last && samples == 0;
   if (at_its_end ? !options.resume_run.empty() : epochs < *last) return;
   throw usage_error(
-      "train.max_epochs = {}: the run continues from step {} ({}), which is after {} {} and {} {}. Give a larger "
+      "train.max_epochs = {}: the run continues from step {} ({}), which is after {} and {}. Give a larger "
       "number, or name an earlier checkpoint with --checkpoint",
-      *last, start.step, start.checkpoint, epochs, epochs == 1 ? "epoch" : "epochs", samples,
-      samples == 1 ? "sample" : "samples");
+      *last, start.step, start.checkpoint, counted(epochs, "epoch"), counted(samples, "sample"));
 }
 
 /// The checkpoint of another run from which the run's last attempt started; otherwise empty. Runs of earlier versions

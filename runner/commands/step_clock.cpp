@@ -6,7 +6,6 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/ledger/calibrations.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/timed_runs.hpp"
@@ -131,9 +130,8 @@ StepClock ClockSource::clock(int threads) const {
 std::string ClockSource::describe(const Job& job, int threads) const {
   if (const LearnedRates* known = learned(job, threads)) {
     const std::string& source = known->rates().source;
-    return known->runs() == 0
-               ? source
-               : fmt::format("{}, corrected by {}", source, counted(static_cast<int>(known->runs()), "earlier run"));
+    return known->runs() == 0 ? source
+                              : fmt::format("{}, corrected by {}", source, counted(known->runs(), "earlier run"));
   }
   if (topology_.cuda && !topology_.kind) return "not known: this device is not in the table of device kinds";
   if (topology_.cuda)

@@ -234,7 +234,7 @@ std::vector<sweep::Trial> first_trials(const sweep::SweepFile& file, int64_t cou
 }
 
 std::string describe_count(const sweep::SweepFile& file, std::optional<int64_t> total) {
-  std::string count = total ? fmt::format("{} trial{}", *total, *total == 1 ? "" : "s") : "";
+  std::string count = total ? counted(*total, "trial") : "";
   if (file.in_lua())
     return total ? fmt::format("at most {} as `run` proposes them", count) : "as many trials as `run` proposes";
   return fmt::format("{} by {}", total ? count : "trials until the time limit", file.method);

@@ -25,8 +25,7 @@ std::string toml_value(const json& value) {
   }
   if (value.is_number_float()) {
     double number = value.get<double>();
-    if (std::isnan(number)) return "nan";
-    if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
+    if (!std::isfinite(number)) return nonfinite_word(number);
     auto text = value.dump();  // shortest text that reads back to the same double
     return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
   }

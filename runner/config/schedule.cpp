@@ -66,10 +66,9 @@ std::string schedule_note(const Recipe& recipe) {
   if (schedule.name == "wsd" && last && schedule.decay_steps.value_or(0) > *last - schedule.warmup_steps &&
       schedule.warmup_steps < *last)
     return fmt::format(
-        "lr_scheduler.decay_steps = {}, but train.max_steps = {} leaves {} step{} after warm-up: the learning rate "
-        "decays "
-        "over those, and there is no constant part",
-        *schedule.decay_steps, *last, *last - schedule.warmup_steps, *last - schedule.warmup_steps == 1 ? "" : "s");
+        "lr_scheduler.decay_steps = {}, but train.max_steps = {} leaves {} after warm-up: the learning rate "
+        "decays over those, and there is no constant part",
+        *schedule.decay_steps, *last, counted(*last - schedule.warmup_steps, "step"));
   if (!last || schedule.warmup_steps <= *last || recipe.optimizer.lr == 0) return "";
   auto text = fmt::format(
       "lr_scheduler.warmup_steps = {} is more than train.max_steps = {}: warm-up does not end, and the learning "

@@ -11,9 +11,6 @@
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace runner {
 
 namespace {
@@ -80,11 +77,6 @@ bool try_make(const fs::path& final_path, const fs::path& temporary, const std::
 }
 
 }  // namespace
-
-std::string cache_hash(std::string_view content) {
-  const XXH128_hash_t hash = XXH3_128bits(content.data(), content.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
 
 void CacheWriter::append(std::span<const std::byte> bytes) {
   buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

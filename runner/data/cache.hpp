@@ -9,9 +9,6 @@
 
 namespace runner {
 
-/// XXH3-128 as 32 hexadecimal digits, for file names in the cache.
-std::string cache_hash(std::string_view content);
-
 /// A file being written, buffered. Every failure throws Error(environment) with path and reason.
 class CacheWriter {
  public:

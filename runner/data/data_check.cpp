@@ -168,7 +168,7 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
   FileSet all;
   for (const auto* list : {&data.train, &data.validation})
     for (const auto& file : *list) all.add(file);
-  const std::string files = fmt::format("{} file{}", all.size(), all.size() == 1 ? "" : "s");
+  const std::string files = counted(static_cast<int64_t>(all.size()), "file");
   if (needs_tokenizing(data) && !tokenized) {
     uintmax_t bytes = 0;
     for (const auto* list : {&data.train, &data.validation})

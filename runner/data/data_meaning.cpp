@@ -67,7 +67,7 @@ std::string state_of(const std::vector<std::string>& files) {
 }
 
 json cached_digests(const std::vector<std::string>& files, const std::string& cache_dir, size_t hashed_bytes) {
-  auto path = make_once(cache_dir, "digests-" + cache_hash(state_of(files)) + ".json", [&](CacheWriter& out) {
+  auto path = make_once(cache_dir, "digests-" + xxh3_hex(state_of(files)) + ".json", [&](CacheWriter& out) {
     const std::string text = digests(files, hashed_bytes).dump(1) + "\n";
     out.append(std::as_bytes(std::span(text)));
   });

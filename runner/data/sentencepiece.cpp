@@ -8,6 +8,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -138,7 +139,7 @@ fs::path trained_model(const Recipe::Data& data, const std::string& cache_dir) {
   auto options = training_options(*data.tokenizer_vocab_size);
   std::string inputs;
   for (const auto& [option, value] : std::map(options.begin(), options.end())) inputs += option + "=" + value + "\n";
-  std::string name = "sentencepiece-" + cache_hash(inputs + fingerprint(data.train)) + ".model";
+  std::string name = "sentencepiece-" + xxh3_hex(inputs + fingerprint(data.train)) + ".model";
   return make_once(cache_dir, name, [&](CacheWriter& out) {
     std::string model = train(data.train, *data.tokenizer_vocab_size);
     out.append(std::as_bytes(std::span(model)));
@@ -165,7 +166,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(st
   // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
   load(impl_->continuation, without_dummy_prefix(bytes), model);
   if (encode_with(impl_->continuation, "\n").empty()) load(impl_->continuation, bytes, model);
-  impl_->hash = cache_hash(bytes);
+  impl_->hash = xxh3_hex(bytes);
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;

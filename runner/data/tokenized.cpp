@@ -7,6 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/utf8.hpp"
@@ -114,7 +115,7 @@ class Tokenization {
 
 fs::path tokenized_file(const std::vector<std::string>& files, const SentencePieceTokenizer& tokenizer,
                         const std::string& cache_dir) {
-  std::string name = "tokens-" + cache_hash(tokenizer.hash() + "\n" + fingerprint(files)) + ".bin";
+  std::string name = "tokens-" + xxh3_hex(tokenizer.hash() + "\n" + fingerprint(files)) + ".bin";
   return make_once(cache_dir, name, [&](CacheWriter& out) {
     size_t total_bytes = 0;
     for (const auto& file : files) total_bytes += fs::file_size(file);

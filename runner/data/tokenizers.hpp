@@ -26,7 +26,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int32_t> encode_continuation(std::string_view text) const;
   /// The token of text that the model does not know. Models with byte fallback do not produce it.
   int32_t unknown_token() const;
-  /// cache_hash() of the model's bytes.
+  /// xxh3_hex() of the model's bytes.
   const std::string& hash() const;
 
  private:

@@ -24,10 +24,6 @@ std::string describe(const CudaDevice& device) {
   return text;
 }
 
-std::string plural(size_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string write_indices(const std::vector<int>& indices) { return fmt::format("[{}]", fmt::join(indices, ", ")); }
 
 /// The request as the recipe has it, for messages.
@@ -95,8 +91,8 @@ DeviceChoice choose_cuda(const Recipe::Devices& devices, const Facts& facts) {
         throw environment_error("{}, but this machine has {}", write_request(request), list_devices(facts));
       choice.cuda_indices.resize(count);
       std::iota(choice.cuda_indices.begin(), choice.cuda_indices.end(), 0);
-      choice.reason = count == available ? "all of " + plural(available, "CUDA device")
-                                         : fmt::format("the first {} of {}", count, plural(available, "CUDA device"));
+      choice.reason = count == available ? "all of " + counted(available, "CUDA device")
+                                         : fmt::format("the first {} of {}", count, counted(available, "CUDA device"));
       break;
     }
     case Kind::indices:
@@ -132,7 +128,7 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
   // takes precedence, and so does any count if cpu_processes has its default.
   if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
   if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
-  choice.reason = fmt::format("{} on the CPU{}", plural(choice.count, "rank"), chosen ? "" : ": " + why);
+  choice.reason = fmt::format("{} on the CPU{}", counted(choice.count, "rank"), chosen ? "" : ": " + why);
   if (request.kind == Kind::count && request.count > 0 && request.count != choice.count)
     choice.reason +=
         fmt::format("; cpu_processes = {} takes precedence over {} there", choice.count, write_request(request));
@@ -145,7 +141,7 @@ std::string list_devices(const Facts& facts) {
   if (facts.cuda.empty()) return fmt::format("no CUDA device ({})", facts.cuda_problem);
   std::vector<std::string> each;
   for (const CudaDevice& device : facts.cuda) each.push_back(describe(device));
-  return fmt::format("{} ({})", plural(each.size(), "CUDA device"), join(each, "; "));
+  return fmt::format("{} ({})", counted(std::ssize(each), "CUDA device"), join(each, "; "));
 }
 
 DeviceChoice choose_devices(const Recipe::Devices& devices, const Facts& facts) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
-#include "runner/launch/variables.hpp"
 
 namespace runner {
 

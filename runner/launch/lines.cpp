@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runner/base/text.hpp"
+
 namespace runner {
 
 using nlohmann::json;
@@ -17,8 +19,7 @@ json encode(json value) {
   if (value.is_object())
     for (auto& field : value) field = encode(std::move(field));
   if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
-  double number = value.get<double>();
-  return {{"nonfinite", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
+  return {{"nonfinite", nonfinite_word(value.get<double>())}};
 }
 
 json decode(json value) {

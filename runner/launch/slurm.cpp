@@ -10,6 +10,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/launch/hostlist.hpp"
+#include "runner/base/text.hpp"
 #include "runner/launch/variables.hpp"
 
 namespace runner {
@@ -72,7 +73,7 @@ void check_consistent(const Variables& variables, const Placement& placement, co
         "SLURM_STEP_TASKS_PER_NODE={} means {} on {}",
         placement.world_size, placement.num_nodes,
         variables.text({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}).value_or(""), counted(total, "task"),
-        counted(static_cast<int>(tasks_per_node.size()), "node"));
+        counted(std::ssize(tasks_per_node), "node"));
 }
 
 Placement slurm_placement(const Environment& environment) {

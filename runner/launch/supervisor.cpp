@@ -226,10 +226,11 @@ bool Attempt::anyone_running() const {
 }
 
 std::string Attempt::running_ranks() const {
-  std::vector<std::string> ranks;
+  std::vector<int> ranks;
   for (const auto& worker : workers_)
-    if (worker->running()) ranks.push_back(std::to_string(worker->rank()));
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", join(ranks, ", "));
+    if (worker->running()) ranks.push_back(worker->rank());
+  std::ranges::sort(ranks);  // members joined in any order
+  return describe_ranks(ranks);
 }
 
 Outcome Attempt::outcome() const {

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdint>
 
 #include "runner/base/error.hpp"
+#include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -55,12 +55,8 @@ void Variables::set_meeting_point(Placement& placement, const std::optional<std:
     throw environment_error("MASTER_PORT={} is not a port: 1 to 65535", placement.master_port);
 }
 
-std::string counted(int count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
-
 int derived_port(const std::string& job_key) {
-  uint64_t hash = 14695981039346656037ull;  // FNV-1a: the same on every host and in every build
-  for (unsigned char c : job_key + "/" + std::to_string(::getuid())) hash = (hash ^ c) * 1099511628211ull;
-  return 20000 + static_cast<int>(hash % 12768);
+  return 20000 + static_cast<int>(fnv1a(job_key + "/" + std::to_string(::getuid())) % 12768);
 }
 
 }  // namespace runner

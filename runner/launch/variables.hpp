@@ -28,9 +28,6 @@ class Variables {
   std::string title_;
 };
 
-/// "1 node", "2 nodes".
-std::string counted(int count, const char* noun);
-
 /// A port from 20000 to 32767, the same on all ranks of the job: a hash of `job_key` and the user id. It is below Linux's
 /// range for outgoing connections (32768 to 60999).
 int derived_port(const std::string& job_key);

@@ -111,8 +111,7 @@ json storable(json value) {
   if (const auto* text = value.get_ptr<const std::string*>())
     return first_invalid_utf8(*text) ? json{{"$bytes", to_hex(*text)}} : value;
   if (!value.is_number_float() || std::isfinite(value.get<double>())) return value;
-  double number = value.get<double>();
-  return {{"$number", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
+  return {{"$number", nonfinite_word(value.get<double>())}};
 }
 
 /// Calls body({"$object": NAME, ...}) for each object in a saved state.

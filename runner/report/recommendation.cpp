@@ -162,8 +162,7 @@ nlohmann::json number_or_null(const std::optional<int64_t>& number) {
 }  // namespace
 
 std::string batch_text(const Job& job) {
-  std::string text =
-      fmt::format("micro-batch {} x {} rank{}", job.micro_batch_size, job.world_size, job.world_size == 1 ? "" : "s");
+  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, counted(job.world_size, "rank"));
   if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
   return text + fmt::format(" = {} sequences", job.micro_batch_size * job.world_size * job.accumulation);
 }

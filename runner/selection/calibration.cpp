@@ -6,7 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "runner/base/median.hpp"
+#include "runner/base/quantile.hpp"
 
 namespace runner {
 

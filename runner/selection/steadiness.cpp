@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runner/base/median.hpp"
+#include "runner/base/quantile.hpp"
 
 namespace runner {
 

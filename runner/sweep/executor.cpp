@@ -255,7 +255,7 @@ class Executor {
       if (stopped_by_ != 0) continue;
       stopped_by_ = signal;
       note(fmt::format("stopping {}, each with a checkpoint; Ctrl-C {}kills at once",
-                       running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size()),
+                       counted(std::ssize(running_), "trial"),
                        signal == SIGINT ? "again " : ""));
       for (auto& running : running_) running.process->stop(signal);
     }
@@ -287,7 +287,7 @@ class Executor {
       method_failure_ = std::current_exception();
       if (running_.empty() || stopped_by_ != 0) return;
       note(fmt::format("the sweep cannot continue; stopping {} with a checkpoint",
-                       running_.size() == 1 ? "1 trial" : fmt::format("{} trials", running_.size())));
+                       counted(std::ssize(running_), "trial")));
       for (auto& running : running_) running.process->stop();
     }
   }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 

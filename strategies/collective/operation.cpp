@@ -11,17 +11,6 @@ namespace runner {
 
 static_assert(c10d::ReduceOp::SUM == 0 && c10d::ReduceOp::MAX == 4 && c10d::ReduceOp::PREMUL_SUM == 8);
 
-std::string describe_ranks(const std::vector<int>& ranks) {
-  std::vector<std::string> ranges;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    ranges.push_back(end - i > 1 ? fmt::format("{}-{}", ranks[i], ranks[end - 1]) : std::to_string(ranks[i]));
-    i = end;
-  }
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(ranges, ", "));
-}
-
 std::string describe(const Operation& operation) {
   if (operation.sequence == 0) return "nothing yet";
   auto name = fmt::format("{} #{}", name_of(operation.kind), operation.sequence);

@@ -43,9 +43,6 @@ struct Operation {
 /// "all_reduce #42 (12.3 MiB of float32)", "broadcast #7 (8 B of int64 from rank 2)", "barrier #3".
 std::string describe(const Operation& operation);
 
-/// "rank 3", "ranks 0-2, 5". `ranks` must be ascending.
-std::string describe_ranks(const std::vector<int>& ranks);
-
 /// The call of one rank (of the world), at a point where all ranks should make the same call.
 struct RankOperation {
   int rank;

@@ -35,6 +35,7 @@ TEST_CASE("sizes, counts and seconds are parsed and formatted") {
   CHECK(format_bytes(1536) == "1.50 KiB");
   CHECK(format_bytes(12) == "12 B");
   CHECK(format_count(17'040'000) == "17.0 M");
+  CHECK(counted(1, "step") + ", " + counted(0, "step") == "1 step, 0 steps");
   CHECK(format_duration(200) == "3m 20s");
   CHECK(format_duration(0.42) == "0.42 s");
   CHECK(format_duration(0.0421) == "42 ms");
@@ -43,6 +44,7 @@ TEST_CASE("sizes, counts and seconds are parsed and formatted") {
 }
 
 TEST_CASE("ranks are named with their nodes, and three or more consecutive ranks form a range") {
+  CHECK(describe_ranks({0, 1, 4, 5, 6}) == "ranks 0, 1, 4-6");
   CHECK(name_ranks({1}, 2, 2) == "rank 1 of 2");
   CHECK(name_ranks({1}, 2, 1) == "rank 1 of 2 (node 1)");
   CHECK(name_ranks({2, 3}, 4, 2) == "ranks 2, 3 of 4 (node 1)");

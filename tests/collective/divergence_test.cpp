@@ -75,7 +75,7 @@ TEST_CASE("the first call that differs is found, also after many equal calls", "
     ranks.call(2, 0, Collective::all_reduce, 104);
     ranks.all_call(1, Collective::all_gather, 3);
     CHECK(ranks.verdict() ==
-          fmt::format("ranks diverged: ranks 0-1, 3 are in all_reduce #{0} (100 B of float32), rank 2 in "
+          fmt::format("ranks diverged: ranks 0, 1, 3 are in all_reduce #{0} (100 B of float32), rank 2 in "
                       "all_reduce #{0} (104 B of float32)",
                       before + 1));
     CHECK(ranks.strayed() == std::vector<int>{2});

@@ -14,7 +14,6 @@
 #include "runner/commands/place.hpp"
 #include "runner/config/device_request.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/launch/variables.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "tests/support/command.hpp"

@@ -211,7 +211,7 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
            });
   if (differs(word_changes) || differs(word_changed))
     return "every rank must change the same parameters and gradients: " + said([](const auto& row) {
-             return fmt::format("makes {} change{}", row[word_changes], row[word_changes] == 1 ? "" : "s");
+             return "makes " + counted(static_cast<int64_t>(row[word_changes]), "change");
            });
   if (differs(word_tensors)) return "the tensors in its state, or their names, differ between ranks";
   return "";
