@@ -1,26 +1,22 @@
 // `runner doctor`: checks this machine's requirements for training, one line each, with a fix under each failing line.
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sqlite3.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
+#include "runner/base/capture.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/base/descriptor.hpp"
-#include "runner/base/exec.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
@@ -51,43 +47,11 @@ struct Finding {
 
 std::string last_error() { return std::strerror(errno); }
 
-struct Output {
-  int status = -1;  ///< from waitpid; -1 if it could not be started or did not end in time
-  std::string text;
-};
-
-/// Runs a program, returns its stdout and stderr as one text, and kills it after `seconds`.
-Output capture(std::vector<std::string> command, double seconds) {
-  Output output;
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return output;
-  Descriptor read_end(ends[0]);
-  const auto arguments = exec_words(command);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    execvp(arguments[0], arguments.data());
-    _exit(127);
-  }
-  close(ends[1]);
-  if (child < 0) return output;
-  const double deadline = steady_seconds() + seconds;
-  bool ended = false;
-  while (!ended) {
-    const double left = deadline - steady_seconds();
-    pollfd waiting{.fd = read_end.get(), .events = POLLIN, .revents = 0};
-    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left * 1000) + 1) == 0) break;
-    char buffer[4096];
-    const ssize_t count = read(read_end.get(), buffer, sizeof buffer);
-    if (count > 0) output.text.append(buffer, static_cast<size_t>(count));
-    ended = count == 0 || (count < 0 && errno != EINTR);
-  }
-  if (!ended) kill(child, SIGKILL);
-  waitpid(child, &output.status, 0);
-  if (!ended) output.status = -1;
-  output.text = trim(output.text);
-  return output;
+/// The output of a program without blanks around it, and its end.
+Captured output_of(const std::vector<std::string>& command, std::chrono::seconds timeout) {
+  Captured captured = capture(command, {.timeout = timeout, .with_stderr = true});
+  captured.output = trim(captured.output);
+  return captured;
 }
 
 /// The folder itself, or its nearest existing parent, in which it would be created.
@@ -105,12 +69,12 @@ Finding check_worker() {
   if (!fs::exists(worker))
     return {"LibTorch", Health::fail, worker.string() + " is not there", "build it: scripts/runner does"};
   const double begin = steady_seconds();
-  const Output output = capture({worker.string(), "--version"}, 60);
-  if (output.status == 0)
+  const Captured version = output_of({worker.string(), "--version"}, std::chrono::minutes(1));
+  if (version.status == 0)
     return {"LibTorch", Health::ok,
-            fmt::format("{} loads in {}", output.text, format_duration(steady_seconds() - begin))};
+            fmt::format("{} loads in {}", version.output, format_duration(steady_seconds() - begin))};
   const std::string why =
-      output.status == -1 ? "does not answer within a minute" : "does not start: " + split(output.text, '\n').front();
+      version.too_late ? "does not answer within a minute" : "does not start: " + first_line(version.output);
   return {"LibTorch", Health::fail, "runner-worker " + why,
           "scripts/setup brings LibTorch's libraries; then build again"};
 }
@@ -222,8 +186,8 @@ Finding check_files() {
 }
 
 Finding check_git() {
-  const Output output = capture({"git", "--version"}, 10);
-  if (output.status == 0) return {"git", Health::ok, output.text};
+  const Captured version = output_of({"git", "--version"}, std::chrono::seconds(10));
+  if (version.status == 0) return {"git", Health::ok, version.output};
   return {"git", Health::warn, "not found: runs will not note the state of their working directory",
           "apt-get install git"};
 }

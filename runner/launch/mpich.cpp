@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "runner/base/error.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/launch/variables.hpp"
 
 namespace runner {
@@ -19,11 +20,9 @@ int proxy_process() {
     std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
     std::string variables = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
     if (variables.find(std::string("\0PMI_RANK=", 10)) == std::string::npos) break;
-    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-    std::string line(std::istreambuf_iterator<char>(stat), {});
-    size_t name_end = line.rfind(')');  // "pid (name) state ppid ..."; the name may contain any character
-    if (name_end == std::string::npos || name_end + 4 >= line.size()) break;
-    pid = std::atoi(line.c_str() + name_end + 4);
+    const auto stat = read_process_stat(pid);
+    if (!stat) break;
+    pid = stat->parent;
   }
   return pid;
 }

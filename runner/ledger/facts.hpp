@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 namespace runner {
@@ -30,9 +29,6 @@ struct ProcessIdentity {
 ProcessIdentity this_process();
 
 std::string boot_id();
-
-/// Start time of process `pid` in clock ticks since boot; empty if there is no such process or it is a zombie.
-std::optional<int64_t> process_start_time(int64_t pid);
 
 /// A process on another host is considered gone if its heartbeat is older than this.
 constexpr double heartbeat_lease_seconds = 300;

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -26,17 +26,6 @@ std::string read_proc(const std::string& path) {
 
 std::string boot_id() { return std::string(trim(read_proc("/proc/sys/kernel/random/boot_id"))); }
 
-std::optional<int64_t> process_start_time(int64_t pid) {
-  const std::string stat = read_proc("/proc/" + std::to_string(pid) + "/stat");
-  // The second field is the command in parentheses and may contain any character, so fields are counted after the last ')'.
-  const size_t command_end = stat.rfind(')');
-  if (command_end == std::string::npos) return std::nullopt;
-  const auto fields = split(std::string_view(stat).substr(command_end + 2), ' ');
-  constexpr size_t state = 0, start_time = 19;  // fields 3 and 22 of proc(5)
-  if (fields.size() <= start_time || fields[state] == "Z" || fields[state] == "X") return std::nullopt;
-  return std::strtoll(fields[start_time].c_str(), nullptr, 10);
-}
-
 ProcessIdentity this_process() {
   ProcessIdentity me;
   char host[256] = {};
@@ -47,7 +36,7 @@ ProcessIdentity this_process() {
   std::error_code ignored;
   me.pid_namespace = std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
   me.pid = ::getpid();
-  me.start_time = process_start_time(me.pid).value_or(0);
+  if (const auto stat = read_process_stat(me.pid)) me.start_time = stat->start_time;
   return me;
 }
 
@@ -58,10 +47,9 @@ bool is_gone(const ProcessIdentity& owner, double heartbeat, const ProcessIdenti
   if (owner.boot_id != observer.boot_id) return lease_over || !owner.machine.empty();
   if (owner.pid_namespace != observer.pid_namespace) return lease_over;
   if (::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return true;
-  const auto start_time = process_start_time(owner.pid);
-  // Other users' processes may be hidden (hidepid). Then only the existence of the pid is known.
-  if (!start_time && read_proc("/proc/" + std::to_string(owner.pid) + "/stat").empty()) return lease_over;
-  return start_time != owner.start_time;
+  const auto stat = read_process_stat(owner.pid);
+  if (!stat) return lease_over;  // it is hidden, so only the existence of the pid is known
+  return stat->has_ended() || stat->start_time != owner.start_time;
 }
 
 }  // namespace runner

@@ -12,6 +12,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/collective/operation.hpp"
 #include "strategies/collective/segment.hpp"
@@ -20,22 +21,10 @@ namespace runner {
 
 namespace {
 
-/// Clock ticks since boot at which a process began; 0 if there is none.
+/// Clock ticks since boot at which a process began; 0 if it has ended.
 uint64_t process_begun(int pid) {
-  char path[64], buffer[1024];
-  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  FILE* file = std::fopen(path, "re");
-  if (!file) return 0;
-  size_t n = std::fread(buffer, 1, sizeof buffer - 1, file);
-  std::fclose(file);
-  buffer[n] = 0;
-  const char* after_name = std::strrchr(buffer, ')');
-  unsigned long long begun = 0;
-  char state = 0;
-  if (after_name)
-    std::sscanf(after_name + 2, "%c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                &state, &begun);
-  return state == 'Z' || state == 'X' ? 0 : begun;
+  const auto stat = read_process_stat(pid);
+  return stat && !stat->has_ended() ? stat->start_time : 0;
 }
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, int milliseconds) {

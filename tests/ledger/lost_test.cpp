@@ -6,6 +6,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/ledger/facts.hpp"
 #include "support.hpp"
 
@@ -61,7 +62,7 @@ TEST_CASE("pid and start time identify a process, and a zombie counts as gone") 
   Child child;
   ProcessIdentity it = me;
   it.pid = child.pid;
-  it.start_time = process_start_time(child.pid).value();
+  it.start_time = read_process_stat(child.pid).value().start_time;
   CHECK_FALSE(is_gone(it, 0, me, 1e9));
   child.kill();
   siginfo_t info;
