@@ -137,4 +137,9 @@ void Checkpoint::read(const std::string& name, int64_t offset, int64_t length, s
   }
 }
 
+bool written_by(const Checkpoint& checkpoint, const fs::path& run_dir) {
+  const std::string folder = checkpoint.path().parent_path().parent_path().filename().string();
+  return checkpoint.state().value("run", folder) == run_dir.filename().string();
+}
+
 }  // namespace runner

@@ -98,6 +98,10 @@ class Checkpoint {
   std::shared_ptr<Impl> impl_;
 };
 
+/// Whether the run with this folder wrote the checkpoint, wherever either of them is now. The state names the run;
+/// those of earlier versions do not, and the folder that contains the checkpoint counts.
+bool written_by(const Checkpoint& checkpoint, const fs::path& run_dir);
+
 /// "step-000050".
 std::string checkpoint_name(int64_t step);
 

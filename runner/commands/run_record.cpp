@@ -120,16 +120,16 @@ void RunRecord::on_data(const std::string& summary) {
 int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& start) {
   fault_point("begin attempt");
   const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);
-  const bool own = belongs_to(checkpoint, run_dir_);
-  // If it belongs to another run, a resume starts from it again until this attempt writes a checkpoint.
-  const bool foreign = !checkpoint.empty() && !own;
-  ledger_.annotate(run_, "start", foreign ? nlohmann::json(checkpoint.string()) : nlohmann::json());
+  const bool in_folder = in_run_folder(checkpoint, run_dir_);
+  // If it is elsewhere, a resume starts from it again until this attempt writes a checkpoint.
+  const bool elsewhere = !checkpoint.empty() && !in_folder;
+  ledger_.annotate(run_, "start", elsewhere ? nlohmann::json(checkpoint.string()) : nlohmann::json());
   int64_t number = ledger_.begin_attempt(run_, reason, start.step, start.completed);
   steps_ = start.step;
   final_loss_ = ledger_.last_value(run_, "loss");
   if (monitor_ != "loss") monitor_value_ = ledger_.last_value(run_, monitor_);
   // The checkpoint is not recorded yet if the run was killed after the rename and before the event.
-  if (own)
+  if (in_folder)
     ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},
                      /*unless_known=*/true);
   fault_point("attempt begun");

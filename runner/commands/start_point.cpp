@@ -30,9 +30,8 @@ StartPoint asked_start(const std::string& named) {
 
 /// Throws Error(usage) if `start` is a checkpoint of the run that was given up: the record has no points before it.
 void check_course(const StartPoint& start, const std::string& run, const fs::path& run_dir, const Attempts& attempts) {
-  if (!belongs_to(start.checkpoint, run_dir)) return;
   const Checkpoint checkpoint(start.checkpoint, /*verify=*/false);
-  if (!given_up(checkpoint, attempts)) return;
+  if (!written_by(checkpoint, run_dir) || !given_up(checkpoint, attempts)) return;
   const auto later = std::find_if(attempts.upper_bound(checkpoint.attempt()), attempts.end(),
                                   [&](const auto& attempt) { return attempt.second < checkpoint.step(); });
   throw usage_error(
@@ -123,7 +122,7 @@ StartPoint continued_start(const LaunchOptions& options, const fs::path& run_dir
 
 }  // namespace
 
-bool belongs_to(const fs::path& checkpoint, const fs::path& run_dir) {
+bool in_run_folder(const fs::path& checkpoint, const fs::path& run_dir) {
   std::error_code error;
   return !checkpoint.empty() && fs::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error);
 }

@@ -18,8 +18,8 @@ struct StartPoint {
   int64_t seen = 0;        ///< the run's last attempt when this was chosen; 0 = none
 };
 
-/// Whether the checkpoint is in the run's own folder. False for an empty path.
-bool belongs_to(const fs::path& checkpoint, const fs::path& run_dir);
+/// Whether the checkpoint is in the run's folder now (written_by() tells who wrote it). False for an empty path.
+bool in_run_folder(const fs::path& checkpoint, const fs::path& run_dir);
 
 /// The newest good checkpoint that is not given up.
 StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts);

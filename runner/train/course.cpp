@@ -34,11 +34,6 @@ TrainingStart start_of(const TrainerState& state) {
   return {.step = state.at("step"), .position = {data.at("epoch"), data.at("sample")}};
 }
 
-bool belongs_to(const Checkpoint& checkpoint, const fs::path& run_dir) {
-  const std::string folder = checkpoint.path().parent_path().parent_path().filename().string();
-  return checkpoint.state().value("run", folder) == run_dir.filename().string();
-}
-
 json stop_to_json(const std::string& reason, const Recipe& recipe) {
   return {{"reason", reason}, {"ending", ending(recipe)}};
 }

@@ -11,11 +11,6 @@ namespace runner {
 
 TrainingStart start_of(const TrainerState& state);
 
-/// Whether the run with this folder wrote the checkpoint. Otherwise a run starts from it (--checkpoint), and only its
-/// weights, optimizer state, step and data position matter: its training time and its decisions belong to the other
-/// run.
-bool belongs_to(const Checkpoint& checkpoint, const fs::path& run_dir);
-
 /// The request of a hook to stop the run, with everything in the recipe that decides when the training ends.
 nlohmann::json stop_to_json(const std::string& reason, const Recipe& recipe);
 /// The reason of a stop in the checkpoint; empty if there is none, or if the recipe now ends the training in another

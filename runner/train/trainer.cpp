@@ -111,7 +111,8 @@ void Trainer::resume(const Checkpoint& checkpoint) {
     val_loss_ = state_number(*found);
     validated_step_ = step_;
   }
-  if (belongs_to(checkpoint, setup_.run_dir)) continue_course(state);
+  // Of another run's checkpoint (--checkpoint), only weights, optimizer state, step and data position matter.
+  if (written_by(checkpoint, setup_.run_dir)) continue_course(state);
   if (!setup_.hooks) return;
   setup_.hooks->set_progress(step_, position_.epoch);
   if (step_ > 0) setup_.hooks->set_metric("loss", loss_);
