@@ -4,7 +4,7 @@
 
 #include "runner/commands/run.hpp"
 #include "runner/launch/cluster.hpp"
-#include "runner/selection/plan.hpp"
+#include "runner/selection/topology.hpp"
 
 namespace runner {
 

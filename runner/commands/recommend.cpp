@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"

@@ -3,7 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "runner/selection/plan.hpp"
+#include "runner/config/diagnostics.hpp"
+#include "runner/selection/topology.hpp"
 
 namespace runner {
 

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 
-#include "runner/base/error.hpp"
 #include "runner/sweep/methods.hpp"
 #include "runner/sweep/parzen.hpp"
 

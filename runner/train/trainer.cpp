@@ -7,6 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
+#include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/selection/plan.hpp"

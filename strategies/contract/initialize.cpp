@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "runner/base/hash.hpp"
+
 namespace runner {
 
 uint64_t name_key(int64_t seed, const std::string& name) {

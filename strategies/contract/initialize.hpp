@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 
-#include "runner/base/hash.hpp"
 #include "strategies/contract/model_spec.hpp"
 
 namespace runner {

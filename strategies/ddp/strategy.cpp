@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/strategy.hpp"
 #include "strategies/ddp/entry.hpp"

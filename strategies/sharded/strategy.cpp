@@ -17,7 +17,6 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include "runner/base/error.hpp"
-#include "strategies/contract/dtype.hpp"
 #include "strategies/sharded/background_update.hpp"
 #include "strategies/sharded/reduction.hpp"
 #include "strategies/sharded/shard_store.hpp"
