@@ -378,30 +378,6 @@ void Strategy::load_scalars(const nlohmann::json& scalars) {
   load_own_scalars(scalars.value("own", nlohmann::json()));
 }
 
-torch::Tensor Strategy::reduce(torch::Tensor tensor, c10d::ReduceOp op) {
-  std::vector<at::Tensor> tensors{tensor};
-  if (world_.size > 1) world_.group->allreduce(tensors, {op})->wait();
-  return tensor;
-}
-
-torch::Tensor Strategy::all_gather(const torch::Tensor& tensor) {
-  auto shape = tensor.sizes().vec();
-  shape.insert(shape.begin(), world_.size);
-  auto input = tensor.contiguous();
-  auto out = torch::empty(shape, tensor.options());
-  if (world_.size == 1) return out.copy_(input.unsqueeze(0));
-  auto flat = out.view({-1});
-  auto flat_input = input.view({-1});
-  world_.group->_allgather_base(flat, flat_input)->wait();
-  return out;
-}
-
-torch::Tensor Strategy::broadcast(torch::Tensor tensor, int source) {
-  std::vector<at::Tensor> tensors{tensor};
-  if (world_.size > 1) world_.group->broadcast(tensors, {.rootRank = source})->wait();
-  return tensor;
-}
-
 void Strategy::barrier() {
   if (world_.size > 1) world_.control->barrier()->wait();
 }

@@ -172,11 +172,7 @@ class Strategy {
   /// Waits for the last update and frees the strategy's resources.
   virtual void teardown() {}
 
-  // The methods of Lightning's strategies, over all ranks, for code that uses a strategy as a library. Training calls
-  // only barrier().
-  torch::Tensor reduce(torch::Tensor tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM);
-  torch::Tensor all_gather(const torch::Tensor& tensor);  ///< [world, ...]
-  torch::Tensor broadcast(torch::Tensor tensor, int source = 0);
+  /// Waits until all ranks have called it.
   void barrier();
 
  protected:
