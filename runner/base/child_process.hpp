@@ -24,10 +24,6 @@ struct ChildCommand {
 /// Throws Error(environment) if there can be no new process, or if the program cannot be started.
 pid_t start_child(const ChildCommand& command);
 
-/// Lets this process and its children open as many files as the system allows them to: sockets to a thousand ranks are
-/// more than the usual 1024.
-void raise_descriptor_limit();
-
 /// A log file that one child after another appends to.
 class ChildLog {
  public:

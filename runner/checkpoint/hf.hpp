@@ -58,7 +58,7 @@ struct WeightsFolder {
 };
 
 /// The file of a Hugging Face folder's tokenizer, of any kind; empty: there is none.
-fs::path tokenizer_file(const fs::path& folder);
+fs::path hf_tokenizer_file(const fs::path& folder);
 
 /// The file of a Hugging Face folder's tokenizer if the data are encoded with another one; otherwise empty. Ids of
 /// format "bin" count as encoded with the folder's tokenizer.

@@ -114,7 +114,7 @@ std::string torch_dtype(const std::string& dtype) {
 
 }  // namespace
 
-fs::path tokenizer_file(const fs::path& folder) {
+fs::path hf_tokenizer_file(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
     if (fs::is_regular_file(folder / name)) return folder / name;
   return {};
@@ -127,7 +127,7 @@ fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
   if (file && fs::is_regular_file(pieces) && fs::is_regular_file(data.tokenizer) &&
       read_file(pieces) == read_file(data.tokenizer))
     return {};
-  return tokenizer_file(folder);
+  return hf_tokenizer_file(folder);
 }
 
 void take_companions(const fs::path& folder, WeightsFolder& options) {

@@ -8,7 +8,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
-#include "runner/data/data.hpp"
+#include "runner/data/data_check.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/selection/script_strategy.hpp"
 

@@ -109,7 +109,7 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
                      recipe.data.format != "text" ? "the run trained on tokens (data.format = \"bin\")"
                                                   : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
   try {
-    const fs::path file = tokenizer_file(recipe.data, data_cache());
+    const fs::path file = sentencepiece_model_file(recipe.data, data_cache());
     const auto trained_with = checkpoint.state().value("/data/meaning/data.tokenizer/xxh3"_json_pointer, "");
     if (!trained_with.empty() && xxh3_hex(read_file(file)) != trained_with)
       return log::warning("the export has no tokenizer: {} has changed since the run trained with it", file.string());

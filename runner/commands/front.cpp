@@ -1,12 +1,13 @@
 #include "runner/commands/front.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <exception>
 #include <optional>
 
-#include "runner/base/child_process.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -166,6 +167,15 @@ ExitCode run_verb(CLI::App& app, const Action& chosen, std::vector<std::string> 
     return refuse(app, error);
   }
   return chosen();
+}
+
+/// Lets this process and its children open as many files as the system allows them to: sockets to a thousand ranks are
+/// more than the usual 1024.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ struct HfStart {
     if (auto pieces = sentencepiece_pieces())
       return fmt::format("{} has {} pieces, more than the {} tokens of the model's vocabulary",
                          tokenizer_model().string(), *pieces, model.vocab_size.value_or(0));
-    if (auto file = tokenizer_file(folder); !file.empty())
+    if (auto file = hf_tokenizer_file(folder); !file.empty())
       return fmt::format("{} is a tokenizer that runner cannot read yet", file.string());
     return fmt::format("{} has no tokenizer that fits its vocabulary of {} tokens", folder.string(),
                        model.vocab_size.value_or(0));

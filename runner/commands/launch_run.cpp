@@ -21,6 +21,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
 #include "runner/launch/members.hpp"

@@ -140,7 +140,7 @@ ExitCode list(const LsOptions& options) {
   } else if (all.empty()) {
     log::info("{}", no_runs(home));
   } else {
-    log::info("no run matches these filters ({} in {})", counted(static_cast<int>(all.size()), "run"), home);
+    log::info("no run matches these filters ({} in {})", counted(std::ssize(all), "run"), home);
   }
   return ExitCode::done;
 }

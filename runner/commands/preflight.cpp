@@ -10,6 +10,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"

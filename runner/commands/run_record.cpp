@@ -15,7 +15,7 @@
 #include "runner/commands/recipe_files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/ledger/facts.hpp"
+#include "runner/ledger/git_state.hpp"
 #include "runner/selection/script_strategy.hpp"
 
 namespace runner {

@@ -112,6 +112,8 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   return std::make_unique<StreamDataset>(std::move(stream), part.first, part.count, seq_len);
 }
 
+bool needs_tokenizing(const Recipe::Data& data) { return data.format == "text" && data.tokenizer != "bytes"; }
+
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
   constexpr int64_t any_vocabulary = std::numeric_limits<int64_t>::max();
   open_stream(data, Split::train, any_vocabulary, cache_dir);
@@ -124,7 +126,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::s
   return open_sentencepiece(data, cache_dir);
 }
 
-std::string tokenizer_file(const Recipe::Data& data, const std::string& cache_dir) {
+std::string sentencepiece_model_file(const Recipe::Data& data, const std::string& cache_dir) {
   return needs_tokenizing(data) ? sentencepiece_file(data, cache_dir).string() : "";
 }
 

@@ -1,4 +1,6 @@
 // Finds mistakes in [data] without tokenising, before a run starts.
+#include "runner/data/data_check.hpp"
+
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -127,8 +129,6 @@ std::string unknown_text_note(const Recipe::Data& data) {
 }
 
 }  // namespace
-
-bool needs_tokenizing(const Recipe::Data& data) { return data.format == "text" && data.tokenizer != "bytes"; }
 
 std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
   std::vector<DataProblem> problems;

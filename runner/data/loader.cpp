@@ -1,4 +1,6 @@
 // The prefetching loader: plans the rows of each step, and reads this rank's share on a background thread.
+#include "runner/data/loader.hpp"
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -8,7 +10,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
-#include "runner/data/data.hpp"
+#include "runner/data/order.hpp"
 
 namespace runner {
 

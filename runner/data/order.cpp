@@ -1,9 +1,10 @@
 // The order of samples in an epoch: a keyed Feistel network over the next power of four, with cycle walking.
+#include "runner/data/order.hpp"
+
 #include <bit>
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
-#include "runner/data/data.hpp"
 
 namespace runner {
 

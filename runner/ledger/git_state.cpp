@@ -1,5 +1,4 @@
-// Reads the state of the code from git.
-#include "runner/ledger/facts.hpp"
+#include "runner/ledger/git_state.hpp"
 
 #include "runner/base/capture.hpp"
 #include "runner/base/text.hpp"

@@ -20,6 +20,7 @@
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
+#include "runner/ledger/process_identity.hpp"
 
 namespace runner {
 

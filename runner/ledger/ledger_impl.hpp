@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "runner/ledger/facts.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
 #include "runner/ledger/writer.hpp"

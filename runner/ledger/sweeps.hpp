@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "runner/ledger/facts.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/process_identity.hpp"
 
 namespace runner {
 

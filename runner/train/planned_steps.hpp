@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "runner/config/recipe.hpp"
-#include "runner/data/data.hpp"
+#include "runner/data/loader.hpp"
 
 namespace runner {
 

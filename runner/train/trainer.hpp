@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runner/config/recipe.hpp"
-#include "runner/data/data.hpp"
+#include "runner/data/loader.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/train/checkpointer.hpp"
 #include "runner/train/course.hpp"

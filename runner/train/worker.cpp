@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
 #include "runner/base/fault_point.hpp"
+#include "runner/base/process_memory.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/hf.hpp"

@@ -3,9 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -75,24 +73,5 @@ void install_counting_allocator() {
   static CountingAllocator allocator;
   c10::SetAllocator(c10::kCPU, &allocator, 255);
 }
-
-int64_t peak_resident_bytes() {
-  FILE* file = std::fopen("/proc/self/status", "re");
-  if (!file) return 0;
-  char line[256];
-  long kilobytes = 0;
-  while (std::fgets(line, sizeof line, file))
-    if (std::sscanf(line, "VmHWM: %ld", &kilobytes) == 1) break;
-  std::fclose(file);
-  return int64_t{kilobytes} * 1024;
-}
-
-void tune_malloc() {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  ::mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  ::mallopt(M_TOP_PAD, 16 << 20);
-}
-
-void return_large_blocks() { ::mallopt(M_MMAP_THRESHOLD, 4 << 20); }
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/config/config.hpp"
+#include "runner/data/data_check.hpp"
 #include "support.hpp"
 
 using namespace runner;

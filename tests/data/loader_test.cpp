@@ -5,6 +5,8 @@
 #include <functional>
 #include <thread>
 
+#include "runner/data/loader.hpp"
+#include "runner/data/order.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;

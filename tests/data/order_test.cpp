@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "runner/data/data.hpp"
+#include "runner/data/order.hpp"
 
 using namespace runner;
 

@@ -7,7 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/process_stat.hpp"
-#include "runner/ledger/facts.hpp"
+#include "runner/ledger/process_identity.hpp"
 #include "support.hpp"
 
 using namespace runner;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "runner/base/files.hpp"
-#include "runner/ledger/facts.hpp"
+#include "runner/ledger/git_state.hpp"
 #include "support.hpp"
 
 using namespace runner;

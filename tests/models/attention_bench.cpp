@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runner/models/host_attention.hpp"
+#include "runner/base/process_memory.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 #include "strategies/collective/libtorch.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "runner/data/data.hpp"
 #include "runner/selection/plan.hpp"
 
 using namespace runner;

@@ -1,19 +1,9 @@
-// Facts about the start of a run: the state of the code in git, and the unique identity of a process.
+// The unique identity of a process, and whether it has ended.
 #pragma once
-#include <chrono>
 #include <cstdint>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
 namespace runner {
-
-/// {commit, branch, dirty, diff_hash} of the work tree that contains `directory`; null if there is no work tree or no git.
-/// commit is null before the first commit; branch is null on a detached head. `dirty`: there are tracked changes or
-/// untracked files; diff_hash is then a hash of the changes' content and the untracked files' names, otherwise null. Each
-/// git command may take up to `timeout`; values that git does not return in time are null.
-nlohmann::json git_state(const std::filesystem::path& directory,
-                         std::chrono::milliseconds timeout = std::chrono::milliseconds(2000));
 
 /// Identifies a process uniquely, also across reused pids, reboots and machines.
 struct ProcessIdentity {
@@ -27,8 +17,6 @@ struct ProcessIdentity {
 
 /// The identity of the calling process.
 ProcessIdentity this_process();
-
-std::string boot_id();
 
 /// A process on another host is considered gone if its heartbeat is older than this.
 constexpr double heartbeat_lease_seconds = 300;

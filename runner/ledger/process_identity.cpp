@@ -1,5 +1,4 @@
-// Identifies processes by information from /proc.
-#include "runner/ledger/facts.hpp"
+#include "runner/ledger/process_identity.hpp"
 
 #include <signal.h>
 #include <unistd.h>
@@ -22,9 +21,9 @@ std::string read_proc(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace
-
 std::string boot_id() { return std::string(trim(read_proc("/proc/sys/kernel/random/boot_id"))); }
+
+}  // namespace
 
 ProcessIdentity this_process() {
   ProcessIdentity me;

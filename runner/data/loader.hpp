@@ -1,0 +1,71 @@
+// The prefetching loader: the batches of each step for one rank.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runner/data/data.hpp"
+
+namespace runner {
+
+/// The position of a run in its data: after the global batches that are already consumed.
+struct DataPosition {
+  int64_t epoch = 0;
+  int64_t sample = 0;  ///< samples of this epoch already consumed, over all ranks
+};
+
+/// One micro-batch of one rank.
+struct HostBatch {
+  int64_t sequences = 0;         ///< rows, at most micro_batch_size; fewer, or 0, at the end of an epoch
+  std::vector<int64_t> inputs;   ///< [sequences, T]
+  std::vector<int64_t> targets;  ///< [sequences, T]
+};
+/// The data of one optimizer step on one rank.
+struct StepBatch {
+  std::vector<HostBatch> micro_batches;  ///< of this rank; always as many as the accumulation factor
+  int64_t first_sequence = 0;            ///< index of this rank's first sequence in the global batch
+  int64_t global_sequences = 0;          ///< over all ranks and micro-batches; the loss is divided by this x T
+  DataPosition after;                    ///< position after this step
+  int64_t epoch = 0;
+  bool epoch_end = false;  ///< this is the last step of its epoch
+};
+
+/// Batches of a split for one rank. One background thread prepares them in advance.
+///
+/// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); rank r of W
+/// takes the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into G/W/micro_batch_size micro-batches. A short
+/// last batch is divided as evenly as possible, first among ranks, then into the same number of micro-batches. The
+/// first parts get one more row; a rank may get empty micro-batches. For any W and micro_batch_size, the rows in order
+/// of rank and micro-batch are the global batch in order.
+class Loader {
+ public:
+  struct Options {
+    int64_t global_batch_size = 1, micro_batch_size = 1;
+    int rank = 0, world_size = 1;  ///< of the data-parallel group
+    bool shuffle = true;
+    int64_t seed = 0;
+    int64_t prefetch = 2;  ///< steps prepared in advance; 0: a step is prepared while next() waits
+    /// First batch. A loader that starts here returns the same batches as one that reached this position.
+    DataPosition start = {};
+    bool repeat = true;  ///< false: stops after one epoch (validation)
+  };
+  /// Throws Error(usage) if `start` is beyond the end of the data. Every global batch size must be a multiple of
+  /// micro_batch_size * world_size. Reading begins with the first next().
+  Loader(const Dataset& dataset, Options options);
+  ~Loader();  ///< waits at most until the current sample is read
+  /// False at the end (repeat = false). Rethrows an exception of the background thread, after the steps prepared before
+  /// it.
+  bool next(StepBatch& out);
+  /// Seconds that next() has waited for data so far.
+  double waited_seconds() const;
+  /// Replaces Options::global_batch_size by a function, which is called at the start of each epoch (for accumulation
+  /// schedules). Must be set before the first next().
+  void set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace runner
