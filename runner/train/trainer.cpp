@@ -224,14 +224,12 @@ bool Trainer::validate() {
 bool Trainer::measure_validation() {
   fault_point("validation");
   double begun = steady_seconds();
-  Loader::Options options;
-  options.micro_batch_size = *recipe_.train.micro_batch_size;
-  options.global_batch_size = global_batch_size(recipe_, setup_.world.size, 0);
-  options.rank = setup_.world.rank;
-  options.world_size = setup_.world.size;
-  options.shuffle = false;
-  options.repeat = false;
-  Loader loader(*setup_.validation, options);
+  Loader loader(*setup_.validation, {.global_batch_size = global_batch_size(recipe_, setup_.world.size, 0),
+                                     .micro_batch_size = *recipe_.train.micro_batch_size,
+                                     .rank = setup_.world.rank,
+                                     .world_size = setup_.world.size,
+                                     .shuffle = false,
+                                     .repeat = false});
   int64_t limit =
       recipe_.run.fast_dev_run > 0 ? recipe_.run.fast_dev_run : recipe_.train.limit_val_batches.value_or(INT64_MAX);
   double sum = 0;
@@ -375,89 +373,94 @@ void Trainer::tell_hooks(const StepResult& result, int64_t epoch) {
   setup_.hooks->call(lua::Moment::on_train_batch_end);
 }
 
-TrainerResult Trainer::train() {
-  set_up_hooks();
-  Loader::Options options;
-  options.micro_batch_size = *recipe_.train.micro_batch_size;
-  options.global_batch_size = global_batch_size(recipe_, setup_.world.size, position_.epoch);
-  options.rank = setup_.world.rank;
-  options.world_size = setup_.world.size;
-  options.shuffle = recipe_.data.shuffle;
-  options.seed = recipe_.run.seed;
-  options.prefetch = recipe_.data.prefetch;
-  options.start = position_;
-  Loader loader(setup_.train, options);
-  loader.set_batch_size_of_epoch(
-      [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
-  loop_started_ = last_save_ = steady_seconds();
+Loader::Options Trainer::loader_options() const {
+  return {.global_batch_size = global_batch_size(recipe_, setup_.world.size, position_.epoch),
+          .micro_batch_size = *recipe_.train.micro_batch_size,
+          .rank = setup_.world.rank,
+          .world_size = setup_.world.size,
+          .shuffle = recipe_.data.shuffle,
+          .seed = recipe_.run.seed,
+          .prefetch = recipe_.data.prefetch,
+          .start = position_};
+}
 
-  TrainerResult outcome;
-  double first_step_s = 0, waited_before = 0;
-  bool out_of_time = time_over(), last = step_ >= max_steps_ || out_of_time;
-  if (setup_.hooks) setup_.hooks->set_progress(step_, position_.epoch);
-  call_hooks(lua::Moment::on_train_start);
-  last = last || hooks_stop();
-  bool stop = complete_step(last);
-  while (!last && !stop) {
-    const int64_t epoch = position_.epoch;
-    if (setup_.hooks) setup_.hooks->set_progress(step_, epoch);
-    if (position_.sample == 0) call_hooks(lua::Moment::on_train_epoch_start);
-    double begun = steady_seconds();
-    StepBatch batch;
-    loader.next(batch);
-    double waited = loader.waited_seconds() - waited_before;
-    waited_before = loader.waited_seconds();
-    StepInput input = to_device(batch);
-    if (setup_.hooks) setup_.hooks->set_lr_factor(input.lr_factor);
-    call_hooks(lua::Moment::on_train_batch_start);
-    StepResult result = train_step(input);
-    ++step_;
-    position_ = batch.after;
-    tokens_ += input.global_tokens;
-    loss_ = result.loss;
-    count_skip(result);
-    if (first_step_s == 0 && setup_.world.rank == 0) setup_.events.emit("first_step", {{"step", step_}});
-    checkpointer_.look();
-    double now = steady_seconds();
-    if (first_step_s == 0) first_step_s = now - setup_.started;
-    if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
-    fault_point("step");
-    const auto record = [&] {
-      report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
-    };
-    if (logged(result)) record();
-    tell_hooks(result, epoch);
-    if (hooks_stop() && !logged(result)) record();
-    out_of_time = (result.votes & vote_time_over) != 0;
-    last = step_ >= max_steps_ || out_of_time || hooks_stop();
-    stop = end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end}, last);
-  }
-  if (hooks_stop() && setup_.world.rank == 0) {
+bool Trainer::take_step(Loader& loader, bool& last) {
+  const int64_t epoch = position_.epoch;
+  if (setup_.hooks) setup_.hooks->set_progress(step_, epoch);
+  if (position_.sample == 0) call_hooks(lua::Moment::on_train_epoch_start);
+  const double begun = steady_seconds(), waited_before = loader.waited_seconds();
+  StepBatch batch;
+  loader.next(batch);
+  const double waited = loader.waited_seconds() - waited_before;
+  StepInput input = to_device(batch);
+  if (setup_.hooks) setup_.hooks->set_lr_factor(input.lr_factor);
+  call_hooks(lua::Moment::on_train_batch_start);
+  const StepResult result = train_step(input);
+  ++step_;
+  position_ = batch.after;
+  tokens_ += input.global_tokens;
+  loss_ = result.loss;
+  count_skip(result);
+  if (first_step_s_ == 0 && setup_.world.rank == 0) setup_.events.emit("first_step", {{"step", step_}});
+  checkpointer_.look();
+  const double now = steady_seconds();
+  if (first_step_s_ == 0) first_step_s_ = now - setup_.started;
+  if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
+  fault_point("step");
+  const auto record = [&] {
+    report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
+  };
+  if (logged(result)) record();
+  tell_hooks(result, epoch);
+  if (hooks_stop() && !logged(result)) record();
+  out_of_time_ = (result.votes & vote_time_over) != 0;
+  last = step_ >= max_steps_ || out_of_time_ || hooks_stop();
+  return end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end}, last);
+}
+
+void Trainer::report_early_end(bool stop) const {
+  if (setup_.world.rank != 0) return;
+  if (hooks_stop()) {
     const auto& reason = setup_.hooks->stop_reason();
     setup_.events.record("stopping", {{"step", step_}, {"reason", reason}});
     setup_.events.record("note", {{"message", fmt::format("stopped at step {} by {}", step_, reason)}});
   }
-  if (out_of_time && step_ < max_steps_ && setup_.world.rank == 0)
+  if (out_of_time_ && step_ < max_steps_)
     setup_.events.emit("stopping", {{"step", step_}, {"reason", "train.max_time"}});
-  if (stop) {
-    outcome.stopped = !last || unfinished_;
-    if (setup_.world.rank == 0) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
-  }
-  if (first_step_s > 0 && !updated_ && setup_.world.rank == 0)
+  if (stop) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
+  if (first_step_s_ > 0 && !updated_)
     setup_.events.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
+}
+
+void Trainer::report_end() const {
+  if (setup_.world.rank != 0) return;
+  setup_.events.emit("finished", {{"step", step_},
+                                  {"final_loss", step_ > 0 ? nlohmann::json(loss_) : nlohmann::json()},
+                                  {"tokens", tokens_},
+                                  {"skipped_steps", skipped_},
+                                  {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
+                                  {"time_to_first_step_s", first_step_s_}});
+}
+
+TrainerResult Trainer::train() {
+  set_up_hooks();
+  Loader loader(setup_.train, loader_options());
+  loader.set_batch_size_of_epoch(
+      [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
+  loop_started_ = last_save_ = steady_seconds();
+  out_of_time_ = time_over();
+  bool last = step_ >= max_steps_ || out_of_time_;
+  if (setup_.hooks) setup_.hooks->set_progress(step_, position_.epoch);
+  call_hooks(lua::Moment::on_train_start);
+  last = last || hooks_stop();
+  bool stop = complete_step(last);
+  while (!last && !stop) stop = take_step(loader, last);
+  report_early_end(stop);
   call_hooks(lua::Moment::on_train_end);
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);
-  outcome.steps = step_;
-  outcome.final_loss = loss_;
-  if (setup_.world.rank == 0)
-    setup_.events.emit("finished", {{"step", step_},
-                                    {"final_loss", step_ > 0 ? nlohmann::json(loss_) : nlohmann::json()},
-                                    {"tokens", tokens_},
-                                    {"skipped_steps", skipped_},
-                                    {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
-                                    {"time_to_first_step_s", first_step_s}});
-  return outcome;
+  report_end();
+  return {.steps = step_, .final_loss = loss_, .stopped = stop && (!last || unfinished_)};
 }
 
 }  // namespace runner

@@ -59,6 +59,13 @@ class Trainer {
   enum Vote : uint32_t { vote_stop = 1, vote_checkpoint = 2, vote_time_over = 4 };
 
   TrainerResult train();
+  Loader::Options loader_options() const;
+  /// Trains on the next batch. Sets `last` after the last step, and returns as end_step() does.
+  bool take_step(Loader& loader, bool& last);
+  /// Emits the reasons if training ends before its last step, and a note if no step had an effect. `stop`: a stop was
+  /// requested.
+  void report_early_end(bool stop) const;
+  void report_end() const;
   /// For failures that occur on every rank: waits until the checkpoint is written. If a rank left earlier, the
   /// supervisor would stop rank 0 while it writes.
   void leave_together();
@@ -111,7 +118,9 @@ class Trainer {
   std::optional<UnfinishedStep> unfinished_;  ///< of step_
   bool completing_ = false;                   ///< a resumed run completes step_
   bool hooks_set_up_ = false;
+  bool out_of_time_ = false;  ///< train.max_time is over
   double last_save_ = 0, loop_started_ = 0, trained_before_ = 0;
+  double first_step_s_ = 0;  ///< from the worker's start to the end of the first step; 0: there was none yet
 };
 
 }  // namespace runner
