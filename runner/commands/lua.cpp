@@ -65,7 +65,7 @@ Action setup_lua(CLI::App& app) {
   app.add_option("file", *file, "The file of a hook or a strategy, or the name of a shipped one")->required();
   app.add_option("--recipe", *recipe, "Use the options and limits of this recipe");
   return [=, kept = verb] {  // keeps `verb` alive: the option is bound to it
-    if (file->ends_with(".lua") && !fs::exists(*file)) throw usage_error("{}: no such file", *file);
+    if (file->ends_with(".lua") && !fs::exists(*file)) throw usage_error("there is no file {}", *file);
     return is_script_strategy(*file) ? check_strategy(*file, *recipe) : check(*file, *recipe);
   };
 }

@@ -89,7 +89,7 @@ TEST_CASE("help knows names of other tools, options of strategies, and auto", "[
   CHECK_THAT(place.run({"help", "recipe", "sweep"}).out,
              ContainsSubstring("one recipe.\n  [sweep] makes this a sweep file"));
   CHECK_THAT(place.run({"strategies", "auto"}).out, StartsWith("auto: Chooses one of the strategies"));
-  CHECK(place.run({"lua", "check", "nofile.lua"}).err == "error: nofile.lua: no such file\n");
+  CHECK(place.run({"lua", "check", "nofile.lua"}).err == "error: there is no file nofile.lua\n");
 }
 
 TEST_CASE("on a terminal the help of recipes uses the pager", "[e2e]") {
