@@ -6,6 +6,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/config/file_format.hpp"
 
 namespace runner {
 
@@ -182,6 +183,16 @@ json LocatedJson::plain() const {
   return object;
 }
 
-LocatedJson parse_located_json(const std::string& text, const std::string& name) { return Parser(text, name).whole(); }
+LocatedJson parse_located_json(const std::string& text, const std::string& name) {
+  try {
+    return Parser(text, name).whole();
+  } catch (const RecipeError&) {
+    const auto other = wrong_format(FileFormat::json, name, text);
+    if (other.empty()) throw;
+    Diagnostic mistake{.code = "wrong-format", .message = other};
+    mistake.place.file = name;
+    throw RecipeError({mistake});
+  }
+}
 
 }  // namespace runner

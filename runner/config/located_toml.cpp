@@ -65,16 +65,12 @@ LocatedJson to_tree(const toml::node& node, const json& expanded, const Origin& 
 
 LocatedJson parse_located_toml(const std::string& text, const std::string& name) {
   TomlSource source{.name = name, .lines = split(text, '\n')};
-  try {
-    toml::table table = toml::parse(std::string_view(text), std::string_view(name));
-    Origin whole;
-    whole.file = name;
-    auto tree = to_tree(table, to_json(table), whole, source);
-    tree.place = whole;
-    return tree;
-  } catch (const toml::parse_error& error) {
-    throw RecipeError({Diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description())}});
-  }
+  const toml::table table = parse_toml(text, source);
+  Origin whole;
+  whole.file = name;
+  auto tree = to_tree(table, to_json(table), whole, source);
+  tree.place = whole;
+  return tree;
 }
 
 }  // namespace runner

@@ -83,13 +83,7 @@ class Reader {
   Layer read_text(const std::string& text, const std::string& name, const fs::path& folder,
                   const std::vector<std::string>& chain, std::vector<Origin> places = {}) {
     TomlSource source{.name = name, .lines = split(text, '\n'), .places = std::move(places)};
-    toml::table table;
-    try {
-      table = toml::parse(std::string_view(text), std::string_view(name));
-    } catch (const toml::parse_error& error) {
-      Diagnostic diagnostic{source.at(error.source(), 1), "syntax", std::string(error.description())};
-      throw RecipeError({diagnostic});
-    }
+    toml::table table = parse_toml(text, source);
     Layer layer;
     if (auto* extends = table.get("extends")) {
       auto origin = source.at(extends->source());

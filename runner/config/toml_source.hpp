@@ -35,6 +35,9 @@ struct TomlSource {
   }
 };
 
+/// The table of a TOML text. Throws RecipeError at the first syntax error, or if the text is not TOML at all.
+toml::table parse_toml(const std::string& text, const TomlSource& source);
+
 /// A date or a time becomes {"date": text}, which no key accepts.
 nlohmann::json to_json(const toml::node& node);
 

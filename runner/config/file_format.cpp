@@ -1,0 +1,65 @@
+#include "runner/config/file_format.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+struct Described {
+  const char* name;
+  const char* command;  ///< which reads such a file
+};
+
+Described described(FileFormat format) {
+  switch (format) {
+    case FileFormat::toml:
+      return {"a TOML recipe", "check it with: runner check"};
+    case FileFormat::json:
+      return {"JSON", "for a DeepSpeed configuration: runner import deepspeed"};
+    case FileFormat::lua:
+      return {"a Lua file", "for a hook or a strategy: runner lua check"};
+  }
+  return {"", ""};
+}
+
+/// The first character that is not part of a comment; '\0': there is none.
+char first_character(const std::string& text) {
+  for (const auto& line : split(text, '\n'))
+    if (auto begin = trim(line); !begin.empty() && begin[0] != '#') return begin[0];
+  return '\0';
+}
+
+std::optional<FileFormat> format_of(const std::string& file, const std::string& text) {
+  const auto suffix = fs::path(file).extension();
+  const char first = first_character(text);
+  if (first == '{' || suffix == ".json") return FileFormat::json;
+  if (suffix == ".lua") return FileFormat::lua;
+  return first == '[' || suffix == ".toml" ? std::optional(FileFormat::toml) : std::nullopt;
+}
+
+bool has_section(const std::string& text) {
+  for (const auto& line : split(text, '\n'))
+    if (trim(line).starts_with('[')) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string wrong_format(FileFormat wanted, const std::string& file, const std::string& text) {
+  const auto found = format_of(file, text);
+  if (found && found != wanted) {
+    const auto [name, command] = described(*found);
+    return fmt::format("this looks like {}, not like {}; {} {}", name, described(wanted).name, command, file);
+  }
+  if (found || wanted != FileFormat::toml || has_section(text)) return "";
+  return "this does not look like a recipe, which is a TOML file with sections such as [model]; files to train on are "
+         "named in data.train";
+}
+
+}  // namespace runner
