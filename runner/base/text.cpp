@@ -164,6 +164,11 @@ constexpr std::array<Unit, 4> duration_units{{{'d', 86400}, {'h', 3600}, {'m', 6
 }  // namespace
 
 std::optional<std::chrono::seconds> parse_duration(std::string_view text) {
+  if (const auto parts = split(text, ':'); parts.size() == duration_units.size()) {
+    std::string with_units;
+    for (size_t i = 0; i < parts.size(); ++i) with_units += parts[i] + duration_units[i].letter;
+    return parse_duration(with_units);
+  }
   int64_t total = 0;
   size_t unit = 0;
   if (text.empty()) return std::nullopt;

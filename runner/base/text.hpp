@@ -38,7 +38,8 @@ std::string ordinal(int64_t number);
 /// "1d 2h", "3m 20s", "0.42 s", "1.5 ms".
 std::string format_duration(double seconds);
 
-/// The one duration type of recipes: "30m", "1d12h", "90s", "1h30m". Units d, h, m, s, in that order, each once.
+/// The one duration type of recipes: "30m", "1d12h", "90s", "1h30m". Units d, h, m, s, in that order, each once. Also
+/// Lightning's "DD:HH:MM:SS".
 std::optional<std::chrono::seconds> parse_duration(std::string_view text);
 /// The inverse of parse_duration: 90 s -> "1m30s".
 std::string write_duration(std::chrono::seconds duration);

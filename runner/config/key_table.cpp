@@ -329,8 +329,10 @@ void add_train(std::vector<Key>& keys) {
       &R::max_steps);
   add({.name = "max_epochs", .type = T::integer, .help = "Passes over the training data.",
        .minimum = 1}, &R::max_epochs);
-  add({.name = "max_time", .type = T::duration,
-       .help = "Limit on the training time, for example \"1d12h\"."}, &R::max_time);
+  add({.name = "max_time",
+       .type = T::duration,
+       .help = "Limit on the training time, for example \"1d12h\" or \"01:12:00:00\"."},
+      &R::max_time);
   add({.name = "global_batch_size", .type = T::integer, .help = "Sequences in one optimizer step, over all ranks.",
        .minimum = 1}, &R::global_batch_size);
   Key micro{.section = "train", .name = "micro_batch_size", .type = T::integer_or_auto,

@@ -120,7 +120,7 @@ json type_schema(const Key& key) {
     case T::numbers:
       return list_schema(number_schema);
     case T::duration:
-      return {{"type", "string"}, {"pattern", "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"}};
+      return {{"type", "string"}, {"pattern", "^(([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?|[0-9]+(:[0-9]+){3})$"}};
     case T::bytes:
       return either({text_schema, number_schema});
     case T::devices:

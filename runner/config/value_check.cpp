@@ -114,6 +114,22 @@ std::string type_problem(const Key& key, json& value) {
   return "";
 }
 
+/// The mistake in a value that has another meaning in Lightning's Trainer, with the way to write it here; empty: none.
+std::string lightning_problem(const Key& key, const json& value) {
+  const bool fraction = value.is_number_float() && value.get<double>() > 0 && value.get<double>() <= 1;
+  std::string here;
+  if (key.dotted() == "run.fast_dev_run" && value.is_boolean())
+    here = value == true ? "it is a number of steps; 1 for Lightning's True"
+                         : "it is a number of steps; 0 for Lightning's False";
+  if (key.dotted() == "train.val_check_interval" && fraction)
+    here =
+        "it counts optimizer steps, and a fraction of an epoch is not supported; without the key, each epoch ends with "
+        "a validation";
+  if (key.dotted() == "train.limit_val_batches" && fraction)
+    here = "it counts global batches, and a fraction of them is not supported; without the key, a validation uses all";
+  return here.empty() ? "" : fmt::format("`{}` cannot be {}: {}", key.name, shown(value), here);
+}
+
 /// Why a value that exists in other tools is not supported here; empty: it is not such a value.
 std::string known_but_not_here(const Key& key, const std::string& text) {
   auto word = lower(text);
@@ -238,7 +254,8 @@ std::optional<Diagnostic> check_value(const Key& key, json& value) {
   Diagnostic diagnostic;
   diagnostic.section = key.section;
   diagnostic.code = "wrong-type";
-  diagnostic.message = type_problem(key, value);
+  diagnostic.message = lightning_problem(key, value);
+  if (diagnostic.message.empty()) diagnostic.message = type_problem(key, value);
   if (diagnostic.message.empty()) {
     diagnostic.code = "not-allowed";
     choice_problem(key, value, diagnostic);

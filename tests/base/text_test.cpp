@@ -23,7 +23,9 @@ TEST_CASE("durations are parsed and written back as the same text") {
   CHECK(parse_duration("30m") == seconds(1800));
   CHECK(parse_duration("1d12h") == seconds(129600));
   CHECK(parse_duration("0s") == seconds(0));
-  for (const char* bad : {"", "30", "m", "12h1d", "1h1h", "-3m", "1.5h", "3w"}) CHECK_FALSE(parse_duration(bad));
+  CHECK(parse_duration("01:12:00:30") == seconds(129630));
+  for (const char* bad : {"", "30", "m", "12h1d", "1h1h", "-3m", "1.5h", "3w", "1:00:00", "1::0:0", "1:2h:0:0"})
+    CHECK_FALSE(parse_duration(bad));
   for (const char* text : {"30m", "1d12h", "1h1m1s", "45s"}) CHECK(write_duration(*parse_duration(text)) == text);
 }
 
