@@ -55,6 +55,11 @@ std::string label(const Candidate& candidate) {
   return candidate.form == own_form ? fmt::format("{}, {}", plain_label(candidate), own_form) : plain_label(candidate);
 }
 
+std::string batch_condition(const Recipe& recipe, const Candidate& candidate) {
+  if (recipe.activation_checkpointing.mode != "none" || candidate.every == 1) return "";
+  return candidate.every == 0 ? " without recomputation" : " with this recomputation";
+}
+
 std::string largest_part(const Candidate& candidate) {
   const auto& memory = candidate.memory;
   const auto& largest = *std::max_element(std::begin(memory_parts), std::end(memory_parts),

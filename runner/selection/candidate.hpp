@@ -38,6 +38,10 @@ extern const char* const own_form;
 /// "fsdp FULL_SHARD", "zero stage 3, all on CPU", "lua:mine.lua, the recipe's own".
 std::string label(const Candidate& candidate);
 
+/// The condition under which its micro-batch is the largest that fits: " without recomputation", or empty if there is
+/// none.
+std::string batch_condition(const Recipe& recipe, const Candidate& candidate);
+
 /// The largest part of its device memory: "48.5 GiB of gathered parameters".
 std::string largest_part(const Candidate& candidate);
 

@@ -114,7 +114,7 @@ class Chooser {
     if (!open || !without.fits || !without.step_seconds) return std::nullopt;
     Candidate with = timed(search_.largest(form, 1));
     with.every_for_speed = true;
-    const bool faster = with.fits && with.step_seconds && pace(with) < pace(without);
+    const bool faster = with.fits && with.step_seconds && pace(without) / pace(with) - 1 > worth_a_change;
     return faster ? std::optional(std::move(with)) : std::nullopt;
   }
 
@@ -207,13 +207,14 @@ class Chooser {
           fmt::format("; {} would need {} a rank at micro-batch {}, including {}, and the limit is {}", label(least),
                       format_bytes(least.bytes), least.job.micro_batch_size, largest_part(least), choice_.limit.reason);
     }
-    if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
-      text += fmt::format("; micro-batch {} is the largest that fits", plan.job.micro_batch_size);
-    if (!plan.tuned.empty())
-      text += "; one reduction per step is faster than one after each micro-batch, and the unsharded gradients fit";
     if (plan.every > 0)
       text += plan.every == 1 ? "; every block is recomputed in the backward pass"
                               : fmt::format("; every {} block is recomputed in the backward pass", ordinal(plan.every));
+    if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
+      text += fmt::format("; micro-batch {} is the largest that fits{}", plan.job.micro_batch_size,
+                          batch_condition(request_.recipe, plan));
+    if (!plan.tuned.empty())
+      text += "; one reduction per step is faster than one after each micro-batch, and the unsharded gradients fit";
     if (is_offload(plan.form)) text += "; nothing fits without offload";
     if (plan.form == own_form) text += "; nothing else fits";
     if (!no_offload_.empty()) text += "; " + no_offload_;
@@ -250,8 +251,6 @@ class Chooser {
     int best = fastest();
     if (best < 0 || !choice_.plan().step_seconds) throw SpeedNotKnown(clock_.why_unknown(choice_.plan().job));
     const Candidate &now = choice_.plan(), &other = choice_.candidates[static_cast<size_t>(best)];
-    // Times of plans on the same devices have similar errors, so their difference is more exact than each of them.
-    constexpr double worth_a_change = 0.05;
     const double gain = pace(now) / pace(other) - 1;
     if (best == choice_.chosen || gain <= worth_a_change) return;
     const bool uncertain = gain <= now.step_error;
@@ -307,6 +306,10 @@ class Chooser {
                     "choose it",
                     label(other), 100 * gain, format_bytes(other.bytes)));
   }
+
+  /// For policy "fastest". Times of plans on the same devices have similar errors, so their difference is more exact
+  /// than each of them.
+  static constexpr double worth_a_change = 0.05;
 
   const SelectionRequest& request_;
   const StepClock& clock_;

@@ -42,7 +42,8 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
 std::string why_batch(const Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
   if (recipe.strategy.name == "auto" && recipe.selection.policy == "smallest") return "for the least memory";
   if (!candidate.fits) return fmt::format("the smallest, and it does not fit {}", limit.reason);
-  return limit.device > 0 ? fmt::format("the largest that fits {}", limit.reason) : "the largest possible";
+  if (limit.device == 0) return "the largest possible";
+  return fmt::format("the largest that fits {}{}", limit.reason, batch_condition(recipe, candidate));
 }
 
 void take_batch(Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
@@ -102,8 +103,8 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     auto before = recipe.train.micro_batch_size;
     take_batch(recipe, candidate, limit);
     if (candidate.fits && recipe.train.micro_batch_size < before)
-      plan.notes.push_back(fmt::format("micro-batch {} instead of the default {}: the largest that fits {}",
-                                       *recipe.train.micro_batch_size, *before, limit.reason));
+      plan.notes.push_back(fmt::format("micro-batch {} instead of the default {}: {}", *recipe.train.micro_batch_size,
+                                       *before, why_batch(recipe, candidate, limit)));
     if (!candidate.fits) plan.notes.push_back(too_much(candidate, limit));
     return;
   }

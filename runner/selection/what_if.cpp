@@ -24,6 +24,14 @@ void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& 
   list.push_back(std::move(changed));
 }
 
+/// Policy "fastest" also considers recomputation with a larger micro-batch, where the documented rules do not need it.
+void fastest_policy(const SelectionRequest& request, std::vector<Changed>& list) {
+  if (request.recipe.selection.policy != Recipe::Selection().policy) return;
+  Changed changed{"selection.policy = \"fastest\"", request};
+  changed.request.recipe.selection.policy = "fastest";
+  list.push_back(std::move(changed));
+}
+
 /// Half the batch needs fewer or smaller micro-batches. With twice the batch, the fixed cost of a step is lower per
 /// sequence.
 void other_batches(const SelectionRequest& request, std::vector<Changed>& list) {
@@ -127,6 +135,7 @@ std::optional<Choice> answer_to(const SelectionRequest& request, const StepClock
 
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits) {
   std::vector<Changed> list;
+  if (fits) fastest_policy(request, list);
   smaller_micro_batch(request, list);
   other_batches(request, list);
   if (!fits) higher_limit(request, list);

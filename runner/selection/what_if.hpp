@@ -12,8 +12,9 @@ struct WhatIf {
   Choice choice;       ///< the choice after the change
 };
 
-/// Useful changes, the cheapest first: micro-batch 1, half and twice the global batch, a higher memory limit, fewer CPU ranks and
-/// a disk for offload (these three unless the request `fits`), a smaller precision, shorter sequences, more devices.
+/// Useful changes, the cheapest first: policy "fastest" (if the request `fits`), micro-batch 1, half and twice the
+/// global batch, a higher memory limit, fewer CPU ranks and a disk for offload (these three unless it fits), a smaller
+/// precision, shorter sequences, more devices.
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits);
 
 /// The message if nothing fits: the smallest shortfall, and up to three changes after which something fits.
