@@ -33,8 +33,8 @@ std::vector<Entry> make_catalog() {
       planned("dp", "One process drives several devices.", {"data_parallel", "DataParallelStrategy"}, replicated));
   list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {"DDP2Strategy"}, replicated));
   list.push_back(planned("tensor_parallel", "Layers are split over devices, alone or with data parallelism (2D).",
-                         {"model_parallel", "ModelParallelStrategy"}, split));
-  list.push_back(planned("pipeline", "Each device computes a stage of consecutive blocks.", {}, split));
+                         {"tp", "model_parallel", "ModelParallelStrategy"}, split));
+  list.push_back(planned("pipeline", "Each device computes a stage of consecutive blocks.", {"pp"}, split));
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
                          {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
                           "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
@@ -121,6 +122,17 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
   take_batch(recipe, candidate, limit);
   take_recompute(recipe, candidate);
   for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
+}
+
+/// Where the recipe sets the option that a refusal names first, or the strategy's name.
+Origin refused_at(const Recipe& recipe, const std::string& why) {
+  auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t from = 0, to; from < why.size(); from = to + 1) {
+    to = std::find_if_not(why.begin() + static_cast<long>(from), why.end(), part_of_name) - why.begin();
+    const std::string word = why.substr(from, to - from);
+    if (recipe.strategy.options.contains(word)) return recipe.origin("strategy." + word);
+  }
+  return recipe.origin("strategy.name");
 }
 
 /// Moves the option `timeout`, which belongs to the run, not to the strategy's algorithm, to [train].
@@ -272,7 +284,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   plan.recipe.strategy.name = plan.entry->name;
   plan.job = make_job(plan.recipe, *plan.model, topology);
   if (auto refusal = plan.entry->refuse(plan.job))
-    diagnostics.push_back({recipe.origin("strategy.name"), "refused", *refusal});
+    diagnostics.push_back({refused_at(recipe, *refusal), "refused", *refusal});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)

@@ -23,7 +23,8 @@ std::vector<OptionSpec> stage_options() {
        .type = Type::integer,
        .default_value = 2,
        .minimum = 1,
-       .help = "What is sharded. 1: optimizer state and fp32 masters; 2: also gradients; 3: also parameters."},
+       .help = "What is sharded. 1: optimizer state and fp32 masters; 2: also gradients; 3: also parameters.",
+       .maximum = 3},
       {.name = "reduce_bucket_size",
        .type = Type::integer,
        .minimum = 1,
@@ -336,8 +337,6 @@ std::optional<std::string> refuse_nvme(const Job& job) {
 
 std::optional<std::string> refuse(const Job& job) {
   if (auto batch = refuse_batch(job)) return batch;
-  int64_t stage = stage_of(job);
-  if (stage > 3) return fmt::format("ZeRO has stages 1, 2 and 3, not {}", stage);
   if (auto group = job.options.value("mics_shard_size", nlohmann::json()); group.is_number())
     if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", group.get<int64_t>())) return why;
   double divisor = job.options.at("gradient_predivide_factor");

@@ -166,7 +166,7 @@ TEST_CASE("zero refuses invalid options, also extreme values") {
     std::string words;
   };
   for (const auto& row : {
-           Row{{{"stage", 4}}, "ZeRO has stages 1, 2 and 3, not 4"},
+           Row{{{"stage", 4}}, "`stage` must be at most 3, not 4"},
            Row{{{"mics_shard_size", 3}}, "MiCS cannot cut 4 ranks into groups of 3; mics_shard_size may be 1, 2, 4"},
            Row{{{"mics_shard_size", int64_t{1} << 32}},
                "MiCS cannot cut 4 ranks into groups of 4294967296; mics_shard_size may be 1, 2, 4"},

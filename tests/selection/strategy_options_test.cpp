@@ -149,6 +149,7 @@ TEST_CASE("each name is in the catalog once") {
 TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdpp", {}) == "unknown strategy `fsdpp`");
   CHECK(problems("fsdpp", {})[0].suggestion == "fsdp");
+  CHECK(only_message("tp", {}).starts_with("strategy `tp` is not built yet; "));
   for (const char* stage : {"1", "2", "3"})
     for (const char* word : {"zero", "zero_", "ZeRO-", "zero_stage_", "stage", "deepspeed_zero_"})
       CHECK(problems(word + std::string(stage), {})[0].suggestion == std::string("deepspeed_stage_") + stage);
