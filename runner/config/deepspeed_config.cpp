@@ -150,16 +150,21 @@ void DeepSpeedTranslator::note_automatic() {
   const LocatedJson* first = nullptr;
   for (const auto& [key, node] : automatic_) {
     const auto* own = find_key(key->target);
-    // With a number of micro-batches, the global batch follows.
-    const bool follows = key->target == "train.global_batch_size" &&
-                         (at("gradient_accumulation_steps") || given_("train.accumulate_grad_batches"));
+    // Of the global batch and the number of micro-batches, one follows from the other.
+    auto known_batch = [&](const char* path, const char* target) { return at(path) || given_(target); };
+    const bool follows =
+        (key->target == "train.global_batch_size" &&
+         known_batch("gradient_accumulation_steps", "train.accumulate_grad_batches")) ||
+        (key->target == "train.accumulate_grad_batches" && known_batch("train_batch_size", "train.global_batch_size"));
     const bool known = std::any_of(meaning_.values.begin(), meaning_.values.end(),
                                    [&](const auto& value) { return value.key == key->target && !value.is_default; });
-    if (!own || follows || known || given_(key->target)) continue;
+    const bool fixed = key->fate == Fate::handled && !key->works.is_null();
+    if ((!own && !fixed) || follows || known || given_(key->target)) continue;
     if (!first) first = node;
-    const auto otherwise = own->get(Recipe());
-    open.push_back(fmt::format("`{}` ({}{})", key->path, key->target,
-                               otherwise.is_null() ? "" : ", otherwise " + toml_value(otherwise)));
+    const auto otherwise = own ? own->get(Recipe()) : json();
+    open.push_back(fixed ? fmt::format("`{}` (always {})", key->path, toml_value(key->works))
+                         : fmt::format("`{}` ({}{})", key->path, key->target,
+                                       otherwise.is_null() ? "" : ", otherwise " + toml_value(otherwise)));
   }
   if (first) note(*first, "\"auto\" leaves these values to the recipe: " + join(open, ", "));
 }

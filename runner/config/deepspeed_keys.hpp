@@ -20,7 +20,8 @@ struct DeepSpeedKey {
   };
   std::string path;  ///< "zero_optimization.stage"
   Fate fate;
-  std::string target = "";  ///< of `handled`: the recipe's key that sets the value if it is "auto"; empty: none
+  std::string target =
+      "";  ///< of `handled`: the recipe's key that sets the value if it is "auto"; empty: it is `works`
   nlohmann::json works = nullptr;
   std::string reason = "";
   std::string old_name_of = "";  ///< deprecated: the path of the key that replaces it
