@@ -2,23 +2,45 @@
 #include <cstdio>
 #include <memory>
 
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/deepspeed_config.hpp"
+#include "runner/selection/batch.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {
 
 namespace {
 
-std::string as_deepspeed(const Recipe& recipe) {
+/// Notes on what DeepSpeed does not read from the configuration as the recipe means it.
+void note_open_values(const nlohmann::json& configuration) {
+  std::vector<std::string> automatic;
+  const auto flat = configuration.flatten();
+  for (const auto& [pointer, value] : flat.items())
+    if (value == "auto") automatic.push_back(join(split(pointer.substr(1), '/'), "."));
+  if (!automatic.empty())
+    log::info("\"auto\" is for Transformers and Lightning; DeepSpeed itself needs values: {}", join(automatic, ", "));
+  if (!configuration.contains("train_micro_batch_size_per_gpu") &&
+      !configuration.contains("gradient_accumulation_steps"))
+    log::info(
+        "the recipe leaves the micro-batch open, and DeepSpeed will not accumulate; train.micro_batch_size sets it");
+}
+
+std::string as_deepspeed(Recipe recipe) {
   std::vector<Diagnostic> diagnostics;
   auto resolved = resolve_strategy(recipe, diagnostics);
   if (!resolved.entry || resolved.entry->name != "zero")
     throw usage_error("strategy \"{}\" is not one of DeepSpeed's; `--as deepspeed` needs zero or one of its aliases",
                       recipe.strategy.name);
-  return recipe_as_deepspeed(recipe, complete_options(*resolved.entry, resolved.options));
+  // Without a global batch, the number of ranks does not matter.
+  const auto& train = recipe.train;
+  if (!train.global_batch_size && train.micro_batch_size != Recipe::automatic) resolve_batch(recipe, 1, diagnostics);
+  auto text = recipe_as_deepspeed(recipe, complete_options(*resolved.entry, resolved.options));
+  note_open_values(nlohmann::json::parse(text));
+  return text;
 }
 
 }  // namespace
@@ -32,7 +54,8 @@ Action setup_print(CLI::App& app) {
   add_overrides(app, *overrides);
   app.add_flag("--origins", *origins, "Where each value came from, as comments");
   add_json_option(app, *json);
-  app.add_option("--as", *format, "deepspeed: as a configuration file of DeepSpeed")
+  app.add_option("--as", *format,
+                 "deepspeed: as a configuration file of DeepSpeed; \"auto\" in it is for Transformers and Lightning")
       ->check(CLI::IsMember({"deepspeed"}));
   return [=] {
     Recipe recipe = load_whole_recipe(*file, *overrides);

@@ -36,7 +36,8 @@ nlohmann::json automatic_option(const std::string& option, int64_t dim);
 /// options of the strategy, and adds their mistakes.
 std::string deepspeed_as_recipe(const LocatedJson& configuration, const RecipeCheck& check = {});
 
-/// A recipe whose strategy is `zero`, as the equivalent configuration file. `options`: of the strategy, with defaults. Throws
+/// A recipe whose strategy is `zero`, as the equivalent configuration file. Values that the recipe leaves open are
+/// "auto", and batch sizes that DeepSpeed derives are left out. `options`: of the strategy, with defaults. Throws
 /// Error(usage) if the recipe has a value that such a file cannot express.
 std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& options);
 

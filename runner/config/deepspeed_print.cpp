@@ -31,15 +31,14 @@ void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options
   const auto& steps = train.accumulate_grad_batches;
   if (steps && steps->size() > 1) not_expressible("an accumulation that changes with the epoch");
   if (train.global_batch_size) put(out, "train_batch_size", *train.global_batch_size);
-  // Without this key, DeepSpeed would not accumulate.
-  put(out, "train_micro_batch_size_per_gpu",
-      train.micro_batch_size.value_or(Recipe::automatic) == Recipe::automatic
-          ? nlohmann::json("auto")
-          : nlohmann::json(*train.micro_batch_size));
+  if (train.micro_batch_size)
+    put(out, "train_micro_batch_size_per_gpu",
+        train.micro_batch_size == Recipe::automatic ? nlohmann::json("auto") : nlohmann::json(*train.micro_batch_size));
+  auto option = options.find("gradient_accumulation_steps");
   if (steps)
     put(out, "gradient_accumulation_steps", steps->begin()->second);
-  else
-    put(out, "gradient_accumulation_steps", options.value("gradient_accumulation_steps", nlohmann::json("auto")));
+  else if (option != options.end() && !option->is_null())
+    put(out, "gradient_accumulation_steps", *option);
   if (train.gradient_clip_val && train.gradient_clip_algorithm != "norm") not_expressible("clipping by value");
   put(out, "gradient_clipping", train.gradient_clip_val.value_or(0.0));
   put(out, "steps_per_print", train.print_every_n_steps);

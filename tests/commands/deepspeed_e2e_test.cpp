@@ -59,6 +59,15 @@ TEST_CASE("import deepspeed prints sections of a recipe; print --as deepspeed pr
   CHECK(nlohmann::json::parse(again.out).at("zero_optimization").at("stage") == 2);
   CHECK(nlohmann::json::parse(again.out).at("gradient_clipping") == 1.0);
 
+  CHECK(nlohmann::json::parse(again.out).at("gradient_accumulation_steps") == 3);
+  auto open = place.run({"print", "tiny.toml", "--as", "deepspeed", "--unset", "strategy.config", "--set",
+                         "strategy.stage=2", "precision=auto"});
+  INFO(open.out << open.err);
+  REQUIRE(open.code == 0);
+  CHECK(nlohmann::json::parse(open.out).at("train_micro_batch_size_per_gpu") == 8);
+  CHECK(nlohmann::json::parse(open.out).at("gradient_accumulation_steps") == 1);
+  CHECK_THAT(open.err, ContainsSubstring("DeepSpeed itself needs values: bf16.enabled, fp16.enabled"));
+
   auto sections = place.run({"import", "deepspeed", "ds.json"});
   REQUIRE(sections.code == 0);
   CHECK_THAT(sections.out, ContainsSubstring("name = \"zero\"\nstage = 2\n"));
@@ -81,6 +90,11 @@ TEST_CASE("a file that cannot be imported is refused with reason and solution", 
   auto all = place.run({"import", "deepspeed", "two.json"}).err;
   CHECK_THAT(all, ContainsSubstring("`lr` must be at least 0") && ContainsSubstring("`reduce_bucket_size`") &&
                       ContainsSubstring("no key `stage3_max_live`"));
+  place.write("recipe.toml", "[model]\ndim = 8\n");
+  CHECK_THAT(
+      place.run({"import", "deepspeed", "recipe.toml"}).err,
+      ContainsSubstring("recipe.toml: error: this looks like a TOML recipe, not like JSON; check it with: runner "
+                        "check recipe.toml"));
   auto missing = place.run({"import", "deepspeed", "none.json"});
   CHECK(missing.code == 2);
   CHECK_THAT(missing.err, ContainsSubstring("there is no file none.json"));
