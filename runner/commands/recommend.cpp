@@ -148,7 +148,8 @@ ExitCode recommend(RecommendOptions options) {
                            .earlier_runs = source.runs(job, threads),
                            .what_if = what_if(plan.request, clock, shortfall.empty()),
                            .shortfall = shortfall,
-                           .asked_batch = asked_batch});
+                           .asked_batch = asked_batch,
+                           .unset = unset_keys(options.overrides)});
   };
   try {
     return answer(make_plan(recipe, topology, vocab, clock, own), "");
@@ -172,7 +173,8 @@ Action setup_recommend(CLI::App& app) {
   app.add_option("--num-nodes", options->num_nodes, "Nodes; default the recipe's")->check(at_least_one());
   app.add_option("--world-size", options->world_size, "All devices, on nodes of eight")->check(at_least_one());
   add_json_option(app, options->json);
-  app.add_flag("--toml", options->toml, "Print the sections to paste into the recipe");
+  app.add_flag("--toml", options->toml,
+               "Print a recipe, for a file in the current folder, that extends this one with the recommended values");
   app.add_flag("--all", options->all, "Show also what cannot run, and why");
   return [options] { return recommend(*options); };
 }

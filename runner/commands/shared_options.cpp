@@ -36,4 +36,12 @@ void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+std::vector<std::string> unset_keys(const std::vector<std::string>& overrides) {
+  const std::string prefix = unset_override("");
+  std::vector<std::string> keys;
+  for (const auto& text : overrides)
+    if (text.starts_with(prefix)) keys.push_back(text.substr(prefix.size()));
+  return keys;
+}
+
 }  // namespace runner

@@ -21,4 +21,7 @@ CLI::Option* add_json_option(CLI::App& app, bool& json);
 /// --set and --unset. Their values are added to `overrides` in the order of the command line.
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides);
 
+/// The keys of --unset.
+std::vector<std::string> unset_keys(const std::vector<std::string>& overrides);
+
 }  // namespace runner

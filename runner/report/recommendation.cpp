@@ -137,7 +137,7 @@ std::string difference(const Choice& now, const Choice& then) {
                                             : fmt::format("{} blocks recomputed", checkpointing(b)));
   if (a.step_seconds && b.step_seconds) {
     double ratio = tokens_per_second(b) / tokens_per_second(a);
-    if (std::abs(ratio - 1) > 0.02) parts.push_back(fmt::format("{:.2f} times the tokens/s", ratio));
+    if (!parts.empty() || std::abs(ratio - 1) > 0.02) parts.push_back(fmt::format("{:.2f} times the tokens/s", ratio));
   }
   return join(parts, ", ");
 }
@@ -289,26 +289,58 @@ nlohmann::json recommendation_json(const Recommendation& r) {
           {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};
 }
 
-std::string recommendation_toml(const Recommendation& recommendation) {
-  const Plan& plan = recommendation.plan;
+namespace {
+
+using Sections = nlohmann::ordered_json;  ///< {section: {key: value}}
+
+/// The values of --set, except those about the strategy, because the printed recipe names one.
+Sections overridden(const Recipe& recipe) {
+  Sections sections = Sections::object();
+  const auto values = recipe_to_json(recipe);
+  for (const auto& [dotted, origin] : recipe.origins) {
+    const auto dot = dotted.find('.');
+    const std::string section = dotted.substr(0, dot);
+    const nlohmann::json::json_pointer path("/" + join(split(dotted, '.'), "/"));
+    if (origin.kind != Origin::Kind::set || section == "strategy" || section == "selection") continue;
+    if (values.contains(path)) sections[section][dotted.substr(dot + 1)] = values[path];
+  }
+  return sections;
+}
+
+/// The options of the chosen strategy: of its form, given by the recipe, and those that the choice adds.
+nlohmann::json chosen_options(const Plan& plan) {
   const Candidate& chosen = plan.choice.plan();
   auto form = rule_book().forms.find(chosen.form);
   auto options = form != rule_book().forms.end() ? form->second.options : nlohmann::json::object();
   if (chosen.form == own_form) options = plan.request.own->options;
   options.update(plan.request.given);
   options.update(chosen.tuned);
-  std::string text = fmt::format("[strategy]\nname = \"{}\"\n", chosen.entry->name);
+  return options;
+}
+
+}  // namespace
+
+std::string recommendation_toml(const Recommendation& recommendation) {
+  const Plan& plan = recommendation.plan;
+  const Candidate& chosen = plan.choice.plan();
+  Sections sections = overridden(plan.recipe);
+  auto& strategy = sections["strategy"] = {{"name", chosen.entry->name}};
+  const auto options = chosen_options(plan);
   for (const auto& [name, value] : options.items())
-    if (takes(*chosen.entry, name)) text += fmt::format("{} = {}\n", name, toml_value(value));
-  text += "\n[train]\n";
-  if (auto batch = recommendation.changed_batch()) text += fmt::format("global_batch_size = {}\n", *batch);
-  text += fmt::format("micro_batch_size = {}\n", chosen.job.micro_batch_size);
+    if (takes(*chosen.entry, name)) strategy[name] = value;
+  auto& train = sections["train"];
+  if (auto batch = recommendation.changed_batch()) train["global_batch_size"] = *batch;
+  train["micro_batch_size"] = chosen.job.micro_batch_size;
   if (plan.recipe.origin("train.accumulate_grad_batches").kind == Origin::Kind::decided && chosen.job.accumulation > 1)
-    text += fmt::format("accumulate_grad_batches = {}\n", chosen.job.accumulation);
-  if (chosen.every > 0)
-    text += chosen.every == 1
-                ? "\n[activation_checkpointing]\nmode = \"all\"\n"
-                : fmt::format("\n[activation_checkpointing]\nmode = \"every\"\nevery = {}\n", chosen.every);
+    train["accumulate_grad_batches"] = chosen.job.accumulation;
+  if (chosen.every > 0) sections["activation_checkpointing"]["mode"] = chosen.every == 1 ? "all" : "every";
+  if (chosen.every > 1) sections["activation_checkpointing"]["every"] = chosen.every;
+  std::string text = fmt::format("extends = {}\n", toml_value(recommendation.recipe_file));
+  if (!recommendation.unset.empty()) text += fmt::format("unset = {}\n", toml_value(recommendation.unset));
+  for (const auto& [section, keys] : sections.items()) {
+    text += fmt::format("\n[{}]\n", section);
+    for (const auto& [name, value] : keys.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
+  }
   return text;
 }
 

@@ -18,6 +18,7 @@ struct Recommendation {
   std::string shortfall;  ///< the missing memory if nothing fits
   /// The recipe's global batch size. The plan's is different if this one cannot be divided among the ranks.
   std::optional<int64_t> asked_batch;
+  std::vector<std::string> unset;  ///< keys that the command line removes from the recipe
 
   /// The plan's global batch size if it differs from the recipe's, otherwise empty.
   std::optional<int64_t> changed_batch() const;
@@ -30,7 +31,8 @@ std::string batch_text(const Job& job);
 std::string recommendation_text(const Recommendation& recommendation, bool all);
 /// {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null if nothing fits.
 nlohmann::json recommendation_json(const Recommendation& recommendation);
-/// The recommendation as TOML sections to paste into the recipe.
+/// A TOML recipe that extends the recommendation's recipe with the overrides of the command line and the recommended
+/// values.
 std::string recommendation_toml(const Recommendation& recommendation);
 
 }  // namespace runner

@@ -1,9 +1,10 @@
-// `runner recommend` for users and programs: text, JSON, TOML to paste, errors, exit codes.
+// `runner recommend` for users and programs: text, JSON, a recipe, errors, exit codes.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner;
@@ -75,11 +76,27 @@ TEST_CASE("host memory of another machine is unknown, which is said, or given") 
   CHECK_THAT(recommend("llama-7b.toml", {"--devices", "0"}).err, ContainsSubstring("--devices: must be at least 1"));
 }
 
-TEST_CASE("recommend --toml prints sections that turn the recipe into the recommended one") {
-  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--toml"});
+TEST_CASE("recommend --toml prints a recipe with the overrides of the command and the recommended values") {
+  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--toml", "--set",
+                                            "optimizer.lr=0.5", "run.seed=3", "--unset", "data.shuffle"});
   REQUIRE(result.code == 0);
-  CHECK(result.out.starts_with(
-      "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\nmicro_batch_size = "));
+  CHECK(result.out.starts_with("extends = \"" + (cases / "llama-7b.toml").string() +
+                               "\"\nunset = [\"data.shuffle\"]\n\n[optimizer]\nlr = 0.5\n\n[run]\nseed = 3\n\n"
+                               "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\n"
+                               "micro_batch_size = "));
+}
+
+TEST_CASE("recommend compares with policy fastest, and a change of the answer always has a factor") {
+  const auto documented = recommend("llama-7b.toml", {"--device-kind", "rtx4090", "--devices", "1", "--set",
+                                                      "data.seq_len=2048", "train.global_batch_size=8"})
+                              .out;
+  CHECK_THAT(documented, ContainsSubstring("is the largest that fits without recomputation") &&
+                             ContainsSubstring("\n  selection.policy = \"fastest\": ") &&
+                             ContainsSubstring("all blocks recomputed, 1."));
+  const auto from = documented.find("what would change the answer:\n");
+  REQUIRE(from != std::string::npos);
+  for (const auto& line : split(documented.substr(from), '\n'))
+    if (line.starts_with("  ")) CHECK_THAT(line, ContainsSubstring(" times the tokens/s"));
 }
 
 TEST_CASE("a global batch that ranks cannot share is replaced by the next possible one, with a note") {
@@ -107,25 +124,27 @@ TEST_CASE("a global batch that ranks cannot share is replaced by the next possib
   CHECK_THAT(absurd.err, ContainsSubstring("9223372036854775807 cannot be divided among 64 data-parallel ranks"));
 }
 
-TEST_CASE("the output of --toml can be pasted into recipes with other settings") {
+TEST_CASE("the output of --toml is a recipe") {
   Workplace place;
-  auto paste = [&](const std::string& model, std::vector<std::string> options) {
+  auto printed_recipe = [&](const std::string& model, std::vector<std::string> options) {
     std::vector<std::string> words = {"recommend", (cases / model).string(), "--toml"};
     words.insert(words.end(), options.begin(), options.end());
     auto printed = place.run(words);
     REQUIRE(printed.code == 0);
-    place.write("pasted.toml", "extends = \"" + (cases / model).string() + "\"\n" + printed.out);
-    auto checked = place.run({"print", "pasted.toml"});
+    place.write("recommended.toml", printed.out);
+    auto checked = place.run({"print", "recommended.toml"});
     INFO(printed.out << checked.err);
     CHECK(checked.code == 0);
     return printed.out;
   };
-  paste("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
-  paste("llama-7b.toml", {"--device-kind", "rtx4090", "--devices", "1"});
-  CHECK_THAT(paste("gpt-124m.toml", {"--device-kind", "h100-80g", "--devices", "1", "--set", "strategy.timeout=30m"}),
-             !ContainsSubstring("timeout"));
-  CHECK_THAT(paste("gpt-124m.toml", {"--device-kind", "h100-80g", "--devices", "2", "--set", "strategy.timeout=30m"}),
-             ContainsSubstring("timeout = \"30m\""));
+  printed_recipe("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
+  printed_recipe("llama-7b.toml", {"--device-kind", "rtx4090", "--devices", "1"});
+  CHECK_THAT(
+      printed_recipe("gpt-124m.toml", {"--device-kind", "h100-80g", "--devices", "1", "--set", "strategy.timeout=30m"}),
+      !ContainsSubstring("timeout"));
+  CHECK_THAT(
+      printed_recipe("gpt-124m.toml", {"--device-kind", "h100-80g", "--devices", "2", "--set", "strategy.timeout=30m"}),
+      ContainsSubstring("timeout = \"30m\""));
 }
 
 TEST_CASE("the strategy of the recipe is one of the candidates") {
