@@ -135,8 +135,22 @@ std::string about_extra(CLI::App* app, const std::string& word) {
   return near ? text + fmt::format(": did you mean `{}`?", *near) : text;
 }
 
+/// CLI11's "verb: chek not in {check}" as "verb cannot be `chek`: did you mean `check`?"; empty for other messages.
+std::string about_choice(const std::string& message) {
+  const std::string after_name = ": ", middle = " not in {", end = "}";
+  const auto name_end = message.find(after_name), word_end = message.find(middle);
+  if (name_end == std::string::npos || word_end == std::string::npos || !message.ends_with(end)) return "";
+  const auto word_begin = name_end + after_name.size(), list_begin = word_end + middle.size();
+  const std::string word = message.substr(word_begin, word_end - word_begin);
+  const auto choices = split(message.substr(list_begin, message.size() - end.size() - list_begin), ',');
+  const auto near = nearest(word, choices);
+  return fmt::format("{} cannot be `{}`: {}", message.substr(0, name_end), word,
+                     near ? fmt::format("did you mean `{}`?", *near) : "it is " + join_or(choices));
+}
+
 /// CLI11's "--set: 1 required KEY=VALUE ... missing" as "--set needs KEY=VALUE"; other messages unchanged.
 std::string plainer(const std::string& message) {
+  if (auto choice = about_choice(message); !choice.empty()) return choice;
   const std::string middle = ": 1 required ", end = " missing";
   const auto at = message.find(middle);
   if (at == std::string::npos || !message.ends_with(end)) return message;

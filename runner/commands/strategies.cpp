@@ -104,8 +104,10 @@ std::string describe(const Entry& entry, const OptionSpec& option) {
   if (!option.default_value.is_null()) facts.push_back("default " + option.default_value.dump());
   if (!option.only_with.what.empty()) facts.push_back("only with " + option.only_with.what);
   if (needs_cuda(entry, option) && !has_cuda_devices()) facts.push_back("this machine has none");
-  auto text = fmt::format("  {}\n      {}\n      {}\n", option.name, option.help, join(facts, "; "));
-  return option.note.empty() ? text : text + fmt::format("      {}\n", option.note);
+  std::string text = fmt::format("  {}\n", option.name);
+  for (const auto& line : {option.help, join(facts, "; "), option.note})
+    if (!line.empty()) text += fmt::format("      {}\n", line);
+  return text;
 }
 
 /// `alias`: the name that the user gave, if it is an alias.

@@ -228,6 +228,7 @@ void FakeTraining::log(const std::string& name, double value, const std::string&
   check_metric_name(name);
   bool remarked = metrics_.contains(name) && !std::isfinite(metrics_[name].get<double>());
   metrics_[name] = value;
+  if (std::isnan(value)) value = std::abs(value);  // otherwise some are printed as -nan
   said_(fmt::format("  log {} = {}{}", name, value, sync == "none" ? "" : " (" + sync + ")"));
   if (!std::isfinite(value) && !remarked) said_(fmt::format("  note: {} is not finite: a division by zero?", name));
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runner/base/text.hpp"
+#include "runner/config/file_format.hpp"
 
 namespace runner::lua {
 
@@ -120,6 +121,10 @@ class Loader {
     file_.name = fs::path(source_.file).stem().string();
     if (fs::exists(source_.file) && !fs::is_directory(source_.file)) {
       text_ = read_file(source_.file);
+      if (const auto other = wrong_format(FileFormat::lua, file_.shown, text_); !other.empty()) {
+        report(0, "wrong-format", other);
+        return {};
+      }
       return state_.load_text(text_, file_.shown, fs::absolute(source_.file).lexically_normal().parent_path(), globals);
     }
     missing();

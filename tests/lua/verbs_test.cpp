@@ -51,6 +51,19 @@ TEST_CASE("runner lua check rejects the same files as a run") {
   CHECK_THAT(result.err, !ContainsSubstring("is fine"));
 }
 
+TEST_CASE("runner lua check prints every NaN as nan, and refuses other files and verbs") {
+  Workplace place;
+  place.write("nan.lua", "return {on_train_end = function(ctx) ctx:log('z', -(0/0)); ctx:log('y', 0/0) end}");
+  CHECK_THAT(place.run({"lua", "check", "nan.lua"}).out,
+             ContainsSubstring("  log z = nan\n") && ContainsSubstring("  log y = nan\n"));
+  write_tiny_recipe(place);
+  CHECK_THAT(place.run({"lua", "check", "tiny.toml"}).err,
+             ContainsSubstring("tiny.toml: error: this looks like a TOML recipe, not like a Lua file; check it with: "
+                               "runner check tiny.toml"));
+  CHECK_THAT(place.run({"lua", "chek", "nan.lua"}).err,
+             ContainsSubstring("verb cannot be `chek`: did you mean `check`?"));
+}
+
 TEST_CASE("runner lua check rejects a misspelt hook, and shows where a hook fails") {
   Workplace place;
   place.write("wrong.lua", "return {on_trian_end = function() end}");
