@@ -32,6 +32,17 @@ void report(const Recipe& recipe, const std::string& key, const std::string& cod
   diagnostics.push_back(std::move(diagnostic));
 }
 
+/// Reports mistakes in [data]. A message about the length of a sample gets a note where the recipe sets that length.
+void report(const Recipe& recipe, const std::vector<DataProblem>& problems, std::vector<Diagnostic>& diagnostics) {
+  const std::string length = recipe.data.seq_len ? "data.seq_len" : "model.max_seq_len";
+  for (const auto& problem : problems) {
+    report(recipe, problem.key, "data", problem.message, diagnostics);
+    if (problem.message.find("data.seq_len = ") == std::string::npos) continue;
+    diagnostics.back().other = recipe.origin(length);
+    diagnostics.back().other_message = fmt::format("{} sets the length of a sample", length);
+  }
+}
+
 /// Compares the folder's config.json and the names and shapes of its tensors with the model.
 void check_init_from(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, std::vector<Diagnostic>& diagnostics) {
   try {
@@ -67,9 +78,7 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const bool data_sound = std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
     return diagnostic.section == "data" || diagnostic.section.empty();
   });
-  auto add = [&](const std::vector<DataProblem>& problems) {
-    for (const auto& problem : problems) report(recipe, problem.key, "data", problem.message, diagnostics);
-  };
+  auto add = [&](const std::vector<DataProblem>& problems) { report(recipe, problems, diagnostics); };
   if (!sound) {
     if (data_sound && !recipe.data.train.empty()) add(find_missing_data(recipe.data));
     return;

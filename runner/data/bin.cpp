@@ -75,13 +75,13 @@ void check_raw(const fs::path& path, size_t size, size_t item_bytes) {
   const std::string wider = wider_tokens(path.string(), item_bytes);
   if (wider.empty()) return;
   throw usage_error(
-      "{} looks like {} tokens: read as data.token_dtype = \"{}\", every second one is 0. {}. (A file that really is "
-      "so "
-      "needs llm.c's header, which contains the type.)",
+      "{} looks like {} tokens: read as data.token_dtype = \"{}\", every second one is 0. {}. "
+      "If the file really contains such {} ids, give it llm.c's header, which names the type.",
       path.string(), wider, dtype_of(item_bytes),
       wider == "uint32"
           ? "Set data.token_dtype = \"uint32\""
-          : "Convert it, for example with numpy: fromfile(FILE, \"int64\").astype(\"uint32\").tofile(NEW)");
+          : "Convert it, for example with numpy: fromfile(FILE, \"int64\").astype(\"uint32\").tofile(NEW)",
+      dtype_of(item_bytes));
 }
 
 /// The layout of a file. Refuses a header that contradicts the recipe or the size of the file.

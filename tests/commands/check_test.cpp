@@ -40,7 +40,29 @@ TEST_CASE("missing, too short or wrong data are found by check, and no run is cr
   place.write("short.txt", "too short");
   check_refused(place, "one training and one validation sample of data.seq_len = 32 need 66",
                 {"data.train=\"short.txt\"", "data.validation_fraction=0.1"});
+  check_refused(place, "--set model.max_seq_len=100000: note: model.max_seq_len sets the length of a sample",
+                {"model.max_seq_len=100000"});
   check_refused(place, "is not a SentencePiece model", {"data.tokenizer=\"text.txt\""});
+}
+
+TEST_CASE("an option that the strategy refuses is reported where it is set") {
+  Workplace place;
+  write_tiny_recipe(place);
+  check_refused(place, "--set strategy.stage=4: error: `stage` must be at most 3, not 4",
+                {"strategy.name=zero", "strategy.stage=4"});
+  check_refused(place, "--set strategy.gradient_predivide_factor=0: error: gradient_predivide_factor must be",
+                {"strategy.name=zero", "strategy.gradient_predivide_factor=0"});
+}
+
+TEST_CASE("a file that is not a recipe is refused with the command that reads it") {
+  Workplace place;
+  place.write("z3.json", "{\"zero_optimization\": {\"stage\": 3}}");
+  place.write("data.txt", "To be, or not to be");
+  CHECK(place.run({"run", "z3.json"}).err ==
+        "z3.json: error: this looks like JSON, not like a TOML recipe; for a DeepSpeed configuration: runner import "
+        "deepspeed z3.json\n");
+  CHECK_THAT(place.run({"check", "data.txt"}).err,
+             ContainsSubstring("data.txt: error: this does not look like a recipe, which is a TOML file"));
 }
 
 TEST_CASE("missing data are reported in the same pass as other mistakes") {
