@@ -1,4 +1,5 @@
 // Initial values depend only on seed, name and position. They have the same bits on every machine.
+#include "runner/base/hash.hpp"
 #include "strategies/contract/initialize.hpp"
 
 #include <bit>

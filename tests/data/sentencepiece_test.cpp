@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "runner/data/data_check.hpp"
 #include "runner/data/tokenized.hpp"
 #include "tests/data/support.hpp"
 

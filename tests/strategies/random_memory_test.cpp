@@ -1,5 +1,6 @@
 // Predicted memory compared with the measured peak, for random plans with fixed seeds. RUNNER_MEMORY_PLANS=N checks N
 // plans instead of 24 and prints the error of each.
+#include "runner/base/hash.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 #include <catch2/catch_test_macros.hpp>

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/hash.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/recompute.hpp"
