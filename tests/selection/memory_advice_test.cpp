@@ -48,7 +48,7 @@ TEST_CASE("the advice names the parts, the largest first, and the changes, the c
       "  activation_checkpointing = \"all\"  (saves 88.2 MiB; one more forward pass for each backward pass, about a "
       "third more "
       "compute)\n"
-      "  precision = \"bf16-mixed\"  (saves 63.3 MiB; products are rounded to bfloat16, so the losses differ a "
+      "  precision = \"bf16-mixed\"  (saves 63.4 MiB; products are rounded to bfloat16, so the losses differ a "
       "little)\n"
       "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = "
       "0, "
