@@ -278,8 +278,14 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (resumes && folder) drop_unused_settings(*folder, record);
     throw;
   }
-  if (resumes && outcome.status == "failed") drop_unused_settings(*folder, record);
-  record.finish(outcome);
+  const bool failed_resume = resumes && outcome.status == "failed";
+  try {
+    record.finish(outcome);
+  } catch (...) {
+    if (failed_resume) drop_unused_settings(*folder, record);
+    throw;
+  }
+  if (failed_resume) drop_unused_settings(*folder, record);
   return outcome;
 }
 

@@ -30,7 +30,7 @@ class Doctor(unittest.TestCase):
     def call(self, *arguments, limit_files=None, **variables):
         def before():
             if limit_files:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit_files, limit_files))
+                resource.setrlimit(resource.RLIMIT_NOFILE, limit_files if isinstance(limit_files, tuple) else (limit_files, limit_files))
         environment = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
         environment |= {"RUNNER_HOME": os.path.join(self.folder, "home"), "RUNNER_FAKE_FACTS": self.facts()} | variables
         return subprocess.run([self.runner, "doctor", *arguments], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60,
@@ -97,6 +97,9 @@ class Doctor(unittest.TestCase):
     def test_a_low_limit_of_open_files(self):
         self.assertEqual(self.check("open files", 0, limit_files=512), ("warn", "at most 512; each local rank takes about 20"))
         self.assertEqual(self.check("open files", 4, limit_files=128)[0], "fail")
+
+    def test_the_limit_of_open_files_is_raised_as_far_as_allowed(self):
+        self.assertEqual(self.check("open files", 0, limit_files=(128, 1500)), ("ok", "at most 1500"))
 
     def test_no_git(self):
         self.assertEqual(self.check("git", 0, PATH=self.folder)[0], "warn")

@@ -137,28 +137,28 @@ s.toml:7:8: error: `goal` cannot be "minimum"
       |        ^~~~~~~~~
   allowed: min, max
 
+s.toml:8:21: error: `trials` must be an integer from 1 up, not 0
+    8 | budget = { trials = 0, tim = "2h" }
+      |                     ^
+
 s.toml:8:24: error: unknown key `tim` in budget
     8 | budget = { trials = 0, tim = "2h" }
       |                        ^~~
   did you mean `time`?
-
-s.toml:8:21: error: `trials` must be an integer from 1 up, not 0
-    8 | budget = { trials = 0, tim = "2h" }
-      |                     ^
 
 s.toml:10:1: error: the recipe has no key `optimizer.lrr`
    10 | "optimizer.lrr" = { log_uniform = [1e-5, 1e-2] }
       | ^~~~~~~~~~~~~
   did you mean `optimizer.lr`?
 
+s.toml:11:18: error: the range of `optimizer.lr` needs one of uniform, log_uniform, integer or choice
+   11 | "optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
+      |                  ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+
 s.toml:11:20: error: unknown key `log_unifrom` in the range of `optimizer.lr`
    11 | "optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
       |                    ^~~~~~~~~~~
   did you mean `log_uniform`?
-
-s.toml:11:18: error: the range of `optimizer.lr` needs one of uniform, log_uniform, integer or choice
-   11 | "optimizer.lr" = { log_unifrom = [1e-5, 1e-2] }
-      |                  ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 
 s.toml:12:44: error: a logarithmic range must begin above 0; that of `optimizer.weight_decay` begins at 0
    12 | "optimizer.weight_decay" = { log_uniform = [0, 1] }

@@ -5,8 +5,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <atomic>
 #include <fstream>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "runner/base/error.hpp"
 #include "tests/support/tiny_training.hpp"
@@ -160,6 +162,41 @@ TEST_CASE("a sharded rank reads only its bytes") {
     });
   });
   CHECK(read[0] + read[1] + read[2] + read[3] == whole);
+}
+
+namespace {
+
+/// A store that counts reads through this connection. clone() makes another connection, whose reads are not counted.
+class CountedStore : public c10d::PrefixStore {
+ public:
+  CountedStore(const c10::intrusive_ptr<c10d::Store>& store, std::atomic<int>& reads)
+      : PrefixStore("counted", store), reads_(reads) {}
+  std::vector<uint8_t> get(const std::string& key) override {
+    ++reads_;
+    return PrefixStore::get(key);
+  }
+
+ private:
+  std::atomic<int>& reads_;
+};
+
+}  // namespace
+
+TEST_CASE("a checkpoint waits on a connection of its own, because reads of a store block its other users") {
+  at::set_num_threads(1);
+  Folder folder;
+  TinyRun run = tiny({"ddp", {}, 2});
+  std::atomic<int> reads = 0;
+  run_ranks(2, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      world.store = c10::make_intrusive<CountedStore>(world.store, reads);
+      Checkpointer checkpointer(world, options(folder.path, true), {});
+      checkpointer.save(strategy, 1, {});
+      checkpointer.wait();
+    });
+  });
+  CHECK(reads == 0);
+  CHECK(fs::exists(folder.path / checkpoint_name(1)));
 }
 
 TEST_CASE("a rank that cannot write is named on all ranks, and no files remain", "[on_error]") {
