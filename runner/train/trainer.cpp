@@ -195,16 +195,21 @@ bool Trainer::logged(const StepResult& result) const {
 void Trainer::report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens,
                      double lr) {
   if (setup_.world.rank != 0) return;
-  setup_.events.emit("step", {{"step", step_},
-                              {"epoch", epoch},
-                              {"loss", result.loss},
-                              {"lr", lr},
-                              {"grad_norm", result.grad_norm},
-                              {"tokens", tokens},
-                              {"seconds", seconds},
-                              {"data_wait_s", waited},
-                              {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},
-                              {"skipped", result.skipped}});
+  not_recorded_ = {{"step", step_},
+                   {"epoch", epoch},
+                   {"loss", result.loss},
+                   {"lr", lr},
+                   {"grad_norm", result.grad_norm},
+                   {"tokens", tokens},
+                   {"seconds", seconds},
+                   {"data_wait_s", waited},
+                   {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},
+                   {"skipped", result.skipped}};
+  if (logged(result)) record_step();
+}
+
+void Trainer::record_step() {
+  if (!not_recorded_.is_null()) setup_.events.emit("step", std::exchange(not_recorded_, nullptr));
 }
 
 bool Trainer::stop_agreed() const {
@@ -284,6 +289,7 @@ bool Trainer::end_step(uint32_t votes, const UnfinishedStep& step, bool& last) {
   else if (step.epoch_end)
     call_hooks(lua::Moment::on_train_epoch_end);
   last = last || hooks_stop();
+  if (hooks_stop()) record_step();  // before the checkpoint, so that a resume from it has this step
   bool asked = setup_.hooks && setup_.hooks->take_checkpoint();
   const auto& settings = recipe_.checkpoint;
   bool ranked = settings.save_top_k > 0 && validated_step_ == step_;
@@ -407,12 +413,8 @@ bool Trainer::take_step(Loader& loader, bool& last) {
   if (first_step_s_ == 0) first_step_s_ = now - setup_.started;
   if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
   fault_point("step");
-  const auto record = [&] {
-    report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
-  };
-  if (logged(result)) record();
+  report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
   tell_hooks(result, epoch);
-  if (hooks_stop() && !logged(result)) record();
   out_of_time_ = (result.votes & vote_time_over) != 0;
   last = step_ >= max_steps_ || out_of_time_ || hooks_stop();
   return end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end}, last);

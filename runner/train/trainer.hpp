@@ -87,8 +87,9 @@ class Trainer {
   void count_skip(const StepResult& result);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
-  /// Whether the step is recorded as soon as it is done. The last one is recorded in any case.
+  /// Whether a step is recorded when it is done. If a hook then ends the run, the last step is recorded too.
   bool logged(const StepResult& result) const;
+  void record_step();
   void report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens, double lr);
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
@@ -111,6 +112,7 @@ class Trainer {
   Checkpointer checkpointer_;
   int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
   int64_t skipped_ = 0;  ///< steps that were skipped because they were not finite, in all attempts
+  nlohmann::json not_recorded_;  ///< the event of the last step; null if it was recorded
   bool updated_ = false;  ///< a step of this attempt has changed parameters
   DataPosition position_;
   double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_

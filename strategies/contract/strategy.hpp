@@ -84,7 +84,7 @@ struct StepResult {
   double grad_norm = 0;  ///< L2 over all parameters, before clipping; equal on all ranks
   bool finite = true;    ///< false: loss or norm is not finite, and this is an error (no intended skip)
   bool skipped = false;  ///< no update was made (loss scaler, skip_nonfinite, or the observer)
-  bool rescaled = false;  ///< it was skipped because gradients overflowed, and the loss scale is lowered for it
+  bool rescaled = false;  ///< no update was made, because gradients overflowed; the loss scaler counts the overflow
   uint32_t votes = 0;    ///< bitwise OR of the votes of all ranks; equal on all ranks
   double loss_scale = 1.0;
 };

@@ -62,7 +62,7 @@ TEST_CASE("a fixed loss scale that overflows is an error, and skipped steps alon
   CHECK_THAT(lowered.err, ContainsSubstring("note: no step of this attempt changed the parameters: all were skipped"));
 }
 
-TEST_CASE("the last step is recorded, whatever ends the training", "[e2e]") {
+TEST_CASE("the last step is recorded, also if a hook or train.max_time ends the training", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[hooks]\nfiles = [\"probe.lua\"]\n");
   place.write("probe.lua",
@@ -74,6 +74,12 @@ TEST_CASE("the last step is recorded, whatever ends the training", "[e2e]") {
   REQUIRE(loss.size() == 2);
   CHECK(loss[1][0] == 6);
   CHECK(loss[1][1] == hook.json().at("final_loss"));
+  auto early = place.run({"run", "tiny.toml", "--json", "--unset", "hooks.files", "--set", "train.log_every_n_steps=100",
+                          "train.val_check_interval=2", "train.early_stopping={patience=1, min_delta=100.0}"});
+  INFO(early.err);
+  REQUIRE(early.code == 0);
+  CHECK(place.points("loss").back()[0] == 4);
+  CHECK(place.points("loss").back()[1] == early.json().at("final_loss"));
   auto time = place.run({"run", "tiny.toml", "--json", "--unset", "hooks.files", "--set",
                          "train.log_every_n_steps=1000000", "train.max_steps=1000000", "train.max_time=1s"});
   INFO(time.err);
