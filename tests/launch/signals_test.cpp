@@ -10,9 +10,11 @@
 
 #include "runner/launch/supervisor.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/wait_until.hpp"
 
 using namespace runner;
 using nlohmann::json;
+using runner::testing::wait_until;
 
 namespace {
 
@@ -50,14 +52,6 @@ std::string process_state(pid_t pid) {
   return name_end == std::string::npos ? "" : line.substr(name_end + 2, 1);
 }
 
-bool becomes(const std::function<bool()>& condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    ::usleep(2000);
-  }
-  return false;
-}
-
 /// supervise_main as the foreground job of a pseudo-terminal.
 struct OnTerminal {
   TemporaryFolder folder;
@@ -85,25 +79,29 @@ struct OnTerminal {
   /// The process ids from the `ready` events of `ranks` workers.
   std::vector<pid_t> worker_pids(size_t ranks) {
     std::vector<pid_t> pids;
-    REQUIRE(becomes([&] {
-      char buffer[4096];
-      ssize_t n = ::read(terminal, buffer, sizeof buffer);
-      if (n > 0) output.append(buffer, static_cast<size_t>(n));
-      pids.clear();
-      for (size_t at = 0; (at = output.find("\"pid\":", at)) != std::string::npos; ++at)
-        pids.push_back(std::atoi(&output[at + 6]));
-      return pids.size() == ranks;
-    }));
+    REQUIRE(wait_until(
+        [&] {
+          char buffer[4096];
+          ssize_t n = ::read(terminal, buffer, sizeof buffer);
+          if (n > 0) output.append(buffer, static_cast<size_t>(n));
+          pids.clear();
+          for (size_t at = 0; (at = output.find("\"pid\":", at)) != std::string::npos; ++at)
+            pids.push_back(std::atoi(&output[at + 6]));
+          return pids.size() == ranks;
+        },
+        10));
     return pids;
   }
   int wait_status() const {
     int status = 0;
-    REQUIRE(becomes([&] {
-      char buffer[4096];
-      while (::read(terminal, buffer, sizeof buffer) > 0) {
-      }
-      return ::waitpid(pid, &status, WNOHANG) == pid;
-    }));
+    REQUIRE(wait_until(
+        [&] {
+          char buffer[4096];
+          while (::read(terminal, buffer, sizeof buffer) > 0) {
+          }
+          return ::waitpid(pid, &status, WNOHANG) == pid;
+        },
+        10));
     return status;
   }
 };
@@ -197,10 +195,10 @@ TEST_CASE("Ctrl-Z also stops the workers, and they continue with the supervisor"
   OnTerminal job(2, "*=wait");
   auto workers = job.worker_pids(2);
   ::kill(job.pid, SIGTSTP);  // a shell sends it for Ctrl-Z; there is no shell here
-  for (pid_t pid : workers) CHECK(becomes([&] { return process_state(pid) == "T"; }));
-  CHECK(becomes([&] { return process_state(job.pid) == "T"; }));
+  for (pid_t pid : workers) CHECK(wait_until([&] { return process_state(pid) == "T"; }, 10));
+  CHECK(wait_until([&] { return process_state(job.pid) == "T"; }, 10));
   ::kill(job.pid, SIGCONT);
-  for (pid_t pid : workers) CHECK(becomes([&] { return process_state(pid) != "T"; }));
+  for (pid_t pid : workers) CHECK(wait_until([&] { return process_state(pid) != "T"; }, 10));
   ::kill(job.pid, SIGTERM);
   CHECK(WEXITSTATUS(job.wait_status()) == 3);
 }
@@ -211,8 +209,10 @@ TEST_CASE("no worker survives a SIGKILL of the supervisor") {
   ::kill(job.pid, SIGKILL);
   CHECK(WIFSIGNALED(job.wait_status()));
   for (pid_t pid : workers)
-    CHECK(becomes([&] {
-      std::string state = process_state(pid);
-      return state.empty() || state == "Z";  // init has not reaped the zombie yet
-    }));
+    CHECK(wait_until(
+        [&] {
+          std::string state = process_state(pid);
+          return state.empty() || state == "Z";  // init has not reaped the zombie yet
+        },
+        10));
 }

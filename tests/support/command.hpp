@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -14,10 +13,10 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/wait_until.hpp"
 
 namespace runner::testing {
 
@@ -116,17 +115,6 @@ inline std::vector<double> losses(const Workplace& place) {
   const auto points = place.points("loss");
   for (const auto& point : points) values.push_back(point[1]);
   return values;
-}
-
-/// Polls `done()` until it is true or the time is over. Returns the last result of `done()`.
-template <typename Condition>
-bool wait_until(Condition&& done, double seconds) {
-  auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (std::chrono::steady_clock::now() < end) {
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return done();
 }
 
 /// The child processes of a process. The children of a supervisor are its workers.

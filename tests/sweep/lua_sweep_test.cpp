@@ -17,8 +17,8 @@ using Kind = Proposal::Kind;
 
 namespace {
 
-struct Place : TemporaryFolder {
-  Place() {
+struct LuaPlace : TemporaryFolder {
+  LuaPlace() {
     write_file_atomic(path / "base.toml",
                       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 32\nn_heads = 2\nmax_seq_len = 16\n"
                       "[data]\nformat = \"text\"\ntrain = [\"text.txt\"]\n[train]\nmax_steps = 10\n"
@@ -63,7 +63,7 @@ double lr_of(const Proposal& proposal) { return proposal.trial.parameters.at("op
 }  // namespace
 
 TEST_CASE("a sweep in Lua has the settings of [sweep], and its mistakes are reported with their lines") {
-  Place place;
+  LuaPlace place;
   auto sweep = place.read(R"(
 local trials = 4 * 10
 return {
@@ -144,7 +144,7 @@ s.lua:8:6: error: `dropout` must be at most 0.999, not 2.0
 }
 
 TEST_CASE("run proposes trials, waits, and gets their results") {
-  Place place;
+  LuaPlace place;
   auto search = place
                     .with_run(R"(
   local first = sweep:try{["optimizer.lr"] = 0.5, model = {n_heads = 2.0}}
@@ -180,7 +180,7 @@ TEST_CASE("run proposes trials, waits, and gets their results") {
 }
 
 TEST_CASE("run gets reports and stops trials because of them") {
-  Place place;
+  LuaPlace place;
   auto search = place
                     .with_run(R"(
   local a, b = sweep:start{["optimizer.lr"] = 1}, sweep:start{["optimizer.lr"] = 2}
@@ -208,7 +208,7 @@ TEST_CASE("run gets reports and stops trials because of them") {
 }
 
 TEST_CASE("reports that a trial repeats after an interruption or failure are not given to run again") {
-  Place place;
+  LuaPlace place;
   auto make = [&] {
     return place
         .with_run(R"(
@@ -251,7 +251,7 @@ TEST_CASE("reports that a trial repeats after an interruption or failure are not
 }
 
 TEST_CASE("a sweep in Lua that is rebuilt from its history after every entry continues unchanged") {
-  Place place;
+  LuaPlace place;
   auto file = place.with_run(R"(
   for _ = 1, 4 do sweep:start{["optimizer.lr"] = math.random()} end
   for result in function() return sweep:wait() end do
@@ -295,7 +295,7 @@ TEST_CASE("a sweep in Lua that is rebuilt from its history after every entry con
 }
 
 TEST_CASE("a history that the file cannot produce is refused at the first different trial") {
-  Place place;
+  LuaPlace place;
   auto body = [](const std::string& second) {
     return "sweep:try{['optimizer.lr'] = 1}\nsweep:try{['optimizer.lr'] = " + second + "}";
   };
@@ -326,7 +326,7 @@ TEST_CASE("a history that the file cannot produce is refused at the first differ
 }
 
 TEST_CASE("errors in run are reported with their line, and no result in the history is lost") {
-  Place place;
+  LuaPlace place;
   auto says = [&](const std::string& body, const std::string& what, const std::string& more = "") {
     auto said = place.run_says(body, more);
     INFO(said);
@@ -363,7 +363,7 @@ TEST_CASE("errors in run are reported with their line, and no result in the hist
 }
 
 TEST_CASE("files that misuse Lua end with an error, and no result is lost") {
-  Place place;
+  LuaPlace place;
   for (const char* body :
        {"while true do end", "while true do sweep:wait() end", "while true do pcall(sweep.wait, sweep) end",
         "while true do sweep:start{} end", "local t = {} while true do t[#t + 1] = {sweep:best()} end",
