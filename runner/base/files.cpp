@@ -120,20 +120,31 @@ std::vector<std::string> glob(const std::string& pattern) {
   return paths;
 }
 
-/// The folder and those below it, without hidden ones and without symbolic links. Throws Error(environment) if one
-/// cannot be listed.
+/// A folder whose files are nobody's data: a hidden one, or the folder that ext4 creates for root only.
+bool is_skipped(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  return name.starts_with('.') || name == "lost+found";
+}
+
+/// The folder and those below it, without skipped ones and without symbolic links. Throws Error(environment) with the
+/// folder that cannot be listed.
 std::vector<fs::path> folders_below(const fs::path& folder) {
   std::vector<fs::path> folders{folder};
   std::error_code failed;
+  const auto fail = [](const fs::path& path, const std::string& why) {
+    throw environment_error("cannot list the folder {}: {}", path.string(), why);
+  };
   for (fs::recursive_directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
     std::error_code unknown;  // of a symbolic link without a target, which is not a folder
     if (entry->is_symlink(unknown) || !entry->is_directory(unknown)) continue;
-    if (entry->path().filename().string().starts_with('.'))
+    if (is_skipped(entry->path())) {
       entry.disable_recursion_pending();
-    else
-      folders.push_back(entry->path());
+      continue;
+    }
+    if (::access(entry->path().c_str(), R_OK | X_OK) != 0) fail(entry->path(), std::strerror(errno));
+    folders.push_back(entry->path());
   }
-  if (failed) throw environment_error("cannot list the folders in {}: {}", folder.string(), failed.message());
+  if (failed) fail(folder, failed.message());
   return folders;
 }
 

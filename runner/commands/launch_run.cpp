@@ -207,9 +207,10 @@ std::string where_it_starts(const LaunchOptions& options, const StartPoint& star
 
 /// Restores the run's earlier settings after a failed resume that made no step: the new ones may be the cause of the
 /// failure. Those of another process that has resumed the run stay.
-void drop_unused_settings(const RunFolder& folder, const RunRecord& record) {
-  if (!record.made_step() && !record.taken_up() && folder.put_back())
-    log::info("the settings of this attempt are not kept, because it made no step");
+void drop_unused_settings(const RunFolder& folder, RunRecord& record) {
+  if (record.made_step() || record.taken_up()) return;
+  record.put_back();
+  if (folder.put_back()) log::info("the settings of this attempt are not kept, because it made no step");
 }
 
 Outcome failure_of(const std::exception& error) {

@@ -8,14 +8,15 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
-#include "runner/commands/shared_options.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/lua/recipe_file.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -75,8 +76,7 @@ const DeviceKind& known_kind(const std::string& name) {
 
 Topology imagined(const RecommendOptions& options, const Recipe& recipe) {
   auto topology =
-      topology_of(known_kind(options.device_kind), options.devices > 0 ? options.devices : asked_devices(recipe),
-                  options.num_nodes > 0 ? options.num_nodes : static_cast<int>(recipe.devices.num_nodes));
+      topology_of(known_kind(options.device_kind), asked_devices(recipe), static_cast<int>(recipe.devices.num_nodes));
   if (options.host_memory.empty()) return topology;
   auto bytes = parse_bytes(options.host_memory);
   if (!bytes || *bytes < 1)
@@ -85,13 +85,23 @@ Topology imagined(const RecommendOptions& options, const Recipe& recipe) {
   return topology;
 }
 
-Topology here(const RecommendOptions& options, Recipe& recipe, const Facts& facts) {
+/// Replaces devices and nodes of the recipe by those of the command line.
+void set_devices(const RecommendOptions& options, Recipe& recipe) {
+  const auto set_by = [&](const char* key, const std::string& option) {
+    Origin& origin = recipe.origins[key] = Origin();
+    origin.kind = Origin::Kind::set;
+    origin.file = option;
+  };
   if (options.devices > 0) {
     recipe.devices.devices = {DeviceRequest::Kind::count, options.devices, {}};
-    recipe.devices.cpu_processes = options.devices;
+    recipe.devices.cpu_processes = 1;
+    recipe.origins.erase("devices.cpu_processes");
+    set_by("devices.devices", fmt::format("--devices {}", options.devices));
   }
-  if (options.num_nodes > 0) recipe.devices.num_nodes = options.num_nodes;
-  return topology_here(recipe, facts);
+  if (options.num_nodes > 0) {
+    recipe.devices.num_nodes = options.num_nodes;
+    set_by("devices.num_nodes", fmt::format("--num-nodes {}", options.num_nodes));
+  }
 }
 
 std::string describe_devices(const Topology& topology) {
@@ -128,7 +138,8 @@ ExitCode recommend(RecommendOptions options) {
   const auto own = own_strategy(recipe);
   if (recipe.strategy.name != "auto") recipe.strategy = {};
   Facts facts = options.device_kind.empty() ? read_facts() : Facts();
-  Topology topology = options.device_kind.empty() ? here(options, recipe, facts) : imagined(options, recipe);
+  set_devices(options, recipe);
+  Topology topology = options.device_kind.empty() ? topology_here(recipe, facts) : imagined(options, recipe);
   const auto asked_batch = recipe.train.global_batch_size;
   if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.world_size());
   std::optional<int64_t> vocab;
@@ -149,7 +160,10 @@ ExitCode recommend(RecommendOptions options) {
                            .what_if = what_if(plan.request, clock, shortfall.empty()),
                            .shortfall = shortfall,
                            .asked_batch = asked_batch,
-                           .unset = unset_keys(options.overrides)});
+                           .unset = unset_keys(options.overrides),
+                           .read = [](const std::string& text) {
+                             return parse_recipe(text, "recommended.toml", {}, lua::evaluate_recipe);
+                           }});
   };
   try {
     return answer(make_plan(recipe, topology, vocab, clock, own), "");

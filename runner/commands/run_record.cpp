@@ -318,7 +318,16 @@ void RunRecord::close(const Outcome& outcome) {
 }
 
 void RunRecord::print_result(const Outcome& outcome) const {
-  if (options_.json) std::printf("%s\n", result(outcome).dump().c_str());
+  constexpr auto invalid_utf8 = nlohmann::json::error_handler_t::replace;  // paths and messages may have any bytes
+  if (options_.json) std::printf("%s\n", result(outcome).dump(-1, ' ', false, invalid_utf8).c_str());
+}
+
+void RunRecord::put_back() noexcept {
+  try {
+    ledger_.put_back(run_);
+  } catch (const std::exception& error) {
+    log::warning("the ledger still has the settings of this attempt: {}", error.what());
+  }
 }
 
 void RunRecord::finish(const Outcome& outcome) {

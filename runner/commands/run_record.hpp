@@ -36,6 +36,9 @@ class RunRecord {
   bool made_step() const { return made_step_; }
   /// Whether another process has resumed the run, because this one was considered lost.
   bool taken_up() const { return ledger_.taken_up(run_); }
+  /// Restores what the ledger had recorded about the run's settings before this resume. Does not throw, because the
+  /// caller reports why the resume failed.
+  void put_back() noexcept;
   /// Begins an attempt after a failure. Returns its number.
   int64_t on_restart(int restart, const std::string& why, const StartPoint& start);
   /// Closes the row and prints the result: JSON on stdout if requested, and a summary on stderr.

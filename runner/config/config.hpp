@@ -29,8 +29,9 @@ Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overri
 /// The override that removes a key or a section; --unset uses it.
 std::string unset_override(const std::string& key);
 
-/// Like load_recipe(), but from text, for tests. `name` is used as the file name.
-Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+/// Like load_recipe(), but from text. `name` is used as the file name.
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {},
+                    const RecipeEvaluator& evaluate = {});
 
 enum class PrintOrigins { no, yes };
 /// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted.

@@ -524,16 +524,21 @@ void add_deepspeed(Names& names) {
 Names make_names() {
   Names names;
   for (const auto& [name, key] : suggested_names) names.push_back({.name = name, .key = key, .only_suggested = true});
-  add_devices(names);
-  add_recomputation(names);
-  add_plugins(names);
-  add_trainer(names);
-  add_checkpoints(names);
-  add_early_stopping(names);
-  add_data(names);
-  add_ddp(names);
-  add_fsdp(names);
-  add_deepspeed(names);
+  const auto add = [&](void (*group)(Names&), const std::vector<std::string>& sections = {}) {
+    const size_t before = names.size();
+    group(names);
+    for (size_t i = before; i < names.size(); ++i) names[i].sections = sections;
+  };
+  add(add_devices);
+  add(add_recomputation);
+  add(add_plugins);
+  add(add_trainer);
+  add(add_checkpoints, {"", "train", "checkpoint"});
+  add(add_early_stopping, {"", "train"});
+  add(add_data);
+  add(add_ddp, {"", "train", "strategy"});
+  add(add_fsdp, {"", "train", "strategy"});
+  add(add_deepspeed, {"", "strategy"});
   return names;
 }
 

@@ -23,6 +23,8 @@ struct ForeignName {
   Meaning meaning = {};         ///< null: every value is refused
   std::string note = "";        ///< printed when the name is accepted
   std::string refusal = "";     ///< the reason in the message when a value is refused
+  /// The sections in which the name has this meaning; "" stands for keys outside the sections. Empty: in all.
+  std::vector<std::string> sections = {};
 };
 
 /// nullptr if the table does not have the name.

@@ -140,10 +140,12 @@ class Reader {
       auto found = lower.find(key);
       // Tables are replaced. Only a key of a table in --set (model.rope_scaling.factor) is merged into the table.
       if (found != lower.end() && located.origin.kind == Origin::Kind::set && located.value.is_object() &&
-          found->second.value.is_object())
+          found->second.value.is_object()) {
         found->second.value.update(located.value);
-      else
+        found->second.origin = located.origin;
+      } else {
         lower[key] = ConfigurationLayers::over(found == lower.end() ? nullptr : &found->second, located);
+      }
     }
   }
 
@@ -402,9 +404,13 @@ class Reader {
 
   /// The entry by which translate() handles "section.name", or ".name" at the top; nullptr: it leaves the name alone.
   static const ForeignName* translation_of(const std::string& dotted) {
+    const auto dot = dotted.find('.');
     const auto* foreign = find_foreign_name(dotted);
-    if (!foreign) foreign = find_foreign_name(dotted.substr(dotted.find('.') + 1));
-    return foreign && !foreign->only_suggested ? foreign : nullptr;
+    if (!foreign) foreign = find_foreign_name(dotted.substr(dot + 1));
+    if (!foreign || foreign->only_suggested) return nullptr;
+    const auto& sections = foreign->sections;
+    const bool meant = sections.empty() || std::ranges::find(sections, dotted.substr(0, dot)) != sections.end();
+    return meant ? foreign : nullptr;
   }
 
   /// Whether translate() handles `name = value` outside the sections. A section has priority if `value` can be its
@@ -618,9 +624,10 @@ Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overri
   return finish(reader, std::move(layer), file, overrides, diagnostics, check);
 }
 
-Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
+                    const RecipeEvaluator& evaluate) {
   std::vector<Diagnostic> diagnostics;
-  Reader reader(diagnostics);
+  Reader reader(diagnostics, evaluate);
   Layer layer = reader.read_text(text, name, fs::current_path(), {});
   return finish(reader, std::move(layer), name, {overrides}, diagnostics);
 }

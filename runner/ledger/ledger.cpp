@@ -67,6 +67,15 @@ int64_t claim(sqlite::Database& database, int64_t run, double now) {
   return database.last_insert_rowid();
 }
 
+/// Keeps the run's row for put_back(). If the run is reopened several times, the first row counts.
+void keep_row(sqlite::Database& database, int64_t run) {
+  database.run("CREATE TEMP TABLE IF NOT EXISTS reopened AS SELECT * FROM main.run WHERE 0");
+  database.run(
+      "INSERT INTO temp.reopened SELECT * FROM main.run WHERE run = ?1 AND "
+      "NOT EXISTS (SELECT 1 FROM temp.reopened WHERE run = ?1)",
+      run);
+}
+
 /// `path` relative to `folder` if it lies below it, otherwise empty. Relative paths stay valid if the folder is moved.
 std::optional<std::string> relative_below(const fs::path& folder, const fs::path& path) {
   const fs::path relative =
@@ -475,17 +484,31 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
     if (newest.step() && again.last_attempt && newest.integer(0) > *again.last_attempt)
       throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,
                         run);
+    keep_row(database, lease.run);
     database.run(
         "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, name = ?, tags = ?, "
-        "notes = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, resolved = ?, config = ?, "
-        "origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') WHERE run = ?",
-        again.name, to_text(again.tags), again.notes, again.strategy, again.world_size, fs::current_path().string(), to_text(again.argv), again.build_id,
-        to_text(again.git), to_text(again.host), keep_text(database, again.resolved),
-        keep_text(database, to_text(again.config)), keep_text(database, to_text(again.origins)),
-        keep_text(database, to_text(again.plan)), lease.run);
+        "notes = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, "
+        "resolved = ?, config = ?, origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') "
+        "WHERE run = ?",
+        again.name, to_text(again.tags), again.notes, again.strategy, again.world_size, fs::current_path().string(),
+        to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
+        keep_text(database, again.resolved), keep_text(database, to_text(again.config)),
+        keep_text(database, to_text(again.origins)), keep_text(database, to_text(again.plan)), lease.run);
     lease.attempt = claim(database, lease.run, now);
   });
   impl_->leases[run] = lease;
+}
+
+void Ledger::put_back(const std::string& run) {
+  impl_->to_write().commit([row = impl_->row_of(run)](Batch& batch) {
+    if (batch.database().integer("SELECT count(*) FROM temp.sqlite_schema WHERE name = 'reopened'") > 0)
+      batch.database().run(
+          "UPDATE run SET (name, tags, notes, strategy, world_size, working_directory, argv, build_id, git, host, "
+          "resolved, config, origins, plan, annotations) = (b.name, b.tags, b.notes, b.strategy, b.world_size, "
+          "b.working_directory, b.argv, b.build_id, b.git, b.host, b.resolved, b.config, b.origins, b.plan, "
+          "b.annotations) FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
+          row);
+  });
 }
 
 void Ledger::flush() {

@@ -119,11 +119,14 @@ class Ledger {
   /// before it throws: records that are still queued would be lost.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
                   std::chrono::seconds patience = {});
-  /// For `resume`: sets the run to running, owned by this process. Strategy, ranks, configs, plan, command line, code
-  /// and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier attempts keep their
-  /// values. Name, tags, notes, folder and the original recipe stay. Throws Error(usage) with host and pid if the run
+  /// For `resume`: sets the run to running, owned by this process. Name, tags, notes, strategy, ranks, configs, plan,
+  /// command line, code and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier
+  /// attempts keep their values. Folder and the original recipe stay. Throws Error(usage) with host and pid if the run
   /// is still running.
   void reopen_run(const std::string& run, const NewRun& again);
+  /// Restores the values and annotations that reopen_run() of this object replaced first. Does nothing if there are
+  /// none or the run is running.
+  void put_back(const std::string& run);
   void flush();
 
   std::vector<RunRow> runs() const;  ///< newest last

@@ -7,6 +7,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -307,6 +308,50 @@ Sections overridden(const Recipe& recipe) {
   return sections;
 }
 
+std::string to_toml(const Recommendation& recommendation, const Sections& sections,
+                    const std::vector<std::string>& unset) {
+  std::string text = fmt::format("extends = {}\n", toml_value(recommendation.recipe_file));
+  if (!unset.empty()) text += fmt::format("unset = {}\n", toml_value(unset));
+  for (const auto& [section, keys] : sections.items()) {
+    text += fmt::format("\n[{}]\n", section);
+    for (const auto& [name, value] : keys.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
+  }
+  return text;
+}
+
+/// Whether the printed recipe takes the value of this key from the command line or from the extended recipe.
+bool is_kept(const Key& key) { return key.section != "strategy" && key.section != "selection"; }
+
+/// The keys of the extended recipe that the command line removes. For example, a number of devices removes
+/// cpu_processes.
+std::vector<std::string> removed_keys(const Recommendation& recommendation) {
+  auto removed = recommendation.unset;
+  const auto is_removed = [&](const std::string& dotted) {
+    return std::ranges::any_of(removed, [&](const auto& name) { return (dotted + ".").starts_with(name + "."); });
+  };
+  try {
+    const Recipe base = recommendation.read(to_toml(recommendation, Sections::object(), {}));
+    for (const auto& key : key_table()) {
+      const std::string dotted = key.dotted();
+      const bool only_base = base.origins.contains(dotted) && !recommendation.plan.recipe.origins.contains(dotted);
+      if (only_base && is_kept(key) && !is_removed(dotted)) removed.push_back(dotted);
+    }
+  } catch (const RecipeError&) {  // it is a recipe only with the values of the command line
+  }
+  return removed;
+}
+
+/// Adds the values that the printed recipe, read as `printed`, would not have. For example, a strategy's name drops all
+/// that the extended recipe sets in [strategy], also precision or recomputation.
+void add_lost_values(const Recipe& wanted, const Recipe& printed, Sections& sections) {
+  for (const auto& key : key_table()) {
+    const auto origin = wanted.origins.find(key.dotted());
+    if (!is_kept(key) || origin == wanted.origins.end() || origin->second.kind == Origin::Kind::decided) continue;
+    if (sections.contains(key.section) && sections[key.section].contains(key.name)) continue;
+    if (key.get(printed) != key.get(wanted)) sections[key.section][key.name] = key.get(wanted);
+  }
+}
+
 /// The options of the chosen strategy: of its form, given by the recipe, and those that the choice adds.
 nlohmann::json chosen_options(const Plan& plan) {
   const Candidate& chosen = plan.choice.plan();
@@ -335,13 +380,9 @@ std::string recommendation_toml(const Recommendation& recommendation) {
     train["accumulate_grad_batches"] = chosen.job.accumulation;
   if (chosen.every > 0) sections["activation_checkpointing"]["mode"] = chosen.every == 1 ? "all" : "every";
   if (chosen.every > 1) sections["activation_checkpointing"]["every"] = chosen.every;
-  std::string text = fmt::format("extends = {}\n", toml_value(recommendation.recipe_file));
-  if (!recommendation.unset.empty()) text += fmt::format("unset = {}\n", toml_value(recommendation.unset));
-  for (const auto& [section, keys] : sections.items()) {
-    text += fmt::format("\n[{}]\n", section);
-    for (const auto& [name, value] : keys.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
-  }
-  return text;
+  const auto unset = removed_keys(recommendation);
+  add_lost_values(plan.recipe, recommendation.read(to_toml(recommendation, sections, unset)), sections);
+  return to_toml(recommendation, sections, unset);
 }
 
 }  // namespace runner

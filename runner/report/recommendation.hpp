@@ -1,5 +1,6 @@
 // The output of `runner recommend`: the choice, its reason, the other candidates, and what would change the choice.
 #pragma once
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -18,7 +19,8 @@ struct Recommendation {
   std::string shortfall;  ///< the missing memory if nothing fits
   /// The recipe's global batch size. The plan's is different if this one cannot be divided among the ranks.
   std::optional<int64_t> asked_batch;
-  std::vector<std::string> unset;  ///< keys that the command line removes from the recipe
+  std::vector<std::string> unset;                       ///< keys that the command line removes from the recipe
+  std::function<Recipe(const std::string& text)> read;  ///< reads TOML as a recipe file in the working directory
 
   /// The plan's global batch size if it differs from the recipe's, otherwise empty.
   std::optional<int64_t> changed_batch() const;

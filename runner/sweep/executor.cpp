@@ -255,8 +255,7 @@ class Executor {
       if (stopped_by_ != 0) continue;
       stopped_by_ = signal;
       note(fmt::format("stopping {}, each with a checkpoint; Ctrl-C {}kills at once",
-                       counted(std::ssize(running_), "trial"),
-                       signal == SIGINT ? "again " : ""));
+                       counted(std::ssize(running_), "trial"), signal == SIGINT ? "again " : ""));
       for (auto& running : running_) running.process->stop(signal);
     }
   }
@@ -265,6 +264,7 @@ class Executor {
   /// as time of a trial nor as time of the sweep.
   void suspend() {
     for (const auto& running : running_) running.process->suspend();
+    for (const auto& running : running_) running.process->wait_until_suspended();
     const double stopped_at = steady_seconds();
     ::raise(SIGSTOP);
     const double pause = steady_seconds() - stopped_at;

@@ -63,8 +63,9 @@ void TrialProcess::send(int signal) const {
 void TrialProcess::stop(int signal) const { send(signal == SIGINT ? SIGINT : SIGTERM); }
 void TrialProcess::kill() const { send(SIGKILL); }
 
-void TrialProcess::suspend() const {
-  send(SIGTSTP);
+void TrialProcess::suspend() const { send(SIGTSTP); }
+
+void TrialProcess::wait_until_suspended() const {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) != 0 && errno == EINTR) {
   }

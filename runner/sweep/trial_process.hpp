@@ -43,9 +43,10 @@ class TrialProcess {
   /// ends.
   void stop(int signal = SIGTERM) const;
   void kill() const;
-  /// Stops the trial and its workers as Ctrl-Z does. Waits until it has stopped or ended, so that resume() cannot come
-  /// first.
+  /// Stops the trial and its workers as Ctrl-Z does.
   void suspend() const;
+  /// Waits until the trial has stopped or ended, so that resume() cannot come first.
+  void wait_until_suspended() const;
   void resume() const;
   /// The last lines that this process wrote to its log.
   std::string log_tail() const;

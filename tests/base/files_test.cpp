@@ -1,6 +1,7 @@
 // Atomic replacement of files, reading, and memory maps.
 #include "runner/base/files.hpp"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -79,7 +80,7 @@ TEST_CASE("folders of a pattern that exist as they are written stand for themsel
 
 TEST_CASE("** matches a folder and all folders below it, without hidden ones and without links") {
   TemporaryFolder folder;
-  for (const char* name : {"a.txt", "d/b.txt", "d/e/f/c.txt", "d/e/other.bin", ".hidden/x.txt"}) {
+  for (const char* name : {"a.txt", "d/b.txt", "d/e/f/c.txt", "d/e/other.bin", ".hidden/x.txt", "lost+found/x.txt"}) {
     fs::create_directories((folder.path / name).parent_path());
     write_file_atomic(folder.path / name, "x");
   }
@@ -93,4 +94,27 @@ TEST_CASE("** matches a folder and all folders below it, without hidden ones and
   CHECK(paths_like(at / "**/e/**/*.txt") == Paths{at / "d/e/f/c.txt"});
   CHECK(paths_like(at / "d/e/**") == Paths{at / "d/e/f/c.txt", at / "d/e/other.bin"});
   CHECK(paths_like(at / "none/**") == Paths{});
+}
+
+TEST_CASE("** names a folder that cannot be listed") {
+  TemporaryFolder folder;
+  const fs::path closed = folder.path / "a" / "closed";
+  fs::create_directories(closed);
+  fs::permissions(folder.path, fs::perms(0755));
+  fs::permissions(closed, fs::perms::none);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t nobody = 65534;
+    if (::getuid() == 0 && ::setuid(nobody) != 0) ::_exit(1);  // root can list every folder
+    try {
+      paths_like(folder.path / "**" / "*.txt");
+    } catch (const Error& error) {
+      ::_exit(error.what() == "cannot list the folder " + closed.string() + ": Permission denied" ? 0 : 2);
+    }
+    ::_exit(3);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  fs::permissions(closed, fs::perms(0755));
+  CHECK(WEXITSTATUS(status) == 0);
 }

@@ -80,10 +80,41 @@ TEST_CASE("recommend --toml prints a recipe with the overrides of the command an
   auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--toml", "--set",
                                             "optimizer.lr=0.5", "run.seed=3", "--unset", "data.shuffle"});
   REQUIRE(result.code == 0);
-  CHECK(result.out.starts_with("extends = \"" + (cases / "llama-7b.toml").string() +
-                               "\"\nunset = [\"data.shuffle\"]\n\n[optimizer]\nlr = 0.5\n\n[run]\nseed = 3\n\n"
-                               "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\n"
-                               "micro_batch_size = "));
+  CHECK(result.out.starts_with(
+      "extends = \"" + (cases / "llama-7b.toml").string() +
+      "\"\nunset = [\"data.shuffle\"]\n\n[devices]\ndevices = 8\n\n[optimizer]\nlr = 0.5\n\n[run]\nseed = 3\n\n"
+      "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\n\n[train]\n"
+      "micro_batch_size = "));
+}
+
+TEST_CASE("the output of recommend --toml has every value of the recommendation") {
+  Workplace place;
+  const auto printed = [&](const std::string& base, std::vector<std::string> options) {
+    write_tiny_recipe(place, base);
+    options.insert(options.begin(), {"recommend", "tiny.toml", "--toml"});
+    auto result = place.run(options);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    place.write("recommended.toml", result.out);
+    INFO(result.out);
+    auto read = place.run({"print", "recommended.toml", "--json"});
+    INFO(read.err);
+    REQUIRE(read.code == 0);
+    return nlohmann::json::parse(read.out).at("config");
+  };
+  for (const auto& [devices, option] : {std::pair("--set", "devices=1"), {"--devices", "1"}}) {
+    auto one = printed("", {devices, option});
+    CHECK(one.at("strategy").at("name") == "single");
+    CHECK(one.at("devices").at("cpu_processes") == 1);
+  }
+  auto recomputed =
+      printed("[strategy]\nname = \"ddp\"\nactivation_checkpointing = true\nprecision_plugin = \"bf16-mixed\"\n", {});
+  CHECK(recomputed.at("activation_checkpointing").at("mode") == "all");
+  CHECK(recomputed.at("precision").at("mode") == "bf16-mixed");
+  auto patient =
+      printed("early_stopping = { patience = 3, min_delta = 0.5 }\n", {"--set", "train.early_stopping.patience=10"});
+  CHECK(patient.at("train").at("early_stopping").at("patience") == 10);
+  CHECK(patient.at("train").at("early_stopping").at("min_delta") == 0.5);
 }
 
 TEST_CASE("recommend compares with policy fastest, and a change of the answer always has a factor") {
@@ -108,10 +139,9 @@ TEST_CASE("a global batch that ranks cannot share is replaced by the next possib
     REQUIRE(result.code == 0);
     return result.out;
   };
-  CHECK_THAT(answer({}),
-             ContainsSubstring("micro-batch 1 x 64 ranks = 64 sequences of") &&
-                 ContainsSubstring("\n  train.global_batch_size = 64: "
-                                   "the recipe's 16 cannot be divided among 64 ranks\n"));
+  CHECK_THAT(answer({}), ContainsSubstring("micro-batch 1 x 64 ranks = 64 sequences of") &&
+                             ContainsSubstring("\n  train.global_batch_size = 64: "
+                                               "the recipe's 16 cannot be divided among 64 ranks\n"));
   CHECK_THAT(answer({"--set", "train.micro_batch_size=2", "--toml"}),
              ContainsSubstring("\n[train]\nglobal_batch_size = 128\nmicro_batch_size = 2\n"));
   auto json = nlohmann::json::parse(answer({"--json"}));
@@ -154,9 +184,9 @@ TEST_CASE("the strategy of the recipe is one of the candidates") {
              ContainsSubstring("> fsdp FULL_SHARD  ") && ContainsSubstring("  fsdp FULL_SHARD, the recipe's own  "));
   auto listed = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=ddp"});
   CHECK_THAT(listed.out, ContainsSubstring("  ddp, the recipe's own  "));
-  auto json = recommend("llama-7b.toml",
-                        {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=ddp", "--json"})
-                  .json();
+  auto json =
+      recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--set", "strategy=ddp", "--json"})
+          .json();
   for (const auto& candidate : json.at("candidates"))
     CHECK(candidate.at("recipes_own") == (candidate.at("strategy") == "ddp"));
 }
@@ -174,8 +204,9 @@ TEST_CASE("if nothing fits, recommend exits with 1 and prints the missing memory
   auto result = recommend("gpt-1558m.toml", {"--device-kind", "t4", "--set", "devices.memory_limit=3GiB"});
   CHECK(result.code == 1);
   CHECK_THAT(result.err, ContainsSubstring("nothing fits: the least is "));
-  CHECK_THAT(result.err, ContainsSubstring(" more than devices.memory_limit = 3.00 GiB\npossible changes, cheapest first:\n  "
-                                           "devices.memory_limit = \"14GiB\", the maximum  ("));
+  CHECK_THAT(result.err,
+             ContainsSubstring(" more than devices.memory_limit = 3.00 GiB\npossible changes, cheapest first:\n  "
+                               "devices.memory_limit = \"14GiB\", the maximum  ("));
   CHECK_THAT(result.err, ContainsSubstring("\n  precision = \"16-true\"  ("));
   CHECK_THAT(result.out, ContainsSubstring("does not fit: "));
 }
@@ -188,13 +219,13 @@ TEST_CASE("recommend refuses wrong requests") {
   };
   CHECK_THAT(wrong({"--device-kind", "h100"}),
              ContainsSubstring("unknown device kind \"h100\", did you mean \"h100-80g\"?; known: "));
-  CHECK_THAT(
-      wrong({"--device-kind", "v100"}),
-      ContainsSubstring(
-          "v100 has compute capability 7.0, but this runner is built for CUDA 13, which needs 7.5 or later"));
+  CHECK_THAT(wrong({"--device-kind", "v100"}),
+             ContainsSubstring(
+                 "v100 has compute capability 7.0, but this runner is built for CUDA 13, which needs 7.5 or later"));
   CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "12"}),
              ContainsSubstring("--world-size 12 is not a number of full nodes of 8; 8 and 16 are"));
-  CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "16", "--devices", "4"}), ContainsSubstring("give one or the others"));
+  CHECK_THAT(wrong({"--device-kind", "l4", "--world-size", "16", "--devices", "4"}),
+             ContainsSubstring("give one or the others"));
   CHECK_THAT(wrong({"--device-kind", "t4", "--set", "precision=bf16-mixed"}),
              ContainsSubstring("this CUDA device has no bf16"));
 }

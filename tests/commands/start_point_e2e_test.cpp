@@ -196,14 +196,24 @@ TEST_CASE("a resume that fails before its first step leaves the run's settings a
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
   const fs::path run_dir = only_run_dir(place);
   const std::string recipe = slurp(run_dir / "recipe.toml"), resolved = slurp(run_dir / "resolved.toml");
-  auto failed = place.run({"resume", "--set", "train.max_steps=14", "hooks.files=[\"bad.lua\"]", "optimizer.lr=0.5"});
+  const auto row_of = [&] {
+    auto row = place.run({"show", "last", "--json"}).json();
+    for (const char* of_attempt :
+         {"status", "why", "exit_code", "message", "ended", "attempts", "events", "artifacts", "heartbeat"})
+      row.erase(of_attempt);
+    return row;
+  };
+  const auto row = row_of();
+  auto failed = place.run({"resume", "--set", "train.max_steps=14", "hooks.files=[\"bad.lua\"]", "optimizer.lr=0.5",
+                           "run.name=other", "run.tags=[\"a\"]", "strategy=single", "devices=1"});
   INFO(failed.err);
   CHECK(failed.code != 0);
   CHECK_THAT(failed.err, ContainsSubstring("\ncontinue with: runner resume ") &&
                              EndsWith("\nthe settings of this attempt are not kept, because it made no step\n"));
   CHECK(slurp(run_dir / "recipe.toml") == recipe);
   CHECK(slurp(run_dir / "resolved.toml") == resolved);
-  auto resumed = place.run({"resume", "--set", "train.max_steps=14"});
+  CHECK(row_of() == row);
+  auto resumed = place.run({"resume", "tiny", "--set", "train.max_steps=14"});
   INFO(resumed.err);
   CHECK(resumed.code == 0);
   CHECK(resumed.err.find("learning rate") == std::string::npos);

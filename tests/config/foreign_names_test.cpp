@@ -199,6 +199,8 @@ mode = "min"
     for (const std::string section : {"", "train."})
       if (anywhere || section.empty()) CHECK(wrong("", {section + given}).find(answer) != std::string::npos);
   }
+  for (const char* given : {"data.filename=a.txt", "run.verbose=true", "data.amp=true", "model.flatten=true"})
+    CHECK(wrong("", {given}).starts_with("unknown key `"));
   CHECK(suggested({"train.limit_train_batches=5"}) == "train.max_steps");
   for (const char* name : {"deterministic", "benchmark", "fast_dev_run"})
     CHECK(suggested({fmt::format("train.{}=1", name)}) == fmt::format("run.{}", name));

@@ -87,7 +87,9 @@ class FrontScripts(unittest.TestCase):
             self.stub(tool, "echo called >>$0.log; exit 99")
         self.assertEqual(self.result(self.call("scripts/setup")), (0, "", "scripts/setup: everything is installed\n"))
         self.assertEqual(self.result(self.call("scripts/setup", "--quiet")), (0, "", ""))
+        self.assertFalse(os.path.exists(os.path.join(self.root, ".deps/.cuda")))
         self.assertEqual(self.result(self.call("scripts/setup", "--quiet", "--cuda", "--tests")), (0, "", ""))
+        self.assertTrue(os.path.exists(os.path.join(self.root, ".deps/.cuda")))
         self.assertEqual([name for name in os.listdir(self.stubs) if name.endswith(".log")], [])
 
     def test_setup_downloads_removed_or_changed_pieces_again_and_reports_failures(self):
