@@ -10,7 +10,6 @@ namespace runner {
 BackgroundUpdate::BackgroundUpdate(Optimizer& optimizer, torch::Device device, std::vector<Unit> units,
                                    std::vector<size_t> order, std::string label, ShardEvents events)
     : optimizer_(optimizer),
-      device_(device),
       units_(std::move(units)),
       order_(std::move(order)),
       position_(units_.size(), units_.size()),
@@ -30,15 +29,11 @@ BackgroundUpdate::BackgroundUpdate(Optimizer& optimizer, torch::Device device, s
 void BackgroundUpdate::start(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
   thread_.wait_all();
   auto update = optimizer_.begin_step(lr_factor, gradient_divisor);
-  auto begun = std::make_shared<const StreamMark>(StreamMark::now(device_));
   std::vector<WorkThread::Piece> pieces;
   for (size_t u : order_) {
     auto from = gradients.begin() + static_cast<std::ptrdiff_t>(units_[u].first);
     std::vector<torch::Tensor> own(from, from + static_cast<std::ptrdiff_t>(units_[u].count));
-    pieces.push_back([this, u, update, begun, own = std::move(own)] {
-      begun->wait_on_host();
-      update_unit(u, update, own);
-    });
+    pieces.push_back([this, u, update, own = std::move(own)] { update_unit(u, update, own); });
   }
   gradients.clear();
   thread_.start(std::move(pieces));
@@ -49,7 +44,7 @@ void BackgroundUpdate::update_unit(size_t u, const Optimizer::Update& update,
   if (events_.update_begins) events_.update_begins(u);
   const Unit& unit = units_[u];
   optimizer_.step_part(update, unit.first, gradients);
-  if (unit.on_device.defined()) copied_[u] = to_device_.copy(unit.on_device, unit.values);
+  if (unit.on_device.defined()) copied_[u] = to_device_.copy_kept(unit.on_device, unit.values);
   if (events_.update_ended) events_.update_ended(u);
 }
 

@@ -1,11 +1,10 @@
 // Updates offloaded parameters on a separate thread. It updates unit by unit, in the order in which the next forward
 // needs the units, and starts to copy the new values of each unit to the device as soon as they are computed.
 //
-// Elementwise updates give the same bits in any order and split (optimizer.hpp). On a CUDA device, three rules prevent
-// races between copies and kernels. First, the thread waits for all work that was queued on the rank's stream when the
-// update started, so all readers of the old values have ended. Second, its copies run on a side stream, and wait()
-// makes the caller's current stream wait for the copy of the unit. Third, gradients are in host memory and complete
-// (GradientReduction::finish). Source: Ren et al., ZeRO-Offload (ATC 2021), section 4.
+// Elementwise updates give the same bits in any order and split (optimizer.hpp). On a CUDA device, two rules prevent
+// races between copies and kernels. First, gradients are in host memory and complete (GradientReduction::finish), so
+// the kernels that read the old values have ended. Second, copies of new values run on a side stream, and wait() makes
+// the caller's current stream wait for the copy of the unit. Source: Ren et al., ZeRO-Offload (ATC 2021), section 4.
 #pragma once
 #include <vector>
 
@@ -44,7 +43,6 @@ class BackgroundUpdate {
   void update_unit(size_t u, const Optimizer::Update& update, const std::vector<torch::Tensor>& gradients);
 
   Optimizer& optimizer_;
-  torch::Device device_;
   std::vector<Unit> units_;
   std::vector<size_t> order_, position_;  ///< position_[u]: index of unit u in order_
   ShardEvents events_;

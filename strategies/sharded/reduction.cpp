@@ -153,8 +153,8 @@ void GradientReduction::add_on_host() {
   if (!addend_) return;
   torch::NoGradGuard no_grad;
   Unit& unit = units_[addend_->unit];
-  std::exchange(unit.sum_there, {}).wait_on_host();
-  addend_->there.wait_on_host();
+  addend_->there.wait_on_host();  // the copy of unit.sum was before it on the same stream
+  unit.sum_there = {};
   unit.sum.add_(addend_->values);
   addend_.reset();
 }

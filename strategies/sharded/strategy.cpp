@@ -79,7 +79,7 @@ class Sharded : public Strategy {
     gather(u);
     store_->read_ahead(ahead_in_forward_[index]);
     if (plan_.prefetches && plan_.forward_prefetch && !updated_behind_)
-      for (size_t ahead : ahead_in_forward_[index]) start_gather(ahead);
+      for (size_t ahead : ahead_in_forward_[index]) store_->start_gather(ahead);
     if (events_.forward_begins) events_.forward_begins(index);
     auto y = forward_block(index, x, context);
     if (y.requires_grad()) y.register_hook([this, index](const torch::Tensor&) { before_block_backward(index); });
@@ -113,8 +113,8 @@ class Sharded : public Strategy {
 
   void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
     if (!update_) {
-      // Copies to the device may still read the host memory that the update overwrites.
-      if (plan_.optimizer != Tier::device) StreamMark::now(world_.device).wait_on_host();
+      // If it changes host memory, copies of the old values to the device have ended: kernels have used them, and
+      // finish_gradients() has waited for the gradients of these kernels.
       optimizer_.step(gradients, lr_factor, gradient_divisor);
       return;
     }
@@ -231,14 +231,10 @@ class Sharded : public Strategy {
     store_->gather_resident(u);
   }
 
-  /// Waits for the unit's update first, so that the gather sends the new values.
-  void start_gather(size_t u) {
-    if (update_ && store_->lacks(u)) update_->wait(u);
-    store_->start_gather(u);
-  }
-
+  /// Waits for the unit's update first, so that the gather sends the new values. Gathers in advance need not wait, because
+  /// they start after before_backward() has waited for all updates.
   void gather(size_t u) {
-    start_gather(u);
+    if (updated_behind_ && store_->lacks(u)) update_->wait(u);
     store_->gather(u);
   }
 
@@ -257,7 +253,7 @@ class Sharded : public Strategy {
 
   void prefetch_in_backward(size_t index) {
     if (!plan_.prefetches) return;
-    for (size_t ahead : ahead_in_backward_[index]) start_gather(ahead);
+    for (size_t ahead : ahead_in_backward_[index]) store_->start_gather(ahead);
   }
 
   // ---- gradients

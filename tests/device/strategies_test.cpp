@@ -9,6 +9,7 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "tests/device/device_training.hpp"
+#include "tests/device/waits.hpp"
 #include "tests/support/equal_training.hpp"
 #include "tests/support/offload_forms.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -267,8 +268,7 @@ void use_between_steps(const TinyRun& run, bool evaluates, TinyResult& result, s
 
 }  // namespace
 
-TEST_CASE("evaluation and the training state wait for an overlapping update, under every policy",
-          "[device][offload]") {
+TEST_CASE("evaluation and the training state wait for an overlapping update, under every policy", "[device][offload]") {
   at::set_num_threads(1);
   auto run = GENERATE(device_run("fsdp", 2), device_run("fsdp", 2, {{"cpu_offload", true}}),
                       device_run("zero", 2, offload_options({2, "cpu", ""}, "")),
@@ -287,5 +287,80 @@ TEST_CASE("evaluation and the training state wait for an overlapping update, und
     if (!first) first = result;
     CHECK(result.losses == first->losses);
     CHECK(result.state == first->state);
+  }
+}
+
+namespace {
+
+/// A training, by which the device can notice that a wait is missing.
+struct Workload {
+  std::string label;
+  std::function<TinyResult()> train;
+  TinyResult expected = {};
+  std::vector<std::string> places = {};  ///< where it waits
+};
+
+std::vector<Workload> workloads(const std::string& folder) {
+  std::vector<Workload> list;
+  for (const auto& forms : {whole_copies(), fsdp_forms(), zero_forms(), recomputing_forms(),
+                            forms_reducing_each_micro_batch(), offload_forms(folder)})
+    for (const auto& form : forms) list.push_back({form.label, [run = form.run] { return train_on_devices(run); }});
+  for (const auto& run :
+       {device_run("fsdp", 2, {{"cpu_offload", true}}), device_run("zero", 2, offload_options({2, "cpu", ""}, "")),
+        device_run("zero", 2, offload_options({3, "cpu", "cpu"}, "")), device_run("fsdp", 2)})
+    for (bool evaluates : {false, true})
+      list.push_back({"between steps", [run, evaluates] {
+                        TinyResult result;
+                        std::mutex mutex;
+                        use_between_steps(run, evaluates, result, mutex);
+                        return result;
+                      }});
+  return list;
+}
+
+/// Whether the device notices that `left_out` is missing: a report, an error, or another result.
+bool is_noticed(const Workload& workload, const std::string& left_out, const Policy& policy) {
+  watch_waits(left_out);
+  bool noticed = false;
+  try {
+    Simulation simulation(policy);
+    auto result = workload.train();
+    noticed = result.losses != workload.expected.losses || result.state != workload.expected.state;
+  } catch (const std::exception&) {
+    noticed = true;
+  }
+  noticed |= !take_reports().empty();
+  watched_waits();
+  return noticed;
+}
+
+}  // namespace
+
+// Waits of a thread for another thread are not among these; background_update_test tests them.
+TEST_CASE("every wait for the device and every record_stream is necessary", "[device][waits]") {
+  at::set_num_threads(1);
+  TemporaryFolder folder;
+  auto list = workloads(folder.path.string());
+  std::vector<std::string> places;
+  for (auto& workload : list) {
+    watch_waits("");
+    {
+      Simulation simulation;
+      workload.expected = workload.train();
+    }
+    workload.places = watched_waits();
+    CHECK(take_reports() == Texts());
+    for (const auto& place : workload.places)
+      if (std::ranges::find(places, place) == places.end()) places.push_back(place);
+  }
+  CHECK(places.size() > 10);
+  for (const auto& place : places) {
+    bool noticed = false;
+    for (const auto& workload : list)
+      for (const auto& [name, policy] : extreme_policies())
+        noticed = noticed || (std::ranges::find(workload.places, place) != workload.places.end() &&
+                              is_noticed(workload, place, policy));
+    INFO(place);
+    CHECK(noticed);
   }
 }

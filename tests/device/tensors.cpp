@@ -9,6 +9,7 @@
 
 #include "tests/device/allocators.hpp"
 #include "tests/device/copies.hpp"
+#include "tests/device/waits.hpp"
 
 namespace runner::simulated {
 
@@ -72,6 +73,7 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& other) {
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
+  if (wait_is_left_out()) return;
   Lock lock = machine().lock();
   auto* address = static_cast<const char*>(self.storage().unsafeGetStorageImpl()->data_ptr().get());
   if (address) machine().memory(self.device().index()).record_stream(address, machine().schedule.stream(stream));
