@@ -8,6 +8,7 @@
 #include "runner/base/glob.hpp"
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
@@ -286,8 +287,8 @@ Entry fsdp_entry() {
   entry.refuse = refuse_fsdp;
   entry.notes = fsdp_notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, fsdp_plan(job)); };
-  entry.traffic = [](const Job& job) { return sharded_traffic(job, fsdp_plan(job)); };
-  entry.host_work = [](const Job& job) { return sharded_host_work(job, fsdp_plan(job)); };
+  entry.traffic = [](const Job& job) { return program_traffic(job, fsdp_plan(job)); };
+  entry.host_work = [](const Job& job) { return program_host_work(job, fsdp_plan(job)); };
   return entry;
 }
 

@@ -3,7 +3,7 @@
 // Traffic per micro-batch: FULL_SHARD 3 x parameters (two all-gathers, one reduce-scatter), SHARD_GRAD_OP 2 x, NO_SHARD one
 // all-reduce, HYBRID_SHARD as FULL_SHARD inside a group plus an all-reduce of the shard between groups.
 #pragma once
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 

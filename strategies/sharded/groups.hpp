@@ -1,7 +1,7 @@
 // The process groups of a plan: the ranks over which a copy of the model is sharded, and the replicas.
 #pragma once
 #include "strategies/collective/world.hpp"
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 

@@ -8,7 +8,7 @@
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/transfers.hpp"
 #include "strategies/offload/swapped_read.hpp"
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "strategies/contract/strategy.hpp"
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "runner/base/round_up.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
@@ -454,8 +455,8 @@ Entry zero_entry() {
   entry.refuse = refuse;
   entry.notes = notes;
   entry.memory = [](const Job& job) { return sharded_memory(job, zero_plan(job)); };
-  entry.traffic = [](const Job& job) { return sharded_traffic(job, zero_plan(job)); };
-  entry.host_work = [](const Job& job) { return sharded_host_work(job, zero_plan(job)); };
+  entry.traffic = [](const Job& job) { return program_traffic(job, zero_plan(job)); };
+  entry.host_work = [](const Job& job) { return program_host_work(job, zero_plan(job)); };
   return entry;
 }
 

@@ -8,7 +8,7 @@
 // Source: Rajbhandari et al., ZeRO (SC 2020) and ZeRO-Infinity (SC 2021); Ren et al., ZeRO-Offload (ATC 2021).
 #pragma once
 #include "strategies/contract/loss_scaler.hpp"
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 

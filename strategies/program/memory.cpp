@@ -8,7 +8,7 @@
 #include <set>
 
 #include "strategies/offload/swapped_arrays.hpp"
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 

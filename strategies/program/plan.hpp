@@ -1,5 +1,5 @@
 // The plan of sharded data parallelism: which parameters share a flat buffer, how long each buffer is gathered, and the dtypes.
-// strategy.hpp executes plans; fsdp and zero only make different plans. This header is torch-free.
+// fsdp and zero make different plans. step_program() writes the step of a plan. This header is torch-free.
 #pragma once
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
@@ -98,9 +98,7 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& pl
 /// listed as long as all of them together have at most prefetch_elements elements.
 std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward);
 
-/// Collectives, host work and memory of one step that executes the plan.
-std::vector<Traffic> sharded_traffic(const Job& job, const ShardPlan& plan);
-HostWork sharded_host_work(const Job& job, const ShardPlan& plan);
+/// Memory of one step that executes the plan.
 MemoryParts sharded_memory(const Job& job, const ShardPlan& plan);
 
 }  // namespace runner

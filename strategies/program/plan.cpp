@@ -1,8 +1,9 @@
-#include "strategies/sharded/plan.hpp"
+#include "strategies/program/plan.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace runner {
 
@@ -75,9 +76,11 @@ namespace {
 /// For each block, the slots that it uses, including shared ones.
 std::vector<std::vector<size_t>> slots_of_blocks(const ModelSpec& model) {
   std::vector<std::vector<size_t>> slots;
+  size_t next = 0;
   for (const auto& block : model.blocks) {
-    auto& own = slots.emplace_back();
-    for (const auto& parameter : block.parameters) own.push_back(model.slot(parameter.name));
+    auto& own = slots.emplace_back(block.parameters.size());
+    std::iota(own.begin(), own.end(), next);
+    next += own.size();
     for (const auto& name : block.shared) own.push_back(model.slot(name));
   }
   return slots;

@@ -1,0 +1,58 @@
+// One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan. Memory,
+// traffic and host work are computed from it. This header is torch-free.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "strategies/program/plan.hpp"
+
+namespace runner {
+
+/// The group of ranks that takes part in an instruction.
+enum class Axis : uint8_t {
+  none,      ///< only this rank
+  shards,    ///< the ranks that share one copy of the model
+  replicas,  ///< the ranks that have the same shards
+};
+
+enum class Op : uint8_t {
+  update,          ///< the optimizer updates this rank's shard of a unit
+  gather_updated,  ///< a resident unit's updated shards are gathered on all ranks
+  start_gather,    ///< the gather of a unit starts
+  wait_gather,     ///< computation waits until the unit is gathered
+  release,         ///< the gathered copy of a unit is freed
+  forward,         ///< of a block. Saves what its backward needs, or only its input if the block is recomputed
+  recompute,       ///< the forward of a recomputed block again, right before its backward
+  backward,        ///< of a block. Its parameters' gradients are added to the buffers of their units
+  start_reduce,    ///< the sum of a unit's gradients over the ranks of an axis starts
+  wait_reduce,     ///< computation waits until the sum is there
+  norm,            ///< the ranks exchange the norm of all gradients, the loss and their state
+};
+
+struct Instruction {
+  static constexpr uint16_t none = std::numeric_limits<uint16_t>::max();
+  Op op = Op::norm;
+  Axis axis = Axis::none;
+  uint16_t unit = none, block = none;  ///< none: the instruction is not about one
+  uint16_t micro_batch = 0;            ///< during which it is executed
+  bool operator==(const Instruction&) const = default;
+};
+
+using Program = std::vector<Instruction>;
+
+/// The steady step of a plan: an update that overlaps with the next forward is at the beginning. `recompute`: one per block. The
+/// micro-batches between the first and the last are equal, so three of them stand for any larger number.
+Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
+                     int64_t micro_batches);
+
+/// "start_gather unit 1", "backward block 3 of micro-batch 0".
+std::string to_text(const Instruction& instruction);
+
+/// The collectives of a step of the job, by kind and group.
+std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan);
+/// The copies to and from host memory of a step of the job, and the parameters that the CPU updates.
+HostWork program_host_work(const Job& job, const ShardPlan& plan);
+
+}  // namespace runner

@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+namespace {
+
+/// Writes the instructions in order. Keeps track of what is gathered and which reductions are running.
+class Writer {
+ public:
+  Writer(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute)
+      : plan_(plan),
+        recompute_(recompute),
+        blocks_(model.blocks.size()),
+        unit_of_(units_of_blocks(plan, blocks_)),
+        ahead_in_forward_(units_ahead(model, plan, /*backward=*/false)),
+        ahead_in_backward_(units_ahead(model, plan, /*backward=*/true)),
+        residents_(resident_units_of_blocks(model, plan)),
+        started_(plan.units.size(), false),
+        gathered_(plan.units.size(), false),
+        updated_(plan.units.size(), !plan.updates_beside()) {
+    std::vector<size_t> block_of_slot;
+    for (size_t b = 0; b < blocks_; ++b)
+      block_of_slot.insert(block_of_slot.end(), model.blocks[b].parameters.size(), b);
+    filled_.resize(blocks_);
+    for (size_t u = 0; u < plan.units.size(); ++u) {
+      size_t first = blocks_;
+      for (size_t slot : plan.units[u].slots) {
+        const size_t b = block_of_slot[slot];
+        first = std::min(first, b);
+        if (std::ranges::find(filled_[b], u) == filled_[b].end()) filled_[b].push_back(u);
+      }
+      complete_at_.push_back(first);
+    }
+  }
+
+  Program write(int64_t micro_batches) {
+    for (int64_t m = 0; m < micro_batches; ++m) {
+      micro_batch_ = static_cast<uint16_t>(m);
+      forward_all(m == 0);
+      backward_all(plan_.reduce_every_micro_batch || m + 1 == micro_batches);
+    }
+    wait_for_reductions();
+    add({.op = Op::norm});
+    if (!plan_.updates_beside()) update_all();
+    return std::move(program_);
+  }
+
+ private:
+  void add(Instruction instruction) {
+    instruction.micro_batch = micro_batch_;
+    program_.push_back(instruction);
+  }
+  static uint16_t index(size_t i) { return static_cast<uint16_t>(i); }
+
+  // ---- parameters
+  void update_all() {
+    for (size_t u = 0; u < plan_.units.size(); ++u) add({.op = Op::update, .unit = index(u)});
+    for (size_t u = 0; u < plan_.units.size(); ++u) gather_updated(u);
+  }
+
+  void gather_updated(size_t u) {
+    if (plan_.units[u].resident) add({.op = Op::gather_updated, .axis = Axis::shards, .unit = index(u)});
+  }
+
+  /// An update that overlaps with forward ends before the first use of the unit.
+  void finish_update(size_t u) {
+    if (updated_[u]) return;
+    updated_[u] = true;
+    add({.op = Op::update, .unit = index(u)});
+    gather_updated(u);
+  }
+
+  void start_gather(size_t u) {
+    if (u == plan_.units.size() || started_[u]) return;
+    finish_update(u);
+    started_[u] = true;
+    add({.op = Op::start_gather, .axis = Axis::shards, .unit = index(u)});
+  }
+
+  void gather(size_t u) {
+    start_gather(u);
+    if (u == plan_.units.size() || gathered_[u]) return;
+    gathered_[u] = true;
+    add({.op = Op::wait_gather, .axis = Axis::shards, .unit = index(u)});
+  }
+
+  void release(size_t u) {
+    if (u == plan_.units.size() || !gathered_[u]) return;
+    started_[u] = gathered_[u] = false;
+    add({.op = Op::release, .unit = index(u)});
+  }
+
+  // ---- a micro-batch
+  void forward_all(bool first) {
+    for (size_t b = 0; b < blocks_; ++b) {
+      for (size_t u : residents_[b]) finish_update(u);
+      gather(unit_of_[b]);
+      // A gather would wait for the update of its unit, which overlaps with the first forward.
+      const bool ahead = plan_.prefetches && plan_.forward_prefetch && !(first && plan_.updates_beside());
+      if (ahead)
+        for (size_t u : ahead_in_forward_[b]) start_gather(u);
+      add({.op = Op::forward, .unit = unit_at(b), .block = index(b)});
+      const size_t u = unit_of_[b];
+      if (u < plan_.units.size() && plan_.units[u].blocks.back() == b && !plan_.units[u].keep_after_forward) release(u);
+    }
+  }
+
+  void backward_all(bool reduces) {
+    for (size_t b = blocks_; b-- > 0;) {
+      make_ready_for_backward(b);
+      if (plan_.backward_prefetch == ShardPlan::Prefetch::before) gather_ahead_in_backward(b);
+      if (b < recompute_.size() && recompute_[b]) add({.op = Op::recompute, .unit = unit_at(b), .block = index(b)});
+      for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
+      add({.op = Op::backward, .unit = unit_at(b), .block = index(b)});
+      if (plan_.backward_prefetch == ShardPlan::Prefetch::after) gather_ahead_in_backward(b);
+      if (reduces)
+        for (size_t u = plan_.units.size(); u-- > 0;)
+          if (complete_at_[u] == b) reduce(u);
+    }
+    for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
+  }
+
+  /// Releases what no later backward reads, and gathers the block's unit if its backward reads parameters.
+  void make_ready_for_backward(size_t b) {
+    const size_t own = unit_of_[b];
+    for (size_t u = 0; u < plan_.units.size(); ++u)
+      if (plan_.units[u].first_needed_in_backward > b && u != own) release(u);
+    if (own < plan_.units.size() && plan_.units[own].first_needed_in_backward <= b)
+      gather(own);
+    else
+      release(own);
+  }
+
+  void gather_ahead_in_backward(size_t b) {
+    if (!plan_.prefetches) return;
+    for (size_t u : ahead_in_backward_[b]) start_gather(u);
+  }
+
+  uint16_t unit_at(size_t b) const { return unit_of_[b] < plan_.units.size() ? index(unit_of_[b]) : Instruction::none; }
+
+  // ---- gradients
+  /// Sums over the shards first, then over the replicas. At most one reduction is running.
+  void reduce(size_t u) {
+    wait_for_reductions();
+    const bool shards = plan_.shards > 1, replicas = plan_.replicas > 1;
+    if (shards || !replicas) start_reduce(u, shards ? Axis::shards : Axis::none);
+    if (shards && replicas) wait_for_reductions();
+    if (replicas) start_reduce(u, Axis::replicas);
+    if (!plan_.overlap) wait_for_reductions();
+  }
+
+  void start_reduce(size_t u, Axis axis) {
+    running_ = {.op = Op::wait_reduce, .axis = axis, .unit = index(u)};
+    add({.op = Op::start_reduce, .axis = axis, .unit = index(u)});
+  }
+
+  void wait_for_reduction(size_t u) {
+    if (running_.op == Op::wait_reduce && running_.unit == u) wait_for_reductions();
+  }
+
+  void wait_for_reductions() {
+    if (running_.op == Op::wait_reduce) add(running_);
+    running_ = {};
+  }
+
+  const ShardPlan& plan_;
+  const std::vector<bool>& recompute_;
+  size_t blocks_;
+  std::vector<size_t> unit_of_;
+  std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
+  std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
+  std::vector<size_t> complete_at_;          ///< for each unit, the block whose backward computes its last gradient
+  std::vector<bool> started_, gathered_, updated_;
+  Instruction running_;  ///< the wait for the running reduction, if there is one
+  uint16_t micro_batch_ = 0;
+  Program program_;
+};
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::update:
+      return "update";
+    case Op::gather_updated:
+      return "gather_updated";
+    case Op::start_gather:
+      return "start_gather";
+    case Op::wait_gather:
+      return "wait_gather";
+    case Op::release:
+      return "release";
+    case Op::forward:
+      return "forward";
+    case Op::recompute:
+      return "recompute";
+    case Op::backward:
+      return "backward";
+    case Op::start_reduce:
+      return "start_reduce";
+    case Op::wait_reduce:
+      return "wait_reduce";
+    case Op::norm:
+      return "norm";
+  }
+  return "";
+}
+
+}  // namespace
+
+Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
+                     int64_t micro_batches) {
+  return Writer(model, plan, recompute).write(micro_batches);
+}
+
+std::string to_text(const Instruction& instruction) {
+  std::string text = name_of(instruction.op);
+  if (instruction.block != Instruction::none)
+    return text + fmt::format(" block {} of micro-batch {}", instruction.block, instruction.micro_batch);
+  if (instruction.unit != Instruction::none) text += fmt::format(" unit {}", instruction.unit);
+  if (instruction.axis == Axis::replicas) text += " over replicas";
+  return text;
+}
+
+}  // namespace runner
