@@ -105,9 +105,10 @@ bool written_by(const Checkpoint& checkpoint, const fs::path& run_dir);
 /// "step-000050".
 std::string checkpoint_name(int64_t step);
 
-/// The folder of a checkpoint that the user has named, as an absolute path. Throws Error(usage) if there is no such
-/// folder or if it is not a checkpoint; the message names checkpoints nearby.
-fs::path named_checkpoint(const std::string& named);
+/// The folder of a checkpoint that the user has named, as an absolute path. The name is relative to the working
+/// directory, or to the run's folder or its folder of checkpoints. Throws Error(usage) if there is no such folder or if
+/// it is not a checkpoint; the message names checkpoints nearby.
+fs::path named_checkpoint(const std::string& named, const fs::path& run_dir = {});
 
 /// The published checkpoints of a run, sorted by step, without temporary folders.
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);

@@ -160,19 +160,25 @@ void complete_replacements(const fs::path& checkpoints) {
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06d}", step); }
 
-fs::path named_checkpoint(const std::string& named) {
-  fs::path path = fs::absolute(named).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // "step-000050/"
+fs::path named_checkpoint(const std::string& named, const fs::path& run_dir) {
+  const auto absolute = [&](const fs::path& folder) {
+    fs::path path = fs::absolute(folder / named).lexically_normal();
+    return path.has_filename() ? path : path.parent_path();  // "step-000050/"
+  };
   std::error_code failed;
-  if (fs::exists(path / manifest_name, failed)) return path;
+  std::vector<fs::path> folders{fs::current_path()};
+  if (!run_dir.empty()) folders.insert(folders.end(), {run_dir, run_dir / "checkpoints"});
+  for (const auto& folder : folders)
+    if (fs::exists(absolute(folder) / manifest_name, failed)) return absolute(folder);
+  const fs::path path = absolute(folders.front());
   const bool exists = fs::exists(path, failed);
   std::vector<fs::path> near;
-  for (const auto& folder : {path, path / "checkpoints", path.parent_path()})
+  for (const auto& folder : {path, path / "checkpoints", path.parent_path(), run_dir / "checkpoints"})
     if (near.empty() && fs::is_directory(folder, failed)) near = list_checkpoints(folder);
   std::erase(near, path);
   throw usage_error("{}: {}{}", path.string(),
                     exists ? "this is not a checkpoint folder, it has no manifest.json" : "there is no such checkpoint",
-                    near.empty() ? "" : fmt::format("; the newest one there is {}", near.back().string()));
+                    near.empty() ? "" : fmt::format("; the newest one is {}", near.back().string()));
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {

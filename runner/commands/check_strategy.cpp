@@ -24,7 +24,7 @@ namespace runner {
 
 namespace {
 
-/// Two blocks on two ranks, six steps, a checkpoint after three steps.
+/// Two blocks on two ranks. The numbers of steps are set later.
 const char* const tiny_recipe = R"([model]
 name = "gpt"
 n_layers = 2
@@ -39,10 +39,8 @@ accelerator = "cpu"
 cpu_processes = 2
 threads_per_rank = 1
 [train]
-max_steps = 6
+max_steps = 3
 global_batch_size = 8
-[checkpoint]
-every_n_steps = 3
 )";
 
 std::string tiny_text() {
@@ -122,6 +120,18 @@ int train(const fs::path& folder, const std::vector<std::string>& words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/// Enough steps for what the strategy does every N steps, if an option is N.
+int64_t steps_to_train(const Entry& entry, const Recipe& recipe) {
+  constexpr int64_t least = 3, most = 32;
+  int64_t steps = least;
+  for (const auto& option : entry.options) {
+    const auto value = recipe.strategy.options.value(option.name, option.default_value);
+    if (option.type == OptionSpec::Type::integer && value.is_number_integer() && value.get<int64_t>() < most)
+      steps = std::max(steps, value.get<int64_t>() + 1);
+  }
+  return steps;
+}
+
 /// Prints the log of rank 0, which contains the output of the script.
 void show_prints(const fs::path& folder) {
   std::error_code none;
@@ -164,11 +174,13 @@ ExitCode check_strategy(const std::string& given, const std::string& recipe_file
   describe(*entry, recipe);
   const auto path = (folder.path() / "check.toml").string();
   write_file_atomic(path, print_recipe(recipe));
-  int code = train(folder.path(), {"run", path, "--set", "train.max_steps=3"});
-  if (code == 0) code = train(folder.path(), {"resume", "last", "--set", "train.max_steps=6"});
+  const int64_t steps = steps_to_train(*entry, recipe);
+  int code = train(folder.path(), {"run", path, "--set", fmt::format("train.max_steps={}", steps)});
+  if (code == 0) code = train(folder.path(), {"resume", "last", "--set", fmt::format("train.max_steps={}", 2 * steps)});
   show_prints(folder.path());
   if (code != 0) return static_cast<ExitCode>(code);
-  log::info("{} is fine: two ranks trained with it, stopped, and continued from the checkpoint", file);
+  log::info("{} is fine: two ranks trained {} steps with it, stopped, and continued from the checkpoint for {} more",
+            file, steps, steps);
   return ExitCode::done;
 }
 

@@ -30,7 +30,7 @@ struct ExportOptions {
 };
 
 fs::path find_checkpoint(const ExportOptions& options, const std::string& run, const fs::path& run_dir) {
-  if (!options.checkpoint.empty()) return named_checkpoint(options.checkpoint);
+  if (!options.checkpoint.empty()) return named_checkpoint(options.checkpoint, run_dir);
   fs::path folder = run_dir / "checkpoints";
   std::vector<std::string> names;
   for (const auto& path : list_checkpoints(folder)) names.push_back(path.filename().string());

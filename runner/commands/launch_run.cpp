@@ -202,7 +202,16 @@ void note_edited_recipe(const LaunchOptions& options) {
 
 std::string where_it_starts(const LaunchOptions& options, const StartPoint& start) {
   if (!start.checkpoint.empty()) return "continuing from " + start.checkpoint;
-  return options.from_beginning ? "starting from the beginning" : "no checkpoint yet: starting from the beginning";
+  const auto steps = options.resumed.value("steps", int64_t{0});
+  const auto checkpoints = list_checkpoints(fs::path(options.recipe_file).parent_path() / "checkpoints");
+  if (options.from_beginning && steps > 0)
+    return fmt::format("starting from the beginning: this removes the record of {}{}", counted(steps, "step"),
+                       checkpoints.empty() ? ""
+                                           : fmt::format(", and later resumes do not use the {} written so far",
+                                                         counted(std::ssize(checkpoints), "checkpoint")));
+  if (options.from_beginning) return "starting from the beginning";
+  return fmt::format("no checkpoint {}: starting from the beginning",
+                     checkpoints.empty() ? "yet" : "since the run was started again from the beginning");
 }
 
 /// Restores the run's earlier settings after a failed resume that made no step: the new ones may be the cause of the

@@ -148,9 +148,10 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   const int64_t one = one_checkpoint_bytes(plan.job);
   if (one > free_bytes)
     throw environment_error(
-        "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, set "
-        "RUNNER_HOME to a larger disk, or train without checkpoints (checkpoint.save_at_end = false)",
-        format_bytes(one), format_bytes(free_bytes));
+        "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, {}, or train "
+        "without checkpoints (checkpoint.save_at_end = false, and no other key of [checkpoint] that asks for one)",
+        format_bytes(one), format_bytes(free_bytes),
+        existing > 0 ? "delete checkpoints of other runs" : "set RUNNER_HOME to a folder on a larger disk");
   // While a checkpoint is written, the kept ones still exist, so space for one more is needed.
   const bool all = settings.keep_last == 0;
   const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + 1;
@@ -160,8 +161,7 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   if (!all && !absurd && needed <= free_bytes) return "";
   if (all && free_bytes / one >= 100) return "";
   return fmt::format("the disk of the run's folder has {} free, room for {} of {} each; {} are kept",
-                     format_bytes(free_bytes),
-                     counted(free_bytes / one, "more checkpoint"), format_bytes(one),
+                     format_bytes(free_bytes), counted(free_bytes / one, "more checkpoint"), format_bytes(one),
                      all ? "all" : std::to_string(kept - 1));
 }
 

@@ -211,6 +211,7 @@ void RunRecord::on_event(const nlohmann::json& event) {
     made_step_ = true;
     return;
   }
+  if (kind == "printed") return progress_->line(event.value("text", ""));
   if (kind == "ready") on_ready(event);
   if (kind == "validation") {
     progress_->validation(event.at("step"), event.at("loss"));
@@ -367,7 +368,13 @@ void RunRecord::summarize(const Outcome& outcome) const {
     log::info("logs of all ranks: {}/logs", run_dir_);
     const bool resumable =
         outcome.code != ExitCode::usage && !list_checkpoints(fs::path(run_dir_) / "checkpoints").empty();
-    if (resumable) log::info("continue with: runner resume {}", run_);
+    if (resumable && outcome.kind == "nonfinite")
+      log::info(
+          "continue with other settings, because a resume repeats the same steps: runner resume {} --set "
+          "optimizer.lr=...",
+          run_);
+    else if (resumable)
+      log::info("continue with: runner resume {}", run_);
     return;
   }
   std::string restarts = outcome.restarts > 0 ? " and " + counted(outcome.restarts, "restart") : "";

@@ -22,9 +22,9 @@ StartPoint start_at(const fs::path& path, const Checkpoint& checkpoint) {
           .attempt = checkpoint.attempt()};
 }
 
-/// The start point of the folder given by --checkpoint.
-StartPoint asked_start(const std::string& named) {
-  const fs::path path = named_checkpoint(named);
+/// The start point of the folder given by --checkpoint, which may be relative to the run's folder.
+StartPoint asked_start(const std::string& named, const fs::path& run_dir = {}) {
+  const fs::path path = named_checkpoint(named, run_dir);
   return start_at(path, Checkpoint(path));
 }
 
@@ -139,7 +139,7 @@ StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
   const auto attempts = Ledger(home, Ledger::Mode::read).attempts(options.resume_run);
   StartPoint start;
   if (named) {
-    start = asked_start(options.resume_checkpoint);
+    start = asked_start(options.resume_checkpoint, run_dir);
     check_course(start, options.resume_run, run_dir, attempts);
   } else if (!options.from_beginning) {
     start = continued_start(options, run_dir, attempts);

@@ -22,6 +22,7 @@
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/executor.hpp"
 #include "runner/sweep/lua_sweep.hpp"
+#include "runner/sweep/methods.hpp"
 
 namespace runner {
 
@@ -264,6 +265,8 @@ ExitCode plan(const SweepOptions& options) {
   auto slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
   auto total = file.make_search().count();
   auto trials = first_trials(file, options.shown);
+  const auto known = file.in_lua() ? std::nullopt : sweep::trials_without_results(file.method, file.method_options);
+  if (known && std::ssize(trials) > *known) trials.resize(static_cast<size_t>(*known));
   if (options.json) {
     json list = json::array(), names = json::array();
     for (const auto& trial : trials) list.push_back({{"trial", trial.number}, {"parameters", trial.parameters}});
@@ -287,7 +290,8 @@ ExitCode plan(const SweepOptions& options) {
     return ExitCode::done;
   }
   if (total && *total > static_cast<int64_t>(trials.size()))
-    std::printf("and %s more\n", std::to_string(*total - static_cast<int64_t>(trials.size())).c_str());
+    std::printf("and %s more%s\n", std::to_string(*total - static_cast<int64_t>(trials.size())).c_str(),
+                known ? ", which depend on their results" : "");
   return ExitCode::done;
 }
 

@@ -79,7 +79,7 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"grad_clip", "train.gradient_clip_val"},
     {"eval_interval", "train.val_check_interval"},
     {"eval_iters", "train.limit_val_batches"},
-    {"batch_size", "train.global_batch_size"},
+    {"batch_size", "train.micro_batch_size"},
     {"dtype", "precision.mode"},
     {"beta1", "optimizer.betas"},
     {"beta2", "optimizer.betas"},

@@ -88,8 +88,8 @@ class Reader {
     if (auto* extends = table.get("extends")) {
       auto origin = source.at(extends->source());
       for (const auto& base : strings(*extends, origin, "`extends` must be a file or a list of files"))
-        overlay(layer,
-                read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain));
+        merge(read_file_layers((fs::path(name).parent_path() / base).lexically_normal().string(), origin, chain),
+              layer);
       table.erase("extends");
     }
     put(table, source, folder, layer);
@@ -120,15 +120,35 @@ class Reader {
     put(std::move(own), removals, layer);
   }
 
-  /// Merges `upper` over `lower`. If `upper` names a strategy, all options of the strategy in `lower` are dropped. If
-  /// it sets a key on which others depend (optimizer.name, lr_scheduler.name ...), the keys that no longer apply are
-  /// dropped. A number of devices in --set replaces the number of CPU ranks, too.
-  static void overlay(Layer& lower, const Layer& upper) {
-    if (upper.contains("strategy.name"))
-      std::erase_if(lower, [](const auto& item) {
-        bool option = item.first.starts_with("strategy.") || item.second.of_strategy;
-        return option && item.first != "strategy.registry";  // the registry defines the names; it remains
-      });
+  /// Removes the options of the strategy in `lower` if `upper` names another strategy. Returns a note about them.
+  static std::string drop_strategy(Layer& lower, const Layer& upper) {
+    const auto name = upper.find("strategy.name");
+    const auto before = std::as_const(lower).find("strategy.name");
+    if (name == upper.end() || (before != lower.cend() && before->second.value == name->second.value)) return "";
+    const json old = before != lower.cend() ? before->second.value : json();
+    std::vector<std::string> dropped;
+    std::erase_if(lower, [&](const auto& item) {
+      const auto& [key, located] = item;
+      const bool option = key.starts_with("strategy.") || located.of_strategy;
+      if (!option || key == "strategy.registry") return false;  // the registry defines the names; it remains
+      const std::string where = key + " (" + place_of(located.origin) + ")";
+      if (key == "strategy.config" && located.from_configuration)
+        dropped.push_back(where + " apart from its values outside [strategy]");
+      else if (key != "strategy.name" && !located.value.is_null() && !located.from_configuration)
+        dropped.push_back(where);
+      return true;
+    });
+    if (dropped.empty() || !name->second.value.is_string() || !old.is_string()) return "";
+    return fmt::format("the strategy is {} instead of {}, so these have no effect: {}", toml_value(name->second.value),
+                       toml_value(old), join(dropped, ", "));
+  }
+
+  /// Merges `upper` over `lower`. If `upper` names another strategy, all options of the strategy in `lower` are
+  /// dropped. If it sets a key on which others depend (optimizer.name, lr_scheduler.name ...), the keys that no longer
+  /// apply are dropped. A number of devices in --set replaces the number of CPU ranks, too.
+  /// Returns a note about what was dropped with the strategy.
+  static std::string overlay(Layer& lower, const Layer& upper) {
+    const std::string note = drop_strategy(lower, upper);
     for (const auto& key : key_table()) {
       auto decides = upper.find(key.needs.key);
       if (decides != upper.end() && !key.needs.met_by(decides->second.value)) lower.erase(key.dotted());
@@ -147,6 +167,7 @@ class Reader {
         lower[key] = ConfigurationLayers::over(found == lower.end() ? nullptr : &found->second, located);
       }
     }
+    return note;
   }
 
   /// A key or section to remove, and the location of `unset`.
@@ -160,7 +181,11 @@ class Reader {
     for (const auto& removal : removals) remove(layer, removal.name, removal.place);
     translate(own, layer);
     configurations_.add(own, layer);
-    overlay(layer, own);
+    merge(own, layer);
+  }
+
+  void merge(const Layer& upper, Layer& layer) {
+    if (auto note = overlay(layer, upper); !note.empty()) notes_.push_back(note);
   }
 
   void put(toml::table& table, const TomlSource& source, const fs::path& folder, Layer& layer) {

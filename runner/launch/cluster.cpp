@@ -20,6 +20,19 @@ const ClusterEnvironment* find_environment(const std::string& name) {
 
 std::string with_number(const char* option, int number) { return fmt::format(fmt::runtime(option), number); }
 
+/// Throws if this process is one of several ranks of a launcher that is not detected. Otherwise each would train alone.
+void refuse_unknown_launcher(const Environment& environment) {
+  const auto ranks = environment("WORLD_SIZE");
+  if (!environment("RANK") || !environment("MASTER_ADDR") || !ranks || *ranks == "1") return;
+  throw environment_error(
+      "RANK, WORLD_SIZE = {} and MASTER_ADDR are set, but their launcher is not known. If it starts one process per "
+      "rank "
+      "and sets LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK, set devices.cluster = \"torchrun\"; if RANK counts nodes, "
+      "as in "
+      "Kubeflow's PyTorchJob, \"kubeflow\"; to ignore the variables, \"local\"",
+      *ranks);
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -46,7 +59,10 @@ Placement find_placement(const std::string& wanted, const Environment& environme
                       near ? fmt::format("; did you mean \"{}\"?", *near) : "");
   }
   for (const auto& candidate : cluster_environments())
-    if (candidate.detect(environment)) return candidate.read(environment);
+    if (candidate.detect(environment)) {
+      if (candidate.name == local_environment.name) refuse_unknown_launcher(environment);
+      return candidate.read(environment);
+    }
   RUNNER_CHECK(false, "the local environment detects always");
   return {};
 }

@@ -14,6 +14,7 @@
 //   artifact     global rank 0: a file for a hook        {step, path, saved}
 //   sample       global rank 0: text for a hook          {step, text or tokens, saved}
 //   note         any rank: a message for the user        {message, saved}
+//   printed      global rank 0: a hook's print()         {text}; not recorded
 //   stopping     global rank 0: the run ends early       {step, reason, saved}
 //   memory       every rank, after training              {peak_bytes, rss_peak_bytes, lost_share}
 //   finished     global rank 0                           {step, final_loss, tokens, skipped_steps, train_seconds,

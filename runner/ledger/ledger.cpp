@@ -208,11 +208,15 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
     database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
     version = schema_version(*database);
   } catch (const sqlite::Failure& failure) {
-    // In a write-protected folder, SQLite cannot create the index of the write-ahead log. An empty log needs no index.
+    // In a write-protected folder or on a full disk, SQLite cannot create the index of the write-ahead log. An empty log
+    // needs no index.
     const fs::path log = file.string() + "-wal";
     std::error_code ignored;
     const bool has_log = fs::exists(log) && fs::file_size(log, ignored) > 0;
-    if ((failure.primary() != SQLITE_CANTOPEN && failure.primary() != SQLITE_READONLY) || has_log) throw;
+    const int kind = failure.primary();
+    const bool no_index =
+        kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY || kind == SQLITE_FULL || kind == SQLITE_IOERR;
+    if (!no_index || has_log) throw;
     database = std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
     version = schema_version(*database);
   }

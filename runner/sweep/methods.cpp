@@ -137,6 +137,18 @@ const MethodEntry* find_method(const std::string& name) {
   return found == methods().end() ? nullptr : &*found;
 }
 
+std::optional<int64_t> trials_without_results(const std::string& method, const json& options) {
+  const auto value = [&](const std::string& option) -> json {
+    for (const auto& known : find_method(method)->options)
+      if (known.name == option) return options.value(option, known.default_value);
+    return {};
+  };
+  if (method == "tpe") return value("n_startup_trials").get<int64_t>();
+  if (method == "pbt") return value("population").get<int64_t>();
+  if (method == "asha") return trials_without_results(value("sampler"), json::object());
+  return std::nullopt;
+}
+
 std::unique_ptr<Method> make_method(const std::string& name, const Space& space, uint64_t seed, json options) {
   const MethodEntry* entry = find_method(name);
   if (!entry) throw usage_error("there is no method \"{}\"", name);

@@ -33,6 +33,10 @@ struct MethodEntry {
 const std::vector<MethodEntry>& methods();
 const MethodEntry* find_method(const std::string& name);
 
+/// The number of trials that the method proposes without results of others; nullopt: all of them. `options` may be
+/// incomplete.
+std::optional<int64_t> trials_without_results(const std::string& method, const nlohmann::json& options);
+
 /// `options` with defaults for missing ones.
 std::unique_ptr<Method> make_method(const std::string& name, const Space& space, uint64_t seed,
                                     nlohmann::json options = nlohmann::json::object());

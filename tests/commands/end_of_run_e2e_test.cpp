@@ -23,6 +23,10 @@ TEST_CASE("numbers that are not finite end a run without a restart", "[e2e]") {
                         "train.on_nonfinite = \"skip\" would skip such steps") != std::string::npos);
   CHECK(place.run({"show", "last", "--json"}).json().at("attempts").size() == 1);
   CHECK(events_of(place, "failed").size() == 2);
+  auto later = place.run(
+      {"run", "tiny.toml", "--set", "optimizer.lr=1e30", "lr_scheduler.warmup_steps=3", "checkpoint.every_n_steps=1"});
+  CHECK_THAT(later.err, ContainsSubstring("\ncontinue with other settings, because a resume repeats the same steps: "
+                                          "runner resume "));
 }
 
 TEST_CASE("steps that are skipped because they are not finite are counted", "[e2e]") {
@@ -74,8 +78,9 @@ TEST_CASE("the last step is recorded, also if a hook or train.max_time ends the 
   REQUIRE(loss.size() == 2);
   CHECK(loss[1][0] == 6);
   CHECK(loss[1][1] == hook.json().at("final_loss"));
-  auto early = place.run({"run", "tiny.toml", "--json", "--unset", "hooks.files", "--set", "train.log_every_n_steps=100",
-                          "train.val_check_interval=2", "train.early_stopping={patience=1, min_delta=100.0}"});
+  auto early =
+      place.run({"run", "tiny.toml", "--json", "--unset", "hooks.files", "--set", "train.log_every_n_steps=100",
+                 "train.val_check_interval=2", "train.early_stopping={patience=1, min_delta=100.0}"});
   INFO(early.err);
   REQUIRE(early.code == 0);
   CHECK(place.points("loss").back()[0] == 4);

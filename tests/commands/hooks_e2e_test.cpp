@@ -37,6 +37,7 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
     end,
     on_train_batch_end = function(ctx, state, options)
       state.calls = (state.calls or 0) + 1
+      print("call " .. state.calls)
       ctx:log("calls", state.calls, {sync = "max"})
       if state.calls == options.limit and ctx.world.rank == ctx.world.size - 1 then ctx:stop("it is enough") end
     end})",
@@ -48,6 +49,9 @@ TEST_CASE("a hook logs into the ledger, skips a step, keeps its state over a res
   CHECK(result.json().at("steps") == 7);
   CHECK_THAT(result.err, ContainsSubstring("stopped at step 7 by hook probe: ") && ContainsSubstring("it is enough"));
   CHECK(place.points("calls").back() == json({7, 7.0}));
+  CHECK_THAT(result.err, ContainsSubstring("\ncall 1\n") && !ContainsSubstring("\ncall 1\ncall 1\n"));
+  CHECK_THAT(slurp(fs::path(result.json().at("run_dir").get<std::string>()) / "logs/rank-0.log"),
+             ContainsSubstring("call 7\n"));
   CHECK(place.points("norm/embedding").size() == 7);
   auto resumed = place.run({"resume", "last", "--json", "--set", "hooks.probe.limit=9"});
   INFO(resumed.err);

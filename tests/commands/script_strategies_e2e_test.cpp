@@ -169,7 +169,8 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
   CHECK_THAT(result.out,
              ContainsSubstring("strategy lua:" + (place.path() / "mine.lua").string() + ": Sums in turns.") &&
                  ContainsSubstring("a rank") && ContainsSubstring("traffic of `"));
-  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained with it, stopped, and continued"));
+  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained 3 steps with it, stopped, and "
+                                           "continued from the checkpoint for 3 more"));
   CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
   write_tiny_recipe(place, "[strategy]\nname = \"lua:mine.lua\"\nshout = true\n");
   result = place.run({"lua", "check", "mine.lua", "--recipe", "tiny.toml"});
@@ -177,6 +178,16 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
   CHECK(result.code == 0);
   CHECK_THAT(result.out, ContainsSubstring("  rank 0: step 5, 6"));  // the checkpoint restored the count
   CHECK(place.run({"lua", "check", "lua:gossip"}).code == 0);
+
+  place.write("late.lua",
+              "return {options = {every = {type = 'integer', default = 8}},\n"
+              "  reduce = function(bucket, ctx) return ctx.world:all_reduce_async(bucket.gradients) end,\n"
+              "  after_update = function(ctx, state, options)\n"
+              "    if ctx.step % options.every == 0 then nothing() end end}");
+  result = place.run({"lua", "check", "late.lua"});
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("late.lua:4: "));
 
   place.write("fails.lua", "return {\n  reduce = function(bucket, ctx)\n    bucket.gradients:nrom()\n  end}");
   result = place.run({"lua", "check", "fails.lua"});

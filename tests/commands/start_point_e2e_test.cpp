@@ -20,21 +20,22 @@ TEST_CASE("resume --checkpoint uses that checkpoint, and refuses a wrong one bef
   const auto size = fs::file_size(damaged);
   fs::resize_file(damaged, size - 1);
   const auto before = place.run({"show", "--json"}).json();
-  const std::string newest = "; the newest one there is " + (folder / "step-000012").string();
+  const std::string newest = "; the newest one is " + (folder / "step-000012").string();
   struct Row {
     std::string checkpoint;
     int code;
     std::string words;
   };
-  for (const auto& row : {Row{"nowhere/step-000002", 2,
-                              (place.path() / "nowhere/step-000002").string() + ": there is no such checkpoint"},
-                          Row{(folder / "step-000007/").string(), 2,
-                              (folder / "step-000007").string() + ": there is no such checkpoint" + newest},
-                          Row{folder.string(), 2,
-                              folder.string() + ": this is not a checkpoint folder, it has no manifest.json" + newest},
-                          Row{(folder / "step-000004").string(), 4,
-                              damaged.string() + " is truncated: " + std::to_string(size - 1) + " of " +
-                                  std::to_string(size) + " bytes; the previous good checkpoint is step-000002"}}) {
+  for (const auto& row :
+       {Row{"nowhere/step-000002", 2,
+            (place.path() / "nowhere/step-000002").string() + ": there is no such checkpoint" + newest},
+        Row{(folder / "step-000007/").string(), 2,
+            (folder / "step-000007").string() + ": there is no such checkpoint" + newest},
+        Row{folder.string(), 2,
+            folder.string() + ": this is not a checkpoint folder, it has no manifest.json" + newest},
+        Row{(folder / "step-000004").string(), 4,
+            damaged.string() + " is truncated: " + std::to_string(size - 1) + " of " + std::to_string(size) +
+                " bytes; the previous good checkpoint is step-000002"}}) {
     auto refused = place.run({"resume", "--checkpoint", row.checkpoint});
     CHECK(refused.code == row.code);
     CHECK_THAT(refused.err, EndsWith("error: " + row.words + "\n"));
@@ -219,6 +220,23 @@ TEST_CASE("a resume that fails before its first step leaves the run's settings a
   CHECK(resumed.err.find("learning rate") == std::string::npos);
 }
 
+TEST_CASE("--checkpoint may be relative to the run's folder, and a restart names what it removes", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, checkpoints);
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  for (const char* name : {"checkpoints/step-000004", "step-000002"}) {
+    auto resumed = place.run({"resume", "--checkpoint", name, "--set", "train.max_steps=6"});
+    INFO(resumed.err);
+    CHECK(resumed.code == 0);
+    CHECK_THAT(resumed.err, ContainsSubstring(std::string("/checkpoints/") + fs::path(name).filename().string()));
+  }
+  auto again = place.run({"resume", "--from-beginning", "--set", "train.max_steps=2"});
+  INFO(again.err);
+  CHECK_THAT(again.err,
+             ContainsSubstring("starting from the beginning: this removes the record of 6 steps, and later resumes "
+                               "do not use the 6 checkpoints written so far\n"));
+}
+
 TEST_CASE("a resume notes that the recipe's file has changed", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
@@ -258,7 +276,7 @@ TEST_CASE("a run whose checkpoints are all damaged starts again only with --from
   auto again = place.run({"resume", "--from-beginning", "--set", "train.max_steps=4"});
   INFO(again.err);
   CHECK(again.code == 0);
-  CHECK_THAT(again.err, ContainsSubstring("\nstarting from the beginning\n"));
+  CHECK_THAT(again.err, ContainsSubstring("\nstarting from the beginning: this removes the record of 3 steps\n"));
   auto shown = place.run({"show", "--json"}).json();
   CHECK(shown.at("attempts").back().at("from_step") == 0);
   CHECK(shown.at("steps") == 4);

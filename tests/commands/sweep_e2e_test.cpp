@@ -11,6 +11,7 @@
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using nlohmann::json;
 
 namespace {
@@ -298,7 +299,8 @@ TEST_CASE("a device slot is not used after three quick failures in a row", "[e2e
   auto result = place.run({"sweep", "run", "sweep.toml", "--json"});
   INFO(result.err);
   CHECK(result.code == 4);
-  CHECK_THAT(result.err, ContainsSubstring("cpu:0 is no longer used: 3 trials in a row failed on it within a minute each"));
+  CHECK_THAT(result.err,
+             ContainsSubstring("cpu:0 is no longer used: 3 trials in a row failed on it within a minute each"));
   CHECK_THAT(result.err, ContainsSubstring("exited with code 7"));
   auto sweep = result.json().at("sweep");
   CHECK(sweep.at("status") == "failed");
@@ -431,6 +433,11 @@ TRIAL  model.n_heads  train.global_batch_size
   CHECK(plan.at("slots") == json{"cpu:0", "cpu:1"});
   CHECK(plan.at("first").size() == 2);
   CHECK_FALSE(fs::exists(place.home()));
+
+  write_sweep(place, "{ name = \"tpe\", n_startup_trials = 2 }", "budget = { trials = 9 }\nparallel = 2\n" + lr_space);
+  result = place.run({"sweep", "plan", "sweep.toml"});
+  CHECK_THAT(result.out, ContainsSubstring("\n    1  ") && !ContainsSubstring("\n    2  ") &&
+                             EndsWith("\nand 7 more, which depend on their results\n"));
 
   write_sweep(place, "\"grid\"", "[sweep.space]\n\"model.n_heads\" = [1, 3]\n");
   result = place.run({"sweep", "run", "sweep.toml"});

@@ -119,7 +119,12 @@ TEST_CASE("a new strategy name drops the values that options of the old one set"
   CHECK(read_foreign(fsdp).notes.size() == 2);
   auto ddp = read_foreign(fsdp, {"strategy=ddp"});
   CHECK(ddp.activation_checkpointing.mode == "none");
-  CHECK(ddp.notes.empty());
+  CHECK(ddp.notes == std::vector<std::string>{
+                         "the strategy is \"ddp\" instead of \"fsdp\", so these have no effect: "
+                         "activation_checkpointing.mode (recipe.toml:3:1)"});
+  auto same = read_foreign(fsdp, {"strategy=fsdp"});
+  CHECK(same.activation_checkpointing.mode == "all");
+  CHECK(same.notes.size() == 2);
 }
 
 TEST_CASE("options of data loaders and trainers are accepted in the sections where users write them") {

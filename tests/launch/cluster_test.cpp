@@ -151,7 +151,14 @@ TEST_CASE("torchrun: ranks, nodes and address") {
 
 TEST_CASE("Kubeflow: one rank per pod, detected only if the recipe names it") {
   const Map pod{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}};
-  CHECK(find_placement("auto", from(pod)).cluster == "local");
+  CHECK(refusal_of(pod) ==
+        "4: RANK, WORLD_SIZE = 4 and MASTER_ADDR are set, but their launcher is not known. If it starts one process "
+        "per rank "
+        "and sets LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK, set devices.cluster = \"torchrun\"; if RANK counts "
+        "nodes, as "
+        "in Kubeflow's PyTorchJob, \"kubeflow\"; to ignore the variables, \"local\"");
+  CHECK(find_placement("local", from(pod)).cluster == "local");
+  CHECK(find_placement("auto", from(with(pod, {{"WORLD_SIZE", "1"}}))).cluster == "local");
   Placement p = find_placement("kubeflow", from(pod));
   CHECK(p.launched);
   CHECK(p.rank == 2);

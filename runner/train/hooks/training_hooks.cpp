@@ -115,8 +115,9 @@ TrainingHooks::~TrainingHooks() {
 
 lua::HookSet TrainingHooks::make_hooks() {
   lua::HookSet::Talk talk;
-  talk.print = [](std::string_view line) {
+  talk.print = [this](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    if (rank() == 0) setup_.events.emit("printed", {{"text", line}});
   };
   talk.mistake_of = torch_mistake;
   talk.report = [this](const std::string& text) {
@@ -164,7 +165,8 @@ lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const 
                   (std::exchange(tensors_.parameters_written, false) ? bit_parameters : 0) |
                   (std::exchange(tensors_.gradients_written, false) ? bit_gradients : 0);
   auto written = std::exchange(tensors_.written, {});
-  std::sort(written.begin(), written.end());  // the order has no effect, and pairs() of Lua has another one on each rank
+  std::sort(written.begin(),
+            written.end());  // the order has no effect, and pairs() of Lua has another one on each rank
   std::string names;
   for (const auto& logged : requests.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
   auto rows =
@@ -210,9 +212,8 @@ std::string TrainingHooks::contradiction(const HookExchange::Rows& rows) const {
                                             : fmt::format("restores that of step {}", row[word_restored] - 1);
            });
   if (differs(word_changes) || differs(word_changed))
-    return "every rank must change the same parameters and gradients: " + said([](const auto& row) {
-             return "makes " + counted(static_cast<int64_t>(row[word_changes]), "change");
-           });
+    return "every rank must change the same parameters and gradients: " +
+           said([](const auto& row) { return "makes " + counted(static_cast<int64_t>(row[word_changes]), "change"); });
   if (differs(word_tensors)) return "the tensors in its state, or their names, differ between ranks";
   return "";
 }
