@@ -79,7 +79,7 @@ void describe(const Entry& entry, const Recipe& recipe) {
   Plan plan = make_plan(recipe, topology, 256);
   if (memory_known(entry))
     std::printf("  memory of %s parameters: %s a rank\n",
-                format_count(static_cast<double>(plan.model->parameter_count())).c_str(),
+                format_parameters(plan.model->parameter_count()).c_str(),
                 format_bytes(plan.memory.total()).c_str());
   for (const auto& part : plan.traffic)
     std::printf("  traffic of a step: %lld x %s, %s\n", static_cast<long long>(part.calls), part.collective.c_str(),

@@ -157,7 +157,7 @@ ExitCode export_run(const ExportOptions& options) {
   add_companions(recipe, checkpoint, folder);
   export_weights(options.output, recipe.model, spec,
                  parameter_reader(checkpoint, spec, place_of_weights(options.weights, checkpoint)), folder);
-  log::info("{} parameters of {}{} at step {}, as {}", format_count(static_cast<double>(spec.parameter_count())), run,
+  log::info("{} parameters of {}{} at step {}, as {}", format_parameters(spec.parameter_count()), run,
             options.weights == "model" ? "" : " (" + options.weights + ")", checkpoint.step(), options.dtype);
   std::puts(options.output.c_str());
   return ExitCode::done;

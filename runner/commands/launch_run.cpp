@@ -315,8 +315,7 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
   }
 }
 
-/// Runs a follower. It prints only errors, and no error of the leader under a launcher, which shows the leader's
-/// output.
+/// Runs a follower. Under a launcher, which shows the leader's output, it prints nothing but its own errors.
 ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Place& place) {
   Introduction self = introduce(recipe, place, options);
   WorkerGroup group;
@@ -324,8 +323,16 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
   runner::place(group, place.placement);
   group.cuda_indices = place.cuda_indices;
   MessageSocket leader = join_leader(self, recipe.devices.rendezvous_timeout);
+  const auto& placement = place.placement;
+  if (!placement.launched)
+    log::info("joined {}:{} as node {} of {}; node 0 shows the progress", placement.master_addr, placement.master_port,
+              placement.node_rank, placement.num_nodes);
   Outcome outcome = follow(leader, self, group);
-  if (outcome.status == "failed" && !place.placement.launched) log::error("node 0: {}", outcome.first_cause);
+  if (placement.launched) return outcome.code;
+  if (outcome.status == "failed")
+    log::error("node 0: {}", outcome.first_cause);
+  else
+    log::info("{}", outcome.status);
   return outcome.code;
 }
 

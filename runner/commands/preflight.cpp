@@ -131,7 +131,7 @@ Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_superv
 std::string describe(const Plan& plan) {
   const Job& job = plan.job;
   return fmt::format("{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
-                     format_count(static_cast<double>(plan.model->parameter_count())), plan.entry->name,
+                     format_parameters(plan.model->parameter_count()), plan.entry->name,
                      counted(job.world_size, job.accelerator.own_memory ? "GPU" : "CPU rank"),
                      plan.recipe.precision.mode, batch_text(job), plan.seq_len);
 }
