@@ -82,7 +82,7 @@ TEST_CASE("help VERB is VERB --help, and runner alone prints a short help", "[e2
 TEST_CASE("help knows names of other tools, options of strategies, and auto", "[e2e]") {
   Workplace place;
   CHECK_THAT(place.run({"help", "recipe", "lr"}).out, StartsWith("`lr` is optimizer.lr here\n[optimizer]"));
-  CHECK_THAT(place.run({"help", "batch_size"}).out, StartsWith("`batch_size` is train.global_batch_size here\n"));
+  CHECK_THAT(place.run({"help", "batch_size"}).out, StartsWith("`batch_size` is train.micro_batch_size here\n"));
   CHECK_THAT(place.run({"help", "recipe", "strategy.stage"}).out,
              StartsWith("strategy.stage, an option of a strategy\n  of zero: "));
   CHECK_THAT(place.run({"help", "model.tie_embeddings"}).out, !ContainsSubstring("; default true"));

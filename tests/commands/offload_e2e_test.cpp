@@ -92,7 +92,7 @@ TEST_CASE("an NVMe folder that cannot be used is reported before the first step"
   CHECK(missing.code == 4);
   CHECK_THAT(missing.err, ContainsSubstring("cannot open the swap file of rank ") &&
                               ContainsSubstring("/swap: there is no such folder"));
-  auto none = place.run({"run", "tiny.toml", "--set", "strategy={name=\"deepspeed_stage_3_offload_nvme\"}"});
+  auto none = place.run({"run", "tiny.toml", "--unset", "strategy.nvme_path"});
   CHECK(none.code == 2);
   CHECK_THAT(none.err, ContainsSubstring("offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk"));
 }

@@ -220,7 +220,7 @@ TEST_CASE("a resume that fails before its first step leaves the run's settings a
   CHECK(resumed.err.find("learning rate") == std::string::npos);
 }
 
-TEST_CASE("--checkpoint may be relative to the run's folder, and a restart names what it removes", "[e2e]") {
+TEST_CASE("the folder of --checkpoint may be relative to the run's folder, and a restart names what it removes", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
