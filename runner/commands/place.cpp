@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 #include "runner/devices/devices.hpp"
 
 namespace runner {
@@ -68,9 +69,55 @@ DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const
   return choose_devices(wanted, facts);
 }
 
+/// The devices per node that CPU processes stand for. Throws Error(usage) if the recipe leaves their number to the
+/// machine.
+int simulated_devices(const Recipe::Devices& devices) {
+  const DeviceRequest& request = devices.devices;
+  if (request.kind == DeviceRequest::Kind::indices) return static_cast<int>(request.indices.size());
+  if (request.count > 0) return request.count;
+  if (devices.accelerator == "cpu" || devices.cpu_processes > 1) return static_cast<int>(devices.cpu_processes);
+  throw usage_error(
+      "devices.simulate needs a number of devices, because this machine does not have them: set devices.devices = N");
+}
+
+/// CPU ranks of this machine in the place of the recipe's devices.
+Topology simulated_topology(const Recipe& recipe, const Facts& facts) {
+  Topology topology;
+  topology.simulated = true;
+  topology.devices_per_node = simulated_devices(recipe.devices);
+  topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
+  topology.cores = facts.cores;
+  topology.device_reason =
+      fmt::format("devices.simulate: {} on this machine stand for {} of {}", counted(topology.world_size(), "CPU rank"),
+                  counted(topology.num_nodes, "node"), counted(topology.devices_per_node, "device"));
+  describe_devices(topology, facts, {});
+  return topology;
+}
+
+/// find_place() of a recipe with devices.simulate.
+Place simulated_place(const Recipe& recipe, const LaunchOptions& options, Placement placement) {
+  if (placement.launched)
+    throw usage_error(
+        "devices.simulate starts all ranks with one command, but {} has started this one: start it without "
+        "a launcher, or remove devices.simulate",
+        placement.cluster);
+  if (options.node.node_rank || options.node.master_addr || options.node.master_port)
+    throw usage_error(
+        "devices.simulate starts the ranks of all nodes, so --node-rank, --master-addr and --master-port do not apply");
+  Place place;
+  place.topology = simulated_topology(recipe, read_facts());
+  placement.simulated = true;
+  placement.num_nodes = place.topology.num_nodes;
+  placement.local_size = place.topology.devices_per_node;
+  placement.world_size = place.topology.world_size();
+  place.placement = placement;
+  return place;
+}
+
 }  // namespace
 
 Topology topology_here(const Recipe& recipe, const Facts& facts) {
+  if (recipe.devices.simulate) return simulated_topology(recipe, facts);
   DeviceChoice choice = choose_devices(recipe.devices, facts);
   Topology topology;
   topology.cuda = topology.bf16 = choice.accelerator == "cuda";
@@ -87,6 +134,7 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   Place place;
   auto& placement = place.placement;
   placement = find_placement(recipe.devices.cluster, process_environment());
+  if (recipe.devices.simulate) return simulated_place(recipe, options, placement);
   Facts facts = read_facts();
   DeviceChoice choice = choose_devices_here(recipe, facts, placement);
   bool cuda = choice.accelerator == "cuda";

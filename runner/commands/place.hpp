@@ -13,7 +13,10 @@ struct Place {
   Topology topology;
   std::vector<int> cuda_indices;  ///< devices of this supervisor's ranks; empty on CPU
 
-  int rank_count() const { return placement.launched ? 1 : placement.local_size; }
+  int rank_count() const {
+    if (placement.launched) return 1;
+    return placement.simulated ? placement.world_size : placement.local_size;
+  }
   bool several_supervisors() const { return rank_count() < placement.world_size; }
 };
 

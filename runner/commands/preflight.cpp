@@ -123,17 +123,31 @@ Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_superv
   Facts facts = read_facts();
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe) && !several_supervisors);
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
-  Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), source.clock(threads));
-  plan.where = source.circumstances(plan.job, threads);
+  // The time of a simulation says nothing about the devices, and the time of devices nothing about a simulation.
+  StepClock clock = topology.simulated ? StepClock() : source.clock(threads);
+  Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), clock);
+  if (!topology.simulated) plan.where = source.circumstances(plan.job, threads);
   return plan;
 }
 
+namespace {
+
+/// " that stand for 2 nodes of 8 devices (simulated)"; "" without a simulation.
+std::string simulation_text(const Recipe& recipe) {
+  if (!recipe.devices.simulate) return "";
+  return fmt::format(" that stand for {} of {} (simulated)", counted(recipe.devices.num_nodes, "node"),
+                     counted(recipe.devices.devices.count, "device"));
+}
+
+}  // namespace
+
 std::string describe(const Plan& plan) {
   const Job& job = plan.job;
-  return fmt::format("{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
-                     format_parameters(plan.model->parameter_count()), plan.entry->name,
-                     counted(job.world_size, job.accelerator.own_memory ? "GPU" : "CPU rank"),
-                     plan.recipe.precision.mode, batch_text(job), plan.seq_len);
+  return fmt::format(
+      "{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
+      format_parameters(plan.model->parameter_count()), plan.entry->name,
+      counted(job.world_size, job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
+      plan.recipe.precision.mode, batch_text(job), plan.seq_len);
 }
 
 int64_t one_checkpoint_bytes(const Job& job) {

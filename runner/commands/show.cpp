@@ -81,6 +81,14 @@ std::string strategy_on_ranks(const json& started) {
   return fmt::format("{} on {}", plain(started["strategy"]), counted(started["world_size"], "rank"));
 }
 
+/// "CPU processes stood for 2 nodes of 4 devices"; "" if the run was not a simulation.
+std::string simulation_line(const json& run) {
+  const json devices = run["config"].value("devices", json::object());
+  if (devices.value("simulate", json()) != true) return "";
+  return fmt::format("CPU processes stood for {} of {}", counted(devices["num_nodes"], "node"),
+                     counted(devices["devices"], "device"));
+}
+
 void print_section(const std::string& title, const std::vector<Column>& columns, const Rows& rows) {
   if (!rows.empty()) std::fputs(("\n" + title + "\n" + format_table(columns, rows)).c_str(), stdout);
 }
@@ -127,6 +135,7 @@ void print_head(const json& run, double now) {
   Rows rows = {{"status", status_line(run, now)},
                {"why", why_line(run)},
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
+               {"simulated", simulation_line(run)},
                {"steps", progress_line(run)},
                {"skipped", skipped_line(run)},
                {"data", field(run, "data_summary")},

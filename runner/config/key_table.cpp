@@ -214,6 +214,9 @@ void add_devices(std::vector<Key>& keys) {
   add({.name = "threads_per_rank", .type = T::integer,
        .help = "CPU threads of each rank. Default: cores / local ranks.", .minimum = 1,
        .maximum = 1024}, &D::threads_per_rank);
+  add({.name = "simulate", .type = T::boolean,
+       .help = "Run a recipe for other hardware on this machine: CPU processes stand for all devices of all nodes."},
+      &D::simulate);
   add({.name = "cluster", .type = T::choice,
        .help = "Launcher that started the ranks. auto: detected from the environment.",
        .choices = {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"}}, &D::cluster);

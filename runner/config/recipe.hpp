@@ -106,6 +106,7 @@ struct Recipe {
     int64_t num_nodes = 1;
     std::optional<int64_t> memory_limit;      ///< bytes per device
     std::optional<int64_t> threads_per_rank;  ///< CPU threads; default cores / local ranks
+    bool simulate = false;                    ///< CPU processes on this machine stand for all devices of all nodes
     std::string cluster = "auto";
     std::chrono::seconds rendezvous_timeout{300};      ///< how long to wait for all nodes
     std::optional<std::string> process_group_backend;  ///< default: automatic

@@ -11,6 +11,7 @@ namespace runner {
 /// The ranks of this process in the job, read from its environment variables.
 struct Placement {
   std::string cluster;           ///< "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"
+  bool simulated = false;        ///< this supervisor starts the ranks of all nodes
   bool launched = false;         ///< a launcher started one `runner` process for each rank; each supervises one worker
   int rank = 0, world_size = 1;  ///< rank: if not launched, the first rank of this node
   int local_rank = 0, local_size = 1;

@@ -15,10 +15,11 @@ std::map<std::string, std::string> rank_environment(const WorkerGroup& group, co
   std::map<std::string, std::string> variables = group.environment;
   int local_world = group.local_world_size > 0 ? group.local_world_size : group.local_size;
   variables["RANK"] = std::to_string(group.first_rank + local);
-  variables["LOCAL_RANK"] = std::to_string(group.local_rank_offset + local);
+  const int local_rank = group.local_rank_offset + local;  // beyond the first node in a simulation of several
+  variables["LOCAL_RANK"] = std::to_string(local_rank % local_world);
   variables["WORLD_SIZE"] = std::to_string(group.world_size);
   variables["LOCAL_WORLD_SIZE"] = std::to_string(local_world);
-  variables["NODE_RANK"] = std::to_string(group.node_rank);
+  variables["NODE_RANK"] = std::to_string(group.node_rank + local_rank / local_world);
   variables["MASTER_ADDR"] = group.master_addr;
   variables["MASTER_PORT"] = std::to_string(handout.master_port);
   if (!group.cuda_indices.empty())
@@ -34,7 +35,7 @@ std::map<std::string, std::string> rank_environment(const WorkerGroup& group, co
 void place(WorkerGroup& group, const Placement& placement) {
   group.first_rank = placement.rank;
   group.world_size = placement.world_size;
-  group.local_size = placement.launched ? 1 : placement.local_size;
+  group.local_size = placement.launched ? 1 : placement.simulated ? placement.world_size : placement.local_size;
   group.local_rank_offset = placement.launched ? placement.local_rank : 0;
   group.local_world_size = placement.local_size;
   group.node_rank = placement.node_rank;

@@ -32,8 +32,9 @@ void move_option(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic
 void resolve_backend(Recipe& recipe, nlohmann::json& options, const Topology& topology,
                      std::vector<Diagnostic>& diagnostics) {
   move_option(recipe, options, diagnostics);
-  const auto& backend = recipe.devices.process_group_backend;
-  bool several_supervisors = topology.num_nodes > 1 || topology.supervisor_each_rank;
+  auto& backend = recipe.devices.process_group_backend;
+  if (topology.simulated && backend == "nccl") backend.reset();
+  bool several_supervisors = (topology.num_nodes > 1 && !topology.simulated) || topology.supervisor_each_rank;
   auto refuse = [&](const std::string& message, const std::vector<std::string>& allowed) {
     diagnostics.push_back(
         {.place = recipe.origin(in_devices), .code = "refused", .message = message, .allowed = allowed});

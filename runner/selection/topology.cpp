@@ -30,7 +30,7 @@ Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes
 
 MemoryLimit memory_limit(const Topology& topology, int64_t asked) {
   MemoryLimit limit;
-  int64_t host_share = topology.host_memory_bytes / topology.devices_per_node;
+  int64_t host_share = topology.host_memory_bytes / topology.ranks_per_machine();
   if (topology.cuda) {
     limit.device = topology.device_memory_bytes;
     limit.host = host_share;
@@ -42,7 +42,7 @@ MemoryLimit memory_limit(const Topology& topology, int64_t asked) {
     limit.device = host_share;
     limit.context = cpu_context;
     if (limit.device > 0)
-      limit.reason = topology.devices_per_node == 1
+      limit.reason = topology.ranks_per_machine() == 1
                          ? fmt::format("{} of host memory", format_bytes(limit.device))
                          : fmt::format("{}, an equal share of {} of host memory", format_bytes(limit.device),
                                        format_bytes(topology.host_memory_bytes));

@@ -17,6 +17,7 @@ struct Topology {
   bool bf16 = false;         ///< every CUDA device has bf16
   int devices_per_node = 1;  ///< ranks per node
   int num_nodes = 1;
+  bool simulated = false;             ///< all ranks of all nodes are CPU processes of this machine
   bool supervisor_each_rank = false;  ///< a launcher starts one supervisor per rank; false: one per node
   std::string device_reason;          ///< why this accelerator and count, one sentence
   std::vector<int> cuda_indices;
@@ -26,9 +27,11 @@ struct Topology {
   int64_t host_memory_bytes = 0;     ///< of a node; 0: not known
   const DeviceKind* kind = nullptr;  ///< of the CUDA devices; nullptr: not in the table, or CPUs
   int world_size() const { return devices_per_node * num_nodes; }
+  /// The ranks that share the memory and the cores of a machine.
+  int ranks_per_machine() const { return simulated ? world_size() : devices_per_node; }
   /// CPU threads of a rank: `asked`, or an equal share of the cores.
   int threads_per_rank(std::optional<int64_t> asked) const {
-    return static_cast<int>(asked.value_or(std::max(1, cores / devices_per_node)));
+    return static_cast<int>(asked.value_or(std::max(1, cores / ranks_per_machine())));
   }
 };
 

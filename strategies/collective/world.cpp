@@ -79,11 +79,10 @@ StorePtr meet(const WorldOptions& options) {
 
 /// The planner has refused backends that do not suit the devices and hosts (resolve_backend).
 std::string choose_backend(const WorldOptions& options) {
-  bool one_host = options.local_size == options.size;
   std::string backend = options.backend;
   if (backend.empty())
     backend = !options.accelerator.collectives.empty() ? options.accelerator.collectives
-              : one_host && options.shm_fd >= 0        ? "shm"
+              : options.shm_fd >= 0                    ? "shm"
                                                        : "gloo";
   if (backend == "nccl" && !nccl_maker())
     throw environment_error("this build has no CUDA module, so there is no NCCL; take \"gloo\"");
@@ -97,7 +96,7 @@ class GroupMaker {
       : options_(std::move(options)), store_(std::move(store)), trace_(std::move(trace)) {
     backend_ = choose_backend(options_);
     device_ = torch::Device(options_.accelerator.type).type();
-    if (backend_ == "shm") segment_ = SharedSegment::map(options_.shm_fd, options_.local_size);
+    if (backend_ == "shm") segment_ = SharedSegment::map(options_.shm_fd, options_.size);
   }
 
   /// For tensors on the ranks' devices.

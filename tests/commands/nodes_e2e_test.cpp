@@ -318,3 +318,66 @@ TEST_CASE("a node that does not share RUNNER_HOME ends the run, and the error na
                  " as rank 0's host, but all ranks write checkpoints into it: put RUNNER_HOME on a file system that "
                  "all nodes share, at the same path"));
 }
+
+TEST_CASE("devices.simulate runs a recipe for several nodes with one command, and says so", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 6\n");
+  const auto run = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), {"run", "tiny.toml", "--json", "--set", "model.dropout=0"});
+    auto result = place.run(overrides);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result;
+  };
+  run({"strategy=single", "devices=1"});
+  const auto single = losses(place);
+  for (const std::string strategy : {"{name=\"fsdp\",sharding_strategy=\"HYBRID_SHARD\"}", "ddp"}) {
+    INFO(strategy);
+    auto result = run({"strategy=" + strategy, "devices.simulate=true", "devices.accelerator=cuda",
+                       "devices.process_group_backend=nccl", "devices.devices=2", "devices.num_nodes=2"});
+    CHECK_THAT(result.err, ContainsSubstring(" on 4 CPU ranks that stand for 2 nodes of 2 devices (simulated), "));
+    check_same(losses(place), single);
+  }
+  const auto row = show(place);
+  CHECK(row.at("config").at("devices").at("simulate") == true);
+  CHECK(row.at("config").at("devices").at("num_nodes") == 2);
+  CHECK(row.at("world_size") == 4);
+  CHECK_THAT(place.run({"show"}).out,
+             ContainsSubstring("\n  simulated  CPU processes stood for 2 nodes of 2 devices\n"));
+  // The checkpoint has parts of four ranks, and the default group of HYBRID_SHARD is a simulated node.
+  run({"strategy={name=\"fsdp\",sharding_strategy=\"HYBRID_SHARD\"}", "devices.simulate=true", "devices=2",
+       "devices.num_nodes=2", "train.max_steps=6"});
+  CHECK(show(place).at("plan").at("traffic").at(0).at("collective") == "all_reduce");  // between nodes
+  auto resumed = place.run({"resume", "--json", "--set", "devices.simulate=false", "devices.num_nodes=1", "devices=2",
+                            "train.max_steps=12"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  check_same(losses(place), single);
+}
+
+TEST_CASE("devices.simulate refuses what contradicts it", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const auto refused = [&](std::vector<std::string> words, const std::map<std::string, std::string>& environment = {}) {
+    words.insert(words.begin(), {"run", "tiny.toml", "--set", "devices.simulate=true", "devices.accelerator=cuda"});
+    auto result = place.run(words, environment);
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  CHECK_THAT(refused({"devices.cpu_processes=1"}),
+             EndsWith("error: devices.simulate needs a number of devices, because this machine does not have them: set "
+                      "devices.devices = N\n"));
+  CHECK_THAT(refused({"devices=2", "devices.num_nodes=2", "--node-rank", "1"}),
+             EndsWith("error: devices.simulate starts the ranks of all nodes, so --node-rank, --master-addr and "
+                      "--master-port do not apply\n"));
+  CHECK_THAT(refused({"devices=2"}, {{"TORCHELASTIC_RUN_ID", "x"},
+                                     {"RANK", "0"},
+                                     {"WORLD_SIZE", "2"},
+                                     {"LOCAL_RANK", "0"},
+                                     {"LOCAL_WORLD_SIZE", "2"},
+                                     {"GROUP_RANK", "0"},
+                                     {"MASTER_ADDR", "127.0.0.1"},
+                                     {"MASTER_PORT", "29500"}}),
+             EndsWith("error: devices.simulate starts all ranks with one command, but torchrun has started this one: "
+                      "start it without a launcher, or remove devices.simulate\n"));
+}
