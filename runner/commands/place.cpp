@@ -82,6 +82,10 @@ int simulated_devices(const Recipe::Devices& devices) {
 
 /// CPU ranks of this machine in the place of the recipe's devices.
 Topology simulated_topology(const Recipe& recipe, const Facts& facts) {
+  if (recipe.selection.policy == "fastest" && recipe.strategy.name == "auto")
+    throw usage_error(
+        "selection.policy = \"fastest\" needs the speed of the devices, which devices.simulate does not have: name a "
+        "strategy, or remove one of the two keys");
   Topology topology;
   topology.simulated = true;
   topology.devices_per_node = simulated_devices(recipe.devices);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
@@ -265,8 +266,10 @@ ExitCode plan(const SweepOptions& options) {
   auto slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
   auto total = file.make_search().count();
   auto trials = first_trials(file, options.shown);
-  const auto known = file.in_lua() ? std::nullopt : sweep::trials_without_results(file.method, file.method_options);
-  if (known && std::ssize(trials) > *known) trials.resize(static_cast<size_t>(*known));
+  constexpr int64_t all = std::numeric_limits<int64_t>::max();
+  const int64_t independent =
+      file.in_lua() ? all : sweep::trials_without_results(file.method, file.method_options).value_or(all);
+  if (std::ssize(trials) > independent) trials.resize(static_cast<size_t>(independent));
   if (options.json) {
     json list = json::array(), names = json::array();
     for (const auto& trial : trials) list.push_back({{"trial", trial.number}, {"parameters", trial.parameters}});
@@ -289,9 +292,14 @@ ExitCode plan(const SweepOptions& options) {
     std::printf("%s\n", all_shown ? "the next trials depend on their results" : "and perhaps more");
     return ExitCode::done;
   }
-  if (total && *total > static_cast<int64_t>(trials.size()))
-    std::printf("and %s more%s\n", std::to_string(*total - static_cast<int64_t>(trials.size())).c_str(),
-                known ? ", which depend on their results" : "");
+  const int64_t count = total.value_or(0), more = count - std::ssize(trials);
+  const int64_t dependent = std::max<int64_t>(0, count - independent);
+  if (more > 0 && dependent > 0 && dependent < more)
+    std::printf("and %s more; the last %s depend on results\n", std::to_string(more).c_str(),
+                std::to_string(dependent).c_str());
+  else if (more > 0)
+    std::printf("and %s more%s\n", std::to_string(more).c_str(),
+                dependent > 0 ? ", which depend on their results" : "");
   return ExitCode::done;
 }
 

@@ -38,9 +38,18 @@ Diagnostic& ConfigurationLayers::report(const Origin& place, const std::string& 
   return diagnostics_.back();
 }
 
+std::string strategy_of(const Layer& layer) {
+  const auto name = layer.find("strategy.name");
+  return name != layer.end() && name->second.value.is_string() ? lower(name->second.value.get<std::string>()) : "auto";
+}
+
+bool replaces_strategy(const Layer& upper, const Layer& lower) {
+  return upper.contains("strategy.name") && strategy_of(upper) != strategy_of(lower);
+}
+
 void ConfigurationLayers::add(Layer& own, const Layer& below) {
   auto found = own.find("strategy.config");
-  bool anew = own.contains("strategy.name");
+  const bool anew = own.contains("strategy.name"), replaced_strategy = replaces_strategy(own, below);
   if (found == own.end() || (!anew && !below.contains("strategy.name"))) return;
   const Located name = anew ? own.at("strategy.name") : below.at("strategy.name");
   if (!takes_configuration(name.value)) return;
@@ -53,7 +62,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   auto given = [&](const std::string& key) {
     auto lower = below.find(key);
     bool stays = lower != below.end() && (!lower->second.from_configuration || lower->second.replaced) &&
-                 !(anew && key.starts_with("strategy."));
+                 !(replaced_strategy && key.starts_with("strategy."));
     return own.contains(key) || stays;
   };
   auto meaning = read_deepspeed(*tree, given);
@@ -63,7 +72,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   std::vector<std::string> replaced;
   for (const auto& value : meaning.values) {
     auto lower = below.find(value.key);
-    bool dropped = anew && value.key.starts_with("strategy.");
+    bool dropped = replaced_strategy && value.key.starts_with("strategy.");
     if (lower != below.end() && !dropped && !own.contains(value.key) && !lower->second.from_configuration &&
         !lower->second.value.is_null() && !same(lower->second, value))
       replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value),

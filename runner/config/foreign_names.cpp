@@ -538,7 +538,7 @@ Names make_names() {
   add(add_data);
   add(add_ddp, {"", "train", "strategy"});
   add(add_fsdp, {"", "train", "strategy"});
-  add(add_deepspeed, {"", "strategy"});
+  add(add_deepspeed, {"", "train", "strategy", "activation_checkpointing"});
   return names;
 }
 

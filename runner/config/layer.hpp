@@ -26,4 +26,9 @@ struct Located {
 /// Dotted key -> value: "section.key", or "hooks.HOOK.option". Deeper tables are values.
 using Layer = std::map<std::string, Located>;
 
+/// The name of the strategy in lower case; "auto" if the layer names none.
+std::string strategy_of(const Layer& layer);
+/// Whether `upper` names a strategy, and it is not the one of `lower`. Then the options of the old one are dropped.
+bool replaces_strategy(const Layer& upper, const Layer& lower);
+
 }  // namespace runner

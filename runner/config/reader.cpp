@@ -122,10 +122,8 @@ class Reader {
 
   /// Removes the options of the strategy in `lower` if `upper` names another strategy. Returns a note about them.
   static std::string drop_strategy(Layer& lower, const Layer& upper) {
-    const auto name = upper.find("strategy.name");
-    const auto before = std::as_const(lower).find("strategy.name");
-    if (name == upper.end() || (before != lower.cend() && before->second.value == name->second.value)) return "";
-    const json old = before != lower.cend() ? before->second.value : json();
+    if (!replaces_strategy(upper, lower)) return "";
+    const std::string old = strategy_of(lower);
     std::vector<std::string> dropped;
     std::erase_if(lower, [&](const auto& item) {
       const auto& [key, located] = item;
@@ -138,9 +136,9 @@ class Reader {
         dropped.push_back(where);
       return true;
     });
-    if (dropped.empty() || !name->second.value.is_string() || !old.is_string()) return "";
-    return fmt::format("the strategy is {} instead of {}, so these have no effect: {}", toml_value(name->second.value),
-                       toml_value(old), join(dropped, ", "));
+    if (dropped.empty()) return "";
+    return fmt::format("the strategy \"{}\" replaces \"{}\", so these have no effect: {}", strategy_of(upper), old,
+                       join(dropped, ", "));
   }
 
   /// Merges `upper` over `lower`. If `upper` names another strategy, all options of the strategy in `lower` are

@@ -26,10 +26,8 @@ void refuse_unknown_launcher(const Environment& environment) {
   if (!environment("RANK") || !environment("MASTER_ADDR") || !ranks || *ranks == "1") return;
   throw environment_error(
       "RANK, WORLD_SIZE = {} and MASTER_ADDR are set, but their launcher is not known. If it starts one process per "
-      "rank "
-      "and sets LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK, set devices.cluster = \"torchrun\"; if RANK counts nodes, "
-      "as in "
-      "Kubeflow's PyTorchJob, \"kubeflow\"; to ignore the variables, \"local\"",
+      "rank and sets LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK, set devices.cluster = \"torchrun\"; if RANK counts "
+      "nodes, as in Kubeflow's PyTorchJob, \"kubeflow\"; to ignore the variables, \"local\"",
       *ranks);
 }
 

@@ -510,7 +510,8 @@ void Ledger::put_back(const std::string& run) {
           "UPDATE run SET (name, tags, notes, strategy, world_size, working_directory, argv, build_id, git, host, "
           "resolved, config, origins, plan, annotations) = (b.name, b.tags, b.notes, b.strategy, b.world_size, "
           "b.working_directory, b.argv, b.build_id, b.git, b.host, b.resolved, b.config, b.origins, b.plan, "
-          "b.annotations) FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
+          "json_set(run.annotations, '$.predicted', json_extract(b.annotations, '$.predicted'))) "
+          "FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
           row);
   });
 }

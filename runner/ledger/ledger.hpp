@@ -124,8 +124,8 @@ class Ledger {
   /// attempts keep their values. Folder and the original recipe stay. Throws Error(usage) with host and pid if the run
   /// is still running.
   void reopen_run(const std::string& run, const NewRun& again);
-  /// Restores the values and annotations that reopen_run() of this object replaced first. Does nothing if there are
-  /// none or the run is running.
+  /// Restores the values that reopen_run() of this object replaced first, and "predicted". What the attempt has done
+  /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
 

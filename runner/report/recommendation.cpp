@@ -322,15 +322,19 @@ std::string to_toml(const Recommendation& recommendation, const Sections& sectio
 /// Whether the printed recipe takes the value of this key from the command line or from the extended recipe.
 bool is_kept(const Key& key) { return key.section != "strategy" && key.section != "selection"; }
 
-/// The keys of the extended recipe that the command line removes. For example, a number of devices removes
-/// cpu_processes.
-std::vector<std::string> removed_keys(const Recommendation& recommendation) {
+/// The keys of the extended recipe that the printed one removes: the options of its strategy, and what the command line
+/// removes. For example, a number of devices removes cpu_processes. `registry`: the strategies in Lua remain known.
+std::vector<std::string> removed_keys(const Recommendation& recommendation, nlohmann::json& registry) {
   auto removed = recommendation.unset;
   const auto is_removed = [&](const std::string& dotted) {
     return std::ranges::any_of(removed, [&](const auto& name) { return (dotted + ".").starts_with(name + "."); });
   };
   try {
     const Recipe base = recommendation.read(to_toml(recommendation, Sections::object(), {}));
+    const auto of_strategy = base.origins.lower_bound("strategy.");
+    if (of_strategy != base.origins.end() && of_strategy->first.starts_with("strategy.") && !is_removed("strategy"))
+      removed.push_back("strategy");
+    registry = base.strategy.options.value("registry", nlohmann::json());
     for (const auto& key : key_table()) {
       const std::string dotted = key.dotted();
       const bool only_base = base.origins.contains(dotted) && !recommendation.plan.recipe.origins.contains(dotted);
@@ -341,8 +345,8 @@ std::vector<std::string> removed_keys(const Recommendation& recommendation) {
   return removed;
 }
 
-/// Adds the values that the printed recipe, read as `printed`, would not have. For example, a strategy's name drops all
-/// that the extended recipe sets in [strategy], also precision or recomputation.
+/// Adds the values that the printed recipe, read as `printed`, would not have. For example, it removes all that the
+/// extended recipe sets in [strategy], also precision or recomputation.
 void add_lost_values(const Recipe& wanted, const Recipe& printed, Sections& sections) {
   for (const auto& key : key_table()) {
     const auto origin = wanted.origins.find(key.dotted());
@@ -380,7 +384,9 @@ std::string recommendation_toml(const Recommendation& recommendation) {
     train["accumulate_grad_batches"] = chosen.job.accumulation;
   if (chosen.every > 0) sections["activation_checkpointing"]["mode"] = chosen.every == 1 ? "all" : "every";
   if (chosen.every > 1) sections["activation_checkpointing"]["every"] = chosen.every;
-  const auto unset = removed_keys(recommendation);
+  nlohmann::json registry;
+  const auto unset = removed_keys(recommendation, registry);
+  if (!registry.is_null()) strategy["registry"] = registry;
   add_lost_values(plan.recipe, recommendation.read(to_toml(recommendation, sections, unset)), sections);
   return to_toml(recommendation, sections, unset);
 }

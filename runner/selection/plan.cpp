@@ -178,7 +178,7 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
   if (!devices.threads_per_rank) {
     devices.threads_per_rank = topology.threads_per_rank({});
     recipe.origins["devices.threads_per_rank"] =
-        decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.devices_per_node));
+        decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.ranks_per_machine()));
   }
 }
 

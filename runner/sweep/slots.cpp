@@ -56,7 +56,9 @@ std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::opti
       names.push_back(std::to_string(index));
       visible.push_back(visible_name(index));
     }
-    if (free) overrides.push_back(fmt::format("devices.devices={}", each));  // free devices are searched here, once for all trials
+    if (free)
+      overrides.push_back(
+          fmt::format("devices.devices={}", each));  // free devices are searched here, once for all trials
     slots.push_back({"cuda:" + join(names, ","), {{"CUDA_VISIBLE_DEVICES", join(visible, ",")}}, overrides});
   }
   return slots;
@@ -65,6 +67,12 @@ std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::opti
 }  // namespace
 
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
+  if (recipe.devices.simulate) {
+    const auto& request = recipe.devices.devices;
+    const int64_t given = request.kind == DeviceRequest::Kind::indices ? std::ssize(request.indices) : request.count;
+    const int64_t devices = given > 0 ? given : recipe.devices.cpu_processes;
+    return cpu_slots(recipe, facts, parallel, static_cast<int>(devices * recipe.devices.num_nodes));
+  }
   if (recipe.devices.num_nodes > 1)
     throw usage_error("trials of a sweep run on this node only, but the recipe has devices.num_nodes = {}",
                       recipe.devices.num_nodes);

@@ -1,5 +1,5 @@
-// One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan. Memory,
-// traffic and host work are computed from it. This header is torch-free.
+// One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan.
+// Traffic and host work are computed from it. This header is torch-free.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -189,7 +189,8 @@ void ShardStore::start_read(size_t u) {
 }
 
 /// Converts `from` to the gathered dtype on the device. The current stream copies host memory, and the host does not
-/// wait if that memory is pinned. Updates wait for the stream before the host overwrites it.
+/// wait if that memory is pinned. The copy has ended before an update overwrites it: finish_gradients() has waited for
+/// later kernels.
 torch::Tensor ShardStore::as_sent(const Shard& shard, torch::Tensor from) const {
   bool pinned = from.is_cpu() && plan_.pin_memory;
   auto used = shard.full.options();

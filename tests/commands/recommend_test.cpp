@@ -111,6 +111,11 @@ TEST_CASE("the output of recommend --toml has every value of the recommendation"
       printed("[strategy]\nname = \"ddp\"\nactivation_checkpointing = true\nprecision_plugin = \"bf16-mixed\"\n", {});
   CHECK(recomputed.at("activation_checkpointing").at("mode") == "all");
   CHECK(recomputed.at("precision").at("mode") == "bf16-mixed");
+  auto named = printed("[strategy]\nname = \"fsdp\"\nsharding_strategy = \"SHARD_GRAD_OP\"\nforward_prefetch = true\n",
+                       {"--set", "devices=1"});
+  CHECK(named.at("strategy") == nlohmann::json{{"name", "single"}});
+  auto other = printed("[strategy]\nname = \"ddp\"\nbucket_cap_mb = 3\n", {});
+  CHECK(other.at("strategy").at("name") == "ddp");
   auto patient =
       printed("early_stopping = { patience = 3, min_delta = 0.5 }\n", {"--set", "train.early_stopping.patience=10"});
   CHECK(patient.at("train").at("early_stopping").at("patience") == 10);

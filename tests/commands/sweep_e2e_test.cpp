@@ -436,6 +436,8 @@ TRIAL  model.n_heads  train.global_batch_size
 
   write_sweep(place, "{ name = \"tpe\", n_startup_trials = 2 }", "budget = { trials = 9 }\nparallel = 2\n" + lr_space);
   result = place.run({"sweep", "plan", "sweep.toml"});
+  CHECK_THAT(place.run({"sweep", "plan", "sweep.toml", "-n", "1"}).out,
+             EndsWith("\nand 8 more; the last 7 depend on results\n"));
   CHECK_THAT(result.out, ContainsSubstring("\n    1  ") && !ContainsSubstring("\n    2  ") &&
                              EndsWith("\nand 7 more, which depend on their results\n"));
 

@@ -119,10 +119,13 @@ TEST_CASE("a new strategy name drops the values that options of the old one set"
   CHECK(read_foreign(fsdp).notes.size() == 2);
   auto ddp = read_foreign(fsdp, {"strategy=ddp"});
   CHECK(ddp.activation_checkpointing.mode == "none");
-  CHECK(ddp.notes == std::vector<std::string>{
-                         "the strategy is \"ddp\" instead of \"fsdp\", so these have no effect: "
-                         "activation_checkpointing.mode (recipe.toml:3:1)"});
-  auto same = read_foreign(fsdp, {"strategy=fsdp"});
+  CHECK(ddp.notes == std::vector<std::string>{"the strategy \"ddp\" replaces \"fsdp\", so these have no effect: "
+                                              "activation_checkpointing.mode (recipe.toml:3:1)"});
+  CHECK(read_foreign("[strategy]\ncpu_offload = true\n", {"strategy=fsdp"}).notes ==
+        std::vector<std::string>{"the strategy \"fsdp\" replaces \"auto\", so these have no effect: "
+                                 "strategy.cpu_offload (recipe.toml:2:1)"});
+  CHECK(read_foreign("[strategy]\ncpu_offload = true\n", {"strategy=auto"}).strategy.options.size() == 1);
+  auto same = read_foreign(fsdp, {"strategy=FSDP"});
   CHECK(same.activation_checkpointing.mode == "all");
   CHECK(same.notes.size() == 2);
 }
@@ -204,6 +207,7 @@ mode = "min"
     for (const std::string section : {"", "train."})
       if (anywhere || section.empty()) CHECK(wrong("", {section + given}).find(answer) != std::string::npos);
   }
+  CHECK(read_foreign("", {"activation_checkpointing.partition_activations=true"}).notes.size() == 1);
   for (const char* given : {"data.filename=a.txt", "run.verbose=true", "data.amp=true", "model.flatten=true"})
     CHECK(wrong("", {given}).starts_with("unknown key `"));
   CHECK(suggested({"train.limit_train_batches=5"}) == "train.max_steps");
