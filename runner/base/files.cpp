@@ -120,7 +120,7 @@ std::vector<std::string> glob(const std::string& pattern) {
   return paths;
 }
 
-/// A folder whose files are nobody's data: a hidden one, or the folder that ext4 creates for root only.
+/// Whether ** leaves out the folder: a hidden one, or lost+found, which file systems create and only root can read.
 bool is_skipped(const fs::path& folder) {
   const std::string name = folder.filename().string();
   return name.starts_with('.') || name == "lost+found";

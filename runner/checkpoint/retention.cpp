@@ -173,7 +173,7 @@ fs::path named_checkpoint(const std::string& named, const fs::path& run_dir) {
   const fs::path path = absolute(folders.front());
   const bool exists = fs::exists(path, failed);
   std::vector<fs::path> near;
-  for (const auto& folder : {path, path / "checkpoints", path.parent_path(), run_dir / "checkpoints"})
+  for (const auto& folder : {path, path / "checkpoints", path.parent_path(), folders.back()})
     if (near.empty() && fs::is_directory(folder, failed)) near = list_checkpoints(folder);
   std::erase(near, path);
   throw usage_error("{}: {}{}", path.string(),

@@ -69,17 +69,6 @@ DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const
   return choose_devices(wanted, facts);
 }
 
-/// The devices per node that CPU processes stand for. Throws Error(usage) if the recipe leaves their number to the
-/// machine.
-int simulated_devices(const Recipe::Devices& devices) {
-  const DeviceRequest& request = devices.devices;
-  if (request.kind == DeviceRequest::Kind::indices) return static_cast<int>(request.indices.size());
-  if (request.count > 0) return request.count;
-  if (devices.accelerator == "cpu" || devices.cpu_processes > 1) return static_cast<int>(devices.cpu_processes);
-  throw usage_error(
-      "devices.simulate needs a number of devices, because this machine does not have them: set devices.devices = N");
-}
-
 /// CPU ranks of this machine in the place of the recipe's devices.
 Topology simulated_topology(const Recipe& recipe, const Facts& facts) {
   if (recipe.selection.policy == "fastest" && recipe.strategy.name == "auto")

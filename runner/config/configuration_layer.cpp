@@ -38,15 +38,6 @@ Diagnostic& ConfigurationLayers::report(const Origin& place, const std::string& 
   return diagnostics_.back();
 }
 
-std::string strategy_of(const Layer& layer) {
-  const auto name = layer.find("strategy.name");
-  return name != layer.end() && name->second.value.is_string() ? lower(name->second.value.get<std::string>()) : "auto";
-}
-
-bool replaces_strategy(const Layer& upper, const Layer& lower) {
-  return upper.contains("strategy.name") && strategy_of(upper) != strategy_of(lower);
-}
-
 void ConfigurationLayers::add(Layer& own, const Layer& below) {
   auto found = own.find("strategy.config");
   const bool anew = own.contains("strategy.name"), replaced_strategy = replaces_strategy(own, below);

@@ -26,9 +26,10 @@ struct Located {
 /// Dotted key -> value: "section.key", or "hooks.HOOK.option". Deeper tables are values.
 using Layer = std::map<std::string, Located>;
 
-/// The name of the strategy in lower case; "auto" if the layer names none.
-std::string strategy_of(const Layer& layer);
-/// Whether `upper` names a strategy, and it is not the one of `lower`. Then the options of the old one are dropped.
+/// Whether `upper` names a strategy, and it is not the one of `lower`.
 bool replaces_strategy(const Layer& upper, const Layer& lower);
+/// Removes the options of the strategy from `lower` if `upper` replaces the strategy. Returns a note that names them; empty
+/// if there are none.
+std::string drop_strategy(Layer& lower, const Layer& upper);
 
 }  // namespace runner

@@ -120,27 +120,6 @@ class Reader {
     put(std::move(own), removals, layer);
   }
 
-  /// Removes the options of the strategy in `lower` if `upper` names another strategy. Returns a note about them.
-  static std::string drop_strategy(Layer& lower, const Layer& upper) {
-    if (!replaces_strategy(upper, lower)) return "";
-    const std::string old = strategy_of(lower);
-    std::vector<std::string> dropped;
-    std::erase_if(lower, [&](const auto& item) {
-      const auto& [key, located] = item;
-      const bool option = key.starts_with("strategy.") || located.of_strategy;
-      if (!option || key == "strategy.registry") return false;  // the registry defines the names; it remains
-      const std::string where = key + " (" + place_of(located.origin) + ")";
-      if (key == "strategy.config" && located.from_configuration)
-        dropped.push_back(where + " apart from its values outside [strategy]");
-      else if (key != "strategy.name" && !located.value.is_null() && !located.from_configuration)
-        dropped.push_back(where);
-      return true;
-    });
-    if (dropped.empty()) return "";
-    return fmt::format("the strategy \"{}\" replaces \"{}\", so these have no effect: {}", strategy_of(upper), old,
-                       join(dropped, ", "));
-  }
-
   /// Merges `upper` over `lower`. If `upper` names another strategy, all options of the strategy in `lower` are
   /// dropped. If it sets a key on which others depend (optimizer.name, lr_scheduler.name ...), the keys that no longer
   /// apply are dropped. A number of devices in --set replaces the number of CPU ranks, too.

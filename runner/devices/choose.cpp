@@ -137,6 +137,20 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
 
 }  // namespace
 
+int simulated_devices(const Recipe::Devices& devices) {
+  const DeviceRequest& request = devices.devices;
+  int64_t count = request.kind == Kind::indices ? std::ssize(request.indices) : request.count;
+  if (count <= 0 && (devices.accelerator == "cpu" || devices.cpu_processes > 1)) count = devices.cpu_processes;
+  if (count <= 0)
+    throw usage_error(
+        "devices.simulate needs a number of devices, because this machine does not have them: set devices.devices = N");
+  constexpr int64_t most = 1024;
+  if (count * devices.num_nodes > most)
+    throw usage_error("devices.simulate starts one process for each device, and {} of {} are more than {} processes",
+                      counted(devices.num_nodes, "node"), counted(count, "device"), most);
+  return static_cast<int>(count);
+}
+
 std::string list_devices(const Facts& facts) {
   if (facts.cuda.empty()) return fmt::format("no CUDA device ({})", facts.cuda_problem);
   std::vector<std::string> each;

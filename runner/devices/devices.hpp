@@ -52,4 +52,8 @@ struct DeviceChoice {
 /// there is: lists what there is) or Error(usage) (indices on cpu, duplicates, 0 devices).
 DeviceChoice choose_devices(const Recipe::Devices& devices, const Facts& facts);
 
+/// For devices.simulate: the devices per node that CPU processes stand for. Throws Error(usage) if the recipe leaves their
+/// number to the machine, or if there are more than 1024 on all nodes.
+int simulated_devices(const Recipe::Devices& devices);
+
 }  // namespace runner

@@ -58,7 +58,7 @@ Placement find_placement(const std::string& wanted, const Environment& environme
   }
   for (const auto& candidate : cluster_environments())
     if (candidate.detect(environment)) {
-      if (candidate.name == local_environment.name) refuse_unknown_launcher(environment);
+      if (std::string_view(candidate.name) == local_environment.name) refuse_unknown_launcher(environment);
       return candidate.read(environment);
     }
   RUNNER_CHECK(false, "the local environment detects always");

@@ -67,12 +67,9 @@ std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::opti
 }  // namespace
 
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
-  if (recipe.devices.simulate) {
-    const auto& request = recipe.devices.devices;
-    const int64_t given = request.kind == DeviceRequest::Kind::indices ? std::ssize(request.indices) : request.count;
-    const int64_t devices = given > 0 ? given : recipe.devices.cpu_processes;
-    return cpu_slots(recipe, facts, parallel, static_cast<int>(devices * recipe.devices.num_nodes));
-  }
+  if (recipe.devices.simulate)
+    return cpu_slots(recipe, facts, parallel,
+                     simulated_devices(recipe.devices) * static_cast<int>(recipe.devices.num_nodes));
   if (recipe.devices.num_nodes > 1)
     throw usage_error("trials of a sweep run on this node only, but the recipe has devices.num_nodes = {}",
                       recipe.devices.num_nodes);

@@ -367,6 +367,10 @@ TEST_CASE("devices.simulate refuses what contradicts it", "[e2e]") {
   CHECK_THAT(refused({"devices.cpu_processes=1"}),
              EndsWith("error: devices.simulate needs a number of devices, because this machine does not have them: set "
                       "devices.devices = N\n"));
+  CHECK_THAT(
+      refused({"devices=2000000000", "devices.num_nodes=100000"}),
+      EndsWith("error: devices.simulate starts one process for each device, and 100000 nodes of 2000000000 devices "
+               "are more than 1024 processes\n"));
   CHECK_THAT(refused({"devices=2", "devices.num_nodes=2", "--node-rank", "1"}),
              EndsWith("error: devices.simulate starts the ranks of all nodes, so --node-rank, --master-addr and "
                       "--master-port do not apply\n"));

@@ -56,7 +56,8 @@ std::optional<std::string> place_of(const void* address) {
   return function->second + text;
 }
 
-/// The calls below the place in the program: of this device, of LibTorch's templates, and of the classes for streams.
+/// Whether a frame of the stack is between the wait and the place in the program that asks for it: a function of this
+/// device, of LibTorch, or of the classes for streams.
 bool is_below(const std::string& place) {
   for (const char* prefix : {"runner::simulated::", "runner::StreamMark::", "runner::SideStream::",
                              "runner::Transfers::", "runner::testing::", "c10", "at::", "torch::", "std::"})

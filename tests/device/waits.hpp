@@ -11,7 +11,7 @@ void watch_waits(const std::string& left_out);
 /// Ends that. Returns the places in the order of their first calls: the function and the offset in it.
 std::vector<std::string> watched_waits();
 
-/// Called by what the simulated device does for a wait. Returns true if the wait is left out.
+/// The simulated device calls this at each wait. Returns true if the wait is left out.
 bool wait_is_left_out();
 
 }  // namespace runner::simulated
