@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "strategies/ddp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
+#include "strategies/program/program.hpp"
 #include "strategies/single/entry.hpp"
 #include "strategies/zero/entry.hpp"
 
@@ -21,6 +22,12 @@ Entry planned(std::string name, std::string summary, std::vector<std::string> al
   for (auto& alias : aliases) entry.aliases.push_back({std::move(alias)});
   entry.unavailable = "not built yet; " + instead;
   return entry;
+}
+
+void predict_from_plan(Entry& entry) {
+  entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
+  entry.traffic = [plan = entry.plan](const Job& job) { return program_traffic(job, plan(job)); };
+  entry.host_work = [plan = entry.plan](const Job& job) { return program_host_work(job, plan(job)); };
 }
 
 std::vector<Entry> make_catalog() {
@@ -47,6 +54,8 @@ std::vector<Entry> make_catalog() {
   list.push_back(planned("hpu", "Gaudi devices.",
                          {"hpu_single", "hpu_parallel", "SingleHPUStrategy", "HPUParallelStrategy"}, cpu_and_cuda));
   list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy", "IPUStrategy"}, cpu_and_cuda));
+  for (auto& entry : list)
+    if (entry.plan) predict_from_plan(entry);
   return list;
 }
 

@@ -1,20 +1,15 @@
-// Makes strategies by name. The names are those in catalog.cpp.
+// Makes strategies by name: each executes the plan of its entry in the catalog.
 #include "runner/base/error.hpp"
-#include "strategies/contract/strategy.hpp"
-#include "strategies/ddp/strategy.hpp"
-#include "strategies/fsdp/strategy.hpp"
-#include "strategies/single/strategy.hpp"
-#include "strategies/zero/strategy.hpp"
+#include "strategies/catalog.hpp"
+#include "strategies/executor/executor.hpp"
 
 namespace runner {
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup setup) {
-  if (name == "single") return make_single(std::move(setup));
-  if (name == "ddp") return make_ddp(std::move(setup));
-  if (name == "fsdp") return make_fsdp(std::move(setup));
-  if (name == "zero") return make_zero(std::move(setup));
-  RUNNER_CHECK(false, "no strategy `{}`", name);
-  return nullptr;
+  const auto named = find_strategy(name);
+  RUNNER_CHECK(named && named->entry->plan, "no strategy `{}`", name);
+  auto plan = named->entry->plan(setup.job);
+  return make_executor(std::move(setup), std::move(plan));
 }
 
 }  // namespace runner

@@ -21,6 +21,7 @@
 #include "runner/selection/batch.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
@@ -31,7 +32,7 @@ struct RecommendOptions {
   std::vector<std::string> overrides;
   int devices = 0, num_nodes = 0, world_size = 0;  ///< 0 = as in the recipe
   std::string host_memory;                         ///< of a node, e.g. "256GiB"; empty = not known
-  bool json = false, toml = false, all = false;
+  bool json = false, toml = false, all = false, program = false;
 };
 
 constexpr int devices_of_a_full_node = 8;
@@ -111,13 +112,22 @@ std::string describe_devices(const Topology& topology) {
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
 }
 
+/// What a rank does in a step of the chosen plan.
+std::string chosen_program(const Choice& choice) {
+  const Candidate& chosen = choice.plan();
+  if (!chosen.entry->plan) throw usage_error("the steps of {} are not known in advance", chosen.entry->name);
+  return program_text(chosen.job, chosen.entry->plan(chosen.job));
+}
+
 ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {
   bool fits = recommendation.shortfall.empty();
   if (options.json)
     std::printf("%s\n", recommendation_json(recommendation).dump().c_str());
   else if (options.toml && fits)
     std::printf("%s", recommendation_toml(recommendation).c_str());
-  else if (!options.toml)
+  else if (options.program && fits)
+    std::printf("%s", chosen_program(recommendation.plan.choice).c_str());
+  else if (!options.toml && !options.program)
     std::printf("%s", recommendation_text(recommendation, options.all).c_str());
   if (!fits) log::error("{}", recommendation.shortfall);
   return fits ? ExitCode::done : ExitCode::run_failed;
@@ -190,6 +200,10 @@ Action setup_recommend(CLI::App& app) {
   app.add_flag("--toml", options->toml,
                "Print a recipe, for a file in the current folder, that extends this one with the recommended values");
   app.add_flag("--all", options->all, "Show also what cannot run, and why");
+  app.add_flag("--program", options->program, "Show what a rank does in a step of the chosen plan, in order")
+      ->excludes("--json")
+      ->excludes("--toml")
+      ->excludes("--all");
   return [options] { return recommend(*options); };
 }
 

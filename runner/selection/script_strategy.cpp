@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <ranges>
 
 #include "runner/lua/strategy_file.hpp"
-#include "strategies/contract/memory.hpp"
+#include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
@@ -33,11 +35,11 @@ class ScriptClaims {
   lua::State& state() { return state_; }
   lua::StrategyFile file;
 
-  std::vector<ScriptBucket> buckets(const Job& job) {
+  ShardPlan plan(const Job& job) {
     auto found = file.functions.find("shard");
-    if (found == file.functions.end()) return script_buckets(job, {});
+    if (found == file.functions.end()) return script_plan(job, {});
     auto options = job.options;
-    return script_buckets(job, [&](const ParameterSpec& parameter) {
+    return script_plan(job, [&](const ParameterSpec& parameter) {
       auto answer = call("shard", {parameter_for_script(parameter), options});
       if (!answer.is_boolean() && !answer.is_null())
         throw usage_error("{}: `shard` must return true or false, not {}", file.shown, answer.dump());
@@ -62,49 +64,30 @@ class ScriptClaims {
   lua::State state_;
 };
 
-/// Memory of a Lua strategy: unsharded parameters, and buckets of all gradients, which stay between steps. For sharded
-/// parameters, also this rank's shard of the sum, and only its shard of the optimizer state. Plus `kept` bytes, from
-/// the file.
-class ScriptMemory : public StepMemory {
- public:
-  ScriptMemory(const Job& job, const std::vector<ScriptBucket>& buckets, int64_t kept)
-      : StepMemory(job, job.precision.parameter) {
-    for (const auto& bucket : buckets) {
-      int64_t whole = bucket.layout.total * bytes_of(leaf_), part = bucket.layout.shard * bytes_of(leaf_);
-      now_.parameters += whole;
-      now_.gradients += whole + (bucket.sharded ? part : 0);
-      int64_t held = bucket.sharded ? bucket.layout.shard : elements_of(*job.model, bucket.slots);
-      now_.optimizer += held * bytes_of(leaf_) * job.optimizer_states;
-      now_.held += held;
-    }
-    now_.communication += kept;
-  }
-
- protected:
-  void gradient_arrives(size_t) override {}
-};
-
 MemoryParts memory_of(ScriptClaims& claims, const Job& job) {
   std::lock_guard lock(claims.mutex);
-  auto buckets = claims.buckets(job);
-  auto said = claims.call("memory", {job_for_script(job, buckets)});
+  const auto plan = claims.plan(job);
+  auto said = claims.call("memory", {job_for_script(job, plan)});
   auto bytes = lua::claimed_count(said);
   if (!bytes)
     throw usage_error("{}: `memory` must return the bytes that a rank keeps, not {}", claims.file.shown, said.dump());
-  return ScriptMemory(job, buckets, *bytes).play();
+  auto parts = program_memory(job, plan);
+  parts.communication += *bytes;
+  parts.between_steps += *bytes;
+  return parts;
 }
 
 std::vector<Traffic> traffic_of(ScriptClaims& claims, const Job& job) {
   if (job.world_size == 1) return {};
   std::lock_guard lock(claims.mutex);
-  auto buckets = claims.buckets(job);
-  std::vector<Traffic> list;
+  const auto plan = claims.plan(job);
+  std::vector<Traffic> list = program_traffic(job, plan);  // the gathers of shards
   auto wrong = [&](const json& what) {
     return usage_error(
         "{}: `traffic` must return a list of {{collective = \"all_reduce\", calls = n, bytes = of all calls}}, not {}",
         claims.file.shown, what.dump());
   };
-  auto said = claims.call("traffic", {job_for_script(job, buckets)});
+  auto said = claims.call("traffic", {job_for_script(job, plan)});
   if (!said.is_array()) throw wrong(said);
   for (const auto& part : said) {
     if (!part.is_object() || !part.contains("collective")) throw wrong(part);
@@ -120,10 +103,6 @@ std::vector<Traffic> traffic_of(ScriptClaims& claims, const Job& job) {
       }
     if (!known) throw wrong(part);
   }
-  int64_t calls = 0, bytes = 0;
-  for (const auto& bucket : buckets)
-    if (bucket.sharded) ++calls, bytes += bucket.layout.total * bytes_of(job.precision.parameter);
-  if (calls > 0) list.push_back(make_traffic(Collective::all_gather, job.world_size, calls, bytes));
   return list;
 }
 
@@ -142,6 +121,10 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
                              .maximum = spec.maximum});
   if (auto cap = bucket_cap_option(); !file.options.contains(cap.name)) entry.options.push_back(cap);
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
+  entry.plan = [claims](const Job& job) {
+    std::lock_guard lock(claims->mutex);
+    return claims->plan(job);
+  };
   if (file.functions.contains("memory")) entry.memory = [claims](const Job& job) { return memory_of(*claims, job); };
   if (file.functions.contains("traffic")) entry.traffic = [claims](const Job& job) { return traffic_of(*claims, job); };
   std::string unsaid;
@@ -225,22 +208,23 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
       *file, given, [&](const std::string&) { return place; }, diagnostics);
 }
 
-std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
-  std::vector<ScriptBucket> buckets;
-  for (auto& bucket : gradient_buckets(job, shard)) {
-    auto layout = make_flat_layout(*job.model, bucket.slots, bucket.sharded ? job.world_size : 1);
-    buckets.push_back({std::move(bucket), std::move(layout)});
-  }
-  return buckets;
+ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
+  const auto [first, others] = bucket_bytes(job);
+  ShardPlan plan = replicated_plan(job, first, others, shard);
+  plan.overlap = true;
+  plan.reductions_in_flight = std::ssize(plan.units);
+  plan.own_reducer = true;
+  return plan;
 }
 
 json parameter_for_script(const ParameterSpec& parameter) {
   return {{"name", parameter.name}, {"shape", parameter.shape}, {"numel", parameter.numel()}};
 }
 
-json job_for_script(const Job& job, const std::vector<ScriptBucket>& buckets) {
+json job_for_script(const Job& job, const ShardPlan& plan) {
   json list = json::array();
-  for (const auto& bucket : buckets) list.push_back({{"numel", bucket.layout.total}, {"sharded", bucket.sharded}});
+  for (const auto& unit : plan.units | std::views::reverse)
+    list.push_back({{"numel", layout_of(*job.model, plan, unit).total}, {"sharded", is_sharded(plan, unit)}});
   return {{"parameters", job.model->parameter_count()},
           {"world_size", job.world_size},
           {"local_size", job.local_size},

@@ -7,8 +7,7 @@
 
 #include "runner/config/diagnostics.hpp"
 #include "strategies/catalog.hpp"
-#include "strategies/contract/flat_layout.hpp"
-#include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 
@@ -34,14 +33,11 @@ inline bool traffic_known(const Entry& entry, const Job& job) {
   return entry.traffic != nullptr && !has_script_hook(job.options);
 }
 
-struct ScriptBucket : GradientBucket {
-  FlatLayout layout;  ///< of gradients and of parameters
-};
-/// Buckets as in ddp. Sharded parameters and others are in different buckets.
-std::vector<ScriptBucket> script_buckets(const Job& job, const std::function<bool(const ParameterSpec&)>& shard);
+/// The plan of a strategy in Lua. Its units are as in ddp; sharded parameters and others are in different units.
+ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard);
 
 /// The arguments of the functions `shard`, `memory` and `traffic` of a file.
 nlohmann::json parameter_for_script(const ParameterSpec& parameter);
-nlohmann::json job_for_script(const Job& job, const std::vector<ScriptBucket>& buckets);
+nlohmann::json job_for_script(const Job& job, const ShardPlan& plan);
 
 }  // namespace runner

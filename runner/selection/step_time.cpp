@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "runner/selection/script_strategy.hpp"
-#include "strategies/contract/memory.hpp"
+#include "strategies/program/block_memory.hpp"
 
 namespace runner {
 

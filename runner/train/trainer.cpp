@@ -12,7 +12,6 @@
 #include "runner/config/schedule.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/planned_steps.hpp"
-#include "runner/train/strategies/strategy.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/nonfinite.hpp"
 
@@ -83,7 +82,7 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) const {
   auto of_replica = [](const std::string& name) { return name.starts_with(replica_piece_name("")); };
   if (std::none_of(tensors.begin(), tensors.end(), of_replica)) return;
   int64_t wrote = checkpoint.world_size();
-  if (!replicas_differ(setup_.strategy)) {
+  if (!setup_.strategy.replicas_differ()) {
     if (setup_.world.rank == 0)
       setup_.events.emit("note", {{"message", fmt::format("the checkpoint's {} ranks each trained a copy of the model; "
                                                           "{} continues with rank 0's copy",
@@ -327,10 +326,11 @@ StepResult Trainer::train_step(const StepInput& input) {
       "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); {}train.on_nonfinite = \"skip\" "
       "would skip such steps",
       step_ + 1, result.loss, result.grad_norm,
-      fixed_scale ? fmt::format("the fixed loss scale of {} may be too large: lower strategy.loss_scale, or set it to 0 "
-                                "for a dynamic scale; ",
-                                result.loss_scale)
-                  : ""));
+      fixed_scale
+          ? fmt::format("the fixed loss scale of {} may be too large: lower strategy.loss_scale, or set it to 0 "
+                        "for a dynamic scale; ",
+                        result.loss_scale)
+          : ""));
 }
 
 void Trainer::count_skip(const StepResult& result) {

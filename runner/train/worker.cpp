@@ -155,7 +155,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                       .clip_norm = by_norm ? clip.gradient_clip_val : std::nullopt,
                       .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,
                       .skip_nonfinite = clip.on_nonfinite == "skip",
-                      .comm_hook = make_script_comm_hook(recipe, world)};
+                      .reducer = make_script_comm_hook(recipe, world)};
   auto strategy =
       script ? make_script_strategy(recipe, std::move(setup)) : make_strategy(recipe.strategy.name, std::move(setup));
   OutOfMemory out_of_memory{job, entry};

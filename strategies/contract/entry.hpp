@@ -20,6 +20,7 @@
 namespace runner {
 
 struct Job;
+struct ShardPlan;  // program/plan.hpp
 
 /// The condition under which an option has an effect.
 struct OnlyWith {
@@ -159,6 +160,9 @@ struct Entry {
   std::function<std::optional<std::string>(const Job&)> refuse = {};
   /// Notes for a job that can run: an option without effect, traffic that another choice would save.
   std::function<std::vector<std::string>(const Job&)> notes = {};
+  /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
+  /// `memory`, `traffic` and `host_work` from it. Strategies in Lua add what their functions keep and send.
+  std::function<ShardPlan(const Job&)> plan = {};
   std::function<MemoryParts(const Job&)> memory = {};  ///< without the hooks; claimed_memory() adds them
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
   std::function<HostWork(const Job&)> host_work = {};  ///< empty: none

@@ -48,11 +48,11 @@ struct MemoryMoment {
   double float32_per_chunk_token = 0;
   /// 16-bit copies of fp32 values, per token of one loss chunk. There are none if the compute dtype is fp32 or wider.
   double narrowed_per_chunk_token = 0;
-  double widened_per_token = 0;        ///< fp32 copies of 16-bit values, which only CPUs make
-  int64_t summed_over_chunks = 0;      ///< elements of a gradient that is summed if there are several chunks
-  int64_t arrived = 0;                 ///< elements of the block's parameters whose gradients have been delivered
-  int64_t arriving = 0;                ///< elements of the parameter whose gradient is being computed, then delivered
-  double released_per_token = 0;       ///< compute elements that are freed before that gradient is delivered
+  double widened_per_token = 0;    ///< fp32 copies of 16-bit values, which only CPUs make
+  int64_t summed_over_chunks = 0;  ///< elements of a gradient that is summed if there are several chunks
+  int64_t arrived = 0;             ///< elements of the block's parameters whose gradients have been delivered
+  int64_t arriving = 0;            ///< elements of the parameter whose gradient is being computed, then delivered
+  double released_per_token = 0;   ///< compute elements that are freed before that gradient is delivered
   /// Shape of the linear layer whose backward this is; 0: no linear layer. The backward computes the gradient of the input, whose
   /// memory is included above, and then the gradient of the weight.
   int64_t out_features = 0, in_features = 0;

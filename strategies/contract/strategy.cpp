@@ -1,39 +1,15 @@
 #include "strategies/contract/strategy.hpp"
 
-#include <ATen/autocast_mode.h>
-
 #include <cmath>
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/nonfinite.hpp"
-#include "strategies/contract/recompute.hpp"
 
 namespace runner {
 
 namespace {
-
-/// Enables autocast during the blocks' forward. The cache of cast weights is cleared at the end of the scope.
-class Autocast {
- public:
-  Autocast(bool on, at::DeviceType device, at::ScalarType dtype) : on_(on), device_(device) {
-    if (!on_) return;
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_dtype(device_, dtype);
-    at::autocast::set_autocast_enabled(device_, true);
-  }
-  ~Autocast() {
-    if (!on_) return;
-    at::autocast::set_autocast_enabled(device_, false);
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  }
-  Autocast(const Autocast&) = delete;
-
- private:
-  bool on_;
-  at::DeviceType device_;
-};
 
 /// Skips float16 gradients if float16 cannot represent the bound: all finite values are below it.
 void clip_by_value(std::vector<torch::Tensor>& gradients, double bound) {
@@ -61,6 +37,18 @@ void StateTensor::write(int64_t begin, const torch::Tensor& values) const {
   swapped->file->write(swapped->array, swapped->begin + begin, wide.numel(), wide.data_ptr());
 }
 
+std::string replica_piece_name(const std::string& name) { return "replica/" + name; }
+
+StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values) {
+  int64_t n = values.numel();
+  return {.name = replica_piece_name(name),
+          .global_shape = {world.size - 1, n},
+          .offset = (world.rank - 1) * n,
+          .local = values,
+          .write_end = n,
+          .optional = true};  // missing in checkpoints of other strategies: replicas then start equal
+}
+
 Strategy::Strategy(StrategySetup setup)
     : world_(setup.world),
       model_(setup.model),
@@ -70,9 +58,7 @@ Strategy::Strategy(StrategySetup setup)
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
-      scaler_(job_.precision.loss_scaling, setup.loss_scale) {
-  if (job_.host_checkpoints) host_checkpoints_.emplace(world_.device, job_.accelerator.pinned);
-}
+      scaler_(job_.precision.loss_scaling, setup.loss_scale) {}
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value.numel(), value});
@@ -99,71 +85,22 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
   }
 }
 
-void Strategy::place_whole_copy() {
-  auto options = torch::dtype(scalar_type(job_.precision.parameter)).device(world_.device);
-  auto specs = model_.spec.parameters();
-  for (size_t slot = 0; slot < specs.size(); ++slot) {
-    auto value = torch::empty({specs[slot]->numel()}, options);
-    fill(slot, 0, value);
-    add_local(slot, 0, value);
-    model_.slots[slot] = value.view(specs[slot]->shape).requires_grad_(true);
-  }
-}
-
-torch::Tensor Strategy::forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
-  Block& block = *model_.blocks[index];
-  bool again = index < job_.recompute.size() && job_.recompute[index] && torch::GradMode::is_enabled() && x.defined();
-  if (!again) return block.forward(x, context);
-  // All leaves that the block reads. Only these get gradients from the recomputation.
-  const BlockSpec& spec = model_.spec.blocks[index];
-  std::vector<torch::Tensor> parameters;
-  for (const auto& parameter : spec.parameters) parameters.push_back(model_.slots[model_.spec.slot(parameter.name)]);
-  for (const auto& name : spec.shared) parameters.push_back(model_.slots[model_.spec.slot(name)]);
-  // The context is copied because backward runs the block again after this call has returned.
-  return recompute(
-      x, parameters, [&block, context](const torch::Tensor& input) { return block.forward(input, context); },
-      host_checkpoints_ ? &*host_checkpoints_ : nullptr);
-}
-
-torch::Tensor Strategy::run_block(size_t index, const torch::Tensor& x, const ForwardContext& context) {
-  return forward_block(index, x, context);
-}
-
-torch::Tensor Strategy::forward(const MicroBatch& batch, const ForwardContext& context) {
-  (void)batch;
-  Autocast autocast(job_.precision.autocast(), world_.device.type(), scalar_type(job_.precision.compute));
-  torch::Tensor x;
-  for (size_t index = 0; index < model_.blocks.size(); ++index) x = run_block(index, x, context);
-  return x;
-}
-
 MicroBatch Strategy::empty_batch() const {
   auto options = torch::dtype(torch::kInt64).device(world_.device);
   return {torch::zeros({1, 1}, options), torch::full({1, 1}, -100, options)};
 }
 
-double Strategy::backward_all(const StepInput& input) {
-  torch::Tensor total;
+std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& input) const {
+  std::vector<TrainedBatch> list(input.micro_batches.size());
   int64_t first_sequence = input.first_sequence;
-  double factor = scaler_.scale() / static_cast<double>(input.global_tokens);
-  for (size_t m = 0; m < input.micro_batches.size(); ++m) {
-    bool last = m + 1 == input.micro_batches.size();
-    const MicroBatch batch = input.micro_batches[m].inputs.defined() ? input.micro_batches[m] : empty_batch();
-    ForwardContext context{&batch, true, input.dropout_key, first_sequence};
-    if (token_loss_) context.token_loss = &token_loss_;
-    if (input.micro_batches[m].inputs.defined()) first_sequence += batch.inputs.size(0);
-    begin_micro_batch(last);
-    auto loss = forward(batch, context);
-    auto value = loss.detach().to(torch::kFloat64);
-    total = total.defined() ? total + value : value;
-    loss = loss * factor;
-    if (observer_) observer_->before_backward();
-    before_backward(loss);
-    loss.backward();
-    end_micro_batch(last);
-    if (observer_) observer_->after_backward();
+  for (size_t m = 0; m < list.size(); ++m) {
+    const MicroBatch& given = input.micro_batches[m];
+    list[m].batch = given.inputs.defined() ? given : empty_batch();
+    list[m].context = {&list[m].batch, true, input.dropout_key, first_sequence};
+    if (token_loss_) list[m].context.token_loss = &token_loss_;
+    if (given.inputs.defined()) first_sequence += given.inputs.size(0);
   }
-  return total.item<double>();
+  return list;
 }
 
 Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t votes) {
@@ -223,9 +160,10 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
 std::vector<StateTensor> Strategy::pieces(const std::string& kind) const {
   auto specs = model_.spec.parameters();
   std::vector<StateTensor> list;
-  for (const auto& local : locals_) {
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    const auto& local = locals_[i];
     const auto& spec = *specs[local.slot];
-    auto [begin, end] = write_range(local);
+    auto [begin, end] = write_range(i);
     list.push_back({.name = kind + "/" + spec.name,
                     .global_shape = spec.shape,
                     .offset = local.offset,
@@ -247,7 +185,7 @@ StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& 
 
 StepResult Strategy::step(const StepInput& input) {
   RUNNER_CHECK(!input.micro_batches.empty() && input.global_tokens > 0);
-  double loss_sum = backward_all(input);
+  const double loss_sum = accumulate_gradients(input).item<double>();
   auto gradients = finish_gradients();
   torch::NoGradGuard no_grad;
   auto decision = ask_observer(gradients, input.lr_factor);
@@ -258,6 +196,9 @@ StepResult Strategy::step(const StepInput& input) {
   result.loss = control.loss / static_cast<double>(input.global_tokens);
   result.loss_scale = scaler_.scale();
   result.grad_norm = std::sqrt(control.squared_norm) / scaler_.scale();
+  // If replicas differ, the norm is the root mean square of theirs. Squares are summed over ranks in any case, so that a NaN on
+  // any rank is found.
+  if (replicas_differ()) result.grad_norm /= std::sqrt(world_.size);
   result.finite = control.finite;
   result.votes = control.votes;
   const bool updates = control.finite && !decision.skip;
@@ -273,7 +214,7 @@ StepResult Strategy::step(const StepInput& input) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
     result.rescaled = true;
     result.finite = true;  // a lower scale remedies the overflow, so this is not a failure
-  } else {  // the loss is computed before scaling, so no other scale makes it finite
+  } else {                 // the loss is computed before scaling, so no other scale makes it finite
     result.finite = skip_nonfinite_ || decision.skip;
   }
   if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
@@ -286,7 +227,7 @@ double Strategy::evaluate(const MicroBatch& given) {
   torch::NoGradGuard no_grad;
   const MicroBatch batch = given.inputs.defined() ? given : empty_batch();
   ForwardContext context{&batch, false, 0};
-  return forward(batch, context).to(torch::kFloat64).item<double>();
+  return forward(context).to(torch::kFloat64).item<double>();
 }
 
 torch::Tensor Strategy::logits(const torch::Tensor& inputs, int64_t position) {
@@ -294,7 +235,7 @@ torch::Tensor Strategy::logits(const torch::Tensor& inputs, int64_t position) {
   const MicroBatch batch{inputs, torch::full_like(inputs, -100)};
   ForwardContext context{&batch, false, 0};
   context.logits_of = position;
-  return forward(batch, context);
+  return forward(context);
 }
 
 std::vector<StateTensor> Strategy::parameters() {
@@ -307,7 +248,7 @@ std::vector<StateTensor> Strategy::parameters() {
   return list;
 }
 
-std::vector<StateTensor> Strategy::state() {
+std::vector<StateTensor> Strategy::trained_state() {
   settle();
   auto specs = model_.spec.parameters();
   auto states = optimizer_.config().state_names();
@@ -315,7 +256,7 @@ std::vector<StateTensor> Strategy::state() {
   for (size_t i = 0; i < locals_.size(); ++i) {
     const auto& local = locals_[i];
     const auto& spec = *specs[local.slot];
-    auto [begin, end] = write_range(local);
+    auto [begin, end] = write_range(i);
     list.push_back({.name = "param/" + spec.name,
                     .global_shape = spec.shape,
                     .offset = local.offset,
@@ -338,7 +279,11 @@ std::vector<StateTensor> Strategy::state() {
       list.push_back(std::move(state));
     }
   }
-  auto own = own_state();
+  return list;
+}
+
+std::vector<StateTensor> Strategy::state() {
+  auto list = trained_state(), own = own_state();
   list.insert(list.end(), own.begin(), own.end());
   return list;
 }

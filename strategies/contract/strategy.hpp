@@ -1,6 +1,7 @@
-// The base class of strategies. It implements the optimizer step, and derived classes override hooks.
+// A training run on this rank, as the trainer uses it: optimizer steps, validation, and the training state. This base class does
+// what does not depend on the plan; the executor (strategies/executor) runs the plan's program.
 //
-//   step: for each micro-batch { forward through the blocks; backward } -> finish_gradients -> norm
+//   step: forward and backward of all micro-batches -> finish_gradients -> norm
 //         -> one exchange of control words (all ranks) -> finite check, clipping -> update -> after_update
 //
 // An update may still run when step() returns. Code that uses its results calls settle() first, or waits for the part
@@ -19,42 +20,16 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/entry.hpp"
-#include "strategies/contract/host_checkpoints.hpp"
 #include "strategies/contract/loss_scaler.hpp"
 #include "strategies/contract/module.hpp"
 #include "strategies/contract/optimizer.hpp"
+#include "strategies/contract/reducer.hpp"
 
 namespace runner {
 
 /// Writes the initial values of elements [offset, offset + out.size()) of parameter `slot` (from the seed, or from a
 /// file).
 using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
-
-struct StateTensor;
-
-/// Reduces buckets of gradients instead of an all-reduce. It may have state. Every rank makes the same calls in the
-/// same order.
-class CommHook {
- public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
-  /// Values of the strategy that the hook can read.
-  struct Host {
-    std::function<int64_t()> steps;      ///< optimizer steps done
-    std::function<double()> loss_scale;  ///< gradients are multiplied by it
-  };
-  virtual ~CommHook() = default;
-  /// Called before the first step. `bucket_elements`: elements of each bucket, in the order of their reduction.
-  virtual void prepare(const std::vector<int64_t>& bucket_elements, const torch::TensorOptions& options, Host host) = 0;
-  /// Starts the reduction of a full bucket. `gradients` (1-d) are this rank's. Called during backward, on the autograd
-  /// thread that delivered the bucket's last gradient; calls never overlap. `gradients` must be the sums over ranks
-  /// when the returned work has ended, or, if it returns null, when finish() has returned.
-  virtual Work begin(size_t bucket, const torch::Tensor& gradients) = 0;
-  /// Called for every bucket in order, after begin() of the last one.
-  virtual void finish(size_t bucket) = 0;
-  virtual std::vector<StateTensor> state() = 0;
-  virtual nlohmann::json scalars() const = 0;
-  virtual void load_scalars(const nlohmann::json& scalars) = 0;
-};
 
 /// Arguments of a strategy's constructor. The references must outlive the strategy.
 struct StrategySetup {
@@ -64,9 +39,9 @@ struct StrategySetup {
   OptimizerConfig optimizer;
   ParameterSource source;
   std::optional<double> clip_norm = {}, clip_value = {};
-  bool skip_nonfinite = false;               ///< train.on_nonfinite = "skip"
-  LossScalePolicy loss_scale = {};           ///< used if precision.loss_scaling is set
-  std::shared_ptr<CommHook> comm_hook = {};  ///< null: gradients are summed according to the options
+  bool skip_nonfinite = false;            ///< train.on_nonfinite = "skip"
+  LossScalePolicy loss_scale = {};        ///< used if precision.loss_scaling is set
+  std::shared_ptr<Reducer> reducer = {};  ///< null: gradients are summed according to the plan
 };
 
 /// Input of one optimizer step on this rank.
@@ -80,12 +55,12 @@ struct StepInput {
 };
 
 struct StepResult {
-  double loss = 0;       ///< mean over all tokens of the global batch; equal on all ranks
-  double grad_norm = 0;  ///< L2 over all parameters, before clipping; equal on all ranks
-  bool finite = true;    ///< false: loss or norm is not finite, and this is an error (no intended skip)
-  bool skipped = false;  ///< no update was made (loss scaler, skip_nonfinite, or the observer)
+  double loss = 0;        ///< mean over all tokens of the global batch; equal on all ranks
+  double grad_norm = 0;   ///< L2 over all parameters, before clipping; equal on all ranks
+  bool finite = true;     ///< false: loss or norm is not finite, and this is an error (no intended skip)
+  bool skipped = false;   ///< no update was made (loss scaler, skip_nonfinite, or the observer)
   bool rescaled = false;  ///< no update was made, because gradients overflowed; the loss scaler counts the overflow
-  uint32_t votes = 0;    ///< bitwise OR of the votes of all ranks; equal on all ranks
+  uint32_t votes = 0;     ///< bitwise OR of the votes of all ranks; equal on all ranks
   double loss_scale = 1.0;
 };
 
@@ -114,6 +89,10 @@ struct StateTensor {
   /// Overwrites local elements [begin, begin + values.numel()) with a 1-d tensor in host memory, of any dtype.
   void write(int64_t begin, const torch::Tensor& values) const;
 };
+
+/// The piece "replica/NAME" of a rank above 0 in a tensor of shape [ranks above 0, elements], if replicas differ.
+StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values);
+std::string replica_piece_name(const std::string& name);
 
 /// Callbacks during a step. They are called at the same points on every rank, in the thread that called step().
 class StepObserver {
@@ -145,7 +124,7 @@ class Strategy {
   /// One optimizer step. Collective. Throws what the forward or a collective throws, and NonFiniteError if gradients
   /// overflow at the smallest loss scale. If an update still runs when step() returns and then fails, its exception is
   /// thrown by later calls: step, evaluate, state, state_to_save, state_loaded, teardown.
-  virtual StepResult step(const StepInput& input);
+  StepResult step(const StepInput& input);
   /// Summed loss of this rank's micro-batch, without gradients. Collective for sharded strategies: every rank must call
   /// it equally often. An undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
@@ -155,7 +134,7 @@ class Strategy {
   /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer
   /// uses this list to save and to load. After it has loaded all of it, it calls state_loaded().
   std::vector<StateTensor> state();
-  virtual void state_loaded() {}
+  virtual void state_loaded() = 0;
   /// The "param/NAME" tensors of state(). After writing to them, between steps, call state_loaded() on all ranks.
   std::vector<StateTensor> parameters();
   /// Sets the observer of later steps; null removes it. It must outlive those steps.
@@ -170,10 +149,13 @@ class Strategy {
   nlohmann::json scalars() const;
   void load_scalars(const nlohmann::json& scalars);
   /// Waits for the last update and frees the strategy's resources.
-  virtual void teardown() {}
+  virtual void teardown() = 0;
 
   /// Waits until all ranks have called it.
   void barrier();
+  /// Whether each rank trains a different replica of the model. Checkpoints contain rank 0's as the model, and the others as
+  /// pieces "replica/NAME" (replica_piece).
+  virtual bool replicas_differ() const = 0;
 
  protected:
   /// A parameter, or a range of one, that this rank's optimizer updates.
@@ -185,52 +167,36 @@ class Strategy {
     std::optional<SwappedSpan> swapped = {};
   };
 
-  // ---- hooks
-  /// Called before a micro-batch. `last`: it is the last one of the step, so its gradients must be reduced.
-  virtual void begin_micro_batch(bool last) = 0;
-  /// Makes the parameters of block `index` available, runs the block, and releases them. The default only runs the
-  /// block, with activation checkpointing if the job requests it for this block.
-  virtual torch::Tensor run_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
-  /// Called before loss.backward(). `loss` is scaled.
-  virtual void before_backward(const torch::Tensor& loss) { (void)loss; }
-  /// Called after the backward of a micro-batch.
-  virtual void end_micro_batch(bool last) { (void)last; }
+  // ---- implemented by the executor
+  /// Runs the blocks without gradients. Returns the output of the last block.
+  virtual torch::Tensor forward(const ForwardContext& context) = 0;
+  /// Forward and backward of all micro-batches. Returns the sum of this rank's losses, fp64, not scaled.
+  virtual torch::Tensor accumulate_gradients(const StepInput& input) = 0;
   /// Waits for the reductions. Returns one gradient for each local parameter, in order, in the shape of that parameter.
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
-  /// Whether this rank's gradients are added to the norm over all ranks (only one replica must be added).
-  virtual bool counts_in_norm() const = 0;
-  /// The same for one local parameter, for strategies in which parameters differ.
-  virtual bool counts_in_norm(size_t local) const {
-    (void)local;
-    return counts_in_norm();
-  }
-  /// Additional state of the strategy: tensors, which state() lists after parameters and optimizer state, and scalars,
-  /// which must be equal on all ranks (null: none).
-  virtual std::vector<StateTensor> own_state() { return {}; }
-  virtual nlohmann::json own_scalars() const { return nullptr; }
-  virtual void load_own_scalars(const nlohmann::json& scalars) { (void)scalars; }
+  /// Whether the gradient of a local parameter on this rank is added to the norm over all ranks (only one replica must be
+  /// added).
+  virtual bool counts_in_norm(size_t local) const = 0;
   /// Updates the parameters with the result of finish_gradients(). May return before the update has ended; settle()
   /// then waits.
-  virtual void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) {
-    optimizer_.step(gradients, lr_factor, gradient_divisor);
-  }
+  virtual void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) = 0;
   /// Waits until the last update has ended. Throws the exception of an update that failed.
-  virtual void settle() {}
+  virtual void settle() = 0;
   /// Called at the end of a step; gradients may be freed. `updated` (equal on all ranks): update() was called, the step
   /// was not skipped.
   virtual void after_update(bool updated) = 0;
-  /// The range [first, second) of a local parameter that this rank writes to checkpoints. The default is all of it.
-  virtual std::pair<int64_t, int64_t> write_range(const LocalParameter& parameter) const {
-    return {0, parameter.numel};
-  }
-
+  /// The range [first, second) of a local parameter that this rank writes to checkpoints.
+  virtual std::pair<int64_t, int64_t> write_range(size_t local) const = 0;
   /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each
   /// rank.
-  virtual bool saves_whole() const { return false; }
+  virtual bool saves_whole() const = 0;
+  /// State of a Reducer: tensors, which state() lists after parameters and optimizer state, and scalars, which must be
+  /// equal on all ranks (null: none).
+  virtual std::vector<StateTensor> own_state() = 0;
+  virtual nlohmann::json own_scalars() const = 0;
+  virtual void load_own_scalars(const nlohmann::json& scalars) = 0;
 
   // ---- for derived classes
-  /// Allocates every parameter on the device as a separate unsharded leaf tensor, initializes it and registers it.
-  void place_whole_copy();
   /// Registers a local tensor with the optimizer. `copy` (optional) is a tensor of another dtype to which each update
   /// also writes the new values. Call this in the order of finish_gradients().
   void add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy = {});
@@ -241,10 +207,21 @@ class Strategy {
   /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded
   /// pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
+  /// state() without own_state().
+  std::vector<StateTensor> trained_state();
+  /// A micro-batch and the arguments of its forward. An empty one is replaced by one with ignored targets only, so that this
+  /// rank calls every collective of the step.
+  struct TrainedBatch {
+    MicroBatch batch;
+    ForwardContext context;  ///< refers to `batch`
+  };
+  std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
+  /// The summed loss of a micro-batch is multiplied by it.
+  double loss_factor(const StepInput& input) const {
+    return scaler_.scale() / static_cast<double>(input.global_tokens);
+  }
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
-  /// Runs block `index`, and records its autograd graph or recomputes the block in backward (activation checkpointing).
-  torch::Tensor forward_block(size_t index, const torch::Tensor& x, const ForwardContext& context);
 
   World& world_;
   Model& model_;
@@ -252,15 +229,14 @@ class Strategy {
   Optimizer optimizer_;
   ParameterSource source_;
   std::vector<LocalParameter> locals_;
+  StepObserver* observer_ = nullptr;
 
  private:
   /// One StateTensor "KIND/NAME" for each local parameter, without values.
   std::vector<StateTensor> pieces(const std::string& kind) const;
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
-  torch::Tensor forward(const MicroBatch& batch, const ForwardContext& context);
   /// One sequence with ignored targets only, so that a rank without data calls every collective of the step.
   MicroBatch empty_batch() const;
-  double backward_all(const StepInput& input);
   /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of
   /// each rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.
   struct Control {
@@ -277,8 +253,6 @@ class Strategy {
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;
-  std::optional<HostCheckpoints> host_checkpoints_;  ///< set if job_.host_checkpoints
-  StepObserver* observer_ = nullptr;
   TokenLoss token_loss_;
 };
 

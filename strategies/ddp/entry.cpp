@@ -1,10 +1,6 @@
 #include "strategies/ddp/entry.hpp"
 
-#include <algorithm>
-#include <utility>
-
 #include "strategies/contract/gradient_buckets.hpp"
-#include "strategies/contract/memory.hpp"
 
 namespace runner {
 
@@ -35,80 +31,20 @@ std::vector<Alias> ddp_aliases() {
   return aliases;
 }
 
-/// The Reducer's buckets contain all gradients and exist between steps. Gradients are views of the buckets, or
-/// additional tensors. During its reduction, a compressed bucket has an additional 16-bit copy.
-class DdpMemory : public WholeCopyMemory {
- public:
-  DdpMemory(const Job& job, const DdpPlan& plan)
-      : WholeCopyMemory(job),
-        views_(plan.gradient_as_bucket_view),
-        wire_bytes_(plan.wire == leaf_ ? 0 : bytes_of(plan.wire)) {
-    (views_ ? now_.gradients : now_.communication) = now_.parameters;
-    for (const auto& bucket : plan.buckets) {
-      buckets_.push_back(0);
-      for (size_t slot : bucket) buckets_.back() += elements_[slot];
-    }
-  }
-
- protected:
-  void micro_batch_begins(bool first, bool last) override {
-    WholeCopyMemory::micro_batch_begins(first, last);
-    reduces_ = last;
-    sent_ = filled_ = delivered_ = 0;
-  }
-  void gradient_arrives(size_t slot) override {
-    if (!views_) WholeCopyMemory::gradient_arrives(slot);
-    delivered_ += elements_[slot];
-    send();
-  }
-  void block_ends(size_t, bool) override { send(); }
-  bool takes_gradients() const override { return !views_ && WholeCopyMemory::takes_gradients(); }
-
- private:
-  /// Simulates the reduction of the buckets that are full.
-  void send() {
-    now_.communication -= std::exchange(compressed_, 0);
-    for (; reduces_ && sent_ < buckets_.size() && filled_ + buckets_[sent_] <= delivered_; ++sent_) {
-      filled_ += buckets_[sent_];
-      compressed_ = std::max(compressed_, buckets_[sent_] * wire_bytes_);
-    }
-    now_.communication += compressed_;
-  }
-
-  bool views_, reduces_ = false;
-  int64_t wire_bytes_;            ///< bytes of an element of a compressed bucket; 0: no compression
-  std::vector<int64_t> buckets_;  ///< elements of each
-  size_t sent_ = 0;
-  int64_t filled_ = 0, delivered_ = 0, compressed_ = 0;
-};
-
-std::vector<Traffic> ddp_traffic(const Job& job) {
-  if (job.world_size == 1) return {};
-  DdpPlan plan = ddp_plan(job);
-  auto calls = static_cast<int64_t>(plan.buckets.size());
-  int64_t bytes = job.model->parameter_count() * bytes_of(plan.wire);
-  if (plan.find_unused_parameters && !plan.static_graph) {
-    ++calls;  // the Reducer sums one int32 for each parameter: the number of ranks that used it
-    bytes += static_cast<int64_t>(job.model->parameters().size() * sizeof(int32_t));
-  }
-  return {make_traffic(Collective::all_reduce, job.world_size, calls, bytes)};
-}
-
 }  // namespace
 
-DdpPlan ddp_plan(const Job& job) {
-  DdpPlan plan;
+ShardPlan ddp_plan(const Job& job) {
   const auto [first, others] = bucket_bytes(job);
-  plan.first_bucket_bytes = first;
-  plan.bucket_bytes = others;
-  for (auto& bucket : gradient_buckets(job)) plan.buckets.push_back(std::move(bucket.slots));
+  ShardPlan plan = replicated_plan(job, first, others);
+  plan.overlap = true;
+  plan.reductions_in_flight = std::ssize(plan.units);
   const auto& hook = job.options.at("ddp_comm_hook");
-  plan.wire = hook == "fp16_compress"   ? DType::float16
-              : hook == "bf16_compress" ? DType::bfloat16
-                                        : job.precision.parameter;
-  plan.find_unused_parameters = job.options.at("find_unused_parameters");
-  plan.gradient_as_bucket_view = job.options.at("gradient_as_bucket_view");
-  plan.static_graph = job.options.at("static_graph");
+  if (hook == "fp16_compress")
+    plan.reduce = DType::float16;
+  else if (hook == "bf16_compress")
+    plan.reduce = DType::bfloat16;
+  else
+    plan.own_reducer = hook != "none";
   return plan;
 }
 
@@ -123,15 +59,19 @@ Entry ddp_entry() {
       {.name = "find_unused_parameters",
        .type = Type::boolean,
        .default_value = false,
-       .help = "Find the parameters that a step did not use."},
+       .help = "Find the parameters that a step did not use.",
+       .note =
+           "find_unused_parameters has no effect: gradients that a step did not compute count as zeros in any case"},
       {.name = "gradient_as_bucket_view",
        .type = Type::boolean,
        .default_value = true,
-       .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients."},
+       .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients.",
+       .note = "gradient_as_bucket_view has no effect: gradients are always views of the buckets"},
       {.name = "static_graph",
        .type = Type::boolean,
        .default_value = false,
-       .help = "The autograd graph is the same in every step."},
+       .help = "The autograd graph is the same in every step.",
+       .note = "static_graph has no effect: the order of reductions is known before the first step"},
       bucket_cap_option(),
       {.name = "ddp_comm_hook",
        .type = Type::choice,
@@ -145,10 +85,7 @@ Entry ddp_entry() {
       {.name = "ddp_comm_hook_options", .type = Type::table, .help = "Options for the comm hook if it is a Lua file."},
   };
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
-  entry.memory = [](const Job& job) {
-    return job.world_size > 1 ? DdpMemory(job, ddp_plan(job)).play() : WholeCopyMemory(job).play();
-  };
-  entry.traffic = ddp_traffic;
+  entry.plan = ddp_plan;
   return entry;
 }
 

@@ -1,18 +1,15 @@
 // `ddp`: every rank has a replica of the model, and gradients are all-reduced in buckets during backward.
+//
+// A bucket has whole blocks, so it is reduced as soon as the backward of its first block ends. Traffic: one all-reduce of all
+// gradients a step. Source: Li et al., PyTorch Distributed (VLDB 2020).
 #pragma once
-#include "strategies/contract/entry.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 
 Entry ddp_entry();
 
-/// The options in resolved form. The strategy and the predictions of memory and traffic use the same plan.
-struct DdpPlan {
-  std::vector<std::vector<size_t>> buckets;          ///< parameter slots of each, in the order of reduction
-  int64_t first_bucket_bytes = 0, bucket_bytes = 0;  ///< size limits of the first bucket and of the others
-  DType wire = DType::float32;                       ///< dtype in which gradients are summed
-  bool find_unused_parameters = false, gradient_as_bucket_view = true, static_graph = false;
-};
-DdpPlan ddp_plan(const Job& job);
+/// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
+ShardPlan ddp_plan(const Job& job);
 
 }  // namespace runner

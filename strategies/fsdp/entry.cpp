@@ -255,8 +255,11 @@ ShardPlan fsdp_plan(const Job& job) {
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
   for (auto& unit : make_units(*job.model, policy.word, options.at("min_num_params"), policy.names)) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
-    plan.units.push_back(
-        {unit.slots, false, unit.blocks, unit.first_needed_in_backward, !reshard || used_at_once, tier});
+    plan.units.push_back({.slots = unit.slots,
+                          .blocks = unit.blocks,
+                          .first_needed_in_backward = unit.first_needed_in_backward,
+                          .keep_after_forward = !reshard || used_at_once,
+                          .shards = tier});
   }
   return plan;
 }
@@ -286,9 +289,7 @@ Entry fsdp_entry() {
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
   entry.refuse = refuse_fsdp;
   entry.notes = fsdp_notes;
-  entry.memory = [](const Job& job) { return sharded_memory(job, fsdp_plan(job)); };
-  entry.traffic = [](const Job& job) { return program_traffic(job, fsdp_plan(job)); };
-  entry.host_work = [](const Job& job) { return program_host_work(job, fsdp_plan(job)); };
+  entry.plan = fsdp_plan;
   return entry;
 }
 

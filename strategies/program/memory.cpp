@@ -1,18 +1,19 @@
-// Predicts the memory of a step of a ShardPlan: counts the bytes of the gathers, releases and reductions that
-// strategy.cpp makes.
-#include "strategies/contract/memory.hpp"
-
+// Predicts the memory of a step: executes its program with byte counts instead of tensors (executor.cpp executes it with
+// tensors), and records the peak.
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <set>
 
 #include "strategies/offload/swapped_arrays.hpp"
-#include "strategies/program/plan.hpp"
+#include "strategies/program/block_memory.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
 namespace {
+
+/// All micro-batches between the first and the last are alike, so it suffices to replay three.
+constexpr int64_t replayed_micro_batches = 3;
 
 /// Sizes (in bytes) and state of one unit on this rank.
 struct UnitBytes {
@@ -20,21 +21,27 @@ struct UnitBytes {
   int64_t unsharded = 0;  ///< its unsharded gradients in the dtype of accumulation
   int64_t sent = 0;       ///< its unsharded gradients in the dtype of reduction
   int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
-  size_t missing = 0;     ///< parameters whose gradient has not arrived in this micro-batch
   bool cast = false;      ///< a gather sends a temporary copy of the shard
   int64_t sending = 0;    ///< bytes of that copy, from the start of the gather until a block waits for it
-  bool in_use = false, arriving = false, reduced = false;
-  bool adds = false;  ///< the buffer has gradients of earlier micro-batches
+  bool arriving = false;  ///< the buffer of gradients exists
+  bool adds = false;      ///< the buffer has gradients of earlier micro-batches
+  bool reducing = false;  ///< a reduction has started
+  bool reduced = false;   ///< the sums of gradients exist
 };
 
-class ShardedMemory : public StepMemory {
+/// Counts the bytes of each instruction. The step is the second one, in which the optimizer's state exists.
+class Replay {
  public:
-  ShardedMemory(const Job& job, const ShardPlan& plan)
-      : StepMemory(job, plan.parameter),
+  Replay(const Job& job, const ShardPlan& plan)
+      : job_(job),
         plan_(plan),
+        blocks_(job, plan.parameter),
         own_copy_(plan.own_copy(job.precision.parameter)),
         on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
-        unit_of_block_(units_of_blocks(plan, job.model->blocks.size())) {
+        takes_(plan.takes_gradients()),
+        in_place_(plan.shards == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
+        held_by_(job.model->blocks.size()),
+        added_(job.model->parameters().size()) {
     DType master = job.precision.parameter;
     int64_t element = bytes_of(master);
     int read_units = 0;
@@ -42,7 +49,7 @@ class ShardedMemory : public StepMemory {
     for (size_t u = 0; u < plan.units.size(); ++u) {
       const auto& unit = plan.units[u];
       auto places = plan.places(unit, master);
-      FlatLayout layout = make_flat_layout(*job.model, unit.slots, plan.shards);
+      FlatLayout layout = layout_of(*job.model, plan, unit);
       units_.push_back({layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
                         layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
@@ -63,7 +70,8 @@ class ShardedMemory : public StepMemory {
         ++read_units;
       }
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
-      count_held(layout);
+      if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
+      count_held(layout, unit.replicated);
     }
     sum_held();
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
@@ -79,85 +87,214 @@ class ShardedMemory : public StepMemory {
   int64_t host_bytes() const {
     if (!plan_.separate_host) return 0;
     int64_t casts = std::accumulate(casts_.begin(), casts_.end(), int64_t{0});
-    return host_ + waiting_on_host_ + casts + std::max(read_ahead_, on_device_ ? 0 : update_copies());
+    return host_ + waiting_on_host_ + casts +
+           std::max(read_ahead_, on_device_ ? 0 : std::max(norm_copy(), update_copies()));
   }
 
- protected:
-  void micro_batch_begins(bool first, bool last) override {
-    if (first && !plan_.separate_host) now_.gathered += read_ahead_;
-    reduce_now_ = last || plan_.reduce_every_micro_batch;
-    for (size_t u = 0; u < units_.size(); ++u) {
-      units_[u].missing = plan_.units[u].slots.size();
-      units_[u].adds = units_[u].arriving && in_flight_ != u;
+  MemoryParts play() {
+    now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
+    now_.between_steps = now_.total();
+    // Token ids and targets of all micro-batches, 8 bytes each.
+    now_.activations += 2 * 8 * blocks_.tokens() * job_.most_micro_batches();
+    if (!plan_.separate_host) now_.gathered += read_ahead_;
+    const int64_t micro_batches = std::min(job_.most_micro_batches(), replayed_micro_batches);
+    for (const auto& instruction : step_program(*job_.model, plan_, job_.recompute, micro_batches)) {
+      if (instruction.micro_batch != micro_batch_) begin_micro_batch(instruction.micro_batch);
+      count(instruction);
+      if (instruction.op == Op::norm) break;
+    }
+    peak_.between_steps = now_.between_steps;
+    if (job_.host_checkpoints)
+      for (int64_t bytes : checkpoint_bytes(job_)) peak_.host += job_.accelerator.pinned ? pinned_bytes(bytes) : bytes;
+    return peak_;
+  }
+
+ private:
+  void count(const Instruction& instruction) {
+    switch (instruction.op) {
+      case Op::start_gather:
+        return start_gather(instruction.unit);
+      case Op::wait_gather:
+        return wait_gather(instruction.unit);
+      case Op::release:
+        return release(instruction.unit);
+      case Op::forward:
+        return forward(instruction.block);
+      case Op::recompute:
+        return recompute(instruction.block);
+      case Op::backward:
+        return backward(instruction.block);
+      case Op::start_reduce:
+        if (instruction.axis != Axis::replicas || plan_.shards == 1) start_reduce(units_[instruction.unit]);
+        return;
+      case Op::wait_reduce:
+        if (instruction.axis != Axis::shards || plan_.replicas == 1) wait_reduce(units_[instruction.unit]);
+        return;
+      case Op::norm:
+        return update();
+      case Op::update:
+      case Op::gather_updated:
+      case Op::start_read:
+        return;
     }
   }
 
-  void block_begins(size_t block, bool backward) override {
-    size_t u = unit_of_block_[block];
-    if (!backward) {
-      gather(u);
-      if (plan_.forward_prefetch && plan_.prefetches)
-        for (size_t ahead : ahead(false)[block]) start_gather(ahead);
+  /// Records `now_` if it is the peak so far.
+  void note() {
+    if (now_.total() > peak_.total()) peak_ = now_;
+  }
+
+  // ---- blocks
+  void begin_micro_batch(uint16_t micro_batch) {
+    micro_batch_ = micro_batch;
+    for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
+    for (auto& unit : units_) unit.adds = unit.arriving && !unit.reducing;
+  }
+
+  /// Sets the bytes of the block's activations.
+  void hold(size_t block, int64_t bytes) {
+    now_.activations += bytes - held_by_[block];
+    held_by_[block] = bytes;
+  }
+
+  void hold_at_peak(size_t block, int64_t bytes) {
+    hold(block, bytes);
+    note();
+  }
+
+  void forward(size_t block) {
+    int64_t saved = blocks_.saved(block);
+    if (blocks_.is_recomputed(block)) {
+      saved = blocks_.input(block);
+      if (job_.host_checkpoints && last_kept_) hold(*last_kept_, 0);  // its input was copied to host memory
+      last_kept_ = block;
+    }
+    hold_at_peak(block, saved + blocks_.output(block));
+    for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak);
+    hold(block, saved);
+  }
+
+  /// The gradient of the block's output exists in addition.
+  void recompute(size_t block) {
+    if (job_.host_checkpoints) bring_back_input_before(block);
+    const int64_t gradient = blocks_.output(block);
+    for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak + gradient);
+    hold_at_peak(block, blocks_.saved(block) + blocks_.output(block) + gradient);
+    hold(block, blocks_.saved(block));
+  }
+
+  void bring_back_input_before(size_t block) {
+    last_kept_.reset();
+    size_t before = block - 1;
+    while (before > 0 && !blocks_.is_recomputed(before)) --before;
+    if (before > 0) hold(before, blocks_.input(before));
+  }
+
+  void backward(size_t block) {
+    using Kind = BackwardEvent::Kind;
+    for (const auto& event : blocks_.backward(block, takes_ && micro_batch_ == 0)) switch (event.kind) {
+        case Kind::peak:
+          hold_at_peak(block, event.bytes);
+          break;
+        case Kind::level:
+          hold(block, event.bytes);
+          break;
+        case Kind::computed:
+          gradient_computed(event.slot);
+          break;
+        case Kind::stored:
+          now_.communication -= widened(event.slot);
+          added_[event.slot] = true;
+          break;
+      }
+  }
+
+  // ---- gradients
+  /// The buffers of a Reducer's unit: all gradients, and this rank's part of the sums.
+  int64_t standing_gradients(const ShardUnit& unit, const FlatLayout& layout) const {
+    return (layout.total + (is_sharded(plan_, unit) ? layout.shard : 0)) * bytes_of(plan_.gradient);
+  }
+
+  void gradient_computed(size_t slot) {
+    if (plan_.own_reducer) return;
+    if (takes_) {
+      if (!added_[slot]) now_.gradients += blocks_.elements(slot) * bytes_of(plan_.gradient);
       return;
     }
-    for (size_t other = 0; other < units_.size(); ++other)
-      if (plan_.units[other].first_needed_in_backward > block && other != u) release(other);
-    if (u < units_.size() && plan_.units[u].first_needed_in_backward <= block)
-      gather(u);
-    else
-      release(u);
-    if (plan_.backward_prefetch == ShardPlan::Prefetch::before) prefetch_in_backward(block);
-  }
-
-  void prefetch_in_backward(size_t block) {
-    if (!plan_.prefetches) return;
-    for (size_t ahead : ahead(true)[block]) start_gather(ahead);
-  }
-
-  /// units_ahead(), computed once for all micro-batches.
-  const std::vector<std::vector<size_t>>& ahead(bool backward) {
-    auto& known = ahead_[backward ? 1 : 0];
-    if (known.empty()) known = units_ahead(*job_.model, plan_, backward);
-    return known;
-  }
-
-  void gradient_arrives(size_t slot) override {
-    size_t u = unit_of_slot_[slot];
-    if (in_flight_ == u) finish_reduction();
-    if (!units_[u].arriving) now_.communication += units_[u].unsharded;
-    units_[u].arriving = true;
+    UnitBytes& unit = units_[unit_of_slot_[slot]];
+    if (!unit.arriving) (in_place_ && !unit.reduced ? now_.gradients : now_.communication) += unit.unsharded;
+    unit.arriving = true;
     now_.communication += widened(slot);
   }
 
-  void gradient_taken(size_t slot) override {
-    size_t u = unit_of_slot_[slot];
-    now_.communication -= widened(slot);
-    if (--units_[u].missing > 0) return;
-    if (reduce_now_) reduce(u);
-    const auto& blocks = plan_.units[u].blocks;
-    if (plan_.backward_prefetch == ShardPlan::Prefetch::after && !blocks.empty()) prefetch_in_backward(blocks.front());
+  /// Temporary bytes on CPU when a gradient is added to a buffer of a wider dtype: the gradient is converted first.
+  int64_t widened(size_t slot) const {
+    if (takes_ || plan_.own_reducer || !units_[unit_of_slot_[slot]].adds || !job_.accelerator.host_kernels ||
+        plan_.accumulate == plan_.parameter)
+      return 0;
+    return blocks_.elements(slot) * bytes_of(plan_.accumulate);
   }
 
-  void block_ends(size_t block, bool backward) override {
-    if (!backward) {
-      size_t u = unit_of_block_[block];
-      if (u < units_.size() && plan_.units[u].blocks.back() == block && !plan_.units[u].keep_after_forward) release(u);
+  int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards > 1 ? unit.sent / plan_.shards : 0; }
+
+  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
+  /// their sums.
+  void start_reduce(UnitBytes& unit) {
+    if (takes_ || plan_.own_reducer || in_place_) return;
+    if (plan_.accumulate != plan_.reduce) {
+      now_.communication += unit.sent;
+      note();
+      now_.communication -= unit.unsharded;
+    }
+    now_.communication += on_the_way(unit);
+    note();
+    unit.reducing = true;
+  }
+
+  /// At the end of a reduction all of these exist, and the sums in the dtype in which they are kept.
+  void wait_reduce(UnitBytes& unit) {
+    if (takes_ || plan_.own_reducer) return;
+    unit.arriving = unit.reducing = false;
+    if (in_place_) {
+      if (unit.reduced) now_.communication -= unit.unsharded;
+      unit.reduced = true;
       return;
     }
-    size_t u = unit_of_block_[block];
-    if (u < units_.size() && plan_.units[u].blocks.front() == block) release(u);
+    const int64_t waiting = unit.shard * bytes_of(plan_.gradient), cast = plan_.reduce != plan_.gradient ? waiting : 0;
+    now_.communication += cast;
+    note();
+    now_.communication -= cast + on_the_way(unit) + unit.sent;
+    if (!unit.reduced && on_device_) now_.gradients += waiting;
+    unit.reduced = true;
   }
 
-  void update() override {
-    finish_reduction();
-    int64_t copied = on_device_ ? update_copies() : 0;
+  void update() {
+    for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
+    now_.communication += on_device_ ? norm_copy() : 0;
+    note();
+    now_.communication -= on_device_ ? norm_copy() : 0;
+    const int64_t copied = on_device_ ? update_copies() : 0;
     if (!plan_.separate_host) now_.gathered -= read_ahead_;
     now_.communication += copied;
     note();
     now_.communication -= copied;
   }
 
- private:
+  // ---- parameters
+  /// Counts the gathered unit, and this rank's shard in the gathered dtype.
+  void start_gather(size_t u) {
+    if (!own_copy_) return;
+    units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
+    now_.gathered += units_[u].gathered + units_[u].sending;
+    note();
+  }
+
+  void wait_gather(size_t u) { now_.gathered -= std::exchange(units_[u].sending, 0); }
+
+  void release(size_t u) {
+    if (own_copy_) now_.gathered -= units_[u].gathered;
+  }
+
   /// Bytes that a tensor in host memory takes, which is pinned if the plan says so.
   int64_t pinned(int64_t bytes) const {
     bool rounded = plan_.pin_memory && bytes > 0;
@@ -166,7 +303,7 @@ class ShardedMemory : public StepMemory {
 
   /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all
   /// of those between. held_ contains differences between consecutive ranks, until sum_held().
-  void count_held(const FlatLayout& layout) {
+  void count_held(const FlatLayout& layout, bool by_all) {
     held_.resize(static_cast<size_t>(plan_.shards) + 1);
     auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
       held_[static_cast<size_t>(first)] += elements;
@@ -174,6 +311,11 @@ class ShardedMemory : public StepMemory {
     };
     for (const auto& item : layout.items) {
       if (item.numel == 0) continue;
+      largest_part_ = std::max(largest_part_, std::min(item.numel, layout.shard));
+      if (by_all) {
+        add(0, plan_.shards, item.numel);
+        continue;
+      }
       int64_t end = item.offset + item.numel, first = item.offset / layout.shard, last = (end - 1) / layout.shard;
       add(first, first + 1, std::min(end, (first + 1) * layout.shard) - item.offset);
       if (last == first) continue;
@@ -202,6 +344,12 @@ class ShardedMemory : public StepMemory {
     return update_tiles() + elements * bytes_of(master);
   }
 
+  /// The fp32 copy of a 16-bit gradient that a CPU makes to compute its norm.
+  int64_t norm_copy() const {
+    const bool on_host = job_.accelerator.host_kernels || !on_device_;
+    return on_host && bytes_of(plan_.gradient) < 4 ? largest_part_ * 4 : 0;
+  }
+
   int64_t update_tiles() const {
     auto use = plan_.swap_use(job_.precision.parameter);
     if (!use.state) return 0;
@@ -216,89 +364,37 @@ class ShardedMemory : public StepMemory {
     return stream_buffer_bytes(plan_.swap.tile, arrays, plan_.swap.update_buffers, elements);
   }
 
-  /// Temporary bytes on CPU when a gradient is added to a buffer of a wider dtype: the gradient is converted first.
-  int64_t widened(size_t slot) const {
-    if (!units_[unit_of_slot_[slot]].adds || !job_.accelerator.host_kernels || plan_.accumulate == plan_.parameter)
-      return 0;
-    return elements_[slot] * bytes_of(plan_.accumulate);
-  }
-
   bool is_cast(const ShardUnit& unit, const ShardPlaces& places) const {
     if (places.sent == ShardPlaces::Sent::master) return plan_.parameter != job_.precision.parameter || !on_device_;
     return places.sent == ShardPlaces::Sent::file || unit.shards == Tier::host;
   }
 
-  /// Counts the gathered unit, and this rank's shard in the gathered dtype.
-  void start_gather(size_t u) {
-    if (u >= units_.size() || !own_copy_ || units_[u].in_use) return;
-    units_[u].in_use = true;
-    units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
-    now_.gathered += units_[u].gathered + units_[u].sending;
-    note();
-  }
-
-  void gather(size_t u) {
-    start_gather(u);
-    if (u < units_.size()) now_.gathered -= std::exchange(units_[u].sending, 0);
-  }
-
-  void release(size_t u) {
-    if (u >= units_.size() || !units_[u].in_use) return;
-    units_[u].in_use = false;
-    now_.gathered -= units_[u].gathered;
-  }
-
-  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
-  /// their sums.
-  void reduce(size_t u) {
-    finish_reduction();
-    const UnitBytes& unit = units_[u];
-    if (plan_.accumulate != plan_.reduce) {
-      now_.communication += unit.sent;
-      note();
-      now_.communication -= unit.unsharded;
-    }
-    now_.communication += on_the_way(unit);
-    note();
-    in_flight_ = u;
-    if (!plan_.overlap) finish_reduction();
-  }
-
-  int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards > 1 ? unit.sent / plan_.shards : 0; }
-
-  /// At the end of a reduction all of these exist, and the sums in the dtype in which they are kept.
-  void finish_reduction() {
-    if (!in_flight_) return;
-    UnitBytes& unit = units_[*in_flight_];
-    in_flight_.reset();
-    int64_t waiting = unit.shard * bytes_of(plan_.gradient), cast = plan_.reduce != plan_.gradient ? waiting : 0;
-    now_.communication += cast;
-    note();
-    now_.communication -= cast + on_the_way(unit) + unit.sent;
-    unit.arriving = false;
-    if (!unit.reduced && on_device_) now_.gradients += waiting;
-    unit.reduced = true;
-  }
-
-  ShardPlan plan_;
+  const Job& job_;
+  const ShardPlan& plan_;
+  BlockMemory blocks_;
   bool own_copy_;
   bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
+  bool takes_;      ///< ShardPlan::takes_gradients()
+  bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
+  MemoryParts now_, peak_;
+  uint16_t micro_batch_ = 0;
+  std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
+  std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
+  std::vector<bool> added_;          ///< for each parameter: its gradient exists
   int64_t read_ahead_ = 0;
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients
   std::set<int64_t> casts_;  ///< sizes of pinned blocks for casts of shards; the allocator keeps one block of each size
-  bool reduce_now_ = true;
   std::vector<UnitBytes> units_;
-  std::optional<size_t> in_flight_;
-  std::vector<size_t> unit_of_slot_, unit_of_block_;
-  std::array<std::vector<std::vector<size_t>>, 2> ahead_;  ///< by direction and block; empty until computed
+  std::vector<size_t> unit_of_slot_;
   std::vector<int64_t> held_;  ///< parameter elements of each rank of a copy of the model, without padding
   int64_t held_most_ = 0;
+  int64_t largest_part_ = 0;  ///< elements of the largest part of a parameter in a shard
 };
 
 }  // namespace
 
-MemoryParts sharded_memory(const Job& job, const ShardPlan& plan) {
-  ShardedMemory memory(job, plan);
+MemoryParts program_memory(const Job& job, const ShardPlan& plan) {
+  Replay memory(job, plan);
   auto parts = memory.play();
   parts.host += memory.host_bytes();
   parts.held_on_host = plan.separate_host && plan.optimizer != Tier::device;

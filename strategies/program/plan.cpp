@@ -4,8 +4,74 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 
 namespace runner {
+
+namespace {
+
+/// Makes units of whole blocks, from the last block to the first.
+class UnitsOfBlocks {
+ public:
+  UnitsOfBlocks(int64_t first_bytes, int64_t unit_bytes) : first_bytes_(first_bytes), unit_bytes_(unit_bytes) {}
+
+  /// Adds slots of the next block: `slots` ascending, with `bytes` together. Sharded and other slots go to different units.
+  void add(const std::vector<size_t>& slots, int64_t bytes, bool replicated) {
+    if (slots.empty()) return;
+    Open& open = open_[replicated];
+    if (open.bytes >= open.limit) {
+      open = {.unit = units_.size(), .limit = units_.empty() ? first_bytes_ : unit_bytes_};
+      units_.push_back({.slots = {}, .resident = true, .replicated = replicated});
+    }
+    auto& own = units_[open.unit].slots;
+    own.insert(own.begin(), slots.begin(), slots.end());
+    open.bytes += bytes;
+  }
+
+  /// In the order of parameters, so that a norm sums their squares in this order.
+  std::vector<ShardUnit> take() {
+    std::ranges::sort(units_, {}, [](const ShardUnit& unit) { return unit.slots.front(); });
+    return std::move(units_);
+  }
+
+ private:
+  struct Open {
+    size_t unit = 0;
+    int64_t bytes = 0, limit = 0;
+  };
+  int64_t first_bytes_, unit_bytes_;
+  Open open_[2];
+  std::vector<ShardUnit> units_;
+};
+
+}  // namespace
+
+ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
+                          const std::function<bool(const ParameterSpec&)>& shard) {
+  ShardPlan plan;
+  plan.parameter = plan.accumulate = plan.reduce = plan.gradient = job.precision.parameter;
+  plan.separate_host = job.accelerator.own_memory;
+  UnitsOfBlocks units(first_bytes, unit_bytes);
+  size_t slot = job.model->parameters().size();
+  bool any_sharded = false;
+  for (const auto& block : job.model->blocks | std::views::reverse) {
+    slot -= block.parameters.size();
+    std::vector<size_t> of[2];  // sharded, replicated
+    int64_t bytes[2] = {0, 0};
+    for (size_t i = 0; i < block.parameters.size(); ++i) {
+      const bool replicated = !shard || !shard(block.parameters[i]);
+      of[replicated].push_back(slot + i);
+      bytes[replicated] += block.parameters[i].numel() * bytes_of(plan.parameter);
+      any_sharded |= !replicated;
+    }
+    for (const bool replicated : {true, false}) units.add(of[replicated], bytes[replicated], replicated);
+  }
+  plan.units = units.take();
+  (any_sharded ? plan.shards : plan.replicas) = job.world_size;
+  if (!any_sharded || job.world_size == 1)
+    for (auto& unit : plan.units) unit.replicated = false;  // there is nothing to distinguish
+  return plan;
+}
 
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group) {
@@ -20,6 +86,11 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
 bool ShardPlan::own_copy(DType master) const {
   return shards > 1 || parameter != master || optimizer != Tier::device ||
          std::any_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards != Tier::device; });
+}
+
+bool ShardPlan::takes_gradients() const {
+  return shards == 1 && replicas == 1 && !own_reducer && parameter == accumulate && parameter == reduce &&
+         parameter == gradient && predivide == 1.0 && optimizer == Tier::device;
 }
 
 ShardPlaces ShardPlan::places(const ShardUnit& unit, DType master) const {
@@ -62,6 +133,10 @@ ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
     use.sent = use.sent || (where.sent == ShardPlaces::Sent::file && !one);
   }
   return use;
+}
+
+FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit) {
+  return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards);
 }
 
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {

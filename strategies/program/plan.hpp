@@ -3,6 +3,7 @@
 #pragma once
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
+#include "strategies/contract/loss_scaler.hpp"
 
 namespace runner {
 
@@ -14,6 +15,8 @@ struct ShardUnit {
   std::vector<size_t> slots;
   /// Unsharded on every rank in the gathered dtype, also between steps. Its shards are gathered after each update.
   bool resident = false;
+  /// Every rank updates all of the unit, although other units are sharded. Only with `own_reducer`.
+  bool replicated = false;
   // ---- only for units that are not resident
   std::vector<size_t> blocks = {};  ///< blocks that need the unit gathered, ascending
   /// The lowest block whose backward reads the unit's parameters (an embedding's backward does not). The model's number of blocks
@@ -63,14 +66,21 @@ struct ShardPlan {
   bool forward_prefetch = false;
   /// Gathers can overlap with computation (CUDA), so prefetches are made. On CPU a gather runs in the calling thread.
   bool prefetches = false;
-  bool overlap = false;           ///< reductions overlap with backward; one ends before the next unit's begins
+  bool overlap = false;              ///< reductions overlap with backward
+  int64_t reductions_in_flight = 1;  ///< reductions that overlap with each other at most
+  /// A Reducer (reducer.hpp) reduces the gradients. Their buffers exist between steps, because scripts may keep them.
+  bool own_reducer = false;
   int64_t prefetch_elements = 0;  ///< more units than the next one are prefetched up to this number of elements
   int64_t update_elements = 0;    ///< > 0: the update copies at most this number of elements at a time
   std::vector<ShardUnit> units;   ///< in the order of their first block
+  std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
 
   /// Whether gathered parameters are separate copies. If false, blocks use the shards directly.
   bool own_copy(DType master) const;
   ShardPlaces places(const ShardUnit& unit, DType master) const;
+  /// Gradients stay the tensors that autograd computed, instead of being copied to a flat buffer: there is nothing to reduce or
+  /// to cast.
+  bool takes_gradients() const;
   /// The update overlaps with the next forward: it runs in host memory for a device, and no file is used.
   bool updates_beside() const;
   /// The update writes a unit's new values to an additional buffer in host memory, in the gathered dtype, to copy them to the
@@ -84,10 +94,20 @@ struct ShardPlan {
   SwapUse swap_use(DType master) const;
 };
 
+/// Every rank has all parameters in the dtype of the masters, and the replicas sum their gradients. A unit is a run of blocks: from
+/// the last block backward, until it has at least `first_bytes` (the last unit) or `unit_bytes` (the others) of parameters.
+/// `shard` (optional) selects parameters whose optimizer state is sharded over all ranks; they are in units of their own.
+ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
+                          const std::function<bool(const ParameterSpec&)>& shard = {});
+
 /// The error message if the ranks cannot be split into groups of `group` ranks, with the sizes that `option` may have; otherwise
 /// nullopt.
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group);
+/// Whether each rank updates only a shard of the unit.
+inline bool is_sharded(const ShardPlan& plan, const ShardUnit& unit) { return plan.shards > 1 && !unit.replicated; }
+/// The layout of a unit's flat buffers.
+FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit);
 /// For each block, the unit that it gathers; plan.units.size() if there is none.
 std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
 /// For each block, the resident units whose parameters it uses, ascending.
@@ -97,8 +117,5 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& pl
 /// For each block, the units to prefetch during its forward or backward, the next one first. More units than the next one are
 /// listed as long as all of them together have at most prefetch_elements elements.
 std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward);
-
-/// Memory of one step that executes the plan.
-MemoryParts sharded_memory(const Job& job, const ShardPlan& plan);
 
 }  // namespace runner

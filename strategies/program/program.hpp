@@ -1,5 +1,5 @@
 // One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan.
-// Traffic and host work are computed from it. This header is torch-free.
+// Memory, traffic and host work are computed from it. This header is torch-free.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -20,6 +20,7 @@ enum class Axis : uint8_t {
 enum class Op : uint8_t {
   update,          ///< the optimizer updates this rank's shard of a unit
   gather_updated,  ///< a resident unit's updated shards are gathered on all ranks
+  start_read,      ///< the read of a unit's shard from its file starts
   start_gather,    ///< the gather of a unit starts
   wait_gather,     ///< computation waits until the unit is gathered
   release,         ///< the gathered copy of a unit is freed
@@ -47,10 +48,19 @@ using Program = std::vector<Instruction>;
 Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches);
 
+/// A forward pass without backward, as in validation.
+Program forward_program(const ModelSpec& model, const ShardPlan& plan);
+
+/// "start_gather".
+const char* name_of(Op op);
 /// "start_gather unit 1", "backward block 3 of micro-batch 0".
 std::string to_text(const Instruction& instruction);
 
-/// The collectives of a step of the job, by kind and group.
+/// The instructions of a step of the job, one per line, with the names of blocks and the bytes of collectives.
+std::string program_text(const Job& job, const ShardPlan& plan);
+/// The memory of a step of the job at its peak.
+MemoryParts program_memory(const Job& job, const ShardPlan& plan);
+/// The collectives of a step of the job, by kind and group, without those of a Reducer.
 std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan);
 /// The copies to and from host memory of a step of the job, and the parameters that the CPU updates.
 HostWork program_host_work(const Job& job, const ShardPlan& plan);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 
 #include "strategies/program/program.hpp"
 
@@ -19,6 +20,7 @@ class Writer {
         ahead_in_forward_(units_ahead(model, plan, /*backward=*/false)),
         ahead_in_backward_(units_ahead(model, plan, /*backward=*/true)),
         residents_(resident_units_of_blocks(model, plan)),
+        reading_(plan.units.size(), false),
         started_(plan.units.size(), false),
         gathered_(plan.units.size(), false),
         updated_(plan.units.size(), !plan.updates_beside()) {
@@ -40,12 +42,17 @@ class Writer {
   Program write(int64_t micro_batches) {
     for (int64_t m = 0; m < micro_batches; ++m) {
       micro_batch_ = static_cast<uint16_t>(m);
-      forward_all(m == 0);
+      forward_all(/*first=*/m == 0, /*backward_follows=*/true);
       backward_all(plan_.reduce_every_micro_batch || m + 1 == micro_batches);
     }
     wait_for_reductions();
     add({.op = Op::norm});
     if (!plan_.updates_beside()) update_all();
+    return std::move(program_);
+  }
+
+  Program write_forward() {
+    forward_all(/*first=*/true, /*backward_follows=*/false);
     return std::move(program_);
   }
 
@@ -63,7 +70,8 @@ class Writer {
   }
 
   void gather_updated(size_t u) {
-    if (plan_.units[u].resident) add({.op = Op::gather_updated, .axis = Axis::shards, .unit = index(u)});
+    if (plan_.units[u].resident && is_sharded(plan_, plan_.units[u]))
+      add({.op = Op::gather_updated, .axis = Axis::shards, .unit = index(u)});
   }
 
   /// An update that overlaps with forward ends before the first use of the unit.
@@ -78,6 +86,7 @@ class Writer {
     if (u == plan_.units.size() || started_[u]) return;
     finish_update(u);
     started_[u] = true;
+    reading_[u] = false;
     add({.op = Op::start_gather, .axis = Axis::shards, .unit = index(u)});
   }
 
@@ -94,26 +103,42 @@ class Writer {
     add({.op = Op::release, .unit = index(u)});
   }
 
+  /// Shards in a file are read before their gathers start. One buffer is for the shard in use.
+  void read_ahead(const std::vector<size_t>& units) {
+    int64_t left = plan_.swap.parameter_buffers - 1;
+    for (size_t u : units) {
+      if (left-- <= 0) return;
+      if (plan_.units[u].shards != Tier::nvme || started_[u] || reading_[u]) continue;
+      reading_[u] = true;
+      add({.op = Op::start_read, .unit = index(u)});
+    }
+  }
+
   // ---- a micro-batch
-  void forward_all(bool first) {
+  void forward_all(bool first, bool backward_follows) {
     for (size_t b = 0; b < blocks_; ++b) {
       for (size_t u : residents_[b]) finish_update(u);
       gather(unit_of_[b]);
+      read_ahead(ahead_in_forward_[b]);
       // A gather would wait for the update of its unit, which overlaps with the first forward.
       const bool ahead = plan_.prefetches && plan_.forward_prefetch && !(first && plan_.updates_beside());
       if (ahead)
         for (size_t u : ahead_in_forward_[b]) start_gather(u);
       add({.op = Op::forward, .unit = unit_at(b), .block = index(b)});
       const size_t u = unit_of_[b];
-      if (u < plan_.units.size() && plan_.units[u].blocks.back() == b && !plan_.units[u].keep_after_forward) release(u);
+      if (u < plan_.units.size() && plan_.units[u].blocks.back() == b &&
+          !(backward_follows && plan_.units[u].keep_after_forward))
+        release(u);
     }
   }
 
   void backward_all(bool reduces) {
     for (size_t b = blocks_; b-- > 0;) {
       make_ready_for_backward(b);
+      read_ahead(ahead_in_backward_[b]);
       if (plan_.backward_prefetch == ShardPlan::Prefetch::before) gather_ahead_in_backward(b);
-      if (b < recompute_.size() && recompute_[b]) add({.op = Op::recompute, .unit = unit_at(b), .block = index(b)});
+      if (b > 0 && b < recompute_.size() && recompute_[b])
+        add({.op = Op::recompute, .unit = unit_at(b), .block = index(b)});
       for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
       add({.op = Op::backward, .unit = unit_at(b), .block = index(b)});
       if (plan_.backward_prefetch == ShardPlan::Prefetch::after) gather_ahead_in_backward(b);
@@ -143,9 +168,9 @@ class Writer {
   uint16_t unit_at(size_t b) const { return unit_of_[b] < plan_.units.size() ? index(unit_of_[b]) : Instruction::none; }
 
   // ---- gradients
-  /// Sums over the shards first, then over the replicas. At most one reduction is running.
+  /// Sums over the shards first, then over the replicas.
   void reduce(size_t u) {
-    wait_for_reductions();
+    while (std::ssize(running_) >= plan_.reductions_in_flight) wait_for_oldest();
     const bool shards = plan_.shards > 1, replicas = plan_.replicas > 1;
     if (shards || !replicas) start_reduce(u, shards ? Axis::shards : Axis::none);
     if (shards && replicas) wait_for_reductions();
@@ -154,17 +179,21 @@ class Writer {
   }
 
   void start_reduce(size_t u, Axis axis) {
-    running_ = {.op = Op::wait_reduce, .axis = axis, .unit = index(u)};
+    running_.push_back({.op = Op::wait_reduce, .axis = axis, .unit = index(u)});
     add({.op = Op::start_reduce, .axis = axis, .unit = index(u)});
   }
 
+  void wait_for_oldest() {
+    add(running_.front());
+    running_.pop_front();
+  }
+
   void wait_for_reduction(size_t u) {
-    if (running_.op == Op::wait_reduce && running_.unit == u) wait_for_reductions();
+    while (std::ranges::find(running_, u, &Instruction::unit) != running_.end()) wait_for_oldest();
   }
 
   void wait_for_reductions() {
-    if (running_.op == Op::wait_reduce) add(running_);
-    running_ = {};
+    while (!running_.empty()) wait_for_oldest();
   }
 
   const ShardPlan& plan_;
@@ -174,11 +203,13 @@ class Writer {
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
   std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
   std::vector<size_t> complete_at_;          ///< for each unit, the block whose backward computes its last gradient
-  std::vector<bool> started_, gathered_, updated_;
-  Instruction running_;  ///< the wait for the running reduction, if there is one
+  std::vector<bool> reading_, started_, gathered_, updated_;
+  std::deque<Instruction> running_;  ///< the waits for reductions that were started, in the order of their starts
   uint16_t micro_batch_ = 0;
   Program program_;
 };
+
+}  // namespace
 
 const char* name_of(Op op) {
   switch (op) {
@@ -186,6 +217,8 @@ const char* name_of(Op op) {
       return "update";
     case Op::gather_updated:
       return "gather_updated";
+    case Op::start_read:
+      return "start_read";
     case Op::start_gather:
       return "start_gather";
     case Op::wait_gather:
@@ -208,11 +241,13 @@ const char* name_of(Op op) {
   return "";
 }
 
-}  // namespace
-
 Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches) {
   return Writer(model, plan, recompute).write(micro_batches);
+}
+
+Program forward_program(const ModelSpec& model, const ShardPlan& plan) {
+  return Writer(model, plan, {}).write_forward();
 }
 
 std::string to_text(const Instruction& instruction) {

@@ -22,7 +22,7 @@ void for_each_of_units(const Job& job, const ShardPlan& plan, Use&& use) {
 
 std::vector<FlatLayout> layouts_of(const Job& job, const ShardPlan& plan) {
   std::vector<FlatLayout> layouts;
-  for (const auto& unit : plan.units) layouts.push_back(make_flat_layout(*job.model, unit.slots, plan.shards));
+  for (const auto& unit : plan.units) layouts.push_back(layout_of(*job.model, plan, unit));
   return layouts;
 }
 
@@ -40,6 +40,8 @@ std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan) {
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
     const int64_t elements = layouts[i.unit].total;
     const int64_t gathered = elements * bytes_of(plan.parameter), reduced = elements * bytes_of(plan.reduce);
+    if (i.op == Op::gather_updated && plan.units[i.unit].replicated) return;
+    if (i.op == Op::start_reduce && plan.own_reducer) return;
     if (i.op == Op::gather_updated && plan.gather_by_broadcast)
       add(Collective::broadcast, plan.shards, 1, count * plan.shards, gathered / plan.shards);
     else if (i.op == Op::start_gather || i.op == Op::gather_updated)

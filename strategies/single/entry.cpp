@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "strategies/contract/memory.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 
@@ -19,8 +19,7 @@ Entry single_entry() {
         "devices = 1 and num_nodes = 1",
         job.world_size);
   };
-  entry.memory = [](const Job& job) { return WholeCopyMemory(job).play(); };
-  entry.traffic = [](const Job&) { return std::vector<Traffic>{}; };
+  entry.plan = [](const Job& job) { return replicated_plan(job, /*first_bytes=*/0, /*unit_bytes=*/0); };
   return entry;
 }
 

@@ -156,8 +156,9 @@ std::vector<OptionSpec> offload_options() {
        .note = "no effect: each rank creates only its shards, in the memory where they are kept"},
       {.name = "nvme_path",
        .type = Type::text,
-       .help = "Folder on the NVMe disk. A relative path is relative to the file that contains it. The file of each rank "
-               "has no name, so nothing remains after a crash."},
+       .help =
+           "Folder on the NVMe disk. A relative path is relative to the file that contains it. The file of each rank "
+           "has no name, so nothing remains after a crash."},
       {.name = "pin_memory",
        .type = Type::boolean,
        .default_value = true,
@@ -454,9 +455,7 @@ Entry zero_entry() {
   add_needs(entry.options);
   entry.refuse = refuse;
   entry.notes = notes;
-  entry.memory = [](const Job& job) { return sharded_memory(job, zero_plan(job)); };
-  entry.traffic = [](const Job& job) { return program_traffic(job, zero_plan(job)); };
-  entry.host_work = [](const Job& job) { return program_host_work(job, zero_plan(job)); };
+  entry.plan = zero_plan;
   return entry;
 }
 

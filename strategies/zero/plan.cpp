@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <ranges>
 
 #include "strategies/zero/entry.hpp"
 
@@ -29,25 +30,31 @@ int64_t default_bucket(const Job& job) {
   return elements;
 }
 
-/// Buckets of consecutive parameters, filled from the last parameter to the first, because backward delivers them in
-/// this order. The smaller one of reduce_bucket_size and allgather_bucket_size is used for both, because a bucket is
-/// reduced and gathered with the same shards.
+/// Buckets of the parameters in `slots` (ascending) of consecutive blocks, filled from the last block to the first, because backward
+/// delivers their gradients in this order. A bucket begins and ends with a block, because it is reduced at the end of a block's
+/// backward; so a block larger than the limit is one bucket. The smaller one of reduce_bucket_size and allgather_bucket_size is used
+/// for both, because a bucket is reduced and gathered with the same shards.
 std::vector<ShardUnit> buckets(const Job& job, const std::vector<size_t>& slots) {
   int64_t otherwise = default_bucket(job);
   int64_t limit =
       std::min(integer_or(job, "reduce_bucket_size", no_limit), integer_or(job, "allgather_bucket_size", no_limit));
   if (limit == no_limit) limit = otherwise;
-  auto parameters = job.model->parameters();
   std::vector<ShardUnit> units;
   int64_t held = 0;
-  for (size_t i = slots.size(); i-- > 0;) {
-    int64_t numel = parameters[slots[i]]->numel();
-    if (units.empty() || held + numel > limit) {
-      units.push_back({{}, true});
+  size_t end = job.model->parameters().size();
+  for (const auto& block : job.model->blocks | std::views::reverse) {
+    const size_t first = end - block.parameters.size();
+    const std::vector<size_t> own(std::ranges::lower_bound(slots, first), std::ranges::lower_bound(slots, end));
+    end = first;
+    if (own.empty()) continue;
+    const int64_t elements = elements_of(*job.model, own);
+    if (units.empty() || held + elements > limit) {
+      units.push_back({.slots = {}, .resident = true});
       held = 0;
     }
-    units.back().slots.insert(units.back().slots.begin(), slots[i]);
-    held += numel;
+    auto& bucket = units.back().slots;
+    bucket.insert(bucket.begin(), own.begin(), own.end());
+    held += elements;
   }
   std::reverse(units.begin(), units.end());
   return units;
@@ -95,7 +102,10 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
   for (auto& unit : make_units(*job.model, "block", 0, {})) {
     std::erase_if(unit.slots,
                   [&](size_t slot) { return std::binary_search(persistent.begin(), persistent.end(), slot); });
-    if (!unit.slots.empty()) units.push_back({unit.slots, false, unit.blocks, unit.first_needed_in_backward});
+    if (!unit.slots.empty())
+      units.push_back({.slots = unit.slots,
+                       .blocks = unit.blocks,
+                       .first_needed_in_backward = unit.first_needed_in_backward});
   }
   keep_what_is_reused_soon(job, units);
   plan.units = units;
@@ -178,6 +188,7 @@ ShardPlan zero_plan(const Job& job) {
   else
     plan.units = buckets(job, all_slots(job));
   offload(job, plan);
+  plan.loss_scale = zero_loss_scale(job);
   return plan;
 }
 

@@ -208,6 +208,10 @@ void check_program(const Program& program, const ModelSpec& spec, const ShardPla
     const bool of_unit = i.block == Instruction::none && i.unit != Instruction::none;
     if (of_unit) REQUIRE(i.unit < units);
     switch (i.op) {
+      case Op::start_read:
+        CHECK(plan.units[i.unit].shards == Tier::nvme);
+        CHECK_FALSE(started[i.unit]);
+        break;
       case Op::start_gather:
         CHECK_FALSE(started[i.unit]);
         CHECK_FALSE(plan.units[i.unit].resident);

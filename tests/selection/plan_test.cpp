@@ -5,8 +5,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
-#include "strategies/contract/memory.hpp"
 #include "strategies/fsdp/entry.hpp"
+#include "strategies/program/block_memory.hpp"
 
 using namespace runner;
 
@@ -231,7 +231,8 @@ TEST_CASE("a backend that cannot connect the ranks is refused in [strategy] and 
                {"gloo"}},
            Row{"shm",
                launched,
-               "process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one for each rank, "
+               "process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one for each "
+               "rank, "
                "which its launcher starts",
                {"gloo"}},
        })

@@ -156,7 +156,7 @@ TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits",
       plan.separate_host = true;
       plan.optimizer = Tier::host;
       for (auto& unit : plan.units) unit.shards = Tier::host;
-      return make_sharded(std::move(setup), std::move(plan));
+      return make_executor(std::move(setup), std::move(plan));
     };
     INFO(sharding << ", " << run.precision);
     check_equal_with_norms(train_tiny(run), before);

@@ -7,6 +7,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/program/program.hpp"
 #include "tests/support/equal_training.hpp"
 #include "tests/support/every_nth.hpp"
 #include "tests/support/measured_memory.hpp"
@@ -206,11 +207,13 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
     run.options = options_of(form, folder.path.string());
     Job job = tiny_job(run, spec);
     ShardPlan plan = plan_apart(job);
-    auto claim = sharded_memory(job, plan);
+    auto claim = program_memory(job, plan);
     // Gradients for the update and pages for direct I/O are in host memory only at the peak.
-    int64_t waiting = 0, shard_most = 0, elements = 0;
+    int64_t waiting = 0, shard_most = 0, elements = 0, part_most = 0;
     for (const auto& unit : plan.units) {
-      int64_t shard = make_flat_layout(spec, unit.slots, plan.shards).shard;
+      const auto layout = make_flat_layout(spec, unit.slots, plan.shards);
+      const int64_t shard = layout.shard;
+      for (const auto& item : layout.items) part_most = std::max(part_most, std::min(item.numel, shard));
       if (!form.optimizer.empty()) waiting += shard * bytes_of(plan.gradient);
       if (unit.shards == Tier::nvme) shard_most = std::max(shard_most, shard * bytes_of(plan.parameter));
       elements += SwappedArrays::whole_units(shard);
@@ -221,6 +224,8 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
     int64_t units =
         std::count_if(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
     int64_t pages = std::max(tiles, shard_most * std::min<int64_t>(5, units));
+    // The norm of 16-bit gradients needs an fp32 copy of each.
+    if (!form.optimizer.empty() && plan.gradient != DType::float32) pages = std::max(pages, part_most * 4);
     auto measured = measure_memory(run);
     INFO("stage " << form.stage << ", optimizer " << form.optimizer << ", parameters " << form.parameters << ", "
                   << run.family << ", " << run.precision);

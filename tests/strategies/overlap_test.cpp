@@ -3,8 +3,9 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/executor/executor.hpp"
 #include "strategies/fsdp/entry.hpp"
-#include "strategies/sharded/strategy.hpp"
+#include "strategies/program/program.hpp"
 #include "strategies/zero/entry.hpp"
 #include "tests/support/deferred_group.hpp"
 #include "tests/support/every_nth.hpp"
@@ -26,7 +27,7 @@ ShardPlan overlapping_plan(const std::string& strategy, const Job& job) {
 std::unique_ptr<Strategy> make_overlapped(StrategySetup setup) {
   defer_groups(setup.world);
   ShardPlan plan = overlapping_plan(setup.job.options.contains("stage") ? "zero" : "fsdp", setup.job);
-  return make_sharded(std::move(setup), std::move(plan));
+  return make_executor(std::move(setup), std::move(plan));
 }
 
 struct Form {
@@ -136,10 +137,10 @@ TEST_CASE("memory of a prefetched unit is predicted", "[memory][overlap]") {
     run.options = form.options;
     run.make = [&](StrategySetup setup) {
       ShardPlan plan = overlapping_plan(form.strategy, setup.job);
-      return make_sharded(std::move(setup), std::move(plan));
+      return make_executor(std::move(setup), std::move(plan));
     };
     Job job = tiny_job(run, spec);
-    auto claim = sharded_memory(job, overlapping_plan(form.strategy, job));
+    auto claim = program_memory(job, overlapping_plan(form.strategy, job));
     auto measured = measure_memory(run);
     INFO(form.strategy << " " << form.options.dump() << ", tied " << run.tied << ", recompute "
                        << run.checkpointing.mode);
@@ -165,10 +166,10 @@ TEST_CASE("memory of overlapped reductions is predicted, at most 3 % too low and
     run.options = form.options;
     run.make = [&](StrategySetup setup) {
       ShardPlan plan = overlapping_plan(form.strategy, setup.job);
-      return make_sharded(std::move(setup), std::move(plan));
+      return make_executor(std::move(setup), std::move(plan));
     };
     Job job = tiny_job(run, spec);
-    auto claim = sharded_memory(job, overlapping_plan(form.strategy, job));
+    auto claim = program_memory(job, overlapping_plan(form.strategy, job));
     auto measured = measure_memory(run);
     INFO(form.strategy << " " << form.options.dump() << ", " << run.family << ", accumulation " << run.accumulation);
     CHECK(measured.between_steps == claim.between_steps);

@@ -3,7 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/sharded/reduction.hpp"
+#include "strategies/executor/reduction.hpp"
 #include "strategies/zero/entry.hpp"
 #include "tests/support/tiny_training.hpp"
 
@@ -28,17 +28,17 @@ Sums sums(TinyRun run, const std::vector<double>& values) {
     std::vector<FlatLayout> layouts;
     for (const auto& unit : plan.units) layouts.push_back(make_flat_layout(spec, unit.slots, plan.shards));
     GradientReduction reduction(plan, make_shard_groups(world, plan), layouts, torch::kCPU);
-    for (int64_t m = 0; m < run.accumulation; ++m) {
-      reduction.begin_micro_batch(plan.reduce_every_micro_batch || m + 1 == run.accumulation);
-      for (size_t u = 0; u < layouts.size(); ++u)
-        for (size_t i = 0; i < layouts[u].items.size(); ++i)
-          reduction.arrived(u, i,
-                            torch::full({layouts[u].items[i].numel}, values[static_cast<size_t>(m)], torch::kFloat16));
-      reduction.end_micro_batch();
+    for (const auto& i : step_program(spec, plan, {}, run.accumulation)) {
+      if (i.op == Op::start_reduce) reduction.start_reduce(i.unit, i.axis);
+      if (i.op == Op::wait_reduce) reduction.wait_reduce(i.unit, i.axis);
+      if (i.op != Op::backward) continue;
+      for (const auto& parameter : spec.blocks[i.block].parameters)
+        reduction.add(spec.slot(parameter.name),
+                      torch::full({parameter.numel()}, values[static_cast<size_t>(i.micro_batch)], torch::kFloat16));
     }
     reduction.finish();
     if (world.rank != 0) return;
-    auto first = reduction.sum(0).narrow(0, 0, 32);  // elements before any padding
+    auto first = reduction.sum(0, 0, 32);  // elements before any padding
     result = {first.min().item<double>(), first.max().item<double>(), first.scalar_type()};
   });
   return result;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "strategies/sharded/strategy.hpp"
+#include "strategies/executor/executor.hpp"
 #include "strategies/zero/entry.hpp"
 #include "tests/support/tiny_training.hpp"
 
@@ -54,8 +54,7 @@ inline ShardPlan plan_apart(const Job& job) {
 
 inline std::unique_ptr<Strategy> make_apart(StrategySetup setup, ShardEvents events = {}) {
   ShardPlan plan = plan_apart(setup.job);
-  setup.loss_scale = zero_loss_scale(setup.job);
-  return make_sharded(std::move(setup), std::move(plan), std::move(events));
+  return make_executor(std::move(setup), std::move(plan), std::move(events));
 }
 
 }  // namespace runner::testing

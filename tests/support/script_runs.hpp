@@ -35,7 +35,7 @@ inline TinyRun hook_run(const std::string& hook, const nlohmann::json& hook_opti
   run.strategy = "ddp";
   run.options = options;
   run.make = [recipe](StrategySetup setup) {
-    setup.comm_hook = make_script_comm_hook(recipe, setup.world);
+    setup.reducer = make_script_comm_hook(recipe, setup.world);
     return make_strategy("ddp", std::move(setup));
   };
   return run;

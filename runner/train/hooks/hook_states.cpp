@@ -9,7 +9,6 @@
 #include "runner/lua/error.hpp"
 #include "runner/train/checkpointer.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
-#include "runner/train/strategies/strategy.hpp"
 
 namespace runner {
 
@@ -27,7 +26,7 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
   torch::NoGradGuard no_grad;
   moment_ = Moment::on_save_checkpoint;
   tensors_.parameters_writable = false;
-  const bool own_replica = rank() > 0 && replicas_differ(setup_.strategy);
+  const bool own_replica = rank() > 0 && setup_.strategy.replicas_differ();
   std::map<std::string, StateTensor> kept;  // sorted by name, because the order of tables differs between ranks
   auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
     const HookTensor* tensor = object->valid() ? hook_tensor(*object) : nullptr;
@@ -88,7 +87,7 @@ void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
   moment_ = Moment::on_load_checkpoint;
   tensors_.parameters_writable = true;
   const auto pieces = setup_.strategy.parameters();
-  const bool own_replica = rank() > 0 && replicas_differ(setup_.strategy);
+  const bool own_replica = rank() > 0 && setup_.strategy.replicas_differ();
   auto restore = [&](const std::string& name, const json& kept) {
     auto stored = tensor_name(name);
     auto like = kept.at("like").get<std::string>();

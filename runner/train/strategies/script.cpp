@@ -22,13 +22,13 @@ namespace {
 struct BucketHandle {
   StrategyScript* script;
   size_t index;
-  BucketTensors& tensors() const { return script->buckets()[index]; }
+  const Reducer::Bucket& tensors() const { return script->buckets()[index]; }
 };
 
 const Class& bucket_class() {
   static const Class kind = [] {
     Class made("bucket");
-    auto tensor = [&](const char* name, torch::Tensor BucketTensors::*member, bool parameters) {
+    auto tensor = [&](const char* name, torch::Tensor Reducer::Bucket::*member, bool parameters) {
       made.property(name, [=](Object& object) {
         const auto& handle = object.as<BucketHandle>();
         const auto& values = handle.tensors().*member;
@@ -37,12 +37,13 @@ const Class& bucket_class() {
     };
     made.property(
         "index", [](Object& object) { return Value(json(static_cast<int64_t>(object.as<BucketHandle>().index) + 1)); });
-    made.property("numel", [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().numel)); });
+    made.property("numel",
+                  [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().gradients.numel())); });
     made.property("sharded",
                   [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().shard.defined())); });
-    tensor("gradients", &BucketTensors::gradients, false);
-    tensor("parameters", &BucketTensors::parameters, true);
-    tensor("shard", &BucketTensors::shard, false);
+    tensor("gradients", &Reducer::Bucket::gradients, false);
+    tensor("parameters", &Reducer::Bucket::parameters, true);
+    tensor("shard", &Reducer::Bucket::shard, false);
     return made;
   }();
   return kind;
@@ -96,6 +97,7 @@ const char* const make_list = "return function(...) return {...} end";
 
 StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, json options)
     : shared_{world, false, {}, [this](int64_t bytes) { garbage_.made(bytes, state_); }},
+      kind_(kind),
       noun_(kind == Kind::strategy ? "strategy" : "comm hook"),
       state_([&] {
         auto chosen = lua::script_state_options(recipe);
@@ -124,8 +126,10 @@ StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, js
   context_ = Value(Object::make(context_class(), ContextHandle{this}));
 }
 
-void StrategyScript::begin(std::vector<BucketTensors> buckets, const torch::TensorOptions& kept, CommHook::Host host) {
+void StrategyScript::prepare(std::vector<Bucket> buckets, const torch::TensorOptions& kept, Host host) {
   buckets_ = std::move(buckets);
+  if (kind_ == Kind::comm_hook)
+    for (auto& bucket : buckets_) bucket.parameters.reset();  // a comm hook only reduces gradients
   pending_.resize(buckets_.size());
   kept_options_ = kept;
   host_ = std::move(host);
@@ -147,7 +151,8 @@ bool StrategyScript::shards(const ParameterSpec& parameter) {
   return answer.plain == true;
 }
 
-StrategyScript::Work StrategyScript::reduce(size_t bucket) {
+Reducer::Work StrategyScript::begin(size_t bucket) {
+  if (!has("reduce")) return {};
   Value returned = call("reduce", {bucket_handles_[bucket]});
   pending_[bucket] = {};
   if (returned.is_nil()) return {};
@@ -217,7 +222,7 @@ Value StrategyScript::kept(const std::string& name, std::optional<int64_t> numel
   return script_tensor(shared_, found->second);
 }
 
-std::vector<StateTensor> StrategyScript::state() const {
+std::vector<StateTensor> StrategyScript::state() {
   std::vector<StateTensor> list;
   for (const auto& [name, tensor] : kept_) {
     int64_t numel = tensor.numel();

@@ -1,9 +1,7 @@
 // One rank's running Lua strategy or comm hook: its Lua state, functions, buckets and tensors.
 //
 // Each rank has its own Lua state, so ranks may be threads of one process. The thread that called Strategy::step()
-// calls the functions, except `reduce`: the autograd thread that delivers the last gradient of a bucket calls it, while
-// the first thread waits for backward. Two threads never run the script at the same time. An error in a script ends the
-// run, because there is no training without it.
+// calls the functions. An error in a script ends the run, because there is no training without it.
 //
 //   setup(ctx, state, options)                 once, before the first step and before a checkpoint is loaded
 //   reduce(bucket, ctx, state, options)        when a bucket of gradients is full. Returns nothing if the bucket is
@@ -27,17 +25,8 @@
 
 namespace runner {
 
-/// The tensors of a bucket. All are 1-d.
-struct BucketTensors {
-  int64_t numel = 0;
-  torch::Tensor gradients;   ///< of this rank; after the reduction their sums
-  torch::Tensor parameters;  ///< undefined for comm hooks
-  torch::Tensor shard;       ///< if sharded: this rank's part of the sums, input of the optimizer
-};
-
-class StrategyScript {
+class StrategyScript : public Reducer {
  public:
-  using Work = CommHook::Work;
   enum class Kind { strategy, comm_hook };
 
   /// Loads the file that the recipe names. Throws RecipeError with its mistakes.
@@ -45,24 +34,23 @@ class StrategyScript {
   StrategyScript(const StrategyScript&) = delete;
 
   bool has(const std::string& function) const { return file_.functions.contains(function); }
-  bool replicas_differ() const { return file_.replicas_differ; }
+  bool replicas_differ() const override { return file_.replicas_differ; }
   bool shards(const ParameterSpec& parameter);
 
   /// Passes the buckets to the script and calls `setup`. `kept`: options of tensors that checkpoints contain.
-  void begin(std::vector<BucketTensors> buckets, const torch::TensorOptions& kept, CommHook::Host host);
-  std::vector<BucketTensors>& buckets() { return buckets_; }
+  void prepare(std::vector<Bucket> buckets, const torch::TensorOptions& kept, Host host) override;
+  const std::vector<Bucket>& buckets() const { return buckets_; }
 
   /// Calls `reduce`. finish() waits for the work that it returns, or calls the function.
-  Work reduce(size_t bucket);
-  void finish(size_t bucket);
-  void after_update();
-  /// Waits for all collectives that the script has started.
-  void wait_for_works();
+  Work begin(size_t bucket) override;
+  void finish(size_t bucket) override;
+  void after_update() override;
+  void teardown() override { wait_for_works(); }
 
   /// Tensors for checkpoints, with different values on each rank, and rank 0's table `state`.
-  std::vector<StateTensor> state() const;
-  nlohmann::json scalars() const;
-  void load_scalars(const nlohmann::json& scalars);
+  std::vector<StateTensor> state() override;
+  nlohmann::json scalars() const override;
+  void load_scalars(const nlohmann::json& scalars) override;
 
   // ---- for the handles in Lua
   int64_t steps() const { return host_.steps(); }
@@ -75,11 +63,13 @@ class StrategyScript {
   torch::TensorOptions options() const { return kept_options_; }
 
  private:
+  void wait_for_works();
   lua::Value call(const std::string& function, std::vector<lua::Value> arguments);
   lua::Value call_function(const std::string& doing, const lua::Reference& function,
                            const std::vector<lua::Value>& arguments);
 
   ScriptHost shared_;
+  Kind kind_;
   std::string noun_, name_;
   mutable lua::State state_;
   lua::Draws draws_;
@@ -88,12 +78,12 @@ class StrategyScript {
   nlohmann::json option_values_;
   lua::Reference options_, own_state_;
   lua::Value context_, world_;
-  std::vector<BucketTensors> buckets_;
+  std::vector<Bucket> buckets_;
   std::vector<lua::Value> bucket_handles_;
   lua::Reference bucket_list_;
   std::vector<lua::Value> pending_;  ///< by bucket: result of `reduce`
   torch::TensorOptions kept_options_;
-  CommHook::Host host_;
+  Host host_;
   bool in_setup_ = false;
   std::map<std::string, torch::Tensor> kept_;
 };

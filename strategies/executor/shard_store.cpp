@@ -1,4 +1,4 @@
-#include "strategies/sharded/shard_store.hpp"
+#include "strategies/executor/shard_store.hpp"
 
 #include <utility>
 
@@ -19,7 +19,8 @@ ShardStore::ShardStore(const ShardPlan& plan, const ShardGroups& groups, const M
       gathers_(device),
       shards_(plan.units.size()) {
   for (size_t u = 0; u < shards_.size(); ++u) {
-    shards_[u].layout = make_flat_layout(model, plan_.units[u].slots, plan_.shards);
+    shards_[u].layout = layout_of(model, plan_, plan_.units[u]);
+    shards_[u].first = plan_.units[u].replicated ? 0 : groups_.position * shards_[u].layout.shard;
     shards_[u].places = plan_.places(plan_.units[u], master);
   }
   make_file(master, label);
@@ -90,7 +91,7 @@ void ShardStore::make_tensors(size_t u, DType master) {
 }
 
 torch::Tensor ShardStore::own_part(const Shard& shard) const {
-  return shard.full.narrow(0, groups_.position * shard.layout.shard, shard.layout.shard);
+  return shard.full.narrow(0, shard.first, shard.layout.shard);
 }
 
 void ShardStore::write_master(size_t u, int64_t begin, const torch::Tensor& values) {
@@ -111,13 +112,13 @@ void ShardStore::spread(bool updated) {
     } else if (plan_.units[u].resident || shard.sent.defined()) {
       cast_master(shard, plan_.units[u].resident ? own_part(shard) : shard.sent, updated);
     }
-    if (plan_.units[u].resident && plan_.shards > 1) start_gather_resident(shard, gathers);
+    if (plan_.units[u].resident && shard.layout.shard < shard.layout.total) start_gather_resident(shard, gathers);
   }
   for (auto& gather : gathers) gather->wait();
 }
 
 void ShardStore::gather_resident(size_t u) {
-  if (plan_.shards == 1) return;
+  if (shards_[u].layout.shard == shards_[u].layout.total) return;
   torch::NoGradGuard no_grad;
   Works gathers;
   start_gather_resident(shards_[u], gathers);
@@ -174,13 +175,6 @@ void ShardStore::for_pieces(const Shard& shard, Body&& body) {
 }
 
 // ---- gathers
-
-void ShardStore::read_ahead(const std::vector<size_t>& units) {
-  if (!sent_array_) return;
-  auto left = static_cast<int>(plan_.swap.parameter_buffers) - 1;
-  for (size_t u : units)
-    if (left-- > 0) start_read(u);
-}
 
 void ShardStore::start_read(size_t u) {
   Shard& shard = shards_[u];

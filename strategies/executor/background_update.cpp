@@ -1,4 +1,4 @@
-#include "strategies/sharded/background_update.hpp"
+#include "strategies/executor/background_update.hpp"
 
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,4 +1,4 @@
-#include "strategies/sharded/groups.hpp"
+#include "strategies/executor/groups.hpp"
 
 namespace runner {
 

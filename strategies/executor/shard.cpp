@@ -1,4 +1,4 @@
-#include "strategies/sharded/shard.hpp"
+#include "strategies/executor/shard.hpp"
 
 namespace runner {
 

@@ -1,4 +1,4 @@
-// The strategy that executes a ShardPlan.
+// The strategy that executes the program of a plan.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,6 +17,6 @@ struct ShardEvents {
   std::function<void(size_t block)> forward_begins;
 };
 
-std::unique_ptr<Strategy> make_sharded(StrategySetup setup, ShardPlan plan, ShardEvents events = {});
+std::unique_ptr<Strategy> make_executor(StrategySetup setup, ShardPlan plan, ShardEvents events = {});
 
 }  // namespace runner

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "strategies/contract/optimizer.hpp"
-#include "strategies/sharded/groups.hpp"
-#include "strategies/sharded/shard.hpp"
+#include "strategies/executor/groups.hpp"
+#include "strategies/executor/shard.hpp"
 
 namespace runner {
 
@@ -30,7 +30,7 @@ class ShardStore {
   /// Writes `values` (fp32, in host memory) to a master in the file. `begin`: first element, relative to the unit's shard.
   void write_master(size_t u, int64_t begin, const torch::Tensor& values);
 
-  // The functions below are collective, except read_ahead(), lacks() and release().
+  // The functions below are collective, except start_read(), lacks() and release().
 
   /// Updates all copies that gathers send from the masters, and gathers resident units. `updated`: the optimizer has just made an
   /// update, so copies that it wrote itself are up to date.
@@ -38,8 +38,8 @@ class ShardStore {
   /// Gathers the shards of a resident unit.
   void gather_resident(size_t u);
 
-  /// Starts to read the shards of the first parameter_buffers - 1 of `units`, if they are in the file.
-  void read_ahead(const std::vector<size_t>& units);
+  /// Starts to read the unit's shard, if it is in the file and not gathered.
+  void start_read(size_t u);
   /// Whether unit `u` is not gathered and no gather of it is in flight. False for u == size().
   bool lacks(size_t u) const;
   /// Starts a gather if lacks(u). The gather waits for all work queued on the calling thread's current stream, so it can use
@@ -60,7 +60,6 @@ class ShardStore {
   void write_sent(const Shard& shard);
   template <typename Body>
   void for_pieces(const Shard& shard, Body&& body);
-  void start_read(size_t u);
   torch::Tensor as_sent(const Shard& shard, torch::Tensor from) const;
   torch::Tensor shard_to_send(size_t u);
 

@@ -14,10 +14,11 @@ namespace runner {
 
 struct Shard {
   FlatLayout layout;
+  int64_t first = 0;  ///< first element of this rank's shard in the layout
   ShardPlaces places;
-  torch::Tensor local;  ///< master: [layout.shard], master dtype, where the update runs; may be a view of `full` in a
-                        ///< resident unit; undefined if it is in the file
-  torch::Tensor sent;   ///< [layout.shard], gathered dtype: what gathers send, if it is a separate tensor in memory
+  torch::Tensor local;    ///< master: [layout.shard], master dtype, where the update runs; may be a view of `full` in a
+                          ///< resident unit; undefined if it is in the file
+  torch::Tensor sent;     ///< [layout.shard], gathered dtype: what gathers send, if it is a separate tensor in memory
   torch::Tensor written;  ///< [layout.shard], gathered dtype: the update also writes its new values here
   int64_t begin = 0;      ///< first element of the shard in the file's arrays
   std::unique_ptr<SwappedRead> reading;  ///< a read of the shard from the file, started in advance
@@ -25,8 +26,7 @@ struct Shard {
   bool gathered = false;
   torch::Tensor incoming;  ///< buffer of a gather in flight
   c10::intrusive_ptr<c10d::Work> gather;
-  StreamMark copied;                                                 ///< end of a gather that needs no collective
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  ///< autograd has only weak references to them
+  StreamMark copied;  ///< end of a gather that needs no collective
 };
 
 /// A 1-d tensor with `elements` elements and no memory. Views of it can be made; hand_over() gives it memory.

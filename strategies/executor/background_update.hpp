@@ -10,8 +10,8 @@
 
 #include "strategies/contract/optimizer.hpp"
 #include "strategies/contract/transfers.hpp"
+#include "strategies/executor/executor.hpp"
 #include "strategies/offload/work_thread.hpp"
-#include "strategies/sharded/strategy.hpp"
 
 namespace runner {
 

@@ -1,0 +1,178 @@
+#include "strategies/executor/block_graphs.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <limits>
+#include <utility>
+
+#include "runner/base/error.hpp"
+#include "strategies/contract/dtype.hpp"
+
+namespace runner {
+
+using torch::autograd::Engine;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+namespace {
+
+/// Enables autocast during a block's forward. The cache of cast weights is cleared at the end of the scope.
+class Autocast {
+ public:
+  Autocast(bool on, at::DeviceType device, at::ScalarType dtype) : on_(on), device_(device) {
+    if (!on_) return;
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(device_, dtype);
+    at::autocast::set_autocast_enabled(device_, true);
+  }
+  ~Autocast() {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(device_, false);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool on_;
+  at::DeviceType device_;
+};
+
+}  // namespace
+
+/// The end of a parameter's graph. It has the highest priority, so that a gradient is passed on before others are computed.
+class BlockGraphs::Sink : public Node {
+ public:
+  Sink(BlockGraphs& owner, size_t slot) : Node(std::numeric_limits<uint64_t>::max()), owner_(owner), slot_(slot) {}
+  variable_list apply(variable_list&& gradients) override {
+    if (gradients[0].defined()) owner_.gradient_arrived(slot_, std::move(gradients[0]));
+    return {};
+  }
+
+ private:
+  BlockGraphs& owner_;
+  size_t slot_;
+};
+
+/// The first node of a block's backward. It passes the gradient of the block's output on without keeping it. Autograd would keep
+/// a gradient that it is given as an argument until the end of the backward.
+class BlockGraphs::Feed : public Node {
+ public:
+  explicit Feed(torch::Tensor gradient) : gradient_(std::move(gradient)) {}
+  variable_list apply(variable_list&&) override { return {std::move(gradient_)}; }
+
+ private:
+  torch::Tensor gradient_;
+};
+
+BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Take take)
+    : model_(model),
+      device_(device),
+      autocast_(job.precision.autocast()),
+      compute_(scalar_type(job.precision.compute)),
+      recompute_(job.recompute),
+      take_(std::move(take)),
+      waiting_(model.slots.size()),
+      graphs_(model.blocks.size()) {
+  if (job.host_checkpoints) host_checkpoints_.emplace(device, job.accelerator.pinned);
+  for (size_t b = 0; b < model.spec.blocks.size(); ++b)
+    owner_.insert(owner_.end(), model.spec.blocks[b].parameters.size(), b);
+}
+
+void BlockGraphs::place_parameter(size_t slot, const torch::Tensor& value) {
+  auto parameter = value.variable_data();  // with a separate version counter
+  auto sink = std::make_shared<Sink>(*this, slot);
+  sink->add_input_metadata(parameter);
+  torch::autograd::impl::set_gradient_edge(parameter, {std::move(sink), 0});
+  model_.slots[slot] = parameter;
+}
+
+void BlockGraphs::begin(const ForwardContext& context, double loss_factor) {
+  context_ = context;
+  loss_factor_ = loss_factor;
+  x_.reset();
+  dy_.reset();
+  for (auto& graph : graphs_) graph = {};
+  for (auto& gradient : waiting_) gradient.reset();
+}
+
+torch::Tensor BlockGraphs::run(size_t block, const torch::Tensor& x) {
+  Autocast autocast(autocast_, device_.type(), compute_);
+  return model_.blocks[block]->forward(x, context_);
+}
+
+void BlockGraphs::forward(size_t block) {
+  if (!torch::GradMode::is_enabled()) {
+    x_ = run(block, std::exchange(x_, {}));
+    return;
+  }
+  Graph& graph = graphs_[block];
+  const bool again = is_recomputed(block);
+  auto input = std::exchange(x_, {});
+  if (again && host_checkpoints_)
+    graph.input_on_host = host_checkpoints_->keep(input);
+  else if (input.defined())
+    graph.input = input.detach().requires_grad_(true);
+  torch::AutoGradMode records(!again);
+  x_ = run(block, again ? input : graph.input);
+  if (!again) graph.output = torch::autograd::impl::gradient_edge(x_);
+  x_ = x_.detach();
+}
+
+torch::Tensor BlockGraphs::take_output() {
+  RUNNER_CHECK(x_.defined());
+  if (torch::GradMode::is_enabled()) dy_ = torch::full({}, loss_factor_, x_.options());
+  return std::exchange(x_, {});
+}
+
+void BlockGraphs::recompute(size_t block) {
+  Graph& graph = graphs_[block];
+  if (auto on_host = std::exchange(graph.input_on_host, {}))
+    graph.input = host_checkpoints_->take(*on_host).requires_grad_(true);
+  graph.output = torch::autograd::impl::gradient_edge(run(block, graph.input));
+}
+
+void BlockGraphs::backward(size_t block) {
+  Graph& graph = graphs_[block];
+  in_backward_ = block;
+  auto feed = std::make_shared<Feed>(std::exchange(dy_, {}));
+  const auto unused = torch::empty({}, device_);  // autograd wants an argument for the first node
+  feed->add_input_metadata(unused);
+  feed->add_next_edge(std::exchange(graph.output, {}));
+  torch::autograd::edge_list roots;
+  roots.emplace_back(std::move(feed), 0);
+  Engine::get_default_engine().execute(roots, {unused}, /*keep_graph=*/false, /*create_graph=*/false,
+                                       /*accumulate_grad=*/true);
+  if (graph.input.defined()) dy_ = std::move(graph.input.mutable_grad());
+  graph.input.reset();
+  pass_on_what_waits();
+}
+
+namespace {
+
+/// Adds in place if nothing else uses the memory of `a`.
+torch::Tensor sum_of(torch::Tensor a, const torch::Tensor& b) {
+  const bool alone = a.use_count() == 1 && a.storage().use_count() == 1;
+  return alone ? a.add_(b) : a + b;
+}
+
+}  // namespace
+
+void BlockGraphs::gradient_arrived(size_t slot, torch::Tensor gradient) {
+  torch::NoGradGuard no_grad;
+  auto& waiting = waiting_[slot];
+  if (waiting.defined()) gradient = sum_of(std::exchange(waiting, {}), gradient);
+  if (owner_[slot] == in_backward_)
+    take_(slot, std::move(gradient));
+  else
+    waiting = std::move(gradient);
+}
+
+/// Only if the owner of a tied parameter computed no gradient for it.
+void BlockGraphs::pass_on_what_waits() {
+  for (size_t slot = 0; slot < waiting_.size(); ++slot)
+    if (waiting_[slot].defined() && owner_[slot] == in_backward_) take_(slot, std::exchange(waiting_[slot], {}));
+}
+
+}  // namespace runner

@@ -1,0 +1,77 @@
+// The forward and the backward of a model, one block at a time. Each block has an autograd graph of its own, which begins at the
+// block's input and at its parameters.
+//
+// Autograd does not accumulate the gradients of parameters here. A node at the end of each parameter's graph passes the gradient
+// on as soon as it is computed, so no hook is needed and the caller decides where it is added. Gradients of a tied parameter
+// come from two blocks: they are added first and passed on once per micro-batch, as autograd does for one graph of all blocks.
+//
+// A recomputed block (activation checkpointing) runs without a graph in forward, and only its input is kept. recompute() runs it
+// again with a graph. LibTorch's saved-tensor hooks, which PyTorch uses for this, need Python objects in this version.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/entry.hpp"
+#include "strategies/contract/host_checkpoints.hpp"
+#include "strategies/contract/module.hpp"
+
+namespace runner {
+
+class BlockGraphs {
+ public:
+  /// Receives the gradient of the parameter in `slot`. It is called in the thread that executes backward on the device, while
+  /// backward() waits, so it must not call a collective.
+  using Take = std::function<void(size_t slot, torch::Tensor gradient)>;
+  /// The model must outlive this object.
+  BlockGraphs(Model& model, const Job& job, torch::Device device, Take take);
+
+  /// Puts a tensor that shares the memory of `value` into the model's slot. Its gradients go to `take`.
+  void place_parameter(size_t slot, const torch::Tensor& value);
+
+  /// Begins a micro-batch and drops what an interrupted one has left. `context` and its batch are used until the last backward().
+  /// `loss_factor` multiplies the loss that is differentiated, but not the one that loss() returns.
+  void begin(const ForwardContext& context, double loss_factor);
+  /// Blocks run in ascending order. If gradients are enabled, the block keeps what its backward needs: its graph, or, if it is
+  /// recomputed, its input.
+  void forward(size_t block);
+  void recompute(size_t block);
+  /// Blocks run in descending order.
+  void backward(size_t block);
+  /// What the last block returned: the summed loss, or logits. Taking it twice is a mistake.
+  torch::Tensor take_output();
+
+ private:
+  class Sink;
+  class Feed;
+  torch::Tensor run(size_t block, const torch::Tensor& x);
+  bool is_recomputed(size_t block) const { return block > 0 && block < recompute_.size() && recompute_[block]; }
+  void gradient_arrived(size_t slot, torch::Tensor gradient);
+  void pass_on_what_waits();
+
+  Model& model_;
+  torch::Device device_;
+  bool autocast_;
+  at::ScalarType compute_;
+  std::vector<bool> recompute_;
+  std::optional<HostCheckpoints> host_checkpoints_;  ///< set if inputs of recomputed blocks are kept in host memory
+  Take take_;
+  std::vector<size_t> owner_;           ///< of each parameter: the first block that uses it
+  std::vector<torch::Tensor> waiting_;  ///< of each tied parameter: its gradient from later blocks than its owner
+  size_t in_backward_ = 0;              ///< the block
+
+  ForwardContext context_;
+  double loss_factor_ = 1;
+  torch::Tensor x_;   ///< output of the last forward
+  torch::Tensor dy_;  ///< gradient of the output of the block whose backward is next
+  struct Graph {
+    torch::Tensor input;  ///< of the block; a leaf
+    std::shared_ptr<HostCheckpoints::Input> input_on_host;
+    torch::autograd::Edge output;
+  };
+  std::vector<Graph> graphs_;  ///< of each block
+};
+
+}  // namespace runner

@@ -1,0 +1,316 @@
+// Executes the program of a plan on LibTorch (program.hpp): each instruction calls one of the parts below.
+//
+// A unit's parameters are views of one flat buffer (shard_store.hpp). Its storage is empty except while the unit is in use. A
+// gather moves new memory into the same StorageImpl, so the tensors in the model's slots, and the tensors that autograd saved,
+// become valid again. Each rank stores 1/shards of the flat buffer, of its gradients (reduction.hpp) and of its optimizer state.
+// The buffer of a resident unit is never emptied: its shards are gathered after each update.
+//
+// With offload the update runs in host memory. Optimizer state, masters and the shards that gathers send may be in a file on
+// NVMe. On a device without NVMe, the update runs in a separate thread (background_update.hpp): a step ends when its update has
+// started, the next forward waits for each unit before it uses it, and all other readers of the training state wait for all
+// units. Otherwise the update ends within the step: the file is streamed in one fixed order, and on CPU the same cores would
+// compute forward and update.
+// Source: Zhao et al., PyTorch FSDP (VLDB 2023); Rajbhandari et al., ZeRO (SC 2020), ZeRO-Infinity (SC 2021); Ren et al.,
+// ZeRO-Offload (ATC 2021).
+#include "strategies/executor/executor.hpp"
+
+#include <map>
+
+#include "runner/base/error.hpp"
+#include "strategies/contract/dtype.hpp"
+#include "strategies/executor/background_update.hpp"
+#include "strategies/executor/block_graphs.hpp"
+#include "strategies/executor/reduction.hpp"
+#include "strategies/executor/shard_store.hpp"
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+namespace {
+
+class Executor : public Strategy {
+ public:
+  Executor(StrategySetup setup, ShardPlan plan, std::shared_ptr<Reducer> reducer, ShardEvents events)
+      : Strategy(std::move(setup)),
+        plan_(std::move(plan)),
+        reducer_(std::move(reducer)),
+        events_(std::move(events)),
+        forward_program_(forward_program(model_.spec, plan_)),
+        graphs_(model_, job_, world_.device,
+                [this](size_t slot, torch::Tensor gradient) { reduction_->add(slot, std::move(gradient)); }) {
+    optimizer_.set_copied_elements(plan_.update_elements);
+  }
+
+  void module_to_device() override {
+    groups_ = make_shard_groups(world_, plan_);
+    store_.emplace(plan_, groups_, model_.spec, job_.precision.parameter, world_.device,
+                   fmt::format("rank {}", world_.rank));
+    if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);
+    std::vector<FlatLayout> layouts;
+    for (size_t u = 0; u < store_->size(); ++u) {
+      make_parameters(u);
+      layouts.push_back((*store_)[u].layout);
+    }
+    reduction_.emplace(plan_, groups_, layouts, world_.device, reducer_);
+    spread(false);
+    if (reducer_) prepare_reducer();
+    if (plan_.updates_beside()) make_background_update();
+  }
+
+  void state_loaded() override {
+    settle();
+    spread(false);
+  }
+
+  /// Frees everything first, and then throws the exception of the last update, if it failed.
+  void teardown() override {
+    std::exception_ptr error;
+    try {
+      settle();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if (reducer_) reducer_->teardown();
+    update_.reset();
+    reduction_.reset();
+    store_.reset();
+    if (error) std::rethrow_exception(error);
+  }
+
+ protected:
+  torch::Tensor forward(const ForwardContext& context) override {
+    graphs_.begin(context, /*loss_factor=*/1);
+    for (const auto& instruction : forward_program_) execute(instruction);
+    return graphs_.take_output();
+  }
+
+  torch::Tensor accumulate_gradients(const StepInput& input) override {
+    const auto micro_batches = micro_batches_of(input);
+    torch::Tensor loss;
+    std::optional<size_t> current;
+    const auto begin = [&](size_t m) {
+      if (current && observer_) observer_->after_backward();
+      if (m < micro_batches.size()) graphs_.begin(micro_batches[m].context, loss_factor(input));
+      current = m;
+    };
+    for (const auto& instruction : step_of(micro_batches.size())) {
+      if (instruction.op == Op::norm) break;
+      if (current != instruction.micro_batch) begin(instruction.micro_batch);
+      execute(instruction);
+      if (instruction.op != Op::forward || instruction.block + 1u < model_.blocks.size()) continue;
+      const auto value = graphs_.take_output().to(torch::kFloat64);
+      loss = loss.defined() ? loss + value : value;
+      if (observer_) observer_->before_backward();
+      // Forward has waited for all units. This frees the update's gradients before there are new ones.
+      settle();
+    }
+    begin(micro_batches.size());
+    return loss;
+  }
+
+  std::vector<torch::Tensor> finish_gradients() override {
+    reduction_->finish();
+    std::vector<torch::Tensor> gradients;
+    for (const auto& place : places_) gradients.push_back(reduction_->sum(place.unit, place.begin, place.length));
+    return gradients;
+  }
+
+  bool replicas_differ() const override { return reducer_ && reducer_->replicas_differ(); }
+  bool counts_in_norm(size_t local) const override {
+    if (replicas_differ()) return true;
+    return groups_.replica == 0 && (!plan_.units[places_[local].unit].replicated || world_.rank == 0);
+  }
+
+  void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
+    if (!update_) {
+      // If it changes host memory, copies of the old values to the device have ended: kernels have used them, and
+      // finish_gradients() has waited for the gradients of these kernels.
+      optimizer_.step(gradients, lr_factor, gradient_divisor);
+      return;
+    }
+    update_->start(std::move(gradients), lr_factor, gradient_divisor);
+    for (size_t u = 0; u < store_->size(); ++u) to_spread_[u] = plan_.units[u].resident;
+  }
+
+  void settle() override {
+    if (update_) update_->wait_all();
+  }
+
+  /// A skipped step changes no values. The values of a background update are gathered when a block uses them.
+  void after_update(bool updated) override {
+    reduction_->drop();
+    if (updated && !update_) spread(true);
+    if (updated && reducer_) reducer_->after_update();
+  }
+
+  std::vector<StateTensor> own_state() override {
+    if (!reducer_) return {};
+    auto list = reducer_->state();
+    if (replicas_differ() && world_.rank > 0)
+      for (const auto& piece : trained_state()) list.push_back(replica_piece(world_, piece.name, piece.local));
+    return list;
+  }
+  nlohmann::json own_scalars() const override { return reducer_ ? reducer_->scalars() : nlohmann::json(); }
+  void load_own_scalars(const nlohmann::json& scalars) override {
+    if (reducer_ && !scalars.is_null()) reducer_->load_scalars(scalars);
+  }
+
+  bool saves_whole() const override { return plan_.saves_whole; }
+
+  /// Ranks write equal parts of the elements that several of them have. If replicas differ, rank 0's is the model.
+  std::pair<int64_t, int64_t> write_range(size_t local) const override {
+    const int64_t n = locals_[local].numel;
+    if (replicas_differ()) return {0, world_.rank == 0 ? n : 0};
+    if (plan_.units[places_[local].unit].replicated)
+      return {n * world_.rank / world_.size, n * (world_.rank + 1) / world_.size};
+    return {n * groups_.replica / plan_.replicas, n * (groups_.replica + 1) / plan_.replicas};
+  }
+
+ private:
+  /// The range of a local parameter in its unit's shard.
+  struct Place {
+    size_t unit;
+    int64_t begin, length;
+  };
+
+  /// Registers this rank's shard of the unit with the optimizer, and puts the unsharded parameters into the model's slots.
+  void make_parameters(size_t u) {
+    Shard& shard = (*store_)[u];
+    int64_t begin = shard.first, end = begin + shard.layout.shard;
+    for (const auto& item : shard.layout.items) {
+      int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
+      if (from < to) make_local(u, item, from - begin, to - from);
+    }
+    const auto specs = model_.spec.parameters();
+    for (const auto& item : shard.layout.items)
+      graphs_.place_parameter(item.slot, shard.full.narrow(0, item.offset, item.numel).view(specs[item.slot]->shape));
+    if (store_->has_own_copy() && !plan_.units[u].resident) empty_storage(shard.full);
+  }
+
+  /// Initializes elements [begin, begin + count) of the shard, which belong to `item`, and registers them with the optimizer.
+  void make_local(size_t u, const FlatLayout::Item& item, int64_t begin, int64_t count) {
+    Shard& shard = (*store_)[u];
+    int64_t offset = shard.first + begin - item.offset;
+    auto part = [&](const torch::Tensor& tensor) { return tensor.defined() ? tensor.narrow(0, begin, count) : tensor; };
+    auto value = part(shard.local), copy = part(shard.written);
+    if (value.defined()) {
+      fill(item.slot, offset, value);
+    } else {
+      for (int64_t done = 0; done < count; done += ShardStore::piece) {
+        auto values = torch::empty({std::min(ShardStore::piece, count - done)}, torch::kFloat32);
+        fill(item.slot, offset + done, values);
+        store_->write_master(u, begin + done, values);
+      }
+    }
+    if (optimizer_.swap())
+      add_swapped(item.slot, offset, shard.begin + begin, count, value, copy);
+    else
+      add_local(item.slot, offset, value, copy);
+    places_.push_back({u, begin, count});
+  }
+
+  void prepare_reducer() {
+    std::vector<Reducer::Bucket> buckets;
+    for (size_t u = store_->size(); u-- > 0;)
+      buckets.push_back({(*store_)[u].full, reduction_->gradients(u), reduction_->shard(u)});
+    reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
+                      {[this] { return optimizer_steps(); }, [this] { return loss_scale(); }});
+  }
+
+  void make_background_update() {
+    std::vector<BackgroundUpdate::Unit> units(store_->size());
+    for (size_t u = 0; u < store_->size(); ++u) {
+      const Shard& shard = (*store_)[u];
+      if (shard.places.sent == ShardPlaces::Sent::master) continue;
+      units[u].values = shard.written.defined() ? shard.written : shard.local;
+      units[u].on_device = plan_.units[u].resident ? store_->own_part(shard) : shard.sent;
+    }
+    for (size_t i = places_.size(); i-- > 0;) {
+      units[places_[i].unit].first = i;
+      ++units[places_[i].unit].count;
+    }
+    update_ = std::make_unique<BackgroundUpdate>(optimizer_, world_.device, std::move(units),
+                                                 units_in_forward(model_.spec, plan_),
+                                                 fmt::format("the update of rank {}", world_.rank), events_);
+  }
+
+  // ---- the program
+  /// The program of a step with this number of micro-batches.
+  const Program& step_of(size_t micro_batches) {
+    auto found = programs_.find(micro_batches);
+    if (found == programs_.end()) {
+      const auto count = static_cast<int64_t>(micro_batches);
+      found = programs_.emplace(micro_batches, step_program(model_.spec, plan_, job_.recompute, count)).first;
+    }
+    return found->second;
+  }
+
+  void execute(const Instruction& instruction) {
+    const size_t u = instruction.unit, block = instruction.block;
+    switch (instruction.op) {
+      case Op::update:
+        return update_->wait(u);
+      case Op::gather_updated:
+        return gather_updated(u);
+      case Op::start_read:
+        return store_->start_read(u);
+      case Op::start_gather:
+        return store_->start_gather(u);
+      case Op::wait_gather:
+        return store_->gather(u);
+      case Op::release:
+        return store_->release(u);
+      case Op::forward:
+        if (events_.forward_begins) events_.forward_begins(block);
+        return graphs_.forward(block);
+      case Op::recompute:
+        return graphs_.recompute(block);
+      case Op::backward:
+        return graphs_.backward(block);
+      case Op::start_reduce:
+        return reduction_->start_reduce(u, instruction.axis);
+      case Op::wait_reduce:
+        return reduction_->wait_reduce(u, instruction.axis);
+      case Op::norm:  // what follows is done by Strategy::step()
+        return;
+    }
+  }
+
+  // ---- parameters
+  void spread(bool updated) {
+    to_spread_.assign(store_->size(), false);
+    store_->spread(updated);
+  }
+
+  /// Gathers a resident unit if it was updated since the last gather. All ranks call this in the same order of units.
+  void gather_updated(size_t u) {
+    if (!to_spread_[u]) return;
+    to_spread_[u] = false;
+    store_->gather_resident(u);
+  }
+
+  ShardPlan plan_;
+  std::shared_ptr<Reducer> reducer_;
+  ShardEvents events_;
+  Program forward_program_;
+  std::map<size_t, Program> programs_;  ///< of steps, by the number of micro-batches
+  ShardGroups groups_;
+  BlockGraphs graphs_;
+  std::optional<ShardStore> store_;
+  std::optional<GradientReduction> reduction_;
+  std::vector<Place> places_;
+  // ---- if the update runs in the background
+  std::vector<bool> to_spread_;               ///< resident units that must be gathered because of an update
+  std::unique_ptr<BackgroundUpdate> update_;  ///< last member, because its thread uses the others until it ends
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_executor(StrategySetup setup, ShardPlan plan, ShardEvents events) {
+  if (plan.loss_scale) setup.loss_scale = *plan.loss_scale;
+  auto reducer = std::move(setup.reducer);
+  RUNNER_CHECK(plan.own_reducer == (reducer != nullptr));
+  return std::make_unique<Executor>(std::move(setup), std::move(plan), std::move(reducer), std::move(events));
+}
+
+}  // namespace runner

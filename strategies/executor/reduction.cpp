@@ -1,0 +1,203 @@
+#include "strategies/executor/reduction.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "runner/base/error.hpp"
+#include "strategies/contract/dtype.hpp"
+
+namespace runner {
+
+GradientReduction::GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts,
+                                     torch::Device device, std::shared_ptr<Reducer> reducer)
+    : plan_(plan),
+      groups_(std::move(groups)),
+      device_(device),
+      reducer_(std::move(reducer)),
+      takes_(plan.takes_gradients()) {
+  if (plan_.separate_host && plan_.optimizer != Tier::device) to_host_.emplace(device);
+  for (size_t u = 0; u < layouts.size(); ++u) {
+    Unit unit;
+    unit.layout = std::move(layouts[u]);
+    const auto& items = unit.layout.items;
+    unit.arrived.assign(items.size(), false);
+    unit.taken.resize(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      places_.resize(std::max(places_.size(), items[i].slot + 1));
+      places_[items[i].slot] = {u, i};
+    }
+    units_.push_back(std::move(unit));
+  }
+  if (reducer_) make_standing_buffers();
+}
+
+void GradientReduction::make_standing_buffers() {
+  const auto options = torch::dtype(scalar_type(plan_.gradient)).device(device_);
+  for (auto& unit : units_) {
+    unit.full = torch::zeros({unit.layout.total}, options);
+    if (unit.layout.shard < unit.layout.total) unit.sum = torch::zeros({unit.layout.shard}, options);
+  }
+}
+
+void GradientReduction::add(size_t slot, torch::Tensor gradient) {
+  torch::NoGradGuard no_grad;
+  const Place place = places_[slot];
+  Unit& unit = units_[place.unit];
+  if (takes_) return keep(unit, place.item, std::move(gradient));
+  if (!unit.full.defined()) make_buffer(unit);
+  const auto& item = unit.layout.items[place.item];
+  auto target = unit.full.narrow(0, item.offset, item.numel);
+  if (unit.arrived[place.item])
+    target.add_(gradient.reshape({-1}));
+  else
+    target.copy_(gradient.reshape({-1}));
+  unit.arrived[place.item] = true;
+}
+
+/// Keeps the tensor that autograd has computed, unless something else uses it.
+void GradientReduction::keep(Unit& unit, size_t item, torch::Tensor gradient) {
+  auto& taken = unit.taken[item];
+  if (taken.defined()) {
+    taken.add_(gradient.reshape({-1}));
+    return;
+  }
+  const bool alone = gradient.use_count() == 1 && gradient.is_contiguous();
+  taken = (alone ? gradient : gradient.clone(at::MemoryFormat::Contiguous)).view({-1});
+}
+
+void GradientReduction::start_reduce(size_t u, Axis axis) {
+  torch::NoGradGuard no_grad;
+  Unit& unit = units_[u];
+  if (takes_) return;
+  if (reducer_) {
+    complete(unit);
+    unit.work = reducer_->begin(bucket_of(u));
+    return;
+  }
+  if (axis != Axis::replicas || plan_.shards == 1) {
+    complete(unit);
+    if (plan_.predivide != 1.0) unit.full.div_(plan_.predivide);
+    unit.full = unit.full.to(scalar_type(plan_.reduce));
+  }
+  std::vector<at::Tensor> tensors{unit.full};
+  if (axis == Axis::none || (axis == Axis::replicas && plan_.shards == 1)) unit.reduced = unit.full;
+  if (axis == Axis::replicas) {
+    tensors = {unit.reduced};
+    unit.work = groups_.replicas->allreduce(tensors, {c10d::ReduceOp::SUM});
+  } else if (axis == Axis::shards && plan_.reduce_by_all_reduce) {
+    unit.work = groups_.shards->allreduce(tensors, {c10d::ReduceOp::SUM});
+  } else if (axis == Axis::shards) {
+    unit.reduced = torch::empty({unit.layout.shard}, unit.full.options());
+    unit.work = groups_.shards->_reduce_scatter_base(unit.reduced, unit.full, {c10d::ReduceOp::SUM});
+  }
+}
+
+void GradientReduction::wait_reduce(size_t u, Axis axis) {
+  torch::NoGradGuard no_grad;
+  if (takes_) return;
+  Unit& unit = units_[u];
+  if (reducer_) {
+    reducer_->finish(bucket_of(u));
+    if (auto work = std::exchange(unit.work, {})) work->wait();
+    return;
+  }
+  take_sums(unit);
+  if (axis == Axis::shards && plan_.replicas > 1) return;  // the sum over the replicas follows
+  auto sum = unit.reduced.to(scalar_type(plan_.gradient));
+  unit.reduced.reset();
+  unit.full.reset();
+  unit.arrived.assign(unit.layout.items.size(), false);
+  if (plan_.predivide != 1.0) sum.mul_(plan_.predivide);
+  if (to_host_)
+    move_to_host(u, sum);
+  else if (unit.sum.defined())
+    unit.sum.add_(sum);
+  else
+    unit.sum = sum;
+}
+
+void GradientReduction::finish() {
+  add_on_host();
+  torch::NoGradGuard no_grad;
+  for (auto& unit : units_) {
+    std::exchange(unit.sum_there, {}).wait_on_host();
+    for (size_t i = 0; takes_ && i < unit.taken.size(); ++i)
+      if (!unit.taken[i].defined())
+        unit.taken[i] =
+            torch::zeros({unit.layout.items[i].numel}, torch::dtype(scalar_type(plan_.gradient)).device(device_));
+  }
+}
+
+torch::Tensor GradientReduction::sum(size_t u, int64_t begin, int64_t count) const {
+  const Unit& unit = units_[u];
+  if (reducer_ && !unit.sum.defined()) return unit.full.narrow(0, begin, count);
+  if (!takes_) return unit.sum.narrow(0, begin, count);
+  const auto& items = unit.layout.items;
+  const auto item = std::ranges::find(items, begin, &FlatLayout::Item::offset);
+  RUNNER_CHECK(item != items.end() && item->numel == count, "gradients are kept by parameter");
+  return unit.taken[static_cast<size_t>(item - items.begin())];
+}
+
+void GradientReduction::drop() {
+  for (auto& unit : units_) {
+    if (!reducer_) {
+      unit.sum.reset();
+      unit.full.reset();
+    }
+    unit.arrived.assign(unit.layout.items.size(), false);
+    for (auto& gradient : unit.taken) gradient.reset();
+  }
+}
+
+void GradientReduction::make_buffer(Unit& unit) {
+  unit.full = torch::empty({unit.layout.total}, torch::dtype(scalar_type(plan_.accumulate)).device(device_));
+  const auto& items = unit.layout.items;
+  for (size_t i = 0; i < items.size(); ++i) {  // zeros in the gaps between items
+    int64_t end = items[i].offset + items[i].numel;
+    int64_t next = i + 1 < items.size() ? items[i + 1].offset : unit.layout.total;
+    if (next > end) unit.full.narrow(0, end, next - end).zero_();
+  }
+}
+
+/// Sets missing gradients to zero.
+void GradientReduction::complete(Unit& unit) {
+  if (!unit.full.defined()) make_buffer(unit);
+  const auto& items = unit.layout.items;
+  for (size_t i = 0; i < items.size(); ++i)
+    if (!unit.arrived[i]) unit.full.narrow(0, items[i].offset, items[i].numel).zero_();
+}
+
+/// Waits for the unit's collective and sets `reduced` to this rank's sums.
+void GradientReduction::take_sums(Unit& unit) {
+  if (unit.work) unit.work->wait();
+  unit.work.reset();
+  if (!unit.reduced.defined())
+    unit.reduced = unit.full.narrow(0, groups_.position * unit.layout.shard, unit.layout.shard).clone();
+}
+
+void GradientReduction::move_to_host(size_t u, const torch::Tensor& sum) {
+  Unit& unit = units_[u];
+  bool adds = unit.sum.defined();
+  if (adds) add_on_host();
+  auto values = torch::empty(sum.sizes(), sum.options().device(torch::kCPU).pinned_memory(plan_.pin_memory));
+  to_host_->follow_current();
+  auto there = to_host_->copy(values, sum);
+  if (adds) {
+    addend_ = Addend{u, values, std::move(there)};
+  } else {
+    unit.sum = values;
+    unit.sum_there = std::move(there);
+  }
+}
+
+void GradientReduction::add_on_host() {
+  if (!addend_) return;
+  torch::NoGradGuard no_grad;
+  Unit& unit = units_[addend_->unit];
+  addend_->there.wait_on_host();  // the copy of unit.sum was before it on the same stream
+  unit.sum_there = {};
+  unit.sum.add_(addend_->values);
+  addend_.reset();
+}
+
+}  // namespace runner

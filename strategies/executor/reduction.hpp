@@ -1,0 +1,81 @@
+// The gradients of a plan's units on one rank: flat buffers to which gradients are added, and their sums over ranks.
+//
+// With an offloaded optimizer the sums are copied to host memory on a side stream, overlapped with backward. The host waits for a
+// copy before it adds to the sum, and for all copies in finish().
+#pragma once
+
+#include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/strategy.hpp"
+#include "strategies/contract/transfers.hpp"
+#include "strategies/executor/groups.hpp"
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+class GradientReduction {
+ public:
+  /// `layouts`: one for each unit. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
+  /// plan offloads the optimizer. `reducer` is set if the plan has its own.
+  GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts, torch::Device device,
+                    std::shared_ptr<Reducer> reducer = {});
+
+  /// Adds the gradient of the parameter in `slot` to its unit's buffer. Calls no collective.
+  void add(size_t slot, torch::Tensor gradient);
+  /// Start and end of the sum of a unit over the ranks of an axis (Op::start_reduce, Op::wait_reduce). Parameters without a
+  /// gradient count as zeros. The unit's buffer is freed at the end of the last sum.
+  void start_reduce(size_t unit, Axis axis);
+  void wait_reduce(size_t unit, Axis axis);
+  /// Waits for the copies to the host.
+  void finish();
+  /// Elements [begin, begin + count) of the unit's shard of the sums, in the plan's gradient dtype. They belong to one parameter.
+  /// Valid after finish().
+  torch::Tensor sum(size_t unit, int64_t begin, int64_t count) const;
+  /// Frees all gradients, except those of a Reducer.
+  void drop();
+  /// The buffers of a Reducer's unit: this rank's gradients, and its shard of the sums (undefined if it has all of them).
+  const torch::Tensor& gradients(size_t unit) const { return units_[unit].full; }
+  const torch::Tensor& shard(size_t unit) const { return units_[unit].sum; }
+
+ private:
+  struct Unit {
+    FlatLayout layout;
+    torch::Tensor full;         ///< [layout.total], from the first gradient until the reduction has ended
+    std::vector<bool> arrived;  ///< for each layout item, since the last reduction
+    torch::Tensor reduced;      ///< [layout.shard], reduce dtype: result of a reduction in flight
+    c10::intrusive_ptr<c10d::Work> work;
+    torch::Tensor sum;
+    StreamMark sum_there;              ///< end of the copy of `sum` to host memory
+    std::vector<torch::Tensor> taken;  ///< for each layout item, if gradients are kept as they are: 1-d
+  };
+  /// The sum of one micro-batch that is being copied to host memory. It is then added to Unit::sum.
+  struct Addend {
+    size_t unit;
+    torch::Tensor values;
+    StreamMark there;
+  };
+
+  void keep(Unit& unit, size_t item, torch::Tensor gradient);
+  /// Buckets of a Reducer are units in the order of their reduction.
+  size_t bucket_of(size_t unit) const { return units_.size() - 1 - unit; }
+  void make_standing_buffers();
+  void make_buffer(Unit& unit);
+  void complete(Unit& unit);
+  void take_sums(Unit& unit);
+  void move_to_host(size_t u, const torch::Tensor& sum);
+  void add_on_host();
+
+  ShardPlan plan_;
+  ShardGroups groups_;
+  torch::Device device_;
+  std::shared_ptr<Reducer> reducer_;
+  bool takes_;                        ///< ShardPlan::takes_gradients()
+  std::optional<Transfers> to_host_;  ///< set if sums are kept in host memory
+  std::vector<Unit> units_;
+  struct Place {
+    size_t unit = 0, item = 0;
+  };
+  std::vector<Place> places_;     ///< of each parameter
+  std::optional<Addend> addend_;  ///< only one at a time, to bound memory
+};
+
+}  // namespace runner

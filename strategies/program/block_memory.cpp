@@ -1,0 +1,194 @@
+#include "strategies/program/block_memory.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace runner {
+
+namespace {
+
+int64_t whole(double bytes) { return static_cast<int64_t>(bytes); }
+
+bool recomputes(const Job& job, size_t block) {
+  return block < job.recompute.size() && job.recompute[block] && block > 0;
+}
+
+int64_t output_bytes(const Job& job, size_t block) {
+  return whole(static_cast<double>(job.micro_batch_size * job.model->seq_len) *
+               job.model->blocks[block].output_elements_per_token *
+               static_cast<double>(bytes_of(job.precision.compute)));
+}
+
+}  // namespace
+
+std::vector<int64_t> checkpoint_bytes(const Job& job) {
+  std::vector<int64_t> bytes;
+  for (size_t block = 0; block < job.model->blocks.size(); ++block)
+    if (recomputes(job, block)) bytes.push_back(output_bytes(job, block - 1));
+  return bytes;
+}
+
+int64_t pinned_bytes(int64_t bytes) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))); }
+
+BlockMemory::BlockMemory(const Job& job, DType leaf)
+    : job_(job),
+      leaf_(leaf),
+      tokens_(job.micro_batch_size * job.model->seq_len),
+      compute_(bytes_of(job.precision.compute)),
+      wide_(std::max<int64_t>(4, compute_)) {
+  for (const auto& block : job.model->blocks) {
+    first_slot_.push_back(elements_.size());
+    for (const auto& parameter : block.parameters) elements_.push_back(parameter.numel());
+  }
+}
+
+bool BlockMemory::is_recomputed(size_t block) const { return recomputes(job_, block); }
+
+int64_t BlockMemory::input(size_t block) const { return output_bytes(job_, block - 1); }
+
+int64_t BlockMemory::output(size_t block) const { return output_bytes(job_, block); }
+
+int64_t BlockMemory::cast_bytes(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  return leaf_ != job_.precision.compute && spec.kind == BlockKind::transformer ? spec.parameter_count() * compute_ : 0;
+}
+
+int64_t BlockMemory::saved(size_t block) const {
+  const auto& saved = job_.model->blocks[block].saved;
+  const bool repeats = !job_.accelerator.host_kernels && job_.precision.compute == DType::float32;
+  const double elements = saved.compute_elements_per_token + (repeats ? saved.repeated_in_fp32_per_token : 0);
+  return whole(static_cast<double>(tokens_) *
+               (elements * static_cast<double>(compute_) + saved.float32_per_token * static_cast<double>(wide_))) +
+         saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
+}
+
+int64_t BlockMemory::waiting(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  return spec.shared.empty() ? 0 : spec.saved.gradient_elements * bytes_of(leaf_);
+}
+
+int64_t BlockMemory::moment_bytes(const MemoryMoment& moment) const {
+  int64_t chunk = job_.model->loss_chunk_tokens;
+  bool several_chunks = chunk > 0 && chunk < tokens_;
+  auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
+  auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
+  double narrow = compute_ < wide_ ? element : 0;
+  double copy = !job_.accelerator.host_kernels || compute_ >= 4 ? 0 : 4;
+  return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token +
+                         moment.widened_per_token * copy) +
+               chunk_tokens * (moment.compute_elements_per_chunk_token * element +
+                               moment.float32_per_chunk_token * wide + moment.narrowed_per_chunk_token * narrow)) +
+         (several_chunks ? moment.summed_over_chunks * wide_ : 0);
+}
+
+int64_t BlockMemory::input_scratch(const MemoryMoment& moment, int64_t tokens) const {
+  if (!job_.accelerator.host_kernels) return 0;
+  return scratch_bytes(job_.products, job_.precision.compute, {tokens, moment.in_features, moment.out_features});
+}
+
+int64_t BlockMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) const {
+  if (!job_.accelerator.host_kernels) return 0;
+  return scratch_bytes(job_.products, job_.precision.compute,
+                       {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
+}
+
+std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {
+  std::vector<int64_t> peaks;
+  for (const auto& moment : job_.model->blocks[block].forward_moments) add_forward_moment(peaks, block, moment);
+  return peaks;
+}
+
+void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const {
+  const auto& spec = job_.model->blocks[block];
+  const int64_t chunk = job_.model->loss_chunk_tokens;
+  // If the gradient is summed over chunks, each chunk's product is added to it in place when the dtypes are equal. Otherwise the
+  // product is a separate tensor, and a CPU also makes a wide copy of it.
+  int64_t product = compute_;
+  if (chunk > 0 && chunk < tokens_)
+    product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
+  int64_t bytes = moment_bytes(moment);
+  // The cast of the vocabulary projection's weight exists during all chunks.
+  if (spec.kind == BlockKind::head && leaf_ != job_.precision.compute) bytes += spec.saved.gradient_elements * compute_;
+  const int64_t tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
+  peaks.push_back(bytes + input_scratch(moment, tokens));
+  peaks.push_back(bytes + moment.arriving * product);
+  peaks.push_back(bytes + moment.arriving * std::min(product, compute_) + weight_scratch(moment, tokens));
+}
+
+/// Lists the events of a block's backward. Gradients are computed from the block's last parameter to its first.
+class BlockMemory::Backward {
+ public:
+  Backward(const BlockMemory& memory, size_t block, bool takes)
+      : memory_(memory),
+        spec_(memory.job_.model->blocks[block]),
+        first_slot_(memory.first_slot_[block]),
+        takes_(takes),
+        computed_(spec_.parameters.size()),
+        stored_(spec_.parameters.size()) {}
+
+  std::vector<BackwardEvent> list(int64_t casts, int64_t waiting) {
+    for (const auto& moment : spec_.backward_moments) {
+      // The cast of each weight is freed after its backward. Counting all casts until the last moment is an upper bound.
+      const bool end = &moment == &spec_.backward_moments.back();
+      add_moment(moment, (end ? 0 : casts) + waiting);
+    }
+    add(Kind::level, waiting);
+    one_by_one(spec_.parameter_count());
+    return std::move(events_);
+  }
+
+ private:
+  using Kind = BackwardEvent::Kind;
+  void add(Kind kind, int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
+
+  void add_moment(const MemoryMoment& moment, int64_t beside) {
+    const int64_t gradient = bytes_of(memory_.leaf_), compute = memory_.compute_, tokens = memory_.tokens_;
+    int64_t bytes = beside + memory_.moment_bytes(moment);
+    add(Kind::level, bytes);
+    one_by_one(moment.arrived);
+    add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
+    add(Kind::peak, bytes + moment.arriving * compute + memory_.weight_scratch(moment, tokens));
+    if (moment.arriving == 0) return;
+    bytes -= whole(static_cast<double>(tokens) * moment.released_per_token * static_cast<double>(compute));
+    if (memory_.leaf_ != memory_.job_.precision.compute)
+      add(Kind::peak, bytes + moment.arriving * (compute + gradient));
+    deliver(Kind::computed, computed_, moment.arrived + moment.arriving);
+    add(Kind::peak, bytes + (takes_ ? 0 : moment.arriving * gradient));
+    deliver(Kind::stored, stored_, moment.arrived + moment.arriving);
+    add(Kind::level, bytes);
+  }
+
+  /// For the block's last parameters, which have `elements` elements together; each at most once.
+  void deliver(Kind kind, size_t& done, int64_t elements) {
+    const size_t first = done_with(elements);
+    for (; done > first; --done) events_.push_back({.kind = kind, .slot = first_slot_ + done - 1});
+  }
+
+  /// The same, but each gradient is stored before the next one is computed.
+  void one_by_one(int64_t elements) {
+    for (const size_t first = done_with(elements); stored_ > first; --stored_) {
+      if (computed_ == stored_) events_.push_back({.kind = Kind::computed, .slot = first_slot_ + --computed_});
+      events_.push_back({.kind = Kind::stored, .slot = first_slot_ + stored_ - 1});
+    }
+  }
+
+  /// Index of the first of the last parameters that have `elements` elements together.
+  size_t done_with(int64_t elements) const {
+    size_t i = spec_.parameters.size();
+    while (i > 0 && elements > 0) elements -= memory_.elements_[first_slot_ + --i];
+    return i;
+  }
+
+  const BlockMemory& memory_;
+  const BlockSpec& spec_;
+  size_t first_slot_;
+  bool takes_;
+  size_t computed_, stored_;  ///< the block's parameters from these on have their gradient
+  std::vector<BackwardEvent> events_;
+};
+
+std::vector<BackwardEvent> BlockMemory::backward(size_t block, bool takes) const {
+  return Backward(*this, block, takes).list(cast_bytes(block), waiting(block));
+}
+
+}  // namespace runner

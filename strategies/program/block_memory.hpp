@@ -1,0 +1,67 @@
+// Bytes of tensors while one block of a model runs: in its forward, and in its backward. They are computed from the block's spec,
+// which names the moments at which memory may peak.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "strategies/contract/entry.hpp"
+
+namespace runner {
+
+/// Bytes of the input of each recomputed block, for one micro-batch.
+std::vector<int64_t> checkpoint_bytes(const Job& job);
+/// Bytes of pinned host memory that an allocation of `bytes` takes: the allocator rounds up to a power of two.
+int64_t pinned_bytes(int64_t bytes);
+
+/// One thing that happens in a block's backward.
+struct BackwardEvent {
+  enum class Kind {
+    peak,      ///< the block's activations have `bytes` bytes, and memory may peak
+    level,     ///< they have `bytes` bytes
+    computed,  ///< the gradient of the parameter in `slot` was computed
+    stored,    ///< ... was stored by the strategy
+  };
+  Kind kind = Kind::level;
+  int64_t bytes = 0;
+  size_t slot = 0;
+};
+
+class BlockMemory {
+ public:
+  /// `leaf`: dtype of the parameters in the model's slots, and therefore of the gradients that autograd computes. The job must
+  /// outlive this object.
+  BlockMemory(const Job& job, DType leaf);
+
+  bool is_recomputed(size_t block) const;
+  int64_t input(size_t block) const;
+  int64_t output(size_t block) const;
+  /// What the block keeps for its backward, with its input.
+  int64_t saved(size_t block) const;
+  /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
+  int64_t waiting(size_t block) const;
+  /// Possible peaks of forward: bytes of the block's activations, without what earlier blocks saved.
+  std::vector<int64_t> forward_peaks(size_t block) const;
+  /// `takes`: the strategy keeps the tensors of gradients (and counts them), instead of copying them.
+  std::vector<BackwardEvent> backward(size_t block, bool takes) const;
+
+  int64_t elements(size_t slot) const { return elements_[slot]; }
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  class Backward;
+  void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;
+  int64_t moment_bytes(const MemoryMoment& moment) const;
+  /// Scratch bytes of the moment's two matrix products over `tokens` tokens: for the gradient of the input and of the weight.
+  int64_t input_scratch(const MemoryMoment& moment, int64_t tokens) const;
+  int64_t weight_scratch(const MemoryMoment& moment, int64_t tokens) const;
+  /// Bytes of the block's weights, cast to the compute dtype; autograd keeps these casts with the activations.
+  int64_t cast_bytes(size_t block) const;
+
+  const Job& job_;
+  DType leaf_;
+  int64_t tokens_, compute_, wide_;  ///< tokens of a micro-batch; bytes per element: compute dtype, statistics
+  std::vector<int64_t> elements_;    ///< of each parameter
+  std::vector<size_t> first_slot_;   ///< of each block
+};
+
+}  // namespace runner

@@ -1,0 +1,59 @@
+// The program of a step as a table to read: one line per instruction.
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+namespace {
+
+/// A unit by the blocks whose parameters it has: "blocks.3", "blocks.0 to blocks.3".
+std::vector<std::string> names_of_units(const ModelSpec& model, const ShardPlan& plan) {
+  std::vector<size_t> block_of_slot;
+  for (size_t b = 0; b < model.blocks.size(); ++b)
+    block_of_slot.insert(block_of_slot.end(), model.blocks[b].parameters.size(), b);
+  std::vector<std::string> names;
+  for (const auto& unit : plan.units) {
+    const auto& first = model.blocks[block_of_slot[unit.slots.front()]].name;
+    const auto& last = model.blocks[block_of_slot[unit.slots.back()]].name;
+    names.push_back(first == last ? first : first + " to " + last);
+  }
+  return names;
+}
+
+/// Bytes that the collective of an instruction is about, and its ranks; empty if it is none.
+std::string communication(const Instruction& i, const Job& job, const ShardPlan& plan) {
+  const bool gathers = i.op == Op::start_gather || i.op == Op::gather_updated;
+  if (!gathers && i.op != Op::start_reduce) return "";
+  const int ranks = i.axis == Axis::replicas ? plan.replicas : i.axis == Axis::shards ? plan.shards : 1;
+  if (ranks == 1) return "";
+  const int64_t elements = layout_of(*job.model, plan, plan.units[i.unit]).total;
+  const int64_t bytes = elements * bytes_of(gathers ? plan.parameter : plan.reduce);
+  return fmt::format("{} over {}", format_bytes(i.axis == Axis::replicas ? bytes / plan.shards : bytes),
+                     counted(ranks, "rank"));
+}
+
+}  // namespace
+
+std::string program_text(const Job& job, const ShardPlan& plan) {
+  constexpr int64_t shown_micro_batches = 3;
+  const int64_t shown = std::min(job.accumulation, shown_micro_batches);
+  const auto names = names_of_units(*job.model, plan);
+  std::string text;
+  for (const auto& i : step_program(*job.model, plan, job.recompute, shown)) {
+    std::string what = i.block != Instruction::none  ? job.model->blocks[i.block].name
+                       : i.unit != Instruction::none ? names[i.unit]
+                                                     : "";
+    std::string details = communication(i, job, plan);
+    if (i.block != Instruction::none && job.accumulation > 1)
+      details = fmt::format("micro-batch {}", i.micro_batch + 1u == shown ? job.accumulation : i.micro_batch + 1);
+    auto line = fmt::format("{:<15} {:<24} {}", name_of(i.op), what, details);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  if (job.accumulation > shown)
+    text += fmt::format("Micro-batches 3 to {} have the same instructions as micro-batch 2.\n", job.accumulation - 1);
+  return text;
+}
+
+}  // namespace runner
