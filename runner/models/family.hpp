@@ -52,9 +52,13 @@ int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializ
 /// Backward of attention with dropout, which has no fused kernel: three matrices of scores and a mask exist at once.
 MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_len);
 
-/// The last block: `norm` parameters, then the head's matrix unless it is tied. `norm_float32`: statistics per token
-/// that the norm saves.
+/// What a norm needs in addition to its input, its output and their gradients, per token.
+struct NormMemory {
+  double saved_float32 = 0;  ///< statistics for its backward
+  double widened = 0;        ///< elements that its backward copies to fp32 on a CPU if they have 16 bits
+};
+/// The last block: `norm` parameters, then the head's matrix unless it is tied.
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
-                     double norm_float32);
+                     const NormMemory& memory);
 
 }  // namespace runner

@@ -154,7 +154,7 @@ MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_le
 }
 
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
-                     double norm_float32) {
+                     const NormMemory& memory) {
   BlockSpec head;
   head.name = "head";
   head.kind = BlockKind::head;
@@ -168,23 +168,26 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   head.forward_flops_per_token = 2 * dim * vocab;
   // The norm's input, and the gradients of the norm's output and of the vocabulary projection, which the cross entropy
   // computes in forward.
-  head.saved = {2 * dim, norm_float32, weight};
+  head.saved = {2 * dim, memory.saved_float32, weight};
   // First the logits and their log-softmax. Then the logits' gradient, whose product with the hidden states is the
   // weight's gradient.
-  head.forward_moments = {{.compute_elements_per_token = 3 * dim,
-                           .float32_per_chunk_token = 2 * vocab,
-                           .summed_over_chunks = weight},
-                          {.compute_elements_per_token = 3 * dim,
-                           .compute_elements_per_chunk_token = dim,
-                           .float32_per_chunk_token = vocab,
-                           .narrowed_per_chunk_token = vocab,
-                           .summed_over_chunks = weight,
-                           .arriving = weight,
-                           .out_features = vocab_size,
-                           .in_features = model.dim}};
+  head.forward_moments = {
+      {.compute_elements_per_token = 3 * dim, .float32_per_chunk_token = 2 * vocab, .summed_over_chunks = weight},
+      {.compute_elements_per_token = 3 * dim,
+       .compute_elements_per_chunk_token = dim,
+       .float32_per_chunk_token = vocab,
+       .narrowed_per_chunk_token = vocab,
+       .summed_over_chunks = weight,
+       .arriving = weight,
+       .out_features = vocab_size,
+       .in_features = model.dim}};
   int64_t own = model.tie_embeddings ? 0 : weight, norms = head.parameter_count() - own;
   head.backward_moments = {{.compute_elements_per_token = 2 * dim, .arriving = own},
-                           {.compute_elements_per_token = 5 * dim, .arrived = own, .arriving = norms}};
+                           {.compute_elements_per_token = 5 * dim,
+                            .widened_per_token = memory.widened,
+                            .arrived = own,
+                            .arriving = norms,
+                            .released_per_token = 3 * dim}};
   return head;
 }
 

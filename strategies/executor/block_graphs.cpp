@@ -95,6 +95,7 @@ void BlockGraphs::begin(const ForwardContext& context, double loss_factor) {
   dy_.reset();
   for (auto& graph : graphs_) graph = {};
   for (auto& gradient : waiting_) gradient.reset();
+  kept_.clear();
 }
 
 torch::Tensor BlockGraphs::run(size_t block, const torch::Tensor& x) {
@@ -133,19 +134,26 @@ void BlockGraphs::recompute(size_t block) {
   graph.output = torch::autograd::impl::gradient_edge(run(block, graph.input));
 }
 
-void BlockGraphs::backward(size_t block) {
-  Graph& graph = graphs_[block];
-  in_backward_ = block;
-  auto feed = std::make_shared<Feed>(std::exchange(dy_, {}));
+/// Differentiates the graph that ends at `output`, and frees it.
+void BlockGraphs::run_backward(torch::autograd::Edge output, torch::Tensor gradient) {
+  auto feed = std::make_shared<Feed>(std::move(gradient));
   const auto unused = torch::empty({}, device_);  // autograd wants an argument for the first node
   feed->add_input_metadata(unused);
-  feed->add_next_edge(std::exchange(graph.output, {}));
+  feed->add_next_edge(std::move(output));
   torch::autograd::edge_list roots;
   roots.emplace_back(std::move(feed), 0);
   Engine::get_default_engine().execute(roots, {unused}, /*keep_graph=*/false, /*create_graph=*/false,
                                        /*accumulate_grad=*/true);
+}
+
+void BlockGraphs::backward(size_t block) {
+  Graph& graph = graphs_[block];
+  in_backward_ = block;
+  run_backward(std::exchange(graph.output, {}), std::exchange(dy_, {}));
   if (graph.input.defined()) dy_ = std::move(graph.input.mutable_grad());
   graph.input.reset();
+  for (auto& [slot, gradient] : kept_) take_(slot, std::exchange(gradient, {}));
+  kept_.clear();
   pass_on_what_waits();
 }
 
@@ -164,9 +172,16 @@ void BlockGraphs::gradient_arrived(size_t slot, torch::Tensor gradient) {
   auto& waiting = waiting_[slot];
   if (waiting.defined()) gradient = sum_of(std::exchange(waiting, {}), gradient);
   if (owner_[slot] == in_backward_)
-    take_(slot, std::move(gradient));
+    pass_on(slot, std::move(gradient));
   else
     waiting = std::move(gradient);
+}
+
+void BlockGraphs::pass_on(size_t slot, torch::Tensor gradient) {
+  if (is_recomputed(in_backward_))
+    kept_.emplace_back(slot, std::move(gradient));
+  else
+    take_(slot, std::move(gradient));
 }
 
 /// Only if the owner of a tied parameter computed no gradient for it.

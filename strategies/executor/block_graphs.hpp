@@ -6,7 +6,8 @@
 // come from two blocks: they are added first and passed on once per micro-batch, as autograd does for one graph of all blocks.
 //
 // A recomputed block (activation checkpointing) runs without a graph in forward, and only its input is kept. recompute() runs it
-// again with a graph. LibTorch's saved-tensor hooks, which PyTorch uses for this, need Python objects in this version.
+// again with a graph. LibTorch's saved-tensor hooks, which PyTorch uses for this, need Python objects in this version. The block's
+// gradients are passed on at the end of its backward, so that the buffer for them does not exist beside its saved activations.
 #pragma once
 #include <functional>
 #include <memory>
@@ -49,6 +50,8 @@ class BlockGraphs {
   torch::Tensor run(size_t block, const torch::Tensor& x);
   bool is_recomputed(size_t block) const { return block > 0 && block < recompute_.size() && recompute_[block]; }
   void gradient_arrived(size_t slot, torch::Tensor gradient);
+  void run_backward(torch::autograd::Edge output, torch::Tensor gradient);
+  void pass_on(size_t slot, torch::Tensor gradient);
   void pass_on_what_waits();
 
   Model& model_;
@@ -61,6 +64,8 @@ class BlockGraphs {
   std::vector<size_t> owner_;           ///< of each parameter: the first block that uses it
   std::vector<torch::Tensor> waiting_;  ///< of each tied parameter: its gradient from later blocks than its owner
   size_t in_backward_ = 0;              ///< the block
+  std::vector<std::pair<size_t, torch::Tensor>>
+      kept_;  ///< gradients of a recomputed block, until the end of its backward
 
   ForwardContext context_;
   double loss_factor_ = 1;

@@ -73,12 +73,20 @@ int64_t BlockMemory::moment_bytes(const MemoryMoment& moment) const {
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
   auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
   double narrow = compute_ < wide_ ? element : 0;
-  double copy = !job_.accelerator.host_kernels || compute_ >= 4 ? 0 : 4;
-  return whole(tokens * (moment.compute_elements_per_token * element + moment.mask_bytes_per_token +
-                         moment.widened_per_token * copy) +
+  return whole(tokens *
+                   (moment.compute_elements_per_token * element + moment.mask_bytes_per_token + widened_bytes(moment)) +
                chunk_tokens * (moment.compute_elements_per_chunk_token * element +
                                moment.float32_per_chunk_token * wide + moment.narrowed_per_chunk_token * narrow)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
+}
+
+double BlockMemory::widened_bytes(const MemoryMoment& moment) const {
+  return !job_.accelerator.host_kernels || compute_ >= 4 ? 0 : 4 * moment.widened_per_token;
+}
+
+int64_t BlockMemory::released_bytes(const MemoryMoment& moment) const {
+  const double each = moment.released_per_token * static_cast<double>(compute_) + widened_bytes(moment);
+  return whole(static_cast<double>(tokens_) * each);
 }
 
 int64_t BlockMemory::input_scratch(const MemoryMoment& moment, int64_t tokens) const {
@@ -120,6 +128,7 @@ class BlockMemory::Backward {
  public:
   Backward(const BlockMemory& memory, size_t block, bool takes)
       : memory_(memory),
+        block_(block),
         spec_(memory.job_.model->blocks[block]),
         first_slot_(memory.first_slot_[block]),
         takes_(takes),
@@ -127,13 +136,16 @@ class BlockMemory::Backward {
         stored_(spec_.parameters.size()) {}
 
   std::vector<BackwardEvent> list(int64_t casts, int64_t waiting) {
+    const bool kept = memory_.is_recomputed(block_);
     for (const auto& moment : spec_.backward_moments) {
-      // The cast of each weight is freed after its backward. Counting all casts until the last moment is an upper bound.
+      // The cast of a weight is freed after its backward.
       const bool end = &moment == &spec_.backward_moments.back();
-      add_moment(moment, (end ? 0 : casts) + waiting);
+      const int64_t left = end || casts == 0 ? 0 : casts - moment.arrived * memory_.compute_;
+      kept ? add_moment_keeping(moment, left + waiting) : add_moment(moment, left + waiting);
     }
     add(Kind::level, waiting);
-    one_by_one(spec_.parameter_count());
+    kept ? hand_on(waiting + memory_.input(block_)) : one_by_one(spec_.parameter_count());
+    add(Kind::level, waiting);
     return std::move(events_);
   }
 
@@ -149,13 +161,37 @@ class BlockMemory::Backward {
     add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
     add(Kind::peak, bytes + moment.arriving * compute + memory_.weight_scratch(moment, tokens));
     if (moment.arriving == 0) return;
-    bytes -= whole(static_cast<double>(tokens) * moment.released_per_token * static_cast<double>(compute));
+    bytes -= memory_.released_bytes(moment);
     if (memory_.leaf_ != memory_.job_.precision.compute)
       add(Kind::peak, bytes + moment.arriving * (compute + gradient));
     deliver(Kind::computed, computed_, moment.arrived + moment.arriving);
     add(Kind::peak, bytes + (takes_ ? 0 : moment.arriving * gradient));
     deliver(Kind::stored, stored_, moment.arrived + moment.arriving);
     add(Kind::level, bytes);
+  }
+
+  /// The same for a recomputed block, whose gradients are kept until the end of its backward.
+  void add_moment_keeping(const MemoryMoment& moment, int64_t beside) {
+    const int64_t gradient = bytes_of(memory_.leaf_), compute = memory_.compute_, tokens = memory_.tokens_;
+    const int64_t bytes = beside + memory_.moment_bytes(moment) + moment.arrived * gradient;
+    add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
+    add(Kind::peak, bytes + moment.arriving * compute + memory_.weight_scratch(moment, tokens));
+    if (moment.arriving > 0 && memory_.leaf_ != memory_.job_.precision.compute)
+      add(Kind::peak, bytes - memory_.released_bytes(moment) + moment.arriving * (compute + gradient));
+  }
+
+  /// Passes the kept gradients on one by one, and frees each when it is stored. `beside`: with the gradient of the block's input.
+  void hand_on(int64_t beside) {
+    int64_t kept = spec_.parameter_count() * bytes_of(memory_.leaf_);
+    for (size_t i = spec_.parameters.size(); i-- > 0;) {
+      const int64_t own = spec_.parameters[i].numel() * bytes_of(memory_.leaf_);
+      if (takes_) kept -= own;  // it becomes the strategy's
+      add(Kind::level, beside + kept);
+      events_.push_back({.kind = Kind::computed, .slot = first_slot_ + i});
+      add(Kind::peak, beside + kept);
+      events_.push_back({.kind = Kind::stored, .slot = first_slot_ + i});
+      if (!takes_) kept -= own;
+    }
   }
 
   /// For the block's last parameters, which have `elements` elements together; each at most once.
@@ -180,6 +216,7 @@ class BlockMemory::Backward {
   }
 
   const BlockMemory& memory_;
+  size_t block_;
   const BlockSpec& spec_;
   size_t first_slot_;
   bool takes_;

@@ -51,6 +51,10 @@ class BlockMemory {
   class Backward;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;
   int64_t moment_bytes(const MemoryMoment& moment) const;
+  /// Bytes per token of the moment's fp32 copies of 16-bit values.
+  double widened_bytes(const MemoryMoment& moment) const;
+  /// Bytes that are freed before the gradient of the moment is delivered: with the fp32 copies.
+  int64_t released_bytes(const MemoryMoment& moment) const;
   /// Scratch bytes of the moment's two matrix products over `tokens` tokens: for the gradient of the input and of the weight.
   int64_t input_scratch(const MemoryMoment& moment, int64_t tokens) const;
   int64_t weight_scratch(const MemoryMoment& moment, int64_t tokens) const;

@@ -45,7 +45,7 @@ TEST_CASE("the advice names the parts, the largest first, and the changes, the c
       "possible changes, cheapest first:\n"
       "  train.micro_batch_size = 4  (saves 59.6 MiB; the global batch stays the same, in more micro-batches)\n"
       "  strategy = \"fsdp\"  (saves 16.3 MiB; parameters are gathered for each use, 50 % more bytes on the wire)\n"
-      "  activation_checkpointing = \"all\"  (saves 83.7 MiB; one more forward pass for each backward pass, about a "
+      "  activation_checkpointing = \"all\"  (saves 84.6 MiB; one more forward pass for each backward pass, about a "
       "third more "
       "compute)\n"
       "  precision = \"bf16-mixed\"  (saves 63.5 MiB; products are rounded to bfloat16, so the losses differ a "

@@ -39,27 +39,26 @@ void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_l
       model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
   attention.arrived = down + up + middle;
   double masked = model.dropout > 0 ? d : 0;  // gradient of the output before dropout, in addition to the residual's
-  block.backward_moments = {
-      {.compute_elements_per_token = saved + d + masked + h,
-       .arriving = down,
-       .released_per_token = h + masked,
-       .out_features = dim,
-       .in_features = hidden},
-      {.compute_elements_per_token = saved + d + h, .arrived = down},
-      {.compute_elements_per_token = saved - h + 2 * d,
-       .arrived = down,
-       .arriving = up,
-       .released_per_token = d + h,
-       .out_features = hidden,
-       .in_features = dim},
-      attention,
-      {.compute_elements_per_token = 7 * d,
-       .arrived = down + up + middle,
-       .arriving = qkv,
-       .released_per_token = d,
-       .out_features = 3 * dim,
-       .in_features = dim},
-      {.compute_elements_per_token = 4 * d, .arrived = all}};
+  block.backward_moments = {{.compute_elements_per_token = saved + d + masked + h,
+                             .arriving = down,
+                             .released_per_token = h + masked,
+                             .out_features = dim,
+                             .in_features = hidden},
+                            {.compute_elements_per_token = saved + d + h, .arrived = down},
+                            {.compute_elements_per_token = saved - h + 2 * d,
+                             .arrived = down,
+                             .arriving = up,
+                             .released_per_token = d + h,
+                             .out_features = hidden,
+                             .in_features = dim},
+                            attention,
+                            {.compute_elements_per_token = 7 * d,
+                             .arrived = down + up + middle,
+                             .arriving = qkv,
+                             .released_per_token = d,
+                             .out_features = 3 * dim,
+                             .in_features = dim},
+                            {.compute_elements_per_token = 4 * d, .arrived = all}};
 }
 
 BlockSpec gpt_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
@@ -107,7 +106,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
               matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));
   for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(gpt_block(model, i, seq_len));
-  spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, 2));
+  spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, {.saved_float32 = 2}));
   return spec;
 }
 

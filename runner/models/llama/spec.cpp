@@ -123,8 +123,8 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
       embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
   spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cos and sin tables
   for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(llama_block(model, i, seq_len));
-  spec.blocks.push_back(
-      head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)}, vocab_size, 1));
+  spec.blocks.push_back(head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)},
+                                   vocab_size, {.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)}));
   return spec;
 }
 
