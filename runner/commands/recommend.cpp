@@ -115,8 +115,10 @@ std::string describe_devices(const Topology& topology) {
 /// What a rank does in a step of the chosen plan.
 std::string chosen_program(const Choice& choice) {
   const Candidate& chosen = choice.plan();
-  if (!chosen.entry->plan) throw usage_error("the steps of {} are not known in advance", chosen.entry->name);
-  return program_text(chosen.job, chosen.entry->plan(chosen.job));
+  return fmt::format("a step of {} with {} of {}:\n", label(chosen),
+                     fmt::format("{} micro-batch{}", chosen.job.accumulation, chosen.job.accumulation == 1 ? "" : "es"),
+                     counted(chosen.job.micro_batch_size, "sequence")) +
+         program_text(chosen.job, chosen.entry->plan(chosen.job));
 }
 
 ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {

@@ -58,7 +58,7 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
   auto micro_batches = static_cast<double>(job.accumulation);
   for (size_t i = 0; i < job.model->blocks.size(); ++i) {
     const auto& block = job.model->blocks[i];
-    bool again = i > 0 && i < job.recompute.size() && job.recompute[i];
+    const bool again = job.recomputes(i);
     StepWork once = forward_work(job, block);
     for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] += micro_batches * (again ? 4 : 3) * once[kind];
     if (again) at(work, Work::recomputations) += micro_batches;

@@ -8,7 +8,7 @@
 
 namespace runner {
 
-/// A group for tensors on `device` that c10d's own classes (Reducer ...) accept. It records every call in `trace`, under the
+/// A group for tensors on `device`. It records every call in `trace`, under the
 /// group number `index`.
 ProcessGroup recorded_group(const c10::intrusive_ptr<c10d::Store>& store, c10::intrusive_ptr<c10d::Backend> backend,
                             at::DeviceType device, c10d::ProcessGroup::BackendType type,

@@ -1,4 +1,4 @@
-// Work that is done when it is returned, with the completed future that c10d::Reducer asks for.
+// Work that is done when it is returned.
 #pragma once
 #include <torch/csrc/distributed/c10d/Work.hpp>
 

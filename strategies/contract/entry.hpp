@@ -68,6 +68,8 @@ struct Job {
   /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
   /// gradients.
   int64_t most_micro_batches() const { return std::max(accumulation, accumulation_most); }
+  /// The first block has no input to keep, so it is never recomputed.
+  bool recomputes(size_t block) const { return block > 0 && block < recompute.size() && recompute[block]; }
 };
 
 /// Bytes of tensors in device memory at the peak of a step, by purpose, on the rank that needs most. On CPU, device
@@ -161,7 +163,8 @@ struct Entry {
   /// Notes for a job that can run: an option without effect, traffic that another choice would save.
   std::function<std::vector<std::string>(const Job&)> notes = {};
   /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
-  /// `memory`, `traffic` and `host_work` from it. Strategies in Lua add what their functions keep and send.
+  /// `memory`, `traffic` and `host_work` from it. For a strategy in Lua, the results of its functions
+  /// `memory` and `traffic` are added.
   std::function<ShardPlan(const Job&)> plan = {};
   std::function<MemoryParts(const Job&)> memory = {};  ///< without the hooks; claimed_memory() adds them
   std::function<std::vector<Traffic>(const Job&)> traffic = {};

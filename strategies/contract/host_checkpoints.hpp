@@ -14,7 +14,7 @@
 
 namespace runner {
 
-/// Used by one thread at a time: the rank's thread in forward, an autograd thread in backward.
+/// Used by the rank's thread.
 class HostCheckpoints {
  public:
   /// The input of one block between its forward and its backward.

@@ -1,8 +1,8 @@
 // The model that strategies run: an ordered chain of blocks, and parameter slots that the strategy fills.
 //
-// A Model is built without storage. The strategy decides how a parameter is stored (separate tensor, view of a flat buffer, freed
-// until gathered) and puts a leaf tensor with requires_grad into its slot. Blocks read the slots at every forward. Tied weights
-// are one slot that two blocks use, so autograd adds both gradients to the same leaf.
+// A Model is built without storage. The strategy decides how a parameter is stored (view of a flat buffer, freed until gathered)
+// and puts a tensor into its slot. A node at the end of the parameter's graph receives its gradient (executor/block_graphs.hpp).
+// Blocks read the slots at every forward. Tied weights are one slot that two blocks use; their two gradients are added.
 #pragma once
 #include <cstdint>
 #include <functional>

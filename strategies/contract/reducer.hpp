@@ -1,4 +1,5 @@
-// How a strategy with an arithmetic of its own reduces gradients and changes parameters. It replaces the sums of the plan.
+// The communication of a strategy that does not sum gradients as its plan says: of gradients during backward, and of parameters
+// after the update.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,6 @@ struct StateTensor;
 /// It may have state. Every rank makes the same calls in the same order, in the thread that called Strategy::step().
 class Reducer {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
   /// The tensors of a unit of the plan. All are 1-d, exist between steps, and have zeros in the gaps of the unit's layout
   /// (flat_layout.hpp).
   struct Bucket {
@@ -29,10 +29,9 @@ class Reducer {
   virtual ~Reducer() = default;
   /// Called once, before the first step and before a checkpoint is loaded. Buckets are in the order of their reduction.
   virtual void prepare(std::vector<Bucket> buckets, const torch::TensorOptions& options, Host host) = 0;
-  /// Starts the reduction of a bucket, while the backward of earlier blocks continues. The sums must be there when the returned
-  /// work has ended, or, if it returns null, when finish() has returned.
-  virtual Work begin(size_t bucket) = 0;
-  /// Called for every bucket in order, after begin() of the last one.
+  /// Starts the reduction of a bucket, while the backward of earlier blocks continues.
+  virtual void begin(size_t bucket) = 0;
+  /// Called for every bucket in order, after begin() of the last one. The sums must be there when it returns.
   virtual void finish(size_t bucket) = 0;
   /// Called after an update of the parameters, when shards are gathered. Not called after a skipped step.
   virtual void after_update() {}

@@ -15,8 +15,7 @@
 
 namespace runner {
 
-/// Used by the rank's thread, or by an autograd thread while the rank's thread waits. Every call throws the exception
-/// of a failed update.
+/// Used by the rank's thread. Every call throws the exception of a failed update.
 class BackgroundUpdate {
  public:
   struct Unit {

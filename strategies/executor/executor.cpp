@@ -17,7 +17,6 @@
 #include <map>
 
 #include "runner/base/error.hpp"
-#include "strategies/contract/dtype.hpp"
 #include "strategies/executor/background_update.hpp"
 #include "strategies/executor/block_graphs.hpp"
 #include "strategies/executor/reduction.hpp"
@@ -212,7 +211,8 @@ class Executor : public Strategy {
   void prepare_reducer() {
     std::vector<Reducer::Bucket> buckets;
     for (size_t u = store_->size(); u-- > 0;)
-      buckets.push_back({(*store_)[u].full, reduction_->gradients(u), reduction_->shard(u)});
+      buckets.push_back(
+          {.parameters = (*store_)[u].full, .gradients = reduction_->gradients(u), .shard = reduction_->shard(u)});
     reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
                       {[this] { return optimizer_steps(); }, [this] { return loss_scale(); }});
   }

@@ -68,10 +68,9 @@ void GradientReduction::keep(Unit& unit, size_t item, torch::Tensor gradient) {
 void GradientReduction::start_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
-  if (takes_) return;
   if (reducer_) {
     complete(unit);
-    unit.work = reducer_->begin(bucket_of(u));
+    reducer_->begin(bucket_of(u));
     return;
   }
   if (axis != Axis::replicas || plan_.shards == 1) {
@@ -94,11 +93,9 @@ void GradientReduction::start_reduce(size_t u, Axis axis) {
 
 void GradientReduction::wait_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
-  if (takes_) return;
   Unit& unit = units_[u];
   if (reducer_) {
     reducer_->finish(bucket_of(u));
-    if (auto work = std::exchange(unit.work, {})) work->wait();
     return;
   }
   take_sums(unit);
@@ -183,7 +180,7 @@ void GradientReduction::move_to_host(size_t u, const torch::Tensor& sum) {
   to_host_->follow_current();
   auto there = to_host_->copy(values, sum);
   if (adds) {
-    addend_ = Addend{u, values, std::move(there)};
+    addend_ = Addend{.unit = u, .values = values, .there = std::move(there)};
   } else {
     unit.sum = values;
     unit.sum_there = std::move(there);

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/contract/strategy.hpp"
+#include "strategies/contract/reducer.hpp"
 #include "strategies/contract/transfers.hpp"
 #include "strategies/executor/groups.hpp"
 #include "strategies/program/program.hpp"

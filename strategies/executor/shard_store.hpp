@@ -1,5 +1,5 @@
-// All shards of a rank: their storage, the update of the copies that gathers send, and the gathers. strategy.cpp decides when to
-// call these functions.
+// All shards of a rank: their storage, the update of the copies that gathers send, and the gathers. The executor calls these
+// functions, one for each instruction.
 #pragma once
 #include <optional>
 

@@ -9,10 +9,6 @@ namespace {
 
 int64_t whole(double bytes) { return static_cast<int64_t>(bytes); }
 
-bool recomputes(const Job& job, size_t block) {
-  return block < job.recompute.size() && job.recompute[block] && block > 0;
-}
-
 int64_t output_bytes(const Job& job, size_t block) {
   return whole(static_cast<double>(job.micro_batch_size * job.model->seq_len) *
                job.model->blocks[block].output_elements_per_token *
@@ -24,7 +20,7 @@ int64_t output_bytes(const Job& job, size_t block) {
 std::vector<int64_t> checkpoint_bytes(const Job& job) {
   std::vector<int64_t> bytes;
   for (size_t block = 0; block < job.model->blocks.size(); ++block)
-    if (recomputes(job, block)) bytes.push_back(output_bytes(job, block - 1));
+    if (job.recomputes(block)) bytes.push_back(output_bytes(job, block - 1));
   return bytes;
 }
 
@@ -41,8 +37,6 @@ BlockMemory::BlockMemory(const Job& job, DType leaf)
     for (const auto& parameter : block.parameters) elements_.push_back(parameter.numel());
   }
 }
-
-bool BlockMemory::is_recomputed(size_t block) const { return recomputes(job_, block); }
 
 int64_t BlockMemory::input(size_t block) const { return output_bytes(job_, block - 1); }
 
@@ -136,7 +130,7 @@ class BlockMemory::Backward {
         stored_(spec_.parameters.size()) {}
 
   std::vector<BackwardEvent> list(int64_t casts, int64_t waiting) {
-    const bool kept = memory_.is_recomputed(block_);
+    const bool kept = memory_.job_.recomputes(block_);
     for (const auto& moment : spec_.backward_moments) {
       // The cast of a weight is freed after its backward.
       const bool end = &moment == &spec_.backward_moments.back();

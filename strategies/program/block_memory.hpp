@@ -19,7 +19,7 @@ struct BackwardEvent {
     peak,      ///< the block's activations have `bytes` bytes, and memory may peak
     level,     ///< they have `bytes` bytes
     computed,  ///< the gradient of the parameter in `slot` was computed
-    stored,    ///< ... was stored by the strategy
+    stored,    ///< the strategy has added the gradient of `slot` to its buffer
   };
   Kind kind = Kind::level;
   int64_t bytes = 0;
@@ -32,7 +32,6 @@ class BlockMemory {
   /// outlive this object.
   BlockMemory(const Job& job, DType leaf);
 
-  bool is_recomputed(size_t block) const;
   int64_t input(size_t block) const;
   int64_t output(size_t block) const;
   /// What the block keeps for its backward, with its input.

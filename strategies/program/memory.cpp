@@ -12,9 +12,6 @@ namespace runner {
 
 namespace {
 
-/// All micro-batches between the first and the last are alike, so it suffices to replay three.
-constexpr int64_t replayed_micro_batches = 3;
-
 /// Sizes (in bytes) and state of one unit on this rank.
 struct UnitBytes {
   int64_t gathered = 0;   ///< the unsharded unit in the gathered dtype
@@ -97,7 +94,7 @@ class Replay {
     // Token ids and targets of all micro-batches, 8 bytes each.
     now_.activations += 2 * 8 * blocks_.tokens() * job_.most_micro_batches();
     if (!plan_.separate_host) now_.gathered += read_ahead_;
-    const int64_t micro_batches = std::min(job_.most_micro_batches(), replayed_micro_batches);
+    const int64_t micro_batches = std::min(job_.most_micro_batches(), distinct_micro_batches);
     for (const auto& instruction : step_program(*job_.model, plan_, job_.recompute, micro_batches)) {
       if (instruction.micro_batch != micro_batch_) begin_micro_batch(instruction.micro_batch);
       count(instruction);
@@ -164,7 +161,7 @@ class Replay {
 
   void forward(size_t block) {
     int64_t saved = blocks_.saved(block);
-    if (blocks_.is_recomputed(block)) {
+    if (job_.recomputes(block)) {
       saved = blocks_.input(block);
       if (job_.host_checkpoints && last_kept_) hold(*last_kept_, 0);  // its input was copied to host memory
       last_kept_ = block;
@@ -186,7 +183,7 @@ class Replay {
   void bring_back_input_before(size_t block) {
     last_kept_.reset();
     size_t before = block - 1;
-    while (before > 0 && !blocks_.is_recomputed(before)) --before;
+    while (before > 0 && !job_.recomputes(before)) --before;
     if (before > 0) hold(before, blocks_.input(before));
   }
 
@@ -240,7 +237,7 @@ class Replay {
   /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
   /// their sums.
   void start_reduce(UnitBytes& unit) {
-    if (takes_ || plan_.own_reducer || in_place_) return;
+    if (plan_.own_reducer || in_place_) return;
     if (plan_.accumulate != plan_.reduce) {
       now_.communication += unit.sent;
       note();
@@ -253,7 +250,7 @@ class Replay {
 
   /// At the end of a reduction all of these exist, and the sums in the dtype in which they are kept.
   void wait_reduce(UnitBytes& unit) {
-    if (takes_ || plan_.own_reducer) return;
+    if (plan_.own_reducer) return;
     unit.arriving = unit.reducing = false;
     if (in_place_) {
       if (unit.reduced) now_.communication -= unit.unsharded;

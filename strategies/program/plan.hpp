@@ -1,5 +1,5 @@
-// The plan of sharded data parallelism: which parameters share a flat buffer, how long each buffer is gathered, and the dtypes.
-// fsdp and zero make different plans. step_program() writes the step of a plan. This header is torch-free.
+// What the ranks of a strategy store and communicate: which parameters share a flat buffer, which ranks keep which shard, and the
+// dtypes. Every strategy makes a plan from its options. step_program() writes the step of a plan. This header is torch-free.
 #pragma once
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
@@ -13,7 +13,8 @@ enum class Tier { device, host, nvme };
 /// Parameters that share one flat buffer. They are gathered and freed together, and their gradients are reduced together.
 struct ShardUnit {
   std::vector<size_t> slots;
-  /// Unsharded on every rank in the gathered dtype, also between steps. Its shards are gathered after each update.
+  /// Unsharded on every rank in the gathered dtype, also between steps. If each rank updates only a shard, the shards are gathered
+  /// after each update.
   bool resident = false;
   /// Every rank updates all of the unit, although other units are sharded. Only with `own_reducer`.
   bool replicated = false;

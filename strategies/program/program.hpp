@@ -1,4 +1,5 @@
-// One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan.
+// One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan. The executor
+// (strategies/executor) executes it.
 // Memory, traffic and host work are computed from it. This header is torch-free.
 #pragma once
 #include <cstdint>
@@ -18,7 +19,7 @@ enum class Axis : uint8_t {
 };
 
 enum class Op : uint8_t {
-  update,          ///< the optimizer updates this rank's shard of a unit
+  update,  ///< the optimizer updates this rank's shard of a unit. If that overlaps with forward, forward waits here
   gather_updated,  ///< a resident unit's updated shards are gathered on all ranks
   start_read,      ///< the read of a unit's shard from its file starts
   start_gather,    ///< the gather of a unit starts
@@ -29,7 +30,8 @@ enum class Op : uint8_t {
   backward,        ///< of a block. Its parameters' gradients are added to the buffers of their units
   start_reduce,    ///< the sum of a unit's gradients over the ranks of an axis starts
   wait_reduce,     ///< computation waits until the sum is there
-  norm,            ///< the ranks exchange the norm of all gradients, the loss and their state
+  norm,            ///< the ranks exchange the norm of all gradients, the loss and their state. The executor ends here:
+                   ///< Strategy::step() then updates all units and gathers them
 };
 
 struct Instruction {
@@ -43,8 +45,10 @@ struct Instruction {
 
 using Program = std::vector<Instruction>;
 
-/// The steady step of a plan: an update that overlaps with the next forward is at the beginning. `recompute`: one per block. The
-/// micro-batches between the first and the last are equal, so three of them stand for any larger number.
+/// The micro-batches between the first and the last are alike, so a step with this number stands for any larger number.
+constexpr int64_t distinct_micro_batches = 3;
+
+/// The steady step of a plan: an update that overlaps with the next forward is at the beginning. `recompute`: one per block.
 Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches);
 

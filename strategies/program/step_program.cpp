@@ -170,6 +170,7 @@ class Writer {
   // ---- gradients
   /// Sums over the shards first, then over the replicas.
   void reduce(size_t u) {
+    if (plan_.takes_gradients()) return;
     while (std::ssize(running_) >= plan_.reductions_in_flight) wait_for_oldest();
     const bool shards = plan_.shards > 1, replicas = plan_.replicas > 1;
     if (shards || !replicas) start_reduce(u, shards ? Axis::shards : Axis::none);

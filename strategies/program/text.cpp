@@ -26,6 +26,7 @@ std::vector<std::string> names_of_units(const ModelSpec& model, const ShardPlan&
 std::string communication(const Instruction& i, const Job& job, const ShardPlan& plan) {
   const bool gathers = i.op == Op::start_gather || i.op == Op::gather_updated;
   if (!gathers && i.op != Op::start_reduce) return "";
+  if (i.op == Op::start_reduce && plan.own_reducer) return "by the function `reduce`";
   const int ranks = i.axis == Axis::replicas ? plan.replicas : i.axis == Axis::shards ? plan.shards : 1;
   if (ranks == 1) return "";
   const int64_t elements = layout_of(*job.model, plan, plan.units[i.unit]).total;
@@ -37,8 +38,7 @@ std::string communication(const Instruction& i, const Job& job, const ShardPlan&
 }  // namespace
 
 std::string program_text(const Job& job, const ShardPlan& plan) {
-  constexpr int64_t shown_micro_batches = 3;
-  const int64_t shown = std::min(job.accumulation, shown_micro_batches);
+  const int64_t shown = std::min(job.accumulation, distinct_micro_batches);
   const auto names = names_of_units(*job.model, plan);
   std::string text;
   for (const auto& i : step_program(*job.model, plan, job.recompute, shown)) {

@@ -13,11 +13,10 @@ namespace {
 /// and the last have equal instructions, so one of them stands for all.
 template <typename Use>
 void for_each_of_units(const Job& job, const ShardPlan& plan, Use&& use) {
-  constexpr int64_t enough = 3;
-  const int64_t few = std::min(job.accumulation, enough);
+  const int64_t few = std::min(job.accumulation, distinct_micro_batches);
   for (const auto& i : step_program(*job.model, plan, job.recompute, few))
     if (i.block == Instruction::none && i.unit != Instruction::none)
-      use(i, i.micro_batch == 1 && few == enough ? job.accumulation - 2 : 1);
+      use(i, i.micro_batch == 1 && few == distinct_micro_batches ? job.accumulation - 2 : 1);
 }
 
 std::vector<FlatLayout> layouts_of(const Job& job, const ShardPlan& plan) {
@@ -40,7 +39,6 @@ std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan) {
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
     const int64_t elements = layouts[i.unit].total;
     const int64_t gathered = elements * bytes_of(plan.parameter), reduced = elements * bytes_of(plan.reduce);
-    if (i.op == Op::gather_updated && plan.units[i.unit].replicated) return;
     if (i.op == Op::start_reduce && plan.own_reducer) return;
     if (i.op == Op::gather_updated && plan.gather_by_broadcast)
       add(Collective::broadcast, plan.shards, 1, count * plan.shards, gathered / plan.shards);

@@ -58,6 +58,23 @@ TEST_CASE("recommend --json has the structure that scripts rely on") {
   CHECK(chosen == 1);
 }
 
+TEST_CASE("recommend --program prints the instructions of a step of the chosen plan") {
+  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--program"});
+  REQUIRE(result.code == 0);
+  INFO(result.out);
+  const auto lines = split(result.out, '\n');
+  CHECK_THAT(lines[0], Catch::Matchers::StartsWith("a step of fsdp FULL_SHARD with "));
+  CHECK(lines[1] == "start_gather    embedding                250.0 MiB over 8 ranks");
+  CHECK(lines[2] == "wait_gather     embedding");
+  CHECK_THAT(result.out, ContainsSubstring("\nforward         embedding                micro-batch 1\n"));
+  CHECK_THAT(result.out, ContainsSubstring("\nstart_reduce    head                     500.0 MiB over 8 ranks\n"));
+  CHECK_THAT(result.out, ContainsSubstring("\nnorm\nupdate          embedding\n"));
+  CHECK_THAT(result.out, ContainsSubstring(" have the same instructions as micro-batch 2.\n"));
+  CHECK_THAT(result.out, ContainsSubstring("\nforward         embedding                micro-batch 2\n"));
+  auto refused = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--program", "--toml"});
+  CHECK(refused.code == 2);
+}
+
 TEST_CASE("host memory of another machine is unknown, which is said, or given") {
   const std::vector<std::string> card = {"--device-kind", "rtx4090", "--devices", "1"};
   auto unknown = recommend("llama-7b.toml", card);

@@ -34,14 +34,18 @@ TEST_CASE("blocks exchange [B, T, dim] in the order of the spec, and do not chan
     torch::Tensor x;
     for (size_t i = 0; i + 1 < test.model->blocks.size(); ++i) {
       auto before = x.defined() ? x.clone() : x;
+      const auto version = x.defined() ? x._version() : 0;
       auto y = test.model->blocks[i]->forward(x, context);
       CHECK(y.sizes() == at::IntArrayRef({3, 16, 32}));
       if (x.defined()) CHECK(torch::equal(x, before));
+      if (x.defined()) CHECK(x._version() == version);
       x = y;
     }
+    const auto version = x._version();
     auto loss = test.model->blocks.back()->forward(x, context);
     CHECK(loss.dim() == 0);
     CHECK(loss.scalar_type() == torch::kFloat32);
+    CHECK(x._version() == version);
   }
 }
 

@@ -261,7 +261,7 @@ void check_program(const Program& program, const ModelSpec& spec, const ShardPla
   }
   for (size_t u = 0; u < units; ++u) {
     CHECK(updates[u] == 1);
-    CHECK(reductions[u] == (plan.reduce_every_micro_batch ? micro_batches : 1));
+    CHECK(reductions[u] == (plan.takes_gradients() ? 0 : plan.reduce_every_micro_batch ? micro_batches : 1));
     CHECK_FALSE(started[u]);
   }
   CHECK(backwards.size() == spec.blocks.size() * static_cast<size_t>(micro_batches));

@@ -49,7 +49,7 @@ ScriptWork all_reduce(const Arguments& arguments, World& world) {
   arguments.at_most(2);
   auto tensor = tensor_at(arguments, 1, true);
   auto operation = operation_at(arguments, 2);
-  ScriptWork started{{}, {tensor}, true};
+  ScriptWork started{.work = {}, .tensors = {tensor}};
   std::vector<at::Tensor> tensors{tensor};
   if (world.size > 1) started.work = world.group->allreduce(tensors, {operation});
   return started;

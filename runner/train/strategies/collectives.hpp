@@ -19,7 +19,6 @@ namespace runner {
 struct ScriptWork {
   c10::intrusive_ptr<c10d::Work> work;  ///< null if there is nothing to wait for (one rank)
   std::vector<torch::Tensor> tensors;   ///< tensors that the work uses
-  bool reduces_in_place = false;
   bool ended = false;
 
   void wait();

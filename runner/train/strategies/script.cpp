@@ -151,22 +151,14 @@ bool StrategyScript::shards(const ParameterSpec& parameter) {
   return answer.plain == true;
 }
 
-Reducer::Work StrategyScript::begin(size_t bucket) {
-  if (!has("reduce")) return {};
+void StrategyScript::begin(size_t bucket) {
+  if (!has("reduce")) return;
   Value returned = call("reduce", {bucket_handles_[bucket]});
-  pending_[bucket] = {};
-  if (returned.is_nil()) return {};
-  if (returned.object && &returned.object->kind() == &script_work_class()) {
-    pending_[bucket] = returned;
-    const auto& work = returned.object->as<ScriptWork>();
-    const auto& gradients = buckets_[bucket].gradients;
-    return work.reduces_in_place && work.tensors[0].is_same(gradients) ? work.work : Work();
-  }
-  if (!returned.reference.is_function())
+  const bool work = returned.object && &returned.object->kind() == &script_work_class();
+  if (!returned.is_nil() && !work && !returned.reference.is_function())
     throw Error(ExitCode::run_failed, fmt::format("{} {}: `reduce` must return a work, a function or nothing, not {}",
                                                   noun_, name_, lua::kind_of(returned)));
   pending_[bucket] = returned;
-  return {};
 }
 
 void StrategyScript::finish(size_t bucket) {

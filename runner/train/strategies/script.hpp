@@ -42,7 +42,7 @@ class StrategyScript : public Reducer {
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   /// Calls `reduce`. finish() waits for the work that it returns, or calls the function.
-  Work begin(size_t bucket) override;
+  void begin(size_t bucket) override;
   void finish(size_t bucket) override;
   void after_update() override;
   void teardown() override { wait_for_works(); }
