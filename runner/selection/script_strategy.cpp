@@ -26,6 +26,38 @@ OptionSpec::Type type_of(const lua::ScriptOption& option) {
   return option.choices.empty() ? Type::text : Type::choice;
 }
 
+/// The plan of a strategy in Lua. Its units are as in ddp; sharded parameters and others are in different units.
+ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
+  const auto [first, others] = bucket_bytes(job);
+  ShardPlan plan = replicated_plan(job, first, others, shard);
+  plan.overlap = true;
+  plan.reductions_in_flight = std::ssize(plan.units);
+  plan.own_reducer = true;
+  return plan;
+}
+
+// The arguments of the functions `shard`, `memory` and `traffic` of a file.
+
+json parameter_for_script(const ParameterSpec& parameter) {
+  return {{"name", parameter.name}, {"shape", parameter.shape}, {"numel", parameter.numel()}};
+}
+
+json job_for_script(const Job& job, const ShardPlan& plan) {
+  json list = json::array();
+  for (const auto& unit : plan.units | std::views::reverse)
+    list.push_back({{"numel", layout_of(*job.model, plan, unit).total}, {"sharded", is_sharded(plan, unit)}});
+  return {{"parameters", job.model->parameter_count()},
+          {"world_size", job.world_size},
+          {"local_size", job.local_size},
+          {"num_nodes", job.num_nodes},
+          {"micro_batch_size", job.micro_batch_size},
+          {"accumulation", job.accumulation},
+          {"element_bytes", bytes_of(job.precision.parameter)},
+          {"optimizer_states", job.optimizer_states},
+          {"buckets", list},
+          {"options", job.options}};
+}
+
 /// The functions of a file that the planner calls, with their own Lua state. Several threads make plans: `mutex` guards
 /// it.
 class ScriptClaims {
@@ -206,35 +238,6 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
   }
   return lua::complete_options(
       *file, given, [&](const std::string&) { return place; }, diagnostics);
-}
-
-ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
-  const auto [first, others] = bucket_bytes(job);
-  ShardPlan plan = replicated_plan(job, first, others, shard);
-  plan.overlap = true;
-  plan.reductions_in_flight = std::ssize(plan.units);
-  plan.own_reducer = true;
-  return plan;
-}
-
-json parameter_for_script(const ParameterSpec& parameter) {
-  return {{"name", parameter.name}, {"shape", parameter.shape}, {"numel", parameter.numel()}};
-}
-
-json job_for_script(const Job& job, const ShardPlan& plan) {
-  json list = json::array();
-  for (const auto& unit : plan.units | std::views::reverse)
-    list.push_back({{"numel", layout_of(*job.model, plan, unit).total}, {"sharded", is_sharded(plan, unit)}});
-  return {{"parameters", job.model->parameter_count()},
-          {"world_size", job.world_size},
-          {"local_size", job.local_size},
-          {"num_nodes", job.num_nodes},
-          {"micro_batch_size", job.micro_batch_size},
-          {"accumulation", job.accumulation},
-          {"element_bytes", bytes_of(job.precision.parameter)},
-          {"optimizer_states", job.optimizer_states},
-          {"buckets", list},
-          {"options", job.options}};
 }
 
 }  // namespace runner

@@ -33,11 +33,4 @@ inline bool traffic_known(const Entry& entry, const Job& job) {
   return entry.traffic != nullptr && !has_script_hook(job.options);
 }
 
-/// The plan of a strategy in Lua. Its units are as in ddp; sharded parameters and others are in different units.
-ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard);
-
-/// The arguments of the functions `shard`, `memory` and `traffic` of a file.
-nlohmann::json parameter_for_script(const ParameterSpec& parameter);
-nlohmann::json job_for_script(const Job& job, const ShardPlan& plan);
-
 }  // namespace runner

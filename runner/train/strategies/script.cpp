@@ -144,13 +144,6 @@ void StrategyScript::prepare(std::vector<Bucket> buckets, const torch::TensorOpt
   wait_for_works();
 }
 
-bool StrategyScript::shards(const ParameterSpec& parameter) {
-  if (!has("shard")) return false;
-  Value answer = call_function("shard", file_.functions.at("shard"),
-                               {Value(state_.read_only(parameter_for_script(parameter))), Value(options_)});
-  return answer.plain == true;
-}
-
 void StrategyScript::begin(size_t bucket) {
   if (!has("reduce")) return;
   Value returned = call("reduce", {bucket_handles_[bucket]});

@@ -8,7 +8,8 @@
 //                                              reduced, or a work to wait for, or a function that completes it after
 //                                              backward. These functions are called in the order of buckets
 //   after_update(ctx, state, options)          after each update of the optimizer; not after a skipped step
-//   shard(parameter, options)                  returns whether to shard the optimizer state of {name, shape, numel}
+//   shard(parameter, options)                  returns whether to shard the optimizer state of {name, shape, numel}; the
+//                                              plan calls it (selection/script_strategy.hpp)
 #pragma once
 #include <map>
 #include <optional>
@@ -33,9 +34,7 @@ class StrategyScript : public Reducer {
   StrategyScript(Kind kind, const Recipe& recipe, World& world, nlohmann::json options);
   StrategyScript(const StrategyScript&) = delete;
 
-  bool has(const std::string& function) const { return file_.functions.contains(function); }
   bool replicas_differ() const override { return file_.replicas_differ; }
-  bool shards(const ParameterSpec& parameter);
 
   /// Passes the buckets to the script and calls `setup`. `kept`: options of tensors that checkpoints contain.
   void prepare(std::vector<Bucket> buckets, const torch::TensorOptions& kept, Host host) override;
@@ -63,6 +62,7 @@ class StrategyScript : public Reducer {
   torch::TensorOptions options() const { return kept_options_; }
 
  private:
+  bool has(const std::string& function) const { return file_.functions.contains(function); }
   void wait_for_works();
   lua::Value call(const std::string& function, std::vector<lua::Value> arguments);
   lua::Value call_function(const std::string& doing, const lua::Reference& function,

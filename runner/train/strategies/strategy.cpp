@@ -2,16 +2,13 @@
 
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/strategies/script.hpp"
-#include "strategies/executor/executor.hpp"
 
 namespace runner {
 
 std::unique_ptr<Strategy> make_script_strategy(const Recipe& recipe, StrategySetup setup) {
-  auto script =
+  setup.reducer =
       std::make_shared<StrategyScript>(StrategyScript::Kind::strategy, recipe, setup.world, setup.job.options);
-  auto plan = script_plan(setup.job, [&](const ParameterSpec& parameter) { return script->shards(parameter); });
-  setup.reducer = std::move(script);
-  return make_executor(std::move(setup), std::move(plan));
+  return make_strategy(recipe.strategy.name, std::move(setup));
 }
 
 std::shared_ptr<Reducer> make_script_comm_hook(const Recipe& recipe, World& world) {

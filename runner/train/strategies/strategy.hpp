@@ -8,7 +8,8 @@
 
 namespace runner {
 
-/// Makes the strategy of the file in the recipe's [strategy]; setup.job.options are its options. Throws RecipeError.
+/// Makes the strategy of the file in the recipe's [strategy], which learn_script_strategy() has made known; setup.job.options are
+/// its options. Throws RecipeError.
 std::unique_ptr<Strategy> make_script_strategy(const Recipe& recipe, StrategySetup setup);
 
 /// Makes the comm hook of the recipe's strategy.ddp_comm_hook; null if that is not a Lua file. Throws RecipeError.
