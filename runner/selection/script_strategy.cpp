@@ -1,6 +1,7 @@
 #include "runner/selection/script_strategy.hpp"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <ranges>
 
@@ -72,10 +73,13 @@ class ScriptClaims {
     if (found == file.functions.end()) return script_plan(job, {});
     auto options = job.options;
     return script_plan(job, [&](const ParameterSpec& parameter) {
+      // Asked once, so that every plan of this process is the same.
+      const auto key = parameter_for_script(parameter).dump() + options.dump();
+      if (const auto known = sharded_.find(key); known != sharded_.end()) return known->second;
       auto answer = call("shard", {parameter_for_script(parameter), options});
       if (!answer.is_boolean() && !answer.is_null())
         throw usage_error("{}: `shard` must return true or false, not {}", file.shown, answer.dump());
-      return answer == true;
+      return sharded_[key] = answer == true;
     });
   }
 
@@ -94,6 +98,7 @@ class ScriptClaims {
 
  private:
   lua::State state_;
+  std::map<std::string, bool> sharded_;  ///< answers of `shard`
 };
 
 MemoryParts memory_of(ScriptClaims& claims, const Job& job) {

@@ -259,6 +259,18 @@ void load(const StateTensor& tensor, const Checkpoint& checkpoint) {
 
 }  // namespace
 
+namespace {
+
+/// A tensor that is optional has one row of values for each rank.
+const char* why_shape_differs(const StateTensor& tensor, const std::vector<int64_t>& stored) {
+  if (!tensor.optional) return "";
+  const bool ranks_differ = stored.empty() || stored.front() != tensor.global_shape.front();
+  return ranks_differ ? " (it has values of each rank: continue with the same number of ranks)"
+                      : " (the strategy's buckets differ: another build or bucket_cap_mb wrote the checkpoint)";
+}
+
+}  // namespace
+
 void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
   torch::NoGradGuard no_grad;
   std::vector<std::string> problems;
@@ -266,10 +278,9 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
     if (!checkpoint.has(tensor.name)) {
       if (!tensor.optional) problems.push_back(fmt::format("`{}` is missing", tensor.name));
     } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
-      problems.push_back(
-          fmt::format("`{}` has shape [{}] instead of [{}]{}", tensor.name,
-                      fmt::join(checkpoint.shape(tensor.name), ", "), fmt::join(tensor.global_shape, ", "),
-                      tensor.optional ? " (it has values of each rank: continue with the same number of ranks)" : ""));
+      problems.push_back(fmt::format(
+          "`{}` has shape [{}] instead of [{}]{}", tensor.name, fmt::join(checkpoint.shape(tensor.name), ", "),
+          fmt::join(tensor.global_shape, ", "), why_shape_differs(tensor, checkpoint.shape(tensor.name))));
     } else {
       load(tensor, checkpoint);
     }

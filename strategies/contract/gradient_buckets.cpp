@@ -9,7 +9,7 @@ OptionSpec bucket_cap_option() {
           .type = OptionSpec::Type::number,
           .default_value = 25,
           .minimum = 0.001,
-          .help = "Size of a gradient bucket in MiB (the first is 1 MiB)."};
+          .help = "A bucket of gradients has whole blocks, with at least this number of MiB (the first: 1 MiB)."};
 }
 
 BucketBytes bucket_bytes(const Job& job) {

@@ -125,11 +125,11 @@ class Strategy {
   /// overflow at the smallest loss scale. If an update still runs when step() returns and then fails, its exception is
   /// thrown by later calls: step, evaluate, state, state_to_save, state_loaded, teardown.
   StepResult step(const StepInput& input);
-  /// Summed loss of this rank's micro-batch, without gradients. Collective if the plan shards parameters: every rank must call
+  /// Summed loss of this rank's micro-batch, without gradients. Collective unless every rank updates all parameters: every rank must call
   /// it equally often. An undefined micro-batch gives 0.
   double evaluate(const MicroBatch& batch);
   /// Logits [B, vocab] fp32 at position `position` of `inputs` (int64 [B, T], on the device), without dropout.
-  /// Collective if the plan shards parameters: every rank must call it equally often.
+  /// Collective unless every rank updates all parameters: every rank must call it equally often.
   torch::Tensor logits(const torch::Tensor& inputs, int64_t position);
   /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer
   /// uses this list to save and to load. After it has loaded all of it, it calls state_loaded().

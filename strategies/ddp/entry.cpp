@@ -39,12 +39,10 @@ ShardPlan ddp_plan(const Job& job) {
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
   const auto& hook = job.options.at("ddp_comm_hook");
-  if (hook == "fp16_compress")
-    plan.reduce = DType::float16;
-  else if (hook == "bf16_compress")
-    plan.reduce = DType::bfloat16;
-  else
-    plan.own_reducer = hook != "none";
+  const bool compresses = hook == "fp16_compress" || hook == "bf16_compress";
+  plan.own_reducer = hook != "none" && !compresses;
+  if (compresses && job.world_size > 1)  // one rank sends nothing
+    plan.reduce = hook == "fp16_compress" ? DType::float16 : DType::bfloat16;
   return plan;
 }
 
@@ -60,18 +58,17 @@ Entry ddp_entry() {
        .type = Type::boolean,
        .default_value = false,
        .help = "Find the parameters that a step did not use.",
-       .note =
-           "find_unused_parameters has no effect: gradients that a step did not compute count as zeros in any case"},
+       .note = "no effect: gradients that a step did not compute count as zeros in any case"},
       {.name = "gradient_as_bucket_view",
        .type = Type::boolean,
        .default_value = true,
        .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients.",
-       .note = "gradient_as_bucket_view has no effect: gradients are always views of the buckets"},
+       .note = "no effect: gradients are views of the buckets in any case"},
       {.name = "static_graph",
        .type = Type::boolean,
        .default_value = false,
        .help = "The autograd graph is the same in every step.",
-       .note = "static_graph has no effect: the order of reductions is known before the first step"},
+       .note = "no effect: the order of reductions is known before the first step"},
       bucket_cap_option(),
       {.name = "ddp_comm_hook",
        .type = Type::choice,

@@ -33,7 +33,7 @@ class BlockGraphs {
   void place_parameter(size_t slot, const torch::Tensor& value);
 
   /// Begins a micro-batch and drops what an interrupted one has left. `context` and its batch are used until the last backward().
-  /// `loss_factor` multiplies the loss that is differentiated, but not the one that loss() returns.
+  /// `loss_factor` multiplies the loss that is differentiated, but not the one that take_output() returns.
   void begin(const ForwardContext& context, double loss_factor);
   /// Blocks run in ascending order. If gradients are enabled, the block keeps what its backward needs: its graph, or, if it is
   /// recomputed, its input.
@@ -61,7 +61,7 @@ class BlockGraphs {
   std::vector<bool> recompute_;
   std::optional<HostCheckpoints> host_checkpoints_;  ///< set if inputs of recomputed blocks are kept in host memory
   Take take_;
-  std::vector<size_t> owner_;           ///< of each parameter: the first block that uses it
+  std::vector<size_t> owner_;           ///< of each parameter: the block that lists it, the first one that uses it
   std::vector<torch::Tensor> waiting_;  ///< of each tied parameter: its gradient from later blocks than its owner
   size_t in_backward_ = 0;              ///< the block
   std::vector<std::pair<size_t, torch::Tensor>>

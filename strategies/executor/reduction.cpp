@@ -69,6 +69,7 @@ void GradientReduction::start_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
   if (reducer_) {
+    zero_gaps(unit);  // a script may have written to them
     complete(unit);
     reducer_->begin(bucket_of(u));
     return;
@@ -148,8 +149,12 @@ void GradientReduction::drop() {
 
 void GradientReduction::make_buffer(Unit& unit) {
   unit.full = torch::empty({unit.layout.total}, torch::dtype(scalar_type(plan_.accumulate)).device(device_));
+  zero_gaps(unit);
+}
+
+void GradientReduction::zero_gaps(Unit& unit) {
   const auto& items = unit.layout.items;
-  for (size_t i = 0; i < items.size(); ++i) {  // zeros in the gaps between items
+  for (size_t i = 0; i < items.size(); ++i) {
     int64_t end = items[i].offset + items[i].numel;
     int64_t next = i + 1 < items.size() ? items[i + 1].offset : unit.layout.total;
     if (next > end) unit.full.narrow(0, end, next - end).zero_();

@@ -59,6 +59,7 @@ class GradientReduction {
   size_t bucket_of(size_t unit) const { return units_.size() - 1 - unit; }
   void make_standing_buffers();
   void make_buffer(Unit& unit);
+  void zero_gaps(Unit& unit);
   void complete(Unit& unit);
   void take_sums(Unit& unit);
   void move_to_host(size_t u, const torch::Tensor& sum);

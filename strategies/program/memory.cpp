@@ -142,7 +142,7 @@ class Replay {
   }
 
   // ---- blocks
-  void begin_micro_batch(uint16_t micro_batch) {
+  void begin_micro_batch(uint32_t micro_batch) {
     micro_batch_ = micro_batch;
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
     for (auto& unit : units_) unit.adds = unit.arriving && !unit.reducing;
@@ -374,7 +374,7 @@ class Replay {
   bool takes_;      ///< ShardPlan::takes_gradients()
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
   MemoryParts now_, peak_;
-  uint16_t micro_batch_ = 0;
+  uint32_t micro_batch_ = 0;
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists

@@ -39,7 +39,7 @@ struct Instruction {
   Op op = Op::norm;
   Axis axis = Axis::none;
   uint16_t unit = none, block = none;  ///< none: the instruction is not about one
-  uint16_t micro_batch = 0;            ///< during which it is executed
+  uint32_t micro_batch = 0;            ///< during which it is executed
   bool operator==(const Instruction&) const = default;
 };
 

@@ -41,7 +41,7 @@ class Writer {
 
   Program write(int64_t micro_batches) {
     for (int64_t m = 0; m < micro_batches; ++m) {
-      micro_batch_ = static_cast<uint16_t>(m);
+      micro_batch_ = static_cast<uint32_t>(m);
       forward_all(/*first=*/m == 0, /*backward_follows=*/true);
       backward_all(plan_.reduce_every_micro_batch || m + 1 == micro_batches);
     }
@@ -141,7 +141,9 @@ class Writer {
         add({.op = Op::recompute, .unit = unit_at(b), .block = index(b)});
       for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
       add({.op = Op::backward, .unit = unit_at(b), .block = index(b)});
-      if (plan_.backward_prefetch == ShardPlan::Prefetch::after) gather_ahead_in_backward(b);
+      const size_t own = unit_of_[b];
+      const bool unit_ends = own < plan_.units.size() && plan_.units[own].blocks.front() == b;
+      if (plan_.backward_prefetch == ShardPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
       if (reduces)
         for (size_t u = plan_.units.size(); u-- > 0;)
           if (complete_at_[u] == b) reduce(u);
@@ -206,7 +208,7 @@ class Writer {
   std::vector<size_t> complete_at_;          ///< for each unit, the block whose backward computes its last gradient
   std::vector<bool> reading_, started_, gathered_, updated_;
   std::deque<Instruction> running_;  ///< the waits for reductions that were started, in the order of their starts
-  uint16_t micro_batch_ = 0;
+  uint32_t micro_batch_ = 0;
   Program program_;
 };
 

@@ -29,7 +29,8 @@ std::vector<OptionSpec> stage_options() {
       {.name = "reduce_bucket_size",
        .type = Type::integer,
        .minimum = 1,
-       .help = "Elements of gradients that are reduced together. Default: the largest block, and on CUDA at least a "
+       .help = "Elements of gradients that are reduced together, in whole blocks: a larger block is one bucket. "
+               "Default: the largest block, and on CUDA at least a "
                "million per rank. In stage 3 each block is a bucket, and this option applies only to persistent "
                "parameters."},
       {.name = "allgather_bucket_size",

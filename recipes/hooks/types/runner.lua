@@ -431,7 +431,7 @@ function ranks:barrier() end
 ---@field numel integer
 ---@field gradients runner.strategy.Tensor # scaled for the mean over the global batch, times ctx.loss_scale
 ---@field parameters? runner.strategy.Tensor # change them in setup and after_update only; not in a comm hook
----@field sharded boolean
+---@field sharded boolean # false on one rank
 ---@field shard? runner.strategy.Tensor # if sharded: output for this rank's part of the sum
 
 ---@class runner.strategy.Context

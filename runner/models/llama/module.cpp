@@ -64,8 +64,8 @@ class LlamaTransformer : public Block {
   }
 
   Tensor mlp(const Tensor& x, const ForwardContext& context) {
-    // Separate variables fix the order of evaluation. Backward then delivers gradients in the reverse order of
-    // parameters, as gradient buckets require.
+    // Separate variables fix the order of evaluation. Backward then computes gradients in the reverse order of parameters,
+    // as the prediction of memory assumes.
     auto gate = w1_(x), up = w3_(x);
     return dropout_(w2_(swiglu(gate, up)), context, DropoutSite::mlp_out);
   }
