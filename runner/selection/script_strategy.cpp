@@ -63,7 +63,7 @@ json job_for_script(const Job& job, const ShardPlan& plan) {
 /// it.
 class ScriptClaims {
  public:
-  ScriptClaims(const Recipe& recipe) : state_(lua::script_state_options(recipe)) {}
+  ScriptClaims(const Recipe& recipe) : state_(lua::script_state_options(recipe)), name_(recipe.strategy.name) {}
 
   lua::State& state() { return state_; }
   lua::StrategyFile file;
@@ -90,7 +90,11 @@ class ScriptClaims {
       lua::Value result = state_.call(file.functions.at(function), values);
       return result.reference.is_table() ? state_.to_json(result.reference, function) : result.plain;
     } catch (const lua::LuaError& error) {
-      throw usage_error("strategy {} failed in {}: {}", file.name, function, error.what());
+      const Origin& place = file.asked_at;
+      throw usage_error("strategy {} failed in {}: {}{}", name_, function, error.what(),
+                        place.line == 0
+                            ? ""
+                            : fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column));
     }
   }
 
@@ -98,6 +102,7 @@ class ScriptClaims {
 
  private:
   lua::State state_;
+  std::string name_;                     ///< in the recipe
   std::map<std::string, bool> sharded_;  ///< answers of `shard`
 };
 
