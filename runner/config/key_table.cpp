@@ -90,7 +90,7 @@ void add_model(std::vector<Key>& keys) {
   using M = Recipe::Model;
   add({.name = "name", .type = T::choice, .help = "Model family.", .choices = {"gpt", "llama"},
        .required = true}, &M::name);
-  add({.name = "n_layers", .type = T::integer, .help = "Transformer blocks.", .minimum = 1, .maximum = 10000,
+  add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
        .required = true}, &M::n_layers);
   add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
        .required = true}, &M::dim);
@@ -128,6 +128,9 @@ void add_model(std::vector<Key>& keys) {
        .minimum = 0}, &M::init_std);
   add({.name = "init_from", .type = T::path,
        .help = "Hugging Face folder (safetensors) with the initial weights."}, &M::init_from);
+  add({.name = "frozen", .type = T::texts,
+       .help = "Parameters that are not trained, as globs over their names: \"embedding.*\". They have no gradients and no "
+               "optimizer state."}, &M::frozen);
   add({.name = "loss_chunk_tokens", .type = T::integer,
        .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
        .minimum = 0}, &M::loss_chunk_tokens);
@@ -420,7 +423,8 @@ void add_activation_checkpointing(std::vector<Key>& keys) {
   add({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th block.",
        .minimum = 1}, &A::every);
   add({.name = "blocks", .type = T::texts,
-       .help = "mode = \"named\": names of blocks to recompute, as globs."}, &A::blocks);
+       .help = "mode = \"named\": names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\") to "
+               "recompute, as globs."}, &A::blocks);
   add({.name = "cpu_checkpointing", .type = T::boolean,
        .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
       &A::cpu_checkpointing);

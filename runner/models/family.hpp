@@ -49,6 +49,10 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
 /// Number of elements in those `parameters` whose names end with one of `endings`.
 int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializer_list<std::string_view> endings);
 
+/// Elements per token of a block's gradient before dropout, which exists in addition to the residual's.
+inline double masked_elements(const Recipe::Model& model) {
+  return model.dropout > 0 ? static_cast<double>(model.dim) : 0;
+}
 /// Backward of attention with dropout, which has no fused kernel: three matrices of scores and a mask exist at once.
 MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_len);
 

@@ -24,7 +24,6 @@ constexpr TileRow ones{1, 1, 1, 1, 1, 1};
 /// Blocks begin at multiples of both dimensions of a tile.
 constexpr int64_t block_unit = 48;
 
-
 struct Shape {
   int64_t batch, seq_len, heads, key_heads, head_dim;
   int64_t group() const { return heads / key_heads; }

@@ -35,6 +35,34 @@ Tensor Linear::operator()(const Tensor& x) const {
   return at::linear(x, weight_.as(x.scalar_type()), bias_.as(x.scalar_type()));
 }
 
+namespace {
+
+/// at::linear without its result, and with the same backward (derivatives.yaml: addmm and mm) for rows x [N, in].
+class UnusedLinear : public torch::autograd::Function<UnusedLinear> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias) {
+    context->save_for_backward({x, weight});
+    context->saved_data["bias"] = bias.has_value();
+    return at::zeros({x.size(0), weight.size(0)}, x.options());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &gradient = gradients[0];
+    auto bias_gradient = context->saved_data["bias"].toBool() ? gradient.sum(at::IntArrayRef{0}) : Tensor();
+    return {at::mm(gradient, weight), at::mm(gradient.t(), x), bias_gradient};
+  }
+};
+
+}  // namespace
+
+Tensor Linear::last(const Tensor& x, const ForwardContext& context) const {
+  if (!context.output_unused) return (*this)(x);
+  const auto bias = bias_.as(x.scalar_type());
+  return UnusedLinear::apply(x, weight_.as(x.scalar_type()), bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
 LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
     : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")), eps_(eps) {}
 

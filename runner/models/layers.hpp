@@ -44,6 +44,9 @@ class Linear {
  public:
   Linear(const Model& model, const std::string& name);
   torch::Tensor operator()(const torch::Tensor& x) const;
+  /// The last product of a block: zeros instead of the result if `context` says that the block's output is unused. The gradients are
+  /// the same.
+  torch::Tensor last(const torch::Tensor& x, const ForwardContext& context) const;
 
  private:
   Parameter weight_, bias_;

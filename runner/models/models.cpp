@@ -1,9 +1,11 @@
 #include "runner/models/models.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "runner/base/error.hpp"
+#include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
 #include "runner/models/family.hpp"
 
@@ -19,6 +21,21 @@ const Family& family_named(const std::string& name) {
   auto close = nearest(name, model_families());
   throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
                     close ? fmt::format(" (did you mean \"{}\"?)", *close) : "");
+}
+
+/// Marks the parameters that match a pattern as not trainable.
+void freeze(ModelSpec& spec, const std::vector<std::string>& patterns) {
+  for (auto& block : spec.blocks)
+    for (auto& parameter : block.parameters)
+      parameter.trainable =
+          std::ranges::none_of(patterns, [&](const auto& pattern) { return glob_matches(pattern, parameter.name); });
+  // The head computes the gradient of its vocabulary projection in forward.
+  auto& head = spec.blocks.back();
+  const auto* projection =
+      spec.parameters()[head.shared.empty() ? spec.slot("head.weight") : spec.slot(head.shared[0])];
+  if (projection->trainable) return;
+  head.saved.gradient_elements = 0;
+  for (auto& moment : head.forward_moments) moment.arriving = moment.summed_over_chunks = 0;
 }
 
 }  // namespace
@@ -38,6 +55,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   spec.dim = model.dim;
   spec.seq_len = seq_len;
   spec.loss_chunk_tokens = model.loss_chunk_tokens;
+  freeze(spec, model.frozen);
   return spec;
 }
 

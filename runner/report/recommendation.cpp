@@ -41,8 +41,8 @@ double mfu(const Candidate& candidate, double peak_flops) {
 }
 
 std::string checkpointing(const Candidate& candidate) {
-  auto count = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
-  auto blocks = static_cast<long>(candidate.job.model->blocks.size()) - 2;
+  const int64_t count = candidate.job.model->layers_with(candidate.job.recompute),
+                blocks = candidate.job.model->layers();
   return count == 0 ? "-" : count >= blocks ? "all" : fmt::format("{} of {}", count, blocks);
 }
 
@@ -239,7 +239,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       const auto& memory = candidate.memory;
       item["micro_batch_size"] = candidate.job.micro_batch_size;
       item["accumulation"] = candidate.job.accumulation;
-      item["recomputed_blocks"] = std::count(candidate.job.recompute.begin(), candidate.job.recompute.end(), true);
+      item["recomputed_blocks"] = candidate.job.model->layers_with(candidate.job.recompute);
       item["memory_bytes_per_rank"] = candidate.bytes;
       item["memory_parts"] = parts_json(memory);
       bool on_device = !candidate.job.accelerator.own_memory;  // a CPU rank's device is its host

@@ -178,10 +178,8 @@ Candidate CandidateSearch::best(const Form& form) const {
   Candidate plain = largest(form, 0);
   if (plain.fits || !plain.refused.empty() || recipe_.activation_checkpointing.mode != "none") return plain;
   // Checkpointing each k-th block: the largest k with which the smallest micro-batch fits.
-  auto blocks = static_cast<int64_t>(std::count_if(model_.blocks.begin(), model_.blocks.end(),
-                                                   [](const auto& b) { return b.kind == BlockKind::transformer; }));
   if (Candidate least = smallest(form); !least.fits) return least;
-  int64_t least = 1, most = blocks;  // `least` fits
+  int64_t least = 1, most = model_.layers();  // `least` fits
   while (least < most) {
     int64_t middle = (least + most + 1) / 2;
     if (at(form, batches_.back(), middle).fits)

@@ -182,30 +182,36 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
   }
 }
 
-/// The names of the parameters, for messages. Of the transformer blocks, only those of the first are included.
+/// The names of the parameters, for messages. Of the transformer layers, only those of the first are included.
 std::vector<std::string> parameter_names(const ModelSpec& model) {
   std::vector<std::string> names;
-  bool first = true;
-  for (const auto& block : model.blocks) {
+  int64_t layers = 0;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    const auto& block = model.blocks[b];
     const bool transformer = block.kind == BlockKind::transformer;
-    if (!transformer || first)
+    if (transformer && !model.continues_layer(b)) ++layers;
+    if (!transformer || layers == 1)
       for (const auto& parameter : block.parameters) names.push_back(parameter.name);
-    if (transformer) first = false;
   }
   return names;
 }
 
-/// Reports patterns of optimizer.groups that match no parameter.
-void check_groups(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
+/// Reports patterns of optimizer.groups and model.frozen that match no parameter, and a model without trained parameters.
+void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
   const auto parameters = model.parameters();
-  for (const auto& [pattern, lr, weight_decay] : recipe.optimizer.groups) {
-    auto named = [&pattern = pattern](const auto* one) { return glob_matches(pattern, one->name); };
-    if (std::any_of(parameters.begin(), parameters.end(), named)) continue;
-    diagnostics.push_back({.place = recipe.origin("optimizer.groups"),
+  const auto check = [&](const std::string& pattern, const char* key) {
+    if (std::ranges::any_of(parameters, [&](const auto* one) { return glob_matches(pattern, one->name); })) return;
+    diagnostics.push_back({.place = recipe.origin(key),
                            .code = "no-match",
-                           .message = fmt::format("no parameter matches the pattern `{}` of optimizer.groups", pattern),
+                           .message = fmt::format("no parameter matches the pattern `{}` of {}", pattern, key),
                            .allowed = parameter_names(model)});
-  }
+  };
+  for (const auto& group : recipe.optimizer.groups) check(group.pattern, "optimizer.groups");
+  for (const auto& pattern : recipe.model.frozen) check(pattern, "model.frozen");
+  if (std::ranges::none_of(parameters, &ParameterSpec::trainable))
+    diagnostics.push_back({.place = recipe.origin("model.frozen"),
+                           .code = "nothing-to-train",
+                           .message = "model.frozen matches every parameter, so there is nothing to train"});
 }
 
 void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
@@ -276,7 +282,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
     diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
                            fmt::format("no block is called `{}`; blocks are \"{}\" to \"{}\"", pattern,
                                        plan.model->blocks.front().name, plan.model->blocks.back().name)});
-  check_groups(recipe, *plan.model, diagnostics);
+  check_parameter_patterns(recipe, *plan.model, diagnostics);
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
   move_timeout(plan.recipe, plan.recipe.strategy.options, diagnostics);

@@ -8,17 +8,25 @@
 
 namespace runner {
 
+namespace {
+
+/// Whether the pattern matches the name of the block or of its layer.
+bool is_named(const BlockSpec& block, const std::string& pattern) {
+  return glob_matches(pattern, block.name) || glob_matches(pattern, block.layer_name());
+}
+
+}  // namespace
+
 std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& settings, const ModelSpec& model) {
   std::vector<bool> chosen(model.blocks.size(), false);
-  int64_t transformer = 0;
+  int64_t layers = 0;  // transformer layers up to the block's
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     const auto& block = model.blocks[i];
     if (settings.mode == "named") {
-      for (const auto& pattern : settings.blocks) chosen[i] = chosen[i] || glob_matches(pattern, block.name);
+      for (const auto& pattern : settings.blocks) chosen[i] = chosen[i] || is_named(block, pattern);
     } else if (block.kind == BlockKind::transformer) {
-      chosen[i] =
-          settings.mode == "all" || (settings.mode == "every" && transformer % settings.every == settings.every - 1);
-      ++transformer;
+      if (!model.continues_layer(i)) ++layers;
+      chosen[i] = settings.mode == "all" || (settings.mode == "every" && layers % settings.every == 0);
     }
   }
   return chosen;
@@ -51,7 +59,7 @@ std::vector<std::string> unmatched_blocks(const Recipe::ActivationCheckpointing&
   if (settings.mode != "named") return unmatched;
   for (const auto& pattern : settings.blocks) {
     bool found = false;
-    for (const auto& block : model.blocks) found = found || glob_matches(pattern, block.name);
+    for (const auto& block : model.blocks) found = found || is_named(block, pattern);
     if (!found) unmatched.push_back(pattern);
   }
   return unmatched;

@@ -8,6 +8,7 @@
 
 #include "runner/selection/script_strategy.hpp"
 #include "strategies/program/block_memory.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
@@ -15,16 +16,27 @@ namespace {
 
 double& at(StepWork& work, Work kind) { return work[static_cast<size_t>(kind)]; }
 
-/// Matrix products and element-wise work of one forward pass through a block.
-StepWork forward_work(const Job& job, const BlockSpec& block) {
+/// A product of `tokens` rows with a matrix [out, in].
+void add_product(StepWork& work, double tokens, double out, double in) {
+  const double flops = 2 * tokens * out * in;
+  at(work, Work::product_flops) += flops;
+  at(work, Work::thin_product_flops) += flops / std::min(out, in);
+}
+void add_product(StepWork& work, double tokens, const ParameterSpec& matrix) {
+  add_product(work, tokens, static_cast<double>(matrix.shape[0]), static_cast<double>(matrix.shape[1]));
+}
+
+/// Matrix products and element-wise work of one forward pass through a block. The output of a block inside a layer is not counted,
+/// because it is what the next block saves as its input. The fixed cost is that of a layer.
+StepWork forward_work(const Job& job, size_t index) {
+  const BlockSpec& block = job.model->blocks[index];
+  const bool layer_ends = index + 1 == job.model->blocks.size() || !job.model->continues_layer(index + 1);
   StepWork work = {};
   auto tokens = static_cast<double>(job.micro_batch_size * job.model->seq_len);
   double products = 0;
   auto multiply = [&](double out, double in) {
-    double flops = 2 * tokens * out * in;
     products += 2 * out * in;
-    at(work, Work::product_flops) += flops;
-    at(work, Work::thin_product_flops) += flops / std::min(out, in);
+    add_product(work, tokens, out, in);
   };
   if (block.kind != BlockKind::embedding)
     for (const auto& parameter : block.parameters)
@@ -37,10 +49,35 @@ StepWork forward_work(const Job& job, const BlockSpec& block) {
   }
   if (block.kind == BlockKind::transformer)
     at(work, Work::attention_flops) = tokens * std::max(0.0, block.forward_flops_per_token - products);
-  at(work, Work::activation_bytes) = tokens *
-                                     (block.saved.compute_elements_per_token + block.output_elements_per_token) *
-                                     static_cast<double>(bytes_of(job.precision.compute));
-  at(work, Work::block_passes) = 1;
+  at(work, Work::activation_bytes) =
+      tokens * (block.saved.compute_elements_per_token + (layer_ends ? block.output_elements_per_token : 0)) *
+      static_cast<double>(bytes_of(job.precision.compute));
+  at(work, Work::block_passes) = layer_ends;
+  return work;
+}
+
+/// Passes through a block in a micro-batch: forward, recomputation, and backward, which counts as two. `again`: it is recomputed.
+/// Not computed are the gradients of frozen weights, and the last product of a recomputation (ForwardContext::output_unused), which
+/// is that of the block's last matrix.
+StepWork block_work(const Job& job, size_t index, bool again) {
+  const auto& model = *job.model;
+  const auto& block = model.blocks[index];
+  const auto tokens = static_cast<double>(job.micro_batch_size * model.seq_len);
+  StepWork once = forward_work(job, index), work = {};
+  if (index < model.first_trained_block()) return once;
+  for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] = (again ? 4 : 3) * once[kind];
+  if (block.kind == BlockKind::embedding) return work;
+  const ParameterSpec* last = nullptr;
+  for (const auto& parameter : block.parameters) {
+    if (parameter.shape.size() != 2) continue;
+    last = &parameter;
+    if (!parameter.trainable) add_product(work, -tokens, parameter);
+  }
+  for (const auto& name : block.shared)
+    if (const auto& parameter = *model.parameters()[model.slot(name)]; !parameter.trainable)
+      add_product(work, -tokens, parameter);
+  const bool output_unused = again && !joins_recomputation(model, job.recompute, index + 1);
+  if (output_unused && last && block.kind == BlockKind::transformer) add_product(work, -tokens, *last);
   return work;
 }
 
@@ -59,9 +96,9 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
   for (size_t i = 0; i < job.model->blocks.size(); ++i) {
     const auto& block = job.model->blocks[i];
     const bool again = job.recomputes(i);
-    StepWork once = forward_work(job, block);
-    for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] += micro_batches * (again ? 4 : 3) * once[kind];
-    if (again) at(work, Work::recomputations) += micro_batches;
+    StepWork all = block_work(job, i, again);
+    for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] += micro_batches * all[kind];
+    if (again) at(work, Work::recomputations) += micro_batches * at(all, Work::block_passes) / 4;
     if (job.precision.autocast() && block.kind == BlockKind::transformer)
       at(work, Work::copied_bytes) +=
           micro_batches * (again ? 3 : 2) * static_cast<double>(block.parameter_count()) *
@@ -76,15 +113,25 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
   return work;
 }
 
+namespace {
+
+/// The value at `x` of the line through `points`, which are ascending; outside them the value of the nearest one.
+double interpolated(const std::vector<std::pair<double, double>>& points, double x) {
+  if (x <= points.front().first) return points.front().second;
+  if (x >= points.back().first) return points.back().second;
+  auto above = std::find_if(points.begin(), points.end(), [&](const auto& point) { return point.first >= x; });
+  auto below = std::prev(above);
+  double part = (x - below->first) / (above->first - below->first);
+  return below->second + part * (above->second - below->second);
+}
+
+}  // namespace
+
 double CollectiveCurve::seconds(double bytes) const {
   if (points.empty()) return 0;
   // Below the first point, latency dominates; above the last one, bandwidth.
-  if (bytes <= points.front().first) return points.front().second;
   if (bytes >= points.back().first) return points.back().second * bytes / points.back().first;
-  auto above = std::find_if(points.begin(), points.end(), [&](const auto& point) { return point.first >= bytes; });
-  auto below = std::prev(above);
-  double part = (bytes - below->first) / (above->first - below->first);
-  return below->second + part * (above->second - below->second);
+  return interpolated(points, bytes);
 }
 
 std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_per_node) {
@@ -180,7 +227,8 @@ nlohmann::json StepLoad::to_json() const {
           {"local_size", local_size},
           {"host_bytes", host.copied_bytes},
           {"host_updates", host.updated},
-          {"checkpoint_bytes", checkpoint_bytes}};
+          {"checkpoint_bytes", checkpoint_bytes},
+          {"exposed", exposed}};
 }
 
 std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
@@ -198,8 +246,11 @@ std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
   load.local_size = json.at("local_size");
   load.host = {json.at("host_bytes"), json.at("host_updates")};
   load.checkpoint_bytes = json.at("checkpoint_bytes");
+  load.exposed = json.value("exposed", decltype(load.exposed)());
   return load;
 }
+
+double StepLoad::exposed_share(double ratio) const { return exposed.empty() ? 1 : interpolated(exposed, ratio); }
 
 std::optional<StepLoad> step_load(const Candidate& candidate) {
   const Entry& entry = *candidate.entry;
@@ -210,6 +261,8 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   load.work = step_work(job, candidate.memory, load.traffic);
   load.local_size = job.local_size;
   if (entry.host_work) load.host = entry.host_work(job);
+  if (entry.plan && job.accelerator.streams && job.world_size > 1)
+    load.exposed = exposed_communication(job, entry.plan(job));
   if (job.host_checkpoints) {
     auto sizes = runner::checkpoint_bytes(job);
     load.checkpoint_bytes = job.accumulation * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
@@ -237,11 +290,10 @@ std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
   for (size_t kind = 0; kind < work_kinds; ++kind) compute += time.parts[kind] = load.work[kind] * rates.seconds[kind];
   double exposed = time.communication;
   if (rates.overlaps) {
-    // During overlap, computation is 10 % slower (as in the model of Galvatron, Miao et al. 2022). 10 % of computation
-    // cannot overlap, because of the first gather and the last reduction.
-    constexpr double slowdown = 0.1, alone = 0.1;
-    double beside = std::min(time.communication, (1 - alone) * compute);
-    exposed = time.communication - beside + slowdown * beside;
+    // During overlap, computation is 10 % slower (as in the model of Galvatron, Miao et al. 2022).
+    constexpr double slowdown = 0.1;
+    exposed = compute > 0 ? load.exposed_share(time.communication / compute) * time.communication : time.communication;
+    exposed += slowdown * (time.communication - exposed);
   }
   time.parts[communication_part] = exposed;
   // Copies of activations overlap with computation. Only the rest adds to the time of the step.

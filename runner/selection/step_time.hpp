@@ -23,8 +23,8 @@ enum class Work {
   attention_flops,     ///< over the full T x T scores
   activation_bytes,    ///< that blocks keep; measures element-wise operations
   logits,              ///< tokens x vocabulary
-  block_passes,        ///< blocks x micro-batches: fixed cost of operations
-  recomputations,      ///< blocks x micro-batches that the backward pass recomputes: additional fixed cost
+  block_passes,        ///< layers x micro-batches: fixed cost of operations
+  recomputations,      ///< layers x micro-batches that the backward pass recomputes: additional fixed cost
   updates,             ///< parameters that this rank's optimizer updates
   copied_bytes,        ///< parameters and gradients that are cast
   collective_calls,    ///< cost in addition to the collective alone: ranks wait for each other,
@@ -74,8 +74,12 @@ struct StepLoad {
   int local_size = 1;  ///< ranks of a node
   HostWork host = {};
   int64_t checkpoint_bytes = 0;  ///< inputs of recomputed blocks that are copied to host memory and back
+  /// exposed_communication() of the plan (strategies/program); empty: not known, or communication does not overlap on this device.
+  std::vector<std::pair<double, double>> exposed = {};
 
-  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates, checkpoint_bytes}
+  /// The share of communication that is exposed if it takes `ratio` times as long as computation, interpolated.
+  double exposed_share(double ratio) const;
+  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates, checkpoint_bytes, exposed: [[ratio, share]]}
   nlohmann::json to_json() const;
   /// nullopt if the kinds of work have other names: another build wrote it.
   static std::optional<StepLoad> from_json(const nlohmann::json& json);

@@ -19,6 +19,20 @@
 
 namespace runner {
 
+/// `recompute`: one per block. The first block has no input to keep, so it is never recomputed. Neither are blocks without a backward.
+inline bool is_recomputed(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
+  return block > 0 && block < recompute.size() && recompute[block] && block >= model.first_trained_block();
+}
+/// Consecutive recomputed blocks of a layer are recomputed together, so only the input of the first one is kept. Whether the block
+/// is recomputed together with the one before it, and whether it is a first one.
+inline bool joins_recomputation(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
+  return is_recomputed(model, recompute, block) && is_recomputed(model, recompute, block - 1) &&
+         model.continues_layer(block);
+}
+inline bool begins_recomputation(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
+  return is_recomputed(model, recompute, block) && !joins_recomputation(model, recompute, block);
+}
+
 struct Job;
 struct ShardPlan;  // program/plan.hpp
 
@@ -68,8 +82,8 @@ struct Job {
   /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
   /// gradients.
   int64_t most_micro_batches() const { return std::max(accumulation, accumulation_most); }
-  /// The first block has no input to keep, so it is never recomputed.
-  bool recomputes(size_t block) const { return block > 0 && block < recompute.size() && recompute[block]; }
+  bool recomputes(size_t block) const { return is_recomputed(*model, recompute, block); }
+  bool begins_recomputation(size_t block) const { return runner::begins_recomputation(*model, recompute, block); }
 };
 
 /// Bytes of tensors in device memory at the peak of a step, by purpose, on the rank that needs most. On CPU, device

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
@@ -14,28 +13,33 @@ namespace {
 
 constexpr int64_t slot_alignment = 32;
 
-/// A key for each block; equal keys share a unit.
+/// A key for each block; equal keys share a unit. Blocks of a layer are separated only if a name selects one of them.
 std::vector<size_t> unit_keys(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
                               const std::vector<std::string>& names) {
   size_t count = model.blocks.size();
   std::vector<size_t> keys(count, 0);
   if (policy == "block") {
-    std::iota(keys.begin(), keys.end(), 0);
+    for (size_t i = 1; i < count; ++i) keys[i] = model.continues_layer(i) ? keys[i - 1] : i;
   } else if (policy == "size") {
     int64_t held = 0;
     size_t key = 0;
     for (size_t i = 0; i < count; ++i) {
       keys[i] = key;
-      for (const auto& parameter : model.blocks[i].parameters) held += parameter.numel();
-      if (held >= min_num_params) {
-        held = 0;
-        ++key;
-      }
+      held += model.blocks[i].parameter_count();
+      if (held < min_num_params || (i + 1 < count && model.continues_layer(i + 1))) continue;
+      held = 0;
+      ++key;
     }
   } else if (policy == "names") {
-    for (size_t i = 0; i < count; ++i)
-      for (const auto& pattern : names)
-        if (glob_matches(pattern, model.blocks[i].name)) keys[i] = i + 1;
+    const auto is_named = [&](const std::string& name) {
+      return std::ranges::any_of(names, [&](const auto& pattern) { return glob_matches(pattern, name); });
+    };
+    for (size_t i = 0; i < count; ++i) {
+      if (is_named(model.blocks[i].layer_name()))
+        keys[i] = model.continues_layer(i) ? keys[i - 1] : i + 1;
+      else if (is_named(model.blocks[i].name))
+        keys[i] = i + 1;
+    }
   } else {
     RUNNER_CHECK(policy == "none", "unknown wrap policy `{}`", policy);
   }
@@ -93,16 +97,28 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
   auto keys = unit_keys(model, policy, min_num_params, names);
   join_tied(model, keys);
   std::vector<Unit> units;
-  std::map<size_t, size_t> index;
+  std::map<std::pair<size_t, bool>, size_t> index;  // by key and whether the unit is trained
+  std::map<std::string, size_t> unit_of;            // of each parameter
   size_t slot = 0;
   for (size_t i = 0; i < model.blocks.size(); ++i) {
-    auto [where, fresh] = index.try_emplace(keys[i], units.size());
-    if (fresh) units.push_back({{}, {}, model.blocks.size()});
-    Unit& unit = units[where->second];
-    unit.blocks.push_back(i);
-    for (size_t k = 0; k < model.blocks[i].parameters.size(); ++k) unit.slots.push_back(slot++);
-    if (model.blocks[i].kind != BlockKind::embedding)
-      unit.first_needed_in_backward = std::min(unit.first_needed_in_backward, i);
+    const auto& block = model.blocks[i];
+    const auto used_by_block = [&](Unit& unit) {
+      if (unit.blocks.empty() || unit.blocks.back() != i) unit.blocks.push_back(i);
+      if (block.kind != BlockKind::embedding)
+        unit.first_needed_in_backward = std::min(unit.first_needed_in_backward, i);
+    };
+    for (const auto& parameter : block.parameters) {
+      auto [where, fresh] = index.try_emplace({keys[i], parameter.trainable}, units.size());
+      if (fresh) {
+        auto& unit = units.emplace_back();
+        unit.first_needed_in_backward = model.blocks.size();
+        unit.frozen = !parameter.trainable;
+      }
+      unit_of[parameter.name] = where->second;
+      units[where->second].slots.push_back(slot++);
+      used_by_block(units[where->second]);
+    }
+    for (const auto& shared : block.shared) used_by_block(units[unit_of.at(shared)]);
   }
   return units;
 }

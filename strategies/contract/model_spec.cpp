@@ -1,5 +1,7 @@
 #include "strategies/contract/model_spec.hpp"
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 
 namespace runner {
@@ -14,6 +16,36 @@ int64_t ModelSpec::parameter_count() const {
   int64_t count = 0;
   for (const auto& block : blocks) count += block.parameter_count();
   return count;
+}
+
+bool ModelSpec::continues_layer(size_t block) const {
+  return block > 0 && blocks[block].layer_name() == blocks[block - 1].layer_name();
+}
+
+int64_t ModelSpec::layers() const {
+  int64_t count = 0;
+  for (size_t block = 0; block < blocks.size(); ++block)
+    count += blocks[block].kind == BlockKind::transformer && !continues_layer(block);
+  return count;
+}
+
+int64_t ModelSpec::layers_with(const std::vector<bool>& chosen) const {
+  int64_t count = 0;
+  bool counted = false;  // the layer of the block
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    counted = counted && continues_layer(block);
+    if (counted || blocks[block].kind != BlockKind::transformer || block >= chosen.size() || !chosen[block]) continue;
+    counted = true;
+    ++count;
+  }
+  return count;
+}
+
+size_t ModelSpec::first_trained_block() const {
+  const auto trains = [](const BlockSpec& block) {
+    return std::ranges::any_of(block.parameters, &ParameterSpec::trainable);
+  };
+  return static_cast<size_t>(std::ranges::find_if(blocks, trains) - blocks.begin());
 }
 
 double ModelSpec::training_flops_per_token() const {

@@ -21,6 +21,8 @@ struct ParameterSpec {
   Init init;
   /// The dimension that tensor parallelism would split; nullopt: replicated.
   std::optional<int> tensor_parallel_dim;
+  /// False: frozen. It keeps its initial value, and has no gradient and no optimizer state.
+  bool trainable = true;
 
   int64_t numel() const {
     int64_t n = 1;
@@ -62,21 +64,24 @@ struct MemoryMoment {
 enum class BlockKind { embedding, transformer, head };
 
 /// One block of the chain. The first block takes token ids, the last one returns the summed loss, and the tensors between blocks
-/// are [B, T, dim].
+/// are [B, T, dim]. A transformer layer is two blocks: attention and MLP, each with its norm and its residual.
 struct BlockSpec {
-  std::string name;  ///< "embedding", "blocks.0", ..., "head"
+  std::string name;  ///< "embedding", "blocks.0.attention", "blocks.0.mlp", ..., "head"
+  std::string layer =
+      "";  ///< the layer of which the block is a part: "blocks.0"; empty: the block is a layer by itself
   BlockKind kind = BlockKind::transformer;
-  std::vector<ParameterSpec> parameters;
+  std::vector<ParameterSpec> parameters = {};
   /// Names of parameters of earlier blocks that this block also uses (tied weights). They are not in `parameters`.
-  std::vector<std::string> shared;
+  std::vector<std::string> shared = {};
   double forward_flops_per_token = 0;  ///< at the spec's seq_len; a multiply-add counts as 2
-  SavedActivations saved;
-  std::vector<MemoryMoment> forward_moments;   ///< only if forward needs more memory than `saved` and the output
-  std::vector<MemoryMoment> backward_moments;  ///< in order; the last one is the end of the block
-  double output_elements_per_token = 0;        ///< of the compute dtype; activation checkpointing keeps only this
+  SavedActivations saved = {};
+  std::vector<MemoryMoment> forward_moments = {};   ///< only if forward needs more memory than `saved` and the output
+  std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
+  double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
 
   /// Elements of `parameters`.
   int64_t parameter_count() const;
+  const std::string& layer_name() const { return layer.empty() ? name : layer; }
 };
 
 struct ModelSpec {
@@ -90,6 +95,13 @@ struct ModelSpec {
 
   /// Elements of all parameters; tied ones are counted once.
   int64_t parameter_count() const;
+  /// Whether the block belongs to the same layer as the block before it.
+  bool continues_layer(size_t block) const;
+  /// Number of transformer layers, and of those with a block for which `chosen` is true.
+  int64_t layers() const;
+  int64_t layers_with(const std::vector<bool>& chosen) const;
+  /// The first block with a trainable parameter. Backward ends there. The number of blocks if there is none.
+  size_t first_trained_block() const;
   /// Training FLOPs per token: 3 x forward (backward = 2 x forward), without recomputation.
   double training_flops_per_token() const;
   /// All parameters in block order. An index into this list is called a slot.

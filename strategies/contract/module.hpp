@@ -34,6 +34,8 @@ struct ForwardContext {
   uint64_t dropout_key = 0;
   int64_t first_sequence = 0;             ///< index of the micro-batch's first sequence in the global batch
   const TokenLoss* token_loss = nullptr;  ///< replaces cross entropy if not null
+  /// The block runs only for its graph (recomputation): nothing reads the values of its output, so its last product is not computed.
+  bool output_unused = false;
   std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
 };
 

@@ -62,6 +62,7 @@ Strategy::Strategy(StrategySetup setup)
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value.numel(), value});
+  ++trained_;
   optimizer_.add(value, group_of(*model_.spec.parameters()[slot], optimizer_.config()), copy);
 }
 
@@ -71,7 +72,15 @@ void Strategy::add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t c
   const auto& swap = *optimizer_.swap();
   if (!value.defined()) local.swapped = SwappedSpan{swap.file, *swap.parameter, begin, count};
   locals_.push_back(local);
+  ++trained_;
   optimizer_.add_swapped(begin, count, group_of(*model_.spec.parameters()[slot], optimizer_.config()), value, copy);
+}
+
+void Strategy::add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value) {
+  LocalParameter local{slot, offset, count, value};
+  if (!value.defined())
+    local.swapped = SwappedSpan{optimizer_.swap()->file, *optimizer_.swap()->parameter, begin, count};
+  locals_.push_back(local);
 }
 
 void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
@@ -157,10 +166,10 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
             : "each of them is finite, but their norm is not"));
 }
 
-std::vector<StateTensor> Strategy::pieces(const std::string& kind) const {
+std::vector<StateTensor> Strategy::pieces(const std::string& kind, size_t count) const {
   auto specs = model_.spec.parameters();
   std::vector<StateTensor> list;
-  for (size_t i = 0; i < locals_.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const auto& local = locals_[i];
     const auto& spec = *specs[local.slot];
     auto [begin, end] = write_range(i);
@@ -176,7 +185,7 @@ std::vector<StateTensor> Strategy::pieces(const std::string& kind) const {
 StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const {
   if (!observer_) return {false, lr_factor};
   auto listed = [&] {
-    auto list = pieces("gradient");
+    auto list = pieces("gradient", trained_);
     for (size_t i = 0; i < list.size(); ++i) list[i].local = gradients[i];
     return list;
   };
@@ -240,7 +249,7 @@ torch::Tensor Strategy::logits(const torch::Tensor& inputs, int64_t position) {
 
 std::vector<StateTensor> Strategy::parameters() {
   settle();
-  auto list = pieces("param");
+  auto list = pieces("param", locals_.size());
   for (size_t i = 0; i < list.size(); ++i) {
     list[i].local = locals_[i].value;
     list[i].swapped = locals_[i].swapped;
@@ -264,6 +273,7 @@ std::vector<StateTensor> Strategy::trained_state() {
                     .write_begin = begin,
                     .write_end = end,
                     .swapped = local.swapped});
+    if (i >= trained_) continue;
     auto tensors = optimizer_.state(i);
     for (size_t k = 0; k < states.size(); ++k) {
       StateTensor state{.name = "optimizer/" + states[k] + "/" + spec.name,

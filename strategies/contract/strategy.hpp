@@ -172,7 +172,7 @@ class Strategy {
   virtual torch::Tensor forward(const ForwardContext& context) = 0;
   /// Forward and backward of all micro-batches. Returns the sum of this rank's losses, fp64, not scaled.
   virtual torch::Tensor accumulate_gradients(const StepInput& input) = 0;
-  /// Waits for the reductions. Returns one gradient for each local parameter, in order, in the shape of that parameter.
+  /// Waits for the reductions. Returns one gradient for each trained local parameter, in order, in the shape of that parameter.
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether the gradient of a local parameter on this rank is added to the norm over all ranks (only one replica must be
   /// added).
@@ -204,6 +204,9 @@ class Strategy {
   /// the file too.
   void add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value,
                    const torch::Tensor& copy);
+  /// The same for a frozen parameter, after all others. It is a part of the training state, without gradient and optimizer state.
+  /// `begin`: of its range in the file, if `value` is undefined.
+  void add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value);
   /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded
   /// pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
@@ -228,12 +231,13 @@ class Strategy {
   Job job_;
   Optimizer optimizer_;
   ParameterSource source_;
-  std::vector<LocalParameter> locals_;
+  std::vector<LocalParameter> locals_;  ///< the trained ones, in the order of their gradients, and then the frozen ones
+  size_t trained_ = 0;                  ///< number of trained ones
   StepObserver* observer_ = nullptr;
 
  private:
-  /// One StateTensor "KIND/NAME" for each local parameter, without values.
-  std::vector<StateTensor> pieces(const std::string& kind) const;
+  /// One StateTensor "KIND/NAME" for each of the first `count` local parameters, without values.
+  std::vector<StateTensor> pieces(const std::string& kind, size_t count) const;
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   /// One sequence with ignored targets only, so that a rank without data calls every collective of the step.
   MicroBatch empty_batch() const;

@@ -72,20 +72,25 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Tak
       autocast_(job.precision.autocast()),
       compute_(scalar_type(job.precision.compute)),
       recompute_(job.recompute),
+      first_trained_(model.spec.first_trained_block()),
       take_(std::move(take)),
       waiting_(model.slots.size()),
       graphs_(model.blocks.size()) {
   if (job.host_checkpoints) host_checkpoints_.emplace(device, job.accelerator.pinned);
   for (size_t b = 0; b < model.spec.blocks.size(); ++b)
-    owner_.insert(owner_.end(), model.spec.blocks[b].parameters.size(), b);
+    for (const auto& parameter : model.spec.blocks[b].parameters) {
+      owner_.push_back(b);
+      trainable_.push_back(parameter.trainable);
+    }
 }
 
 void BlockGraphs::place_parameter(size_t slot, const torch::Tensor& value) {
   auto parameter = value.variable_data();  // with a separate version counter
+  model_.slots[slot] = parameter;
+  if (!trainable_[slot]) return;
   auto sink = std::make_shared<Sink>(*this, slot);
   sink->add_input_metadata(parameter);
   torch::autograd::impl::set_gradient_edge(parameter, {std::move(sink), 0});
-  model_.slots[slot] = parameter;
 }
 
 void BlockGraphs::begin(const ForwardContext& context, double loss_factor) {
@@ -109,12 +114,18 @@ void BlockGraphs::forward(size_t block) {
     return;
   }
   Graph& graph = graphs_[block];
-  const bool again = is_recomputed(block);
   auto input = std::exchange(x_, {});
-  if (again && host_checkpoints_)
+  if (block < first_trained_) {
+    torch::NoGradGuard no_grad;
+    x_ = run(block, input);
+    return;
+  }
+  const bool again = is_recomputed(model_.spec, recompute_, block);
+  const bool keeps = !joins_recomputation(model_.spec, recompute_, block);
+  if (again && keeps && host_checkpoints_)
     graph.input_on_host = host_checkpoints_->keep(input);
-  else if (input.defined())
-    graph.input = input.detach().requires_grad_(true);
+  else if (keeps && input.defined())
+    graph.input = input.detach().requires_grad_(block > first_trained_);
   torch::AutoGradMode records(!again);
   x_ = run(block, again ? input : graph.input);
   if (!again) graph.output = torch::autograd::impl::gradient_edge(x_);
@@ -130,8 +141,15 @@ torch::Tensor BlockGraphs::take_output() {
 void BlockGraphs::recompute(size_t block) {
   Graph& graph = graphs_[block];
   if (auto on_host = std::exchange(graph.input_on_host, {}))
-    graph.input = host_checkpoints_->take(*on_host).requires_grad_(true);
-  graph.output = torch::autograd::impl::gradient_edge(run(block, graph.input));
+    graph.input = host_checkpoints_->take(*on_host).requires_grad_(block > first_trained_);
+  else if (!graph.input.defined())  // the output of the block before
+    graph.input = std::exchange(x_, {}).requires_grad_(true);
+  const bool next_follows = joins_recomputation(model_.spec, recompute_, block + 1);
+  context_.output_unused = !next_follows;
+  const auto output = run(block, graph.input);
+  context_.output_unused = false;
+  graph.output = torch::autograd::impl::gradient_edge(output);
+  if (next_follows) x_ = output.detach();
 }
 
 /// Differentiates the graph that ends at `output`, and frees it.
@@ -178,7 +196,7 @@ void BlockGraphs::gradient_arrived(size_t slot, torch::Tensor gradient) {
 }
 
 void BlockGraphs::pass_on(size_t slot, torch::Tensor gradient) {
-  if (is_recomputed(in_backward_))
+  if (is_recomputed(model_.spec, recompute_, in_backward_))
     kept_.emplace_back(slot, std::move(gradient));
   else
     take_(slot, std::move(gradient));

@@ -6,8 +6,10 @@
 // come from two blocks: they are added first and passed on once per micro-batch, as autograd does for one graph of all blocks.
 //
 // A recomputed block (activation checkpointing) runs without a graph in forward, and only its input is kept. recompute() runs it
-// again with a graph. LibTorch's saved-tensor hooks, which PyTorch uses for this, need Python objects in this version. The block's
-// gradients are passed on at the end of its backward, so that the buffer for them does not exist beside its saved activations.
+// again with a graph. LibTorch's saved-tensor hooks, which PyTorch uses for this, need Python objects in this version. Consecutive
+// recomputed blocks of a layer are recomputed together, before the backward of the last one, and only the input of the first one is
+// kept. Gradients of a recomputed block are kept until the end of its backward. By then its saved activations are freed, so the
+// buffer for gradients does not add to them.
 #pragma once
 #include <functional>
 #include <memory>
@@ -29,15 +31,16 @@ class BlockGraphs {
   /// The model must outlive this object.
   BlockGraphs(Model& model, const Job& job, torch::Device device, Take take);
 
-  /// Puts a tensor that shares the memory of `value` into the model's slot. Its gradients go to `take`.
+  /// Puts a tensor that shares the memory of `value` into the model's slot. Its gradients go to `take`, if it is trained.
   void place_parameter(size_t slot, const torch::Tensor& value);
 
   /// Begins a micro-batch and drops what an interrupted one has left. `context` and its batch are used until the last backward().
   /// `loss_factor` multiplies the loss that is differentiated, but not the one that take_output() returns.
   void begin(const ForwardContext& context, double loss_factor);
-  /// Blocks run in ascending order. If gradients are enabled, the block keeps what its backward needs: its graph, or, if it is
-  /// recomputed, its input.
+  /// Blocks run in ascending order. If gradients are enabled, the block keeps what its backward needs: its graph, or, if it begins
+  /// a recomputation, its input.
   void forward(size_t block);
+  /// Blocks that are recomputed together run in ascending order.
   void recompute(size_t block);
   /// Blocks run in descending order.
   void backward(size_t block);
@@ -48,7 +51,6 @@ class BlockGraphs {
   class Sink;
   class Feed;
   torch::Tensor run(size_t block, const torch::Tensor& x);
-  bool is_recomputed(size_t block) const { return block > 0 && block < recompute_.size() && recompute_[block]; }
   void gradient_arrived(size_t slot, torch::Tensor gradient);
   void run_backward(torch::autograd::Edge output, torch::Tensor gradient);
   void pass_on(size_t slot, torch::Tensor gradient);
@@ -59,6 +61,8 @@ class BlockGraphs {
   bool autocast_;
   at::ScalarType compute_;
   std::vector<bool> recompute_;
+  size_t first_trained_;         ///< the block at which backward ends; blocks before it run without a graph
+  std::vector<bool> trainable_;  ///< of each parameter
   std::optional<HostCheckpoints> host_checkpoints_;  ///< set if inputs of recomputed blocks are kept in host memory
   Take take_;
   std::vector<size_t> owner_;           ///< of each parameter: the block that lists it, the first one that uses it
@@ -69,7 +73,7 @@ class BlockGraphs {
 
   ForwardContext context_;
   double loss_factor_ = 1;
-  torch::Tensor x_;   ///< output of the last forward
+  torch::Tensor x_;   ///< output of the last forward or recomputation
   torch::Tensor dy_;  ///< gradient of the output of the block whose backward is next
   struct Graph {
     torch::Tensor input;  ///< of the block; a leaf

@@ -46,10 +46,10 @@ class Executor : public Strategy {
                    fmt::format("rank {}", world_.rank));
     if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);
     std::vector<FlatLayout> layouts;
-    for (size_t u = 0; u < store_->size(); ++u) {
-      make_parameters(u);
-      layouts.push_back((*store_)[u].layout);
-    }
+    for (const bool frozen : {false, true})
+      for (size_t u = 0; u < store_->size(); ++u)
+        if (plan_.units[u].frozen == frozen) make_parameters(u);
+    for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
     reduction_.emplace(plan_, groups_, layouts, world_.device, reducer_);
     spread(false);
     if (reducer_) prepare_reducer();
@@ -61,15 +61,15 @@ class Executor : public Strategy {
     spread(false);
   }
 
-  /// Frees everything first, and then throws the exception of the last update, if it failed.
+  /// Frees everything first, and then throws the exception of the last update or of the reducer, if one failed.
   void teardown() override {
     std::exception_ptr error;
     try {
       settle();
+      if (reducer_) reducer_->teardown();
     } catch (...) {
       error = std::current_exception();
     }
-    if (reducer_) reducer_->teardown();
     update_.reset();
     reduction_.reset();
     store_.reset();
@@ -110,7 +110,8 @@ class Executor : public Strategy {
   std::vector<torch::Tensor> finish_gradients() override {
     reduction_->finish();
     std::vector<torch::Tensor> gradients;
-    for (const auto& place : places_) gradients.push_back(reduction_->sum(place.unit, place.begin, place.length));
+    for (size_t i = 0; i < trained_; ++i)
+      gradients.push_back(reduction_->sum(places_[i].unit, places_[i].begin, places_[i].length));
     return gradients;
   }
 
@@ -128,7 +129,7 @@ class Executor : public Strategy {
       return;
     }
     update_->start(std::move(gradients), lr_factor, gradient_divisor);
-    for (size_t u = 0; u < store_->size(); ++u) to_spread_[u] = plan_.units[u].resident;
+    for (size_t u = 0; u < store_->size(); ++u) to_spread_[u] = plan_.units[u].resident && !plan_.units[u].frozen;
   }
 
   void settle() override {
@@ -201,7 +202,9 @@ class Executor : public Strategy {
         store_->write_master(u, begin + done, values);
       }
     }
-    if (optimizer_.swap())
+    if (plan_.units[u].frozen)
+      add_frozen(item.slot, offset, shard.begin + begin, count, value);
+    else if (optimizer_.swap())
       add_swapped(item.slot, offset, shard.begin + begin, count, value, copy);
     else
       add_local(item.slot, offset, value, copy);
@@ -210,7 +213,7 @@ class Executor : public Strategy {
 
   void prepare_reducer() {
     std::vector<Reducer::Bucket> buckets;
-    for (size_t u = store_->size(); u-- > 0;)
+    for (size_t u : buckets_of(plan_))
       buckets.push_back(
           {.parameters = (*store_)[u].full, .gradients = reduction_->gradients(u), .shard = reduction_->shard(u)});
     reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
@@ -221,11 +224,11 @@ class Executor : public Strategy {
     std::vector<BackgroundUpdate::Unit> units(store_->size());
     for (size_t u = 0; u < store_->size(); ++u) {
       const Shard& shard = (*store_)[u];
-      if (shard.places.sent == ShardPlaces::Sent::master) continue;
+      if (shard.places.sent == ShardPlaces::Sent::master || plan_.units[u].frozen) continue;
       units[u].values = shard.written.defined() ? shard.written : shard.local;
       units[u].on_device = plan_.units[u].resident ? store_->own_part(shard) : shard.sent;
     }
-    for (size_t i = places_.size(); i-- > 0;) {
+    for (size_t i = trained_; i-- > 0;) {
       units[places_[i].unit].first = i;
       ++units[places_[i].unit].count;
     }

@@ -19,6 +19,7 @@ GradientReduction::GradientReduction(const ShardPlan& plan, ShardGroups groups, 
   for (size_t u = 0; u < layouts.size(); ++u) {
     Unit unit;
     unit.layout = std::move(layouts[u]);
+    unit.frozen = plan_.units[u].frozen;
     const auto& items = unit.layout.items;
     unit.arrived.assign(items.size(), false);
     unit.taken.resize(items.size());
@@ -28,12 +29,15 @@ GradientReduction::GradientReduction(const ShardPlan& plan, ShardGroups groups, 
     }
     units_.push_back(std::move(unit));
   }
+  const auto buckets = buckets_of(plan_);
+  for (size_t bucket = 0; bucket < buckets.size(); ++bucket) units_[buckets[bucket]].bucket = bucket;
   if (reducer_) make_standing_buffers();
 }
 
 void GradientReduction::make_standing_buffers() {
   const auto options = torch::dtype(scalar_type(plan_.gradient)).device(device_);
   for (auto& unit : units_) {
+    if (unit.frozen) continue;
     unit.full = torch::zeros({unit.layout.total}, options);
     if (unit.layout.shard < unit.layout.total) unit.sum = torch::zeros({unit.layout.shard}, options);
   }
@@ -71,7 +75,7 @@ void GradientReduction::start_reduce(size_t u, Axis axis) {
   if (reducer_) {
     zero_gaps(unit);  // a script may have written to them
     complete(unit);
-    reducer_->begin(bucket_of(u));
+    reducer_->begin(unit.bucket);
     return;
   }
   if (axis != Axis::replicas || plan_.shards == 1) {
@@ -96,7 +100,7 @@ void GradientReduction::wait_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
   if (reducer_) {
-    reducer_->finish(bucket_of(u));
+    reducer_->finish(unit.bucket);
     return;
   }
   take_sums(unit);
@@ -119,7 +123,7 @@ void GradientReduction::finish() {
   torch::NoGradGuard no_grad;
   for (auto& unit : units_) {
     std::exchange(unit.sum_there, {}).wait_on_host();
-    for (size_t i = 0; takes_ && i < unit.taken.size(); ++i)
+    for (size_t i = 0; takes_ && !unit.frozen && i < unit.taken.size(); ++i)
       if (!unit.taken[i].defined())
         unit.taken[i] =
             torch::zeros({unit.layout.items[i].numel}, torch::dtype(scalar_type(plan_.gradient)).device(device_));

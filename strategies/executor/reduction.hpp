@@ -39,7 +39,9 @@ class GradientReduction {
  private:
   struct Unit {
     FlatLayout layout;
-    torch::Tensor full;         ///< [layout.total], from the first gradient until the reduction has ended
+    torch::Tensor full;  ///< [layout.total], from the first gradient until the reduction has ended
+    bool frozen = false;
+    size_t bucket = 0;          ///< of the Reducer, if there is one
     std::vector<bool> arrived;  ///< for each layout item, since the last reduction
     torch::Tensor reduced;      ///< [layout.shard], reduce dtype: result of a reduction in flight
     c10::intrusive_ptr<c10d::Work> work;
@@ -55,8 +57,6 @@ class GradientReduction {
   };
 
   void keep(Unit& unit, size_t item, torch::Tensor gradient);
-  /// Buckets of a Reducer are units in the order of their reduction.
-  size_t bucket_of(size_t unit) const { return units_.size() - 1 - unit; }
   void make_standing_buffers();
   void make_buffer(Unit& unit);
   void zero_gaps(Unit& unit);

@@ -106,6 +106,7 @@ void ShardStore::spread(bool updated) {
   Works gathers;
   for (size_t u = 0; u < shards_.size(); ++u) {
     Shard& shard = shards_[u];
+    if (updated && plan_.units[u].frozen) continue;
     RUNNER_CHECK(!shard.reading, "a shard was read ahead and not used");
     if (shard.places.sent == Sent::file) {
       if (sent_array_ != master_array_ && (!updated || shard.local.defined())) write_sent(shard);

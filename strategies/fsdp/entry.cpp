@@ -79,7 +79,8 @@ std::vector<OptionSpec> fsdp_options() {
        .type = Type::names,
        .default_value = "block",
        .help = "How blocks are combined to units, which are gathered as one: \"block\", \"size\", \"none\", or a list "
-               "of block names. Classes of layers and transformer_auto_wrap_policy mean \"block\"."},
+               "of names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\"). Classes of layers and "
+               "transformer_auto_wrap_policy mean \"block\"."},
       {.name = "min_num_params",
        .type = Type::integer,
        .default_value = 100'000'000,
@@ -208,8 +209,9 @@ std::optional<std::string> refuse_wrap_policy(const Job& job) {
         in_quotes(policy.word), suggestion(policy.word, words), names);
   }
   for (const auto& pattern : policy.names)
-    if (std::none_of(blocks.begin(), blocks.end(),
-                     [&](const auto& block) { return glob_matches(pattern, block.name); }))
+    if (std::none_of(blocks.begin(), blocks.end(), [&](const auto& block) {
+          return glob_matches(pattern, block.name) || glob_matches(pattern, block.layer_name());
+        }))
       return fmt::format("auto_wrap_policy: no block is called {}; {}", in_quotes(pattern), names);
   return std::nullopt;
 }
@@ -256,6 +258,7 @@ ShardPlan fsdp_plan(const Job& job) {
   for (auto& unit : make_units(*job.model, policy.word, options.at("min_num_params"), policy.names)) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
     plan.units.push_back({.slots = unit.slots,
+                          .frozen = unit.frozen,
                           .blocks = unit.blocks,
                           .first_needed_in_backward = unit.first_needed_in_backward,
                           .keep_after_forward = !reshard || used_at_once,

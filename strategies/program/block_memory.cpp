@@ -20,7 +20,7 @@ int64_t output_bytes(const Job& job, size_t block) {
 std::vector<int64_t> checkpoint_bytes(const Job& job) {
   std::vector<int64_t> bytes;
   for (size_t block = 0; block < job.model->blocks.size(); ++block)
-    if (job.recomputes(block)) bytes.push_back(output_bytes(job, block - 1));
+    if (job.begins_recomputation(block)) bytes.push_back(output_bytes(job, block - 1));
   return bytes;
 }
 
@@ -149,17 +149,17 @@ class BlockMemory::Backward {
 
   void add_moment(const MemoryMoment& moment, int64_t beside) {
     const int64_t gradient = bytes_of(memory_.leaf_), compute = memory_.compute_, tokens = memory_.tokens_;
+    const int64_t arriving = trained(moment.arrived, moment.arriving);
     int64_t bytes = beside + memory_.moment_bytes(moment);
     add(Kind::level, bytes);
     one_by_one(moment.arrived);
     add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
-    add(Kind::peak, bytes + moment.arriving * compute + memory_.weight_scratch(moment, tokens));
+    if (arriving > 0) add(Kind::peak, bytes + arriving * compute + memory_.weight_scratch(moment, tokens));
     if (moment.arriving == 0) return;
     bytes -= memory_.released_bytes(moment);
-    if (memory_.leaf_ != memory_.job_.precision.compute)
-      add(Kind::peak, bytes + moment.arriving * (compute + gradient));
+    if (memory_.leaf_ != memory_.job_.precision.compute) add(Kind::peak, bytes + arriving * (compute + gradient));
     deliver(Kind::computed, computed_, moment.arrived + moment.arriving);
-    add(Kind::peak, bytes + (takes_ ? 0 : moment.arriving * gradient));
+    add(Kind::peak, bytes + (takes_ ? 0 : arriving * gradient));
     deliver(Kind::stored, stored_, moment.arrived + moment.arriving);
     add(Kind::level, bytes);
   }
@@ -167,17 +167,21 @@ class BlockMemory::Backward {
   /// The same for a recomputed block, whose gradients are kept until the end of its backward.
   void add_moment_keeping(const MemoryMoment& moment, int64_t beside) {
     const int64_t gradient = bytes_of(memory_.leaf_), compute = memory_.compute_, tokens = memory_.tokens_;
-    const int64_t bytes = beside + memory_.moment_bytes(moment) + moment.arrived * gradient;
+    const int64_t arriving = trained(moment.arrived, moment.arriving);
+    const int64_t bytes = beside + memory_.moment_bytes(moment) + trained(0, moment.arrived) * gradient;
     add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
-    add(Kind::peak, bytes + moment.arriving * compute + memory_.weight_scratch(moment, tokens));
-    if (moment.arriving > 0 && memory_.leaf_ != memory_.job_.precision.compute)
-      add(Kind::peak, bytes - memory_.released_bytes(moment) + moment.arriving * (compute + gradient));
+    if (arriving == 0) return;
+    add(Kind::peak, bytes + arriving * compute + memory_.weight_scratch(moment, tokens));
+    if (memory_.leaf_ != memory_.job_.precision.compute)
+      add(Kind::peak, bytes - memory_.released_bytes(moment) + arriving * (compute + gradient));
   }
 
-  /// Passes the kept gradients on one by one, and frees each when it is stored. `beside`: with the gradient of the block's input.
+  /// At the end of backward, each kept gradient is added to its buffer and freed. `beside`: bytes that exist in addition, with the
+  /// gradient of the block's input.
   void hand_on(int64_t beside) {
-    int64_t kept = spec_.parameter_count() * bytes_of(memory_.leaf_);
+    int64_t kept = trained(0, spec_.parameter_count()) * bytes_of(memory_.leaf_);
     for (size_t i = spec_.parameters.size(); i-- > 0;) {
+      if (!spec_.parameters[i].trainable) continue;
       const int64_t own = spec_.parameters[i].numel() * bytes_of(memory_.leaf_);
       if (takes_) kept -= own;  // it becomes the strategy's
       add(Kind::level, beside + kept);
@@ -191,15 +195,27 @@ class BlockMemory::Backward {
   /// For the block's last parameters, which have `elements` elements together; each at most once.
   void deliver(Kind kind, size_t& done, int64_t elements) {
     const size_t first = done_with(elements);
-    for (; done > first; --done) events_.push_back({.kind = kind, .slot = first_slot_ + done - 1});
+    for (; done > first; --done) happened(kind, done - 1);
+  }
+
+  void happened(Kind kind, size_t i) {
+    if (spec_.parameters[i].trainable) events_.push_back({.kind = kind, .slot = first_slot_ + i});
   }
 
   /// The same, but each gradient is stored before the next one is computed.
   void one_by_one(int64_t elements) {
     for (const size_t first = done_with(elements); stored_ > first; --stored_) {
-      if (computed_ == stored_) events_.push_back({.kind = Kind::computed, .slot = first_slot_ + --computed_});
-      events_.push_back({.kind = Kind::stored, .slot = first_slot_ + stored_ - 1});
+      if (computed_ == stored_) happened(Kind::computed, --computed_);
+      happened(Kind::stored, stored_ - 1);
     }
+  }
+
+  /// Trained elements among `count` elements of the block's last parameters, after `after` elements.
+  int64_t trained(int64_t after, int64_t count) const {
+    int64_t elements = 0;
+    for (size_t i = done_with(after + count), end = done_with(after); i < end; ++i)
+      if (spec_.parameters[i].trainable) elements += spec_.parameters[i].numel();
+    return elements;
   }
 
   /// Index of the first of the last parameters that have `elements` elements together.

@@ -8,7 +8,7 @@
 
 namespace runner {
 
-/// Bytes of the input of each recomputed block, for one micro-batch.
+/// Bytes of each input that is kept for a recomputation, for one micro-batch.
 std::vector<int64_t> checkpoint_bytes(const Job& job);
 /// Bytes of pinned host memory that an allocation of `bytes` takes: the allocator rounds up to a power of two.
 int64_t pinned_bytes(int64_t bytes);

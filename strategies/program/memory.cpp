@@ -37,6 +37,7 @@ class Replay {
         on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
         takes_(plan.takes_gradients()),
         in_place_(plan.shards == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
+        held_(static_cast<size_t>(plan.shards) + 1),
         held_by_(job.model->blocks.size()),
         added_(job.model->parameters().size()) {
     DType master = job.precision.parameter;
@@ -66,6 +67,7 @@ class Replay {
         read_ahead_ = std::max(read_ahead_, sent);
         ++read_units;
       }
+      if (unit.frozen) continue;
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
       if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
       count_held(layout, unit.replicated);
@@ -161,7 +163,8 @@ class Replay {
 
   void forward(size_t block) {
     int64_t saved = blocks_.saved(block);
-    if (job_.recomputes(block)) {
+    if (job_.recomputes(block) || block < job_.model->first_trained_block()) saved = 0;
+    if (job_.begins_recomputation(block)) {
       saved = blocks_.input(block);
       if (job_.host_checkpoints && last_kept_) hold(*last_kept_, 0);  // its input was copied to host memory
       last_kept_ = block;
@@ -173,7 +176,7 @@ class Replay {
 
   /// The gradient of the block's output exists in addition.
   void recompute(size_t block) {
-    if (job_.host_checkpoints) bring_back_input_before(block);
+    if (job_.host_checkpoints && job_.begins_recomputation(block)) bring_back_input_before(block);
     const int64_t gradient = blocks_.output(block);
     for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak + gradient);
     hold_at_peak(block, blocks_.saved(block) + blocks_.output(block) + gradient);
@@ -183,7 +186,7 @@ class Replay {
   void bring_back_input_before(size_t block) {
     last_kept_.reset();
     size_t before = block - 1;
-    while (before > 0 && !job_.recomputes(before)) --before;
+    while (before > 0 && !job_.begins_recomputation(before)) --before;
     if (before > 0) hold(before, blocks_.input(before));
   }
 
@@ -237,7 +240,9 @@ class Replay {
   /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
   /// their sums.
   void start_reduce(UnitBytes& unit) {
-    if (plan_.own_reducer || in_place_) return;
+    if (plan_.own_reducer) return;
+    unit.reducing = true;
+    if (in_place_) return;
     if (plan_.accumulate != plan_.reduce) {
       now_.communication += unit.sent;
       note();
@@ -245,7 +250,6 @@ class Replay {
     }
     now_.communication += on_the_way(unit);
     note();
-    unit.reducing = true;
   }
 
   /// At the end of a reduction all of these exist, and the sums in the dtype in which they are kept.
@@ -301,7 +305,6 @@ class Replay {
   /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all
   /// of those between. held_ contains differences between consecutive ranks, until sum_held().
   void count_held(const FlatLayout& layout, bool by_all) {
-    held_.resize(static_cast<size_t>(plan_.shards) + 1);
     auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
       held_[static_cast<size_t>(first)] += elements;
       held_[static_cast<size_t>(last)] -= elements;
@@ -375,6 +378,7 @@ class Replay {
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
   MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
+  std::vector<int64_t> held_;        ///< parameter elements of each rank of a copy of the model, without padding
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists
@@ -383,7 +387,6 @@ class Replay {
   std::set<int64_t> casts_;  ///< sizes of pinned blocks for casts of shards; the allocator keeps one block of each size
   std::vector<UnitBytes> units_;
   std::vector<size_t> unit_of_slot_;
-  std::vector<int64_t> held_;  ///< parameter elements of each rank of a copy of the model, without padding
   int64_t held_most_ = 0;
   int64_t largest_part_ = 0;  ///< elements of the largest part of a parameter in a shard
 };

@@ -10,66 +10,66 @@ namespace runner {
 
 namespace {
 
-/// Makes units of whole blocks, from the last block to the first.
-class UnitsOfBlocks {
- public:
-  UnitsOfBlocks(int64_t first_bytes, int64_t unit_bytes) : first_bytes_(first_bytes), unit_bytes_(unit_bytes) {}
-
-  /// Adds slots of the next block: `slots` ascending, with `bytes` together. Sharded and other slots go to different units.
-  void add(const std::vector<size_t>& slots, int64_t bytes, bool replicated) {
-    if (slots.empty()) return;
-    Open& open = open_[replicated];
-    if (open.bytes >= open.limit) {
-      open = {.unit = units_.size(), .limit = units_.empty() ? first_bytes_ : unit_bytes_};
-      units_.push_back({.slots = {}, .resident = true, .replicated = replicated});
+/// resident_units() of parameters that are all frozen, or all trained.
+std::vector<ShardUnit> make_resident_units(const ModelSpec& model, const std::vector<size_t>& slots, bool frozen,
+                                           const std::function<bool(const UnitFill&)>& is_full) {
+  std::vector<ShardUnit> units;
+  int64_t held = 0;
+  size_t end = model.parameters().size();
+  for (const auto& block : model.blocks | std::views::reverse) {
+    const size_t first = end - block.parameters.size();
+    const std::vector<size_t> own(std::ranges::lower_bound(slots, first), std::ranges::lower_bound(slots, end));
+    end = first;
+    if (own.empty()) continue;
+    const int64_t elements = elements_of(model, own);
+    if (units.empty() || is_full({.unit = units.size() - 1, .held = held, .next = elements})) {
+      units.push_back({.slots = {}, .resident = true, .frozen = frozen});
+      held = 0;
     }
-    auto& own = units_[open.unit].slots;
-    own.insert(own.begin(), slots.begin(), slots.end());
-    open.bytes += bytes;
+    auto& bucket = units.back().slots;
+    bucket.insert(bucket.begin(), own.begin(), own.end());
+    held += elements;
   }
+  return units;
+}
 
-  /// In the order of parameters, so that a norm sums their squares in this order.
-  std::vector<ShardUnit> take() {
-    std::ranges::sort(units_, {}, [](const ShardUnit& unit) { return unit.slots.front(); });
-    return std::move(units_);
-  }
-
- private:
-  struct Open {
-    size_t unit = 0;
-    int64_t bytes = 0, limit = 0;
-  };
-  int64_t first_bytes_, unit_bytes_;
-  Open open_[2];
-  std::vector<ShardUnit> units_;
-};
+/// In the order of parameters, so that a norm sums their squares in this order.
+void sort_by_slot(std::vector<ShardUnit>& units) {
+  std::ranges::sort(units, {}, [](const ShardUnit& unit) { return unit.slots.front(); });
+}
 
 }  // namespace
+
+std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
+                                      const std::function<bool(const UnitFill&)>& is_full) {
+  const auto parameters = model.parameters();
+  std::vector<size_t> trained, frozen;
+  for (size_t slot : slots) (parameters[slot]->trainable ? trained : frozen).push_back(slot);
+  auto units = make_resident_units(model, trained, /*frozen=*/false, is_full);
+  for (auto& unit : make_resident_units(model, frozen, /*frozen=*/true, is_full)) units.push_back(std::move(unit));
+  sort_by_slot(units);
+  return units;
+}
 
 ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                           const std::function<bool(const ParameterSpec&)>& shard) {
   ShardPlan plan;
   plan.parameter = plan.accumulate = plan.reduce = plan.gradient = job.precision.parameter;
   plan.separate_host = job.accelerator.own_memory;
-  UnitsOfBlocks units(first_bytes, unit_bytes);
-  size_t slot = job.model->parameters().size();
-  bool any_sharded = false;
-  for (const auto& block : job.model->blocks | std::views::reverse) {
-    slot -= block.parameters.size();
-    std::vector<size_t> of[2];  // sharded, replicated
-    int64_t bytes[2] = {0, 0};
-    for (size_t i = 0; i < block.parameters.size(); ++i) {
-      const bool replicated = !shard || !shard(block.parameters[i]);
-      of[replicated].push_back(slot + i);
-      bytes[replicated] += block.parameters[i].numel() * bytes_of(plan.parameter);
-      any_sharded |= !replicated;
-    }
-    for (const bool replicated : {true, false}) units.add(of[replicated], bytes[replicated], replicated);
+  const auto parameters = job.model->parameters();
+  std::vector<size_t> replicated, sharded;
+  for (size_t slot = 0; slot < parameters.size(); ++slot)
+    (shard && shard(*parameters[slot]) ? sharded : replicated).push_back(slot);
+  const auto is_full = [&](const UnitFill& fill) {
+    return fill.held * bytes_of(plan.parameter) >= (fill.unit == 0 ? first_bytes : unit_bytes);
+  };
+  plan.units = resident_units(*job.model, sharded, is_full);
+  for (auto& unit : resident_units(*job.model, replicated, is_full)) {
+    unit.replicated = !sharded.empty() && job.world_size > 1;  // otherwise there is nothing to distinguish
+    plan.units.push_back(std::move(unit));
   }
-  plan.units = units.take();
-  (any_sharded ? plan.shards : plan.replicas) = job.world_size;
-  if (!any_sharded || job.world_size == 1)
-    for (auto& unit : plan.units) unit.replicated = false;  // there is nothing to distinguish
+  sort_by_slot(plan.units);
+  (sharded.empty() ? plan.replicas : plan.shards) = job.world_size;
   return plan;
 }
 
@@ -115,6 +115,7 @@ bool ShardPlan::updates_beside() const {
 }
 
 bool ShardPlan::written_apart(const ShardUnit& unit, DType master) const {
+  if (unit.frozen) return false;
   auto where = places(unit, master);
   bool to_device = where.sent == ShardPlaces::Sent::whole ||
                    (where.sent == ShardPlaces::Sent::memory && unit.shards == Tier::device);
@@ -139,11 +140,18 @@ FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardU
   return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards);
 }
 
-std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks) {
-  std::vector<size_t> unit_of(blocks, plan.units.size());
+std::vector<size_t> buckets_of(const ShardPlan& plan) {
+  std::vector<size_t> buckets;
+  for (size_t u = plan.units.size(); u-- > 0;)
+    if (!plan.units[u].frozen) buckets.push_back(u);
+  return buckets;
+}
+
+std::vector<std::vector<size_t>> units_of_blocks(const ShardPlan& plan, size_t blocks) {
+  std::vector<std::vector<size_t>> units(blocks);
   for (size_t u = 0; u < plan.units.size(); ++u)
-    for (size_t block : plan.units[u].blocks) unit_of[block] = u;
-  return unit_of;
+    for (size_t block : plan.units[u].blocks) units[block].push_back(u);
+  return units;
 }
 
 namespace {
@@ -195,7 +203,10 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& pl
 
 std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward) {
   size_t count = model.blocks.size();
-  auto unit_of = units_of_blocks(plan, count);
+  const auto units_of = units_of_blocks(plan, count);
+  const auto listed = [](const std::vector<size_t>& list, size_t u) {
+    return std::ranges::find(list, u) != list.end();
+  };
   std::vector<int64_t> elements_of_unit;
   for (const auto& unit : plan.units) elements_of_unit.push_back(elements_of(model, unit.slots));
   std::vector<std::vector<size_t>> of_blocks(count);
@@ -203,13 +214,16 @@ std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const Shard
     auto& ahead = of_blocks[block];
     int64_t elements = 0;
     for (size_t step = 1; step <= (backward ? block : count - 1 - block); ++step) {
-      size_t next = backward ? block - step : block + step, u = unit_of[next];
-      if (u == plan.units.size() || u == unit_of[block] || std::find(ahead.begin(), ahead.end(), u) != ahead.end())
-        continue;
-      if (backward && plan.units[u].first_needed_in_backward > next) continue;
-      elements += elements_of_unit[u];
+      const size_t next = backward ? block - step : block + step;
+      std::vector<size_t> fresh;
+      for (size_t u : units_of[next]) {
+        if (listed(units_of[block], u) || listed(ahead, u)) continue;
+        if (backward && plan.units[u].first_needed_in_backward > next) continue;
+        elements += elements_of_unit[u];
+        fresh.push_back(u);
+      }
       if (!ahead.empty() && elements > plan.prefetch_elements) break;
-      ahead.push_back(u);
+      ahead.insert(ahead.end(), fresh.begin(), fresh.end());
     }
   }
   return of_blocks;

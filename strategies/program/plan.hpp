@@ -18,8 +18,10 @@ struct ShardUnit {
   bool resident = false;
   /// Every rank updates all of the unit, although other units are sharded. Only with `own_reducer`.
   bool replicated = false;
+  /// Its parameters are not trained (ParameterSpec::trainable): no gradients, no optimizer state, no update.
+  bool frozen = false;
   // ---- only for units that are not resident
-  std::vector<size_t> blocks = {};  ///< blocks that need the unit gathered, ascending
+  std::vector<size_t> blocks = {};  ///< blocks that need the unit gathered, ascending; a block may need several units
   /// The lowest block whose backward reads the unit's parameters (an embedding's backward does not). The model's number of blocks
   /// if there is none.
   size_t first_needed_in_backward = 0;
@@ -95,6 +97,19 @@ struct ShardPlan {
   SwapUse swap_use(DType master) const;
 };
 
+/// The unit that resident_units() fills.
+struct UnitFill {
+  size_t unit = 0;   ///< 0: the unit of the last blocks
+  int64_t held = 0;  ///< elements in the unit
+  int64_t next = 0;  ///< elements of the block that would be added
+};
+/// Resident units of the parameters in `slots` (ascending). Units are filled from the last block to the first, because backward
+/// computes gradients in this order, and are returned in the order of parameters. A unit begins and ends with a block, because its
+/// gradients are reduced at the end of a block's backward. Frozen parameters are in units of their own. `is_full`: whether the next
+/// block begins another unit.
+std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
+                                      const std::function<bool(const UnitFill&)>& is_full);
+
 /// Every rank has all parameters in the dtype of the masters, and the replicas sum their gradients. A unit is a run of blocks: from
 /// the last block backward, until it has at least `first_bytes` (the last unit) or `unit_bytes` (the others) of parameters.
 /// `shard` (optional) selects parameters whose optimizer state is sharded over all ranks; they are in units of their own.
@@ -109,8 +124,10 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
 inline bool is_sharded(const ShardPlan& plan, const ShardUnit& unit) { return plan.shards > 1 && !unit.replicated; }
 /// The layout of a unit's flat buffers.
 FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit);
-/// For each block, the unit that it gathers; plan.units.size() if there is none.
-std::vector<size_t> units_of_blocks(const ShardPlan& plan, size_t blocks);
+/// The units whose gradients a Reducer reduces, in the order of their reduction.
+std::vector<size_t> buckets_of(const ShardPlan& plan);
+/// For each block, the units that it gathers, ascending.
+std::vector<std::vector<size_t>> units_of_blocks(const ShardPlan& plan, size_t blocks);
 /// For each block, the resident units whose parameters it uses, ascending.
 std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan);
 /// All units, in the order of the first block that uses them.

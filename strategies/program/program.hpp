@@ -38,7 +38,7 @@ struct Instruction {
   static constexpr uint16_t none = std::numeric_limits<uint16_t>::max();
   Op op = Op::norm;
   Axis axis = Axis::none;
-  uint16_t unit = none, block = none;  ///< none: the instruction is not about one
+  uint16_t unit = none, block = none;  ///< an instruction is about one of them; the norm is about none
   uint32_t micro_batch = 0;            ///< during which it is executed
   bool operator==(const Instruction&) const = default;
 };
@@ -55,6 +55,26 @@ Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::v
 /// A forward pass without backward, as in validation.
 Program forward_program(const ModelSpec& model, const ShardPlan& plan);
 
+/// The collectives that the instructions of a program start.
+class UnitCollectives {
+ public:
+  /// Job and plan must outlive this object.
+  UnitCollectives(const Job& job, const ShardPlan& plan);
+  struct Call {
+    Collective kind;
+    int ranks, stride;  ///< of the group
+    int64_t calls;      ///< a unit that is gathered by broadcasts needs one from each rank
+    int64_t bytes;      ///< payload of one call
+  };
+  /// nullopt: none. A Reducer's collectives are not known.
+  std::optional<Call> of(const Instruction& instruction) const;
+  const FlatLayout& layout(size_t unit) const { return layouts_[unit]; }
+
+ private:
+  const ShardPlan& plan_;
+  std::vector<FlatLayout> layouts_;
+};
+
 /// "start_gather".
 const char* name_of(Op op);
 /// "start_gather unit 1", "backward block 3 of micro-batch 0".
@@ -66,6 +86,11 @@ std::string program_text(const Job& job, const ShardPlan& plan);
 MemoryParts program_memory(const Job& job, const ShardPlan& plan);
 /// The collectives of a step of the job, by kind and group, without those of a Reducer.
 std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan);
+/// How much of the communication of a step of the job is exposed, that is, not hidden by computation that runs at the same time.
+/// Pairs of (seconds of communication / seconds of computation, exposed seconds / seconds of communication), ascending. Read off the
+/// program: a collective starts when computation has reached its start, collectives run one after another, and computation stops at
+/// a wait until the collective has ended.
+std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ShardPlan& plan);
 /// The copies to and from host memory of a step of the job, and the parameters that the CPU updates.
 HostWork program_host_work(const Job& job, const ShardPlan& plan);
 

@@ -13,10 +13,12 @@ namespace {
 class Writer {
  public:
   Writer(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute)
-      : plan_(plan),
+      : model_(model),
+        plan_(plan),
         recompute_(recompute),
         blocks_(model.blocks.size()),
-        unit_of_(units_of_blocks(plan, blocks_)),
+        first_trained_(model.first_trained_block()),
+        units_of_(units_of_blocks(plan, blocks_)),
         ahead_in_forward_(units_ahead(model, plan, /*backward=*/false)),
         ahead_in_backward_(units_ahead(model, plan, /*backward=*/true)),
         residents_(resident_units_of_blocks(model, plan)),
@@ -30,7 +32,9 @@ class Writer {
     filled_.resize(blocks_);
     for (size_t u = 0; u < plan.units.size(); ++u) {
       size_t first = blocks_;
+      if (plan.units[u].frozen) updated_[u] = true;
       for (size_t slot : plan.units[u].slots) {
+        if (plan.units[u].frozen) break;  // it has no gradients
         const size_t b = block_of_slot[slot];
         first = std::min(first, b);
         if (std::ranges::find(filled_[b], u) == filled_[b].end()) filled_[b].push_back(u);
@@ -65,8 +69,10 @@ class Writer {
 
   // ---- parameters
   void update_all() {
-    for (size_t u = 0; u < plan_.units.size(); ++u) add({.op = Op::update, .unit = index(u)});
-    for (size_t u = 0; u < plan_.units.size(); ++u) gather_updated(u);
+    for (size_t u = 0; u < plan_.units.size(); ++u)
+      if (!plan_.units[u].frozen) add({.op = Op::update, .unit = index(u)});
+    for (size_t u = 0; u < plan_.units.size(); ++u)
+      if (!plan_.units[u].frozen) gather_updated(u);
   }
 
   void gather_updated(size_t u) {
@@ -83,22 +89,24 @@ class Writer {
   }
 
   void start_gather(size_t u) {
-    if (u == plan_.units.size() || started_[u]) return;
+    if (started_[u]) return;
     finish_update(u);
     started_[u] = true;
     reading_[u] = false;
     add({.op = Op::start_gather, .axis = Axis::shards, .unit = index(u)});
   }
 
-  void gather(size_t u) {
-    start_gather(u);
-    if (u == plan_.units.size() || gathered_[u]) return;
-    gathered_[u] = true;
-    add({.op = Op::wait_gather, .axis = Axis::shards, .unit = index(u)});
+  void gather(const std::vector<size_t>& units) {
+    for (size_t u : units) start_gather(u);
+    for (size_t u : units) {
+      if (gathered_[u]) continue;
+      gathered_[u] = true;
+      add({.op = Op::wait_gather, .axis = Axis::shards, .unit = index(u)});
+    }
   }
 
   void release(size_t u) {
-    if (u == plan_.units.size() || !gathered_[u]) return;
+    if (!gathered_[u]) return;
     started_[u] = gathered_[u] = false;
     add({.op = Op::release, .unit = index(u)});
   }
@@ -118,31 +126,33 @@ class Writer {
   void forward_all(bool first, bool backward_follows) {
     for (size_t b = 0; b < blocks_; ++b) {
       for (size_t u : residents_[b]) finish_update(u);
-      gather(unit_of_[b]);
+      gather(units_of_[b]);
       read_ahead(ahead_in_forward_[b]);
       // A gather would wait for the update of its unit, which overlaps with the first forward.
       const bool ahead = plan_.prefetches && plan_.forward_prefetch && !(first && plan_.updates_beside());
       if (ahead)
         for (size_t u : ahead_in_forward_[b]) start_gather(u);
-      add({.op = Op::forward, .unit = unit_at(b), .block = index(b)});
-      const size_t u = unit_of_[b];
-      if (u < plan_.units.size() && plan_.units[u].blocks.back() == b &&
-          !(backward_follows && plan_.units[u].keep_after_forward))
-        release(u);
+      add({.op = Op::forward, .block = index(b)});
+      for (size_t u : units_of_[b])
+        if (plan_.units[u].blocks.back() == b && !(backward_follows && is_kept(u))) release(u);
     }
   }
 
+  /// Whether the unit stays gathered between forward and backward.
+  bool is_kept(size_t u) const {
+    return plan_.units[u].keep_after_forward && plan_.units[u].blocks.back() >= first_trained_;
+  }
+
   void backward_all(bool reduces) {
-    for (size_t b = blocks_; b-- > 0;) {
+    for (size_t b = blocks_; b-- > first_trained_;) {
       make_ready_for_backward(b);
       read_ahead(ahead_in_backward_[b]);
       if (plan_.backward_prefetch == ShardPlan::Prefetch::before) gather_ahead_in_backward(b);
-      if (b > 0 && b < recompute_.size() && recompute_[b])
-        add({.op = Op::recompute, .unit = unit_at(b), .block = index(b)});
+      recompute(b);
       for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
-      add({.op = Op::backward, .unit = unit_at(b), .block = index(b)});
-      const size_t own = unit_of_[b];
-      const bool unit_ends = own < plan_.units.size() && plan_.units[own].blocks.front() == b;
+      add({.op = Op::backward, .block = index(b)});
+      const bool unit_ends =
+          std::ranges::any_of(units_of_[b], [&](size_t u) { return plan_.units[u].blocks.front() == b; });
       if (plan_.backward_prefetch == ShardPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
       if (reduces)
         for (size_t u = plan_.units.size(); u-- > 0;)
@@ -151,23 +161,32 @@ class Writer {
     for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
   }
 
-  /// Releases what no later backward reads, and gathers the block's unit if its backward reads parameters.
+  /// Before the backward of the last one of blocks that are recomputed together: recomputes all of them.
+  void recompute(size_t last) {
+    if (!is_recomputed(model_, recompute_, last) || joins_recomputation(model_, recompute_, last + 1)) return;
+    size_t b = last;
+    while (joins_recomputation(model_, recompute_, b)) --b;
+    for (; b <= last; ++b) {
+      gather(units_of_[b]);
+      add({.op = Op::recompute, .block = index(b)});
+    }
+  }
+
+  /// Releases what no later backward reads, and gathers the block's units if its backward reads parameters.
   void make_ready_for_backward(size_t b) {
-    const size_t own = unit_of_[b];
     for (size_t u = 0; u < plan_.units.size(); ++u)
-      if (plan_.units[u].first_needed_in_backward > b && u != own) release(u);
-    if (own < plan_.units.size() && plan_.units[own].first_needed_in_backward <= b)
-      gather(own);
-    else
-      release(own);
+      if (plan_.units[u].first_needed_in_backward > b) release(u);
+    std::vector<size_t> read;
+    for (size_t u : units_of_[b])
+      if (plan_.units[u].first_needed_in_backward <= b) read.push_back(u);
+    gather(read);
   }
 
   void gather_ahead_in_backward(size_t b) {
     if (!plan_.prefetches) return;
-    for (size_t u : ahead_in_backward_[b]) start_gather(u);
+    for (size_t u : ahead_in_backward_[b])
+      if (plan_.units[u].blocks.back() >= first_trained_) start_gather(u);
   }
-
-  uint16_t unit_at(size_t b) const { return unit_of_[b] < plan_.units.size() ? index(unit_of_[b]) : Instruction::none; }
 
   // ---- gradients
   /// Sums over the shards first, then over the replicas.
@@ -199,10 +218,12 @@ class Writer {
     while (!running_.empty()) wait_for_oldest();
   }
 
+  const ModelSpec& model_;
   const ShardPlan& plan_;
   const std::vector<bool>& recompute_;
   size_t blocks_;
-  std::vector<size_t> unit_of_;
+  size_t first_trained_;                       ///< block at which backward ends
+  std::vector<std::vector<size_t>> units_of_;  ///< for each block, the units that it gathers
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
   std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
   std::vector<size_t> complete_at_;          ///< for each unit, the block whose backward computes its last gradient

@@ -22,17 +22,11 @@ std::vector<std::string> names_of_units(const ModelSpec& model, const ShardPlan&
   return names;
 }
 
-/// Bytes that the collective of an instruction is about, and its ranks; empty if it is none.
-std::string communication(const Instruction& i, const Job& job, const ShardPlan& plan) {
-  const bool gathers = i.op == Op::start_gather || i.op == Op::gather_updated;
-  if (!gathers && i.op != Op::start_reduce) return "";
+/// The collective that an instruction starts; empty if there is none.
+std::string communication(const Instruction& i, const UnitCollectives& collectives, const ShardPlan& plan) {
   if (i.op == Op::start_reduce && plan.own_reducer) return "by the function `reduce`";
-  const int ranks = i.axis == Axis::replicas ? plan.replicas : i.axis == Axis::shards ? plan.shards : 1;
-  if (ranks == 1) return "";
-  const int64_t elements = layout_of(*job.model, plan, plan.units[i.unit]).total;
-  const int64_t bytes = elements * bytes_of(gathers ? plan.parameter : plan.reduce);
-  return fmt::format("{} over {}", format_bytes(i.axis == Axis::replicas ? bytes / plan.shards : bytes),
-                     counted(ranks, "rank"));
+  const auto call = collectives.of(i);
+  return call ? fmt::format("{} over {}", format_bytes(call->calls * call->bytes), counted(call->ranks, "rank")) : "";
 }
 
 }  // namespace
@@ -40,12 +34,13 @@ std::string communication(const Instruction& i, const Job& job, const ShardPlan&
 std::string program_text(const Job& job, const ShardPlan& plan) {
   const int64_t shown = std::min(job.accumulation, distinct_micro_batches);
   const auto names = names_of_units(*job.model, plan);
+  const UnitCollectives collectives(job, plan);
   std::string text;
   for (const auto& i : step_program(*job.model, plan, job.recompute, shown)) {
     std::string what = i.block != Instruction::none  ? job.model->blocks[i.block].name
                        : i.unit != Instruction::none ? names[i.unit]
                                                      : "";
-    std::string details = communication(i, job, plan);
+    std::string details = communication(i, collectives, plan);
     if (i.block != Instruction::none && job.accumulation > 1)
       details = fmt::format("micro-batch {}", i.micro_batch + 1u == shown ? job.accumulation : i.micro_batch + 1);
     auto line = fmt::format("{:<15} {:<24} {}", name_of(i.op), what, details);

@@ -19,36 +19,44 @@ void for_each_of_units(const Job& job, const ShardPlan& plan, Use&& use) {
       use(i, i.micro_batch == 1 && few == distinct_micro_batches ? job.accumulation - 2 : 1);
 }
 
-std::vector<FlatLayout> layouts_of(const Job& job, const ShardPlan& plan) {
-  std::vector<FlatLayout> layouts;
-  for (const auto& unit : plan.units) layouts.push_back(layout_of(*job.model, plan, unit));
-  return layouts;
+}  // namespace
+
+UnitCollectives::UnitCollectives(const Job& job, const ShardPlan& plan) : plan_(plan) {
+  for (const auto& unit : plan.units) layouts_.push_back(layout_of(*job.model, plan, unit));
 }
 
-}  // namespace
+std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) const {
+  const bool gathers = i.op == Op::start_gather || i.op == Op::gather_updated;
+  if (!gathers && (i.op != Op::start_reduce || plan_.own_reducer)) return std::nullopt;
+  Call call{.kind = Collective::all_gather, .ranks = 1, .stride = 1, .calls = 1, .bytes = layouts_[i.unit].total};
+  call.bytes *= bytes_of(gathers ? plan_.parameter : plan_.reduce);
+  if (i.axis == Axis::shards) call.ranks = plan_.shards;
+  if (i.axis == Axis::replicas) {
+    call.ranks = plan_.replicas;
+    call.stride = plan_.shards;
+    call.bytes /= plan_.shards;
+  }
+  if (call.ranks == 1) return std::nullopt;
+  if (!gathers)
+    call.kind =
+        i.axis == Axis::replicas || plan_.reduce_by_all_reduce ? Collective::all_reduce : Collective::reduce_scatter;
+  if (i.op == Op::gather_updated && plan_.gather_by_broadcast) {
+    call.kind = Collective::broadcast;
+    call.calls = plan_.shards;
+    call.bytes /= plan_.shards;
+  }
+  return call;
+}
 
 std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan) {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums;  // calls, bytes
-  const auto add = [&](Collective kind, int ranks, int stride, int64_t calls, int64_t bytes) {
-    if (ranks == 1) return;
-    auto& sum = sums[{kind, ranks, stride}];
-    sum.first += calls;
-    sum.second += calls * bytes;
-  };
-  const auto layouts = layouts_of(job, plan);
+  const UnitCollectives collectives(job, plan);
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
-    const int64_t elements = layouts[i.unit].total;
-    const int64_t gathered = elements * bytes_of(plan.parameter), reduced = elements * bytes_of(plan.reduce);
-    if (i.op == Op::start_reduce && plan.own_reducer) return;
-    if (i.op == Op::gather_updated && plan.gather_by_broadcast)
-      add(Collective::broadcast, plan.shards, 1, count * plan.shards, gathered / plan.shards);
-    else if (i.op == Op::start_gather || i.op == Op::gather_updated)
-      add(Collective::all_gather, plan.shards, 1, count, gathered);
-    else if (i.op == Op::start_reduce && i.axis == Axis::replicas)
-      add(Collective::all_reduce, plan.replicas, plan.shards, count, reduced / plan.shards);
-    else if (i.op == Op::start_reduce)
-      add(plan.reduce_by_all_reduce ? Collective::all_reduce : Collective::reduce_scatter, plan.shards, 1, count,
-          reduced);
+    const auto call = collectives.of(i);
+    if (!call) return;
+    auto& sum = sums[{call->kind, call->ranks, call->stride}];
+    sum.first += count * call->calls;
+    sum.second += count * call->calls * call->bytes;
   });
   std::vector<Traffic> list;
   for (const auto& [key, sum] : sums) {
@@ -65,9 +73,9 @@ HostWork program_host_work(const Job& job, const ShardPlan& plan) {
   if (!plan.separate_host) return work;
   const bool on_host = plan.optimizer != Tier::device;
   const Axis last_axis = plan.replicas > 1 ? Axis::replicas : plan.shards > 1 ? Axis::shards : Axis::none;
-  const auto layouts = layouts_of(job, plan);
+  const UnitCollectives collectives(job, plan);
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
-    const int64_t shard = layouts[i.unit].shard;
+    const int64_t shard = collectives.layout(i.unit).shard;
     const bool on_device = plan.units[i.unit].resident || plan.units[i.unit].shards == Tier::device;
     if (i.op == Op::update && on_host) {
       work.updated += count * shard;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <ranges>
 
 #include "strategies/zero/entry.hpp"
 
@@ -30,34 +29,13 @@ int64_t default_bucket(const Job& job) {
   return elements;
 }
 
-/// Buckets of the parameters in `slots` (ascending) of consecutive blocks, filled from the last block to the first, because backward
-/// delivers their gradients in this order. A bucket begins and ends with a block, because it is reduced at the end of a block's
-/// backward; so a block larger than the limit is one bucket. The smaller one of reduce_bucket_size and allgather_bucket_size is used
-/// for both, because a bucket is reduced and gathered with the same shards.
+/// A block larger than the limit is one bucket. The smaller one of reduce_bucket_size and allgather_bucket_size is used for both,
+/// because a bucket is reduced and gathered with the same shards.
 std::vector<ShardUnit> buckets(const Job& job, const std::vector<size_t>& slots) {
-  int64_t otherwise = default_bucket(job);
   int64_t limit =
       std::min(integer_or(job, "reduce_bucket_size", no_limit), integer_or(job, "allgather_bucket_size", no_limit));
-  if (limit == no_limit) limit = otherwise;
-  std::vector<ShardUnit> units;
-  int64_t held = 0;
-  size_t end = job.model->parameters().size();
-  for (const auto& block : job.model->blocks | std::views::reverse) {
-    const size_t first = end - block.parameters.size();
-    const std::vector<size_t> own(std::ranges::lower_bound(slots, first), std::ranges::lower_bound(slots, end));
-    end = first;
-    if (own.empty()) continue;
-    const int64_t elements = elements_of(*job.model, own);
-    if (units.empty() || held + elements > limit) {
-      units.push_back({.slots = {}, .resident = true});
-      held = 0;
-    }
-    auto& bucket = units.back().slots;
-    bucket.insert(bucket.begin(), own.begin(), own.end());
-    held += elements;
-  }
-  std::reverse(units.begin(), units.end());
-  return units;
+  if (limit == no_limit) limit = default_bucket(job);
+  return resident_units(*job.model, slots, [limit](const UnitFill& fill) { return fill.held + fill.next > limit; });
 }
 
 std::vector<size_t> all_slots(const Job& job) {
@@ -104,6 +82,7 @@ void shard_parameters(const Job& job, ShardPlan& plan) {
                   [&](size_t slot) { return std::binary_search(persistent.begin(), persistent.end(), slot); });
     if (!unit.slots.empty())
       units.push_back({.slots = unit.slots,
+                       .frozen = unit.frozen,
                        .blocks = unit.blocks,
                        .first_needed_in_backward = unit.first_needed_in_backward});
   }

@@ -59,6 +59,16 @@ TEST_CASE("units are formed per block, with tied blocks together, by size and by
   CHECK_THROWS_AS(make_units(model(false), "blocks", 0, {}), std::logic_error);
 }
 
+TEST_CASE("the blocks of a layer are one unit unless a name selects one of them") {
+  auto spec = model(false);
+  for (size_t b : {1, 2}) spec.blocks[b].layer = "layer";  // and block 3 is a layer by itself
+  CHECK(blocks_of(make_units(spec, "block", 0, {})) == Blocks{{0}, {1, 2}, {3}, {4}});
+  CHECK(blocks_of(make_units(spec, "size", 34, {})) == Blocks{{0}, {1, 2}, {3}, {4}});
+  CHECK(blocks_of(make_units(spec, "names", 0, {"layer"})) == Blocks{{0, 3, 4}, {1, 2}});
+  CHECK(blocks_of(make_units(spec, "names", 0, {"blocks.1"})) == Blocks{{0, 1, 3, 4}, {2}});
+  CHECK(blocks_of(make_units(spec, "names", 0, {"*"})) == Blocks{{0}, {1, 2}, {3}, {4}});
+}
+
 TEST_CASE("an embedding's backward reads no parameters") {
   auto units = make_units(model(false), "block", 0, {});
   CHECK(units[0].first_needed_in_backward == 5);

@@ -36,19 +36,34 @@ const ParameterSpec& parameter(const ModelSpec& spec, const std::string& name) {
 TEST_CASE("a gpt lists GPT-2's parameters block by block") {
   auto spec = make_spec(gpt_recipe(), 96, 16);
   CHECK(spec.family == "gpt");
-  REQUIRE(spec.blocks.size() == 4);
+  REQUIRE(spec.blocks.size() == 6);
   CHECK(names(spec.blocks[0].parameters) ==
         std::vector<std::string>{"embedding.tokens.weight 96x32", "embedding.positions.weight 16x32"});
-  CHECK(spec.blocks[1].name == "blocks.0");
-  CHECK(names(spec.blocks[2].parameters) ==
+  CHECK(spec.blocks[1].name == "blocks.0.attention");
+  CHECK(spec.blocks[2].name == "blocks.0.mlp");
+  CHECK(names(spec.blocks[3].parameters) ==
         std::vector<std::string>{"blocks.1.attention_norm.weight 32", "blocks.1.attention_norm.bias 32",
                                  "blocks.1.attention.qkv.weight 96x32", "blocks.1.attention.qkv.bias 96",
-                                 "blocks.1.attention.out.weight 32x32", "blocks.1.attention.out.bias 32",
-                                 "blocks.1.mlp_norm.weight 32", "blocks.1.mlp_norm.bias 32",
+                                 "blocks.1.attention.out.weight 32x32", "blocks.1.attention.out.bias 32"});
+  CHECK(names(spec.blocks[4].parameters) ==
+        std::vector<std::string>{"blocks.1.mlp_norm.weight 32", "blocks.1.mlp_norm.bias 32",
                                  "blocks.1.mlp.up.weight 128x32", "blocks.1.mlp.up.bias 128",
                                  "blocks.1.mlp.down.weight 32x128", "blocks.1.mlp.down.bias 32"});
-  CHECK(names(spec.blocks[3].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.norm.bias 32"});
-  CHECK(spec.blocks[3].shared == std::vector<std::string>{"embedding.tokens.weight"});
+  CHECK(names(spec.blocks[5].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.norm.bias 32"});
+  CHECK(spec.blocks[5].shared == std::vector<std::string>{"embedding.tokens.weight"});
+}
+
+TEST_CASE("a transformer layer is two blocks") {
+  const auto spec = make_spec(gpt_recipe(), 96, 16);
+  std::vector<bool> continues;
+  for (size_t b = 0; b < spec.blocks.size(); ++b) continues.push_back(spec.continues_layer(b));
+  CHECK(continues == std::vector<bool>{false, false, true, false, true, false});
+  CHECK(spec.blocks[4].layer_name() == "blocks.1");
+  CHECK(spec.blocks[5].layer_name() == "head");
+  CHECK(spec.layers() == 2);
+  CHECK(spec.layers_with({true, false, true, true, true, true}) == 2);
+  CHECK(spec.layers_with({true, false, false, false, true, true}) == 1);
+  CHECK(spec.layers_with({}) == 0);
 }
 
 TEST_CASE("gpt without biases and with an untied head has no biases and no shared weight") {
@@ -56,12 +71,14 @@ TEST_CASE("gpt without biases and with an untied head has no biases and no share
   model.bias = false;
   model.tie_embeddings = false;
   auto spec = make_spec(model, 96, 16);
-  CHECK(names(spec.blocks[1].parameters) ==
-        std::vector<std::string>{"blocks.0.attention_norm.weight 32", "blocks.0.attention.qkv.weight 96x32",
-                                 "blocks.0.attention.out.weight 32x32", "blocks.0.mlp_norm.weight 32",
-                                 "blocks.0.mlp.up.weight 128x32", "blocks.0.mlp.down.weight 32x128"});
-  CHECK(names(spec.blocks[3].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.weight 96x32"});
-  CHECK(spec.blocks[3].shared.empty());
+  CHECK(names(spec.blocks[1].parameters) == std::vector<std::string>{"blocks.0.attention_norm.weight 32",
+                                                                     "blocks.0.attention.qkv.weight 96x32",
+                                                                     "blocks.0.attention.out.weight 32x32"});
+  CHECK(names(spec.blocks[2].parameters) == std::vector<std::string>{"blocks.0.mlp_norm.weight 32",
+                                                                     "blocks.0.mlp.up.weight 128x32",
+                                                                     "blocks.0.mlp.down.weight 32x128"});
+  CHECK(names(spec.blocks[5].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.weight 96x32"});
+  CHECK(spec.blocks[5].shared.empty());
 }
 
 TEST_CASE("a llama lists Llama's parameters, with key and value rows for its number of key heads") {
@@ -70,10 +87,11 @@ TEST_CASE("a llama lists Llama's parameters, with key and value rows for its num
   CHECK(names(spec.blocks[1].parameters) ==
         std::vector<std::string>{"blocks.0.attention_norm.weight 32", "blocks.0.attention.wq.weight 32x32",
                                  "blocks.0.attention.wk.weight 16x32", "blocks.0.attention.wv.weight 16x32",
-                                 "blocks.0.attention.wo.weight 32x32", "blocks.0.mlp_norm.weight 32",
-                                 "blocks.0.mlp.w1.weight 88x32", "blocks.0.mlp.w3.weight 88x32",
-                                 "blocks.0.mlp.w2.weight 32x88"});
-  CHECK(names(spec.blocks[3].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.weight 96x32"});
+                                 "blocks.0.attention.wo.weight 32x32"});
+  CHECK(names(spec.blocks[2].parameters) ==
+        std::vector<std::string>{"blocks.0.mlp_norm.weight 32", "blocks.0.mlp.w1.weight 88x32",
+                                 "blocks.0.mlp.w3.weight 88x32", "blocks.0.mlp.w2.weight 32x88"});
+  CHECK(names(spec.blocks[5].parameters) == std::vector<std::string>{"head.norm.weight 32", "head.weight 96x32"});
 }
 
 TEST_CASE("published models have their published number of parameters") {
@@ -105,8 +123,8 @@ TEST_CASE("published models have their published number of parameters") {
 }
 
 TEST_CASE("FLOPs are two per multiply-add of the matrix products, with all T x T scores") {
-  // GPT-2 124M, T = 1024. A block: qkv 768*2304, out 768*768, up and down 768*3072 each; scores and their product with
-  // V 768*1024 each. Multiply-adds: 1769472 + 589824 + 2*2359296 + 2*786432 = 8650752.
+  // GPT-2 124M, T = 1024. Attention: qkv 768*2304, out 768*768; scores and their product with V 768*1024 each. Multiply-adds:
+  // 1769472 + 589824 + 2*786432 = 3932160. MLP: up and down 768*3072 each, 4718592.
   Recipe::Model gpt2 = gpt_recipe();
   gpt2.n_layers = 12;
   gpt2.dim = 768;
@@ -114,14 +132,16 @@ TEST_CASE("FLOPs are two per multiply-add of the matrix products, with all T x T
   gpt2.max_seq_len = 1024;
   auto spec = make_spec(gpt2, 50257, 1024);
   CHECK(spec.blocks[0].forward_flops_per_token == 0);
-  CHECK(spec.blocks[1].forward_flops_per_token == 2.0 * 8650752);
-  CHECK(spec.blocks[13].forward_flops_per_token == 2.0 * 768 * 50257);
-  CHECK(spec.training_flops_per_token() == 3.0 * (12 * 2.0 * 8650752 + 2.0 * 38597376));
+  CHECK(spec.blocks[1].forward_flops_per_token == 2.0 * 3932160);
+  CHECK(spec.blocks[2].forward_flops_per_token == 2.0 * 4718592);
+  CHECK(spec.blocks[25].forward_flops_per_token == 2.0 * 768 * 50257);
+  CHECK(spec.training_flops_per_token() == 3.0 * (12 * 2.0 * (3932160 + 4718592) + 2.0 * 38597376));
 
   // The small llama: wq, wo 32*32; wk, wv 16*32; three of 88*32; attention over T = 8: 32*8 twice.
   auto llama = make_spec(llama_recipe(), 96, 8);
-  CHECK(llama.blocks[1].forward_flops_per_token == 2.0 * (2 * 1024 + 2 * 512 + 3 * 2816 + 2 * 256));
-  CHECK(llama.blocks[3].forward_flops_per_token == 2.0 * 32 * 96);
+  CHECK(llama.blocks[1].forward_flops_per_token == 2.0 * (2 * 1024 + 2 * 512 + 2 * 256));
+  CHECK(llama.blocks[2].forward_flops_per_token == 2.0 * 3 * 2816);
+  CHECK(llama.blocks[5].forward_flops_per_token == 2.0 * 32 * 96);
 }
 
 TEST_CASE("initial projections into the residual stream are smaller, norms are one, biases are zero") {

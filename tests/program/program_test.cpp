@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <sstream>
 
 #include "runner/models/models.hpp"
 #include "strategies/catalog.hpp"
@@ -78,7 +79,7 @@ std::string text_of(const Case& test, const ModelSpec& spec) {
 }  // namespace
 
 TEST_CASE("a unit that is used again in backward is gathered again, and reduced after its backward") {
-  const auto spec = tiny_spec("gpt", 1, /*tied=*/false);  // block 0: embedding, 1: transformer, 2: head
+  const auto spec = tiny_spec("gpt", 1, /*tied=*/false);  // block 0: embedding, 1: attention, 2: MLP, 3: head
   CHECK(text_of({.strategy = "fsdp", .options = {{"sharding_strategy", "FULL_SHARD"}}}, spec) == R"(start_gather unit 0
 wait_gather unit 0
 forward block 0 of micro-batch 0
@@ -86,16 +87,18 @@ release unit 0
 start_gather unit 1
 wait_gather unit 1
 forward block 1 of micro-batch 0
+forward block 2 of micro-batch 0
 release unit 1
 start_gather unit 2
 wait_gather unit 2
-forward block 2 of micro-batch 0
-backward block 2 of micro-batch 0
+forward block 3 of micro-batch 0
+backward block 3 of micro-batch 0
 start_reduce unit 2
 wait_reduce unit 2
 release unit 2
 start_gather unit 1
 wait_gather unit 1
+backward block 2 of micro-batch 0
 backward block 1 of micro-batch 0
 start_reduce unit 1
 wait_reduce unit 1
@@ -108,6 +111,53 @@ update unit 0
 update unit 1
 update unit 2
 )");
+}
+
+TEST_CASE("the blocks of a layer are recomputed together, a single block by itself") {
+  const auto spec = tiny_spec("gpt", 2, /*tied=*/false);  // 0: embedding, 1 and 2: a layer, 3 and 4: a layer, 5: head
+  const auto backward_of = [&](const std::vector<bool>& recompute) {
+    const auto text =
+        text_of({.strategy = "zero", .options = {{"stage", 1}}, .world_size = 1, .recompute = recompute}, spec);
+    const auto end = text.find("norm\n"), begin = text.find("backward block 5");
+    std::string blocks;  // without reductions
+    std::istringstream lines(text.substr(begin, end - begin));
+    for (std::string line; std::getline(lines, line);)
+      if (line.find(" block ") != std::string::npos) blocks += line.substr(0, line.find(" of ")) + "\n";
+    return blocks;
+  };
+  CHECK(backward_of({false, true, true, true, true, false}) == R"(backward block 5
+recompute block 3
+recompute block 4
+backward block 4
+backward block 3
+recompute block 1
+recompute block 2
+backward block 2
+backward block 1
+backward block 0
+)");
+  CHECK(backward_of({false, false, true, true, false, false}) == R"(backward block 5
+backward block 4
+recompute block 3
+backward block 3
+recompute block 2
+backward block 2
+backward block 1
+backward block 0
+)");
+}
+
+TEST_CASE("BACKWARD_POST gathers the next unit after the last backward of a unit of several blocks") {
+  const auto spec = tiny_spec("gpt", 2, /*tied=*/false);
+  const auto text = text_of({.strategy = "fsdp",
+                             .options = {{"sharding_strategy", "FULL_SHARD"}, {"backward_prefetch", "BACKWARD_POST"}},
+                             .on_device = true},
+                            spec);
+  const auto first = text.find("backward block 4"), last = text.find("backward block 3"),
+             next = text.find("start_gather unit 1", last);
+  REQUIRE(next != std::string::npos);
+  CHECK(text.substr(first, last - first).find("start_gather unit 1") == std::string::npos);
+  CHECK(next < text.find("backward block 2"));
 }
 
 TEST_CASE("an update that overlaps with forward ends before the first use of its unit") {
@@ -130,14 +180,16 @@ release unit 0
 wait_gather unit 1
 start_gather unit 2
 forward block 1 of micro-batch 0
+forward block 2 of micro-batch 0
 release unit 1
 wait_gather unit 2
-forward block 2 of micro-batch 0
+forward block 3 of micro-batch 0
 start_gather unit 1
-backward block 2 of micro-batch 0
+backward block 3 of micro-batch 0
 start_reduce unit 2
 release unit 2
 wait_gather unit 1
+backward block 2 of micro-batch 0
 backward block 1 of micro-batch 0
 wait_reduce unit 2
 start_reduce unit 1
@@ -199,7 +251,7 @@ HostWork host_work_by_formula(const Job& job, const ShardPlan& plan) {
 /// Plays a program and checks each instruction against the state that those before it have left.
 void check_program(const Program& program, const ModelSpec& spec, const ShardPlan& plan, int64_t micro_batches) {
   const size_t units = plan.units.size();
-  const auto unit_of = units_of_blocks(plan, spec.blocks.size());
+  const auto units_of = units_of_blocks(plan, spec.blocks.size());
   std::vector<bool> started(units), gathered(units), reducing(units);
   std::vector<int64_t> updates(units), reductions(units);
   std::map<std::pair<size_t, int64_t>, int> forwards, backwards;
@@ -229,9 +281,8 @@ void check_program(const Program& program, const ModelSpec& spec, const ShardPla
       case Op::forward:
       case Op::recompute:
       case Op::backward: {
-        const size_t u = unit_of[i.block];
-        const bool reads = u < units && (i.op != Op::backward || plan.units[u].first_needed_in_backward <= i.block);
-        if (reads) CHECK(gathered[u]);
+        for (size_t u : units_of[i.block])
+          if (i.op != Op::backward || plan.units[u].first_needed_in_backward <= i.block) CHECK(gathered[u]);
         if (i.op == Op::forward) ++forwards[{i.block, i.micro_batch}];
         if (i.op == Op::backward) {
           CHECK(forwards[{i.block, i.micro_batch}] == 1);
@@ -260,11 +311,12 @@ void check_program(const Program& program, const ModelSpec& spec, const ShardPla
     }
   }
   for (size_t u = 0; u < units; ++u) {
-    CHECK(updates[u] == 1);
-    CHECK(reductions[u] == (plan.takes_gradients() ? 0 : plan.reduce_every_micro_batch ? micro_batches : 1));
+    const bool frozen = plan.units[u].frozen;
+    CHECK(updates[u] == (frozen ? 0 : 1));
+    CHECK(reductions[u] == (frozen || plan.takes_gradients() ? 0 : plan.reduce_every_micro_batch ? micro_batches : 1));
     CHECK_FALSE(started[u]);
   }
-  CHECK(backwards.size() == spec.blocks.size() * static_cast<size_t>(micro_batches));
+  CHECK(backwards.size() == (spec.blocks.size() - spec.first_trained_block()) * static_cast<size_t>(micro_batches));
   for (const auto& [key, count] : backwards) CHECK(count == 1);
 }
 
@@ -330,4 +382,55 @@ TEST_CASE("programs of random plans gather what blocks read, reduce each unit, a
         CHECK(work.updated == expected.updated);
       }
     }
+}
+
+TEST_CASE(
+    "programs with frozen parameters neither reduce nor update them, and end backward at the first trained block") {
+  std::mt19937 random(11);
+  for (bool tied : {true, false}) {
+    auto spec = tiny_spec("gpt", 4, tied);
+    for (int n = 0; n < 200; ++n) {
+      bool any_trained = false;
+      const auto below = static_cast<size_t>(random() % spec.blocks.size());  // blocks before it are frozen
+      for (size_t b = 0; b < spec.blocks.size(); ++b)
+        for (auto& parameter : spec.blocks[b].parameters) {
+          parameter.trainable = b >= below && random() % 2 == 0;
+          any_trained |= parameter.trainable;
+        }
+      if (!any_trained) continue;
+      const Case test = random_case(random, spec.blocks.size());
+      const auto plan = plan_of(test, test.job(spec));
+      INFO(test.strategy << " " << test.options.dump() << ", " << test.world_size << " ranks, " << test.micro_batches
+                         << " micro-batches, on a device " << test.on_device << ", tied " << tied);
+      check_program(step_program(spec, plan, test.recompute, test.micro_batches), spec, plan, test.micro_batches);
+    }
+  }
+}
+
+TEST_CASE("the exposed share of communication is read off the program") {
+  const auto spec = tiny_spec("gpt", 8, /*tied=*/false);
+  const auto share_of = [&](const Case& test, double ratio) {
+    const Job job = test.job(spec);
+    for (const auto& [at, share] : exposed_communication(job, plan_of(test, job)))
+      if (at == ratio) return share;
+    return -1.0;
+  };
+  const nlohmann::json full = {{"sharding_strategy", "FULL_SHARD"}};
+  const Case overlaps{.strategy = "fsdp", .options = full, .on_device = true};
+  const Case alone{.strategy = "fsdp", .options = full};
+  CHECK(std::abs(share_of(alone, 1) - 1) < 1e-12);  // every collective is waited for at once
+  // Little communication hides except the first gather and the last reduction. Much of it can hide no more than the computation.
+  CHECK(share_of(overlaps, 0.125) > 0);
+  CHECK(share_of(overlaps, 0.125) < 0.3);
+  CHECK(share_of(overlaps, 16) > 15.0 / 16 - 1e-9);
+  CHECK(share_of(overlaps, 16) < 1);
+  // Without prefetching, gathers are exposed in backward.
+  const Case later{.strategy = "fsdp",
+                   .options = {{"sharding_strategy", "FULL_SHARD"}, {"backward_prefetch", "NONE"}},
+                   .on_device = true};
+  CHECK(share_of(later, 0.125) > share_of(overlaps, 0.125) + 0.1);
+  // A job without collectives has no share.
+  const Case one{.strategy = "fsdp", .options = full, .world_size = 1, .on_device = true};
+  const Job job = one.job(spec);
+  CHECK(exposed_communication(job, plan_of(one, job)).empty());
 }

@@ -80,9 +80,21 @@ TEST_CASE("work of a step: products count three times the forward pass, four tim
   auto flops = [&] { return step_work(job, {}, {})[static_cast<size_t>(Work::product_flops)]; };
   const double tokens = 2 * 32, block = 2.0 * 12 * 64 * 64, head = 2.0 * 64 * 100;
   CHECK(flops() == Approx(3 * 3 * tokens * (2 * block + head)));
-  job.recompute = {false, true, false, false};
-  CHECK(flops() == Approx(3 * tokens * (4 * block + 3 * block + 3 * head)));
+  job.recompute = {false, true, true, false, false, false};
+  const double last = 2.0 * 4 * 64 * 64;  // the layer's last product, which a recomputation leaves out
+  CHECK(flops() == Approx(3 * tokens * (4 * block - last + 3 * block + 3 * head)));
   CHECK(step_work(job, {}, {})[static_cast<size_t>(Work::recomputations)] == 3);
+}
+
+TEST_CASE("work of a step: frozen weights have no gradients, and blocks before the first trained one only a forward") {
+  auto recipe = tiny();
+  recipe.frozen = {"embedding.*", "blocks.0.*", "blocks.1.mlp.up.*"};
+  auto model = make_spec(recipe, 100, 32);
+  Job job;
+  job.model = &model;
+  const double tokens = 32, block = 2.0 * 12 * 64 * 64, head = 2.0 * 64 * 100, up = 2.0 * 4 * 64 * 64;
+  CHECK(step_work(job, {}, {})[static_cast<size_t>(Work::product_flops)] ==
+        Approx(tokens * (block + 3 * block - up + (recipe.tie_embeddings ? 2 : 3) * head)));
 }
 
 TEST_CASE("the time of a collective is interpolated between measured points, and proportional beyond them") {

@@ -132,6 +132,11 @@ TEST_CASE("contradicting values are refused") {
   r = recipe();
   r.optimizer.groups = {{"blocks.*", 1e-4, {}}, {"blokcs.*", 1e-9, {}}};
   CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `blokcs.*` of optimizer.groups");
+  r = recipe();
+  r.model.frozen = {"embedding.*", "haed.*"};
+  CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `haed.*` of model.frozen");
+  r.model.frozen = {"*"};
+  CHECK(refusal(r, cpus(1)) == "model.frozen matches every parameter, so there is nothing to train");
 }
 
 TEST_CASE("settings without an effect in this plan give notes") {

@@ -170,7 +170,7 @@ std::vector<std::vector<size_t>> units_of(const ModelSpec& spec, const ShardPlan
   auto units = resident_units_of_blocks(spec, plan);
   auto gathered = units_of_blocks(plan, spec.blocks.size());
   for (size_t block = 0; block < units.size(); ++block)
-    if (gathered[block] < plan.units.size()) units[block].push_back(gathered[block]);
+    units[block].insert(units[block].end(), gathered[block].begin(), gathered[block].end());
   return units;
 }
 

@@ -44,7 +44,9 @@ std::vector<Recipe::ActivationCheckpointing> sets() {
           {.mode = "named", .blocks = {"*"}},
           {.mode = "named", .blocks = {"head"}},
           {.mode = "named", .blocks = {"embedding"}},
-          {.mode = "named", .blocks = {"blocks.1", "head"}}};
+          {.mode = "named", .blocks = {"blocks.1", "head"}},
+          {.mode = "named", .blocks = {"*.mlp"}},
+          {.mode = "named", .blocks = {"blocks.0.attention", "blocks.1"}}};
 }
 
 }  // namespace

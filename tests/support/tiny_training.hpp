@@ -13,11 +13,11 @@
 #include "runner/selection/recompute.hpp"
 #include "strategies/catalog.hpp"
 #include "strategies/collective/libtorch.hpp"
-#include "tests/support/thread_world.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"
 #include "tests/support/hashed_weights.hpp"
+#include "tests/support/thread_world.hpp"
 
 namespace runner::testing {
 
@@ -34,6 +34,7 @@ struct TinyRun {
   bool recompute = false;                              ///< of every transformer block
   Recipe::ActivationCheckpointing checkpointing = {};  ///< as in a recipe; `recompute` overrides its mode
   bool tied = true;
+  std::vector<std::string> frozen = {};  ///< model.frozen
   double dropout = 0.0;
   std::string precision = "32-true";
   OptimizerConfig optimizer = {.lr = 1e-2, .groups = {}};
@@ -59,6 +60,7 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   model.max_seq_len = run.seq_len;
   model.tie_embeddings = run.tied;
   model.dropout = run.dropout;
+  model.frozen = run.frozen;
   model.loss_chunk_tokens = run.loss_chunk_tokens;
   return model;
 }

@@ -1,5 +1,7 @@
 #include "runner/models/gpt/module.hpp"
 
+#include <fmt/format.h>
+
 #include "runner/models/attention.hpp"
 #include "runner/models/dropout.hpp"
 #include "runner/models/gelu.hpp"
@@ -32,27 +34,21 @@ class GptEmbedding : public Block {
   Dropout dropout_;
 };
 
-class GptTransformer : public Block {
+/// Attention with its norm and its residual. x has rows [N, dim], so the output of a product is not a view, and the residual can be
+/// added to it in place.
+class GptAttention : public Block {
  public:
-  GptTransformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index)
-      : attention_norm_(model, name + ".attention_norm", recipe.norm_eps),
-        qkv_(model, name + ".attention.qkv"),
-        out_(model, name + ".attention.out"),
-        mlp_norm_(model, name + ".mlp_norm", recipe.norm_eps),
-        up_(model, name + ".mlp.up"),
-        down_(model, name + ".mlp.down"),
+  GptAttention(const Model& model, const Recipe::Model& recipe, const std::string& layer, uint64_t index)
+      : norm_(model, layer + ".attention_norm", recipe.norm_eps),
+        qkv_(model, layer + ".attention.qkv"),
+        out_(model, layer + ".attention.out"),
         dropout_(recipe.dropout, index),
-        heads_(recipe.n_heads),
-        gelu_(recipe.activation == "gelu_tanh" ? Gelu::tanh : Gelu::exact) {}
+        heads_(recipe.n_heads) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
-    int64_t dim = input.size(-1);
-    // x has rows [N, dim], so the output of a product is not a view, and the residual can be added to it in place.
-    auto x = input.reshape({-1, dim}).to(compute.dtype);
-    x = attention(attention_norm_(x), input.sizes(), context).add_(x);
-    auto mlp = down_(gelu(up_(mlp_norm_(x)), gelu_));
-    return dropout_(mlp, context, DropoutSite::mlp_out).add_(x).view(input.sizes());
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
+    return attention(norm_(x), input.sizes(), context).add_(x).view(input.sizes());
   }
 
  private:
@@ -61,30 +57,51 @@ class GptTransformer : public Block {
     // Splits along the last dim, so that backward writes the three gradients into one tensor in one pass.
     auto parts = qkv_(x).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
     for (auto& part : parts) part = part.unflatten(-1, {heads_, dim / heads_});
-    return dropout_(out_(causal_attention(parts[0], parts[1], parts[2], dropout_, context)), context,
+    return dropout_(out_.last(causal_attention(parts[0], parts[1], parts[2], dropout_, context), context), context,
                     DropoutSite::attention_out);
   }
 
-  LayerNorm attention_norm_;
+  LayerNorm norm_;
   Linear qkv_, out_;
-  LayerNorm mlp_norm_;
-  Linear up_, down_;
   Dropout dropout_;
   int64_t heads_;
+};
+
+/// The feed-forward with its norm and its residual.
+class GptMlp : public Block {
+ public:
+  GptMlp(const Model& model, const Recipe::Model& recipe, const std::string& layer, uint64_t index)
+      : norm_(model, layer + ".mlp_norm", recipe.norm_eps),
+        up_(model, layer + ".mlp.up"),
+        down_(model, layer + ".mlp.down"),
+        dropout_(recipe.dropout, index),
+        gelu_(recipe.activation == "gelu_tanh" ? Gelu::tanh : Gelu::exact) {}
+
+  Tensor forward(const Tensor& input, const ForwardContext& context) override {
+    ComputeScope compute(input);
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
+    auto mlp = down_.last(gelu(up_(norm_(x)), gelu_), context);
+    return dropout_(mlp, context, DropoutSite::mlp_out).add_(x).view(input.sizes());
+  }
+
+ private:
+  LayerNorm norm_;
+  Linear up_, down_;
+  Dropout dropout_;
   Gelu gelu_;
 };
 
 }  // namespace
 
 void add_blocks(Model& model, const Recipe::Model& recipe) {
-  for (const auto& block : model.spec.blocks) {
-    if (block.kind == BlockKind::embedding)
-      model.blocks.push_back(std::make_unique<GptEmbedding>(model, recipe));
-    else if (block.kind == BlockKind::head)
-      model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe));
-    else
-      model.blocks.push_back(std::make_unique<GptTransformer>(model, recipe, block.name, model.blocks.size()));
+  model.blocks.push_back(std::make_unique<GptEmbedding>(model, recipe));
+  for (int64_t i = 0; i < recipe.n_layers; ++i) {
+    const auto layer = fmt::format("blocks.{}", i);
+    const auto index = static_cast<uint64_t>(i) + 1;  // the embedding's is 0
+    model.blocks.push_back(std::make_unique<GptAttention>(model, recipe, layer, index));
+    model.blocks.push_back(std::make_unique<GptMlp>(model, recipe, layer, index));
   }
+  model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe));
 }
 
 }  // namespace runner::gpt

@@ -24,74 +24,92 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
   return parameters;
 }
 
-/// Moments of high memory use in backward, in order: second projection of the feed-forward, GELU, first projection,
-/// attention, its input projection, first norm.
-void add_gpt_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
-  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
-       saved = block.saved.compute_elements_per_token;
-  int64_t dim = model.dim, hidden = hidden_dim(model);
-  int64_t down = elements_of(block.parameters, {".mlp.down.weight", ".mlp.down.bias"});
-  int64_t up = elements_of(block.parameters, {".mlp.up.weight", ".mlp.up.bias"});
-  int64_t middle = elements_of(block.parameters, {".mlp_norm.weight", ".mlp_norm.bias", ".out.weight", ".out.bias"});
-  int64_t qkv = elements_of(block.parameters, {".qkv.weight", ".qkv.bias"});
-  int64_t all = block.parameter_count();
-  auto attention =
-      model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
-  attention.arrived = down + up + middle;
-  double masked = model.dropout > 0 ? d : 0;  // gradient of the output before dropout, in addition to the residual's
-  block.backward_moments = {{.compute_elements_per_token = saved + d + masked + h,
-                             .arriving = down,
-                             .released_per_token = h + masked,
-                             .out_features = dim,
-                             .in_features = hidden},
-                            {.compute_elements_per_token = saved + d + h, .arrived = down},
-                            {.compute_elements_per_token = saved - h + 2 * d,
-                             .arrived = down,
-                             .arriving = up,
-                             .released_per_token = d + h,
-                             .out_features = hidden,
-                             .in_features = dim},
-                            attention,
-                            {.compute_elements_per_token = 7 * d,
-                             .arrived = down + up + middle,
-                             .arriving = qkv,
-                             .released_per_token = d,
-                             .out_features = 3 * dim,
-                             .in_features = dim},
-                            {.compute_elements_per_token = 4 * d, .arrived = all}};
+/// Adds the parameters of a linear layer. Column-parallel layers shard their outputs and biases. Row-parallel layers shard their
+/// inputs and replicate the bias.
+void add_linear(BlockSpec& block, const Recipe::Model& model, const std::string& name, int64_t out, int64_t in,
+                double std, bool column_parallel) {
+  const std::optional<int> bias_dim = column_parallel ? std::optional<int>(0) : std::nullopt;
+  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, column_parallel ? 0 : 1));
+  if (model.bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, bias_dim));
 }
 
-BlockSpec gpt_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
-  BlockSpec block;
-  block.name = fmt::format("blocks.{}", index);
-  int64_t dim = model.dim, hidden = hidden_dim(model);
-  auto norm = [&](const char* name) {
-    for (auto& parameter : norm_parameters(model, block.name + name)) block.parameters.push_back(std::move(parameter));
-  };
-  // Column-parallel layers shard their outputs and biases. Row-parallel layers shard their inputs and replicate the
-  // bias.
-  auto linear = [&](const char* name, int64_t out, int64_t in, double std, bool column_parallel) {
-    std::string full = block.name + name;
-    block.parameters.push_back(matrix_parameter(full + ".weight", out, in, std, column_parallel ? 0 : 1));
-    if (!model.bias) return;
-    block.parameters.push_back(vector_parameter(full + ".bias", out, Init::Kind::zeros,
-                                                column_parallel ? std::optional<int>(0) : std::nullopt));
-  };
-  norm(".attention_norm");
-  linear(".attention.qkv", 3 * dim, dim, model.init_std, true);
-  linear(".attention.out", dim, dim, residual_std(model), false);
-  norm(".mlp_norm");
-  linear(".mlp.up", hidden, dim, model.init_std, true);
-  linear(".mlp.down", dim, hidden, residual_std(model), false);
+/// Moments of high memory use in backward, in order: output projection, attention, input projection, norm.
+std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
+  const auto d = static_cast<double>(model.dim), saved = block.saved.compute_elements_per_token;
+  const double masked = masked_elements(model);
+  const int64_t out = elements_of(block.parameters, {".out.weight", ".out.bias"});
+  const int64_t qkv = elements_of(block.parameters, {".qkv.weight", ".qkv.bias"});
+  auto attention =
+      model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
+  attention.arrived = out;
+  return {{.compute_elements_per_token = saved + 2 * d + masked,
+           .arriving = out,
+           .released_per_token = masked,
+           .out_features = model.dim,
+           .in_features = model.dim},
+          attention,
+          {.compute_elements_per_token = 7 * d,
+           .arrived = out,
+           .arriving = qkv,
+           .released_per_token = d,
+           .out_features = 3 * model.dim,
+           .in_features = model.dim},
+          {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
+}
+
+BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len) {
+  BlockSpec block{.name = layer + ".attention", .layer = layer};
+  const int64_t dim = model.dim;
+  block.parameters = norm_parameters(model, layer + ".attention_norm");
+  add_linear(block, model, layer + ".attention.qkv", 3 * dim, dim, model.init_std, true);
+  add_linear(block, model, layer + ".attention.out", dim, dim, residual_std(model), false);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
-  // Block input, normed input, q k v, attention output, residual sum, its norm, and GELU's input and output.
-  block.saved.compute_elements_per_token = static_cast<double>(8 * dim + 2 * hidden);
-  // Mean and reciprocal deviation of two norms, and attention's log-sum-exp, which attention with dropout does not
-  // save.
-  block.saved.float32_per_token = 4 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
+  // Block input, normed input, q k v, attention output.
+  block.saved.compute_elements_per_token = static_cast<double>(6 * dim);
+  // Mean and reciprocal deviation of the norm, and attention's log-sum-exp, which attention with dropout does not save.
+  block.saved.float32_per_token = 2 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
-  add_gpt_moments(block, model, seq_len);
+  block.backward_moments = attention_moments(block, model, seq_len);
+  return block;
+}
+
+/// Moments of high memory use in backward, in order: second projection, GELU, first projection, norm.
+std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Model& model) {
+  const int64_t dim = model.dim, hidden = hidden_dim(model);
+  const auto d = static_cast<double>(dim), h = static_cast<double>(hidden),
+             saved = block.saved.compute_elements_per_token;
+  const double masked = masked_elements(model);
+  const int64_t down = elements_of(block.parameters, {".down.weight", ".down.bias"});
+  const int64_t up = elements_of(block.parameters, {".up.weight", ".up.bias"});
+  return {{.compute_elements_per_token = saved + d + masked + h,
+           .arriving = down,
+           .released_per_token = h + masked,
+           .out_features = dim,
+           .in_features = hidden},
+          {.compute_elements_per_token = saved + d + h, .arrived = down},
+          {.compute_elements_per_token = saved - h + 2 * d,
+           .arrived = down,
+           .arriving = up,
+           .released_per_token = d + h,
+           .out_features = hidden,
+           .in_features = dim},
+          {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
+}
+
+BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
+  BlockSpec block{.name = layer + ".mlp", .layer = layer};
+  const int64_t dim = model.dim, hidden = hidden_dim(model);
+  block.parameters = norm_parameters(model, layer + ".mlp_norm");
+  add_linear(block, model, layer + ".mlp.up", hidden, dim, model.init_std, true);
+  add_linear(block, model, layer + ".mlp.down", dim, hidden, residual_std(model), false);
+
+  block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
+  // Block input, its norm, and GELU's input and output.
+  block.saved.compute_elements_per_token = static_cast<double>(2 * dim + 2 * hidden);
+  block.saved.float32_per_token = 2;  // mean and reciprocal deviation of the norm
+  block.output_elements_per_token = static_cast<double>(dim);
+  block.backward_moments = mlp_moments(block, model);
   return block;
 }
 
@@ -105,7 +123,11 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   spec.blocks.push_back(embedding_block(
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
               matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));
-  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(gpt_block(model, i, seq_len));
+  for (int64_t i = 0; i < model.n_layers; ++i) {
+    const auto layer = fmt::format("blocks.{}", i);
+    spec.blocks.push_back(attention_block(model, layer, seq_len));
+    spec.blocks.push_back(mlp_block(model, layer));
+  }
   spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, {.saved_float32 = 2}));
   return spec;
 }

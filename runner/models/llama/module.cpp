@@ -1,5 +1,7 @@
 #include "runner/models/llama/module.hpp"
 
+#include <fmt/format.h>
+
 #include "runner/models/attention.hpp"
 #include "runner/models/dropout.hpp"
 #include "runner/models/head.hpp"
@@ -29,28 +31,24 @@ class LlamaEmbedding : public Block {
   Dropout dropout_;
 };
 
-class LlamaTransformer : public Block {
+/// Attention with its norm and its residual.
+class LlamaAttention : public Block {
  public:
-  LlamaTransformer(const Model& model, const Recipe::Model& recipe, const std::string& name, uint64_t index,
-                   std::shared_ptr<RotaryTable> rotary)
-      : attention_norm_(model, name + ".attention_norm", recipe.norm_eps),
-        wq_(model, name + ".attention.wq"),
-        wk_(model, name + ".attention.wk"),
-        wv_(model, name + ".attention.wv"),
-        wo_(model, name + ".attention.wo"),
-        mlp_norm_(model, name + ".mlp_norm", recipe.norm_eps),
-        w1_(model, name + ".mlp.w1"),
-        w3_(model, name + ".mlp.w3"),
-        w2_(model, name + ".mlp.w2"),
+  LlamaAttention(const Model& model, const Recipe::Model& recipe, const std::string& layer, uint64_t index,
+                 std::shared_ptr<RotaryTable> rotary)
+      : norm_(model, layer + ".attention_norm", recipe.norm_eps),
+        wq_(model, layer + ".attention.wq"),
+        wk_(model, layer + ".attention.wk"),
+        wv_(model, layer + ".attention.wv"),
+        wo_(model, layer + ".attention.wo"),
         rotary_(std::move(rotary)),
         dropout_(recipe.dropout, index),
         head_dim_(recipe.dim / recipe.n_heads) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
-    auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    x = attention(attention_norm_(x), input.sizes(), context).add_(x);
-    return mlp(mlp_norm_(x), context).add_(x).view(input.sizes());
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
+    return attention(norm_(x), input.sizes(), context).add_(x).view(input.sizes());
   }
 
  private:
@@ -60,38 +58,58 @@ class LlamaTransformer : public Block {
     };
     auto table = rotary_->first(sizes[1], x.device(), x.scalar_type());
     auto q = rotate(heads(wq_(x)), table), k = rotate(heads(wk_(x)), table);
-    return dropout_(wo_(causal_attention(q, k, heads(wv_(x)), dropout_, context)), context, DropoutSite::attention_out);
+    return dropout_(wo_.last(causal_attention(q, k, heads(wv_(x)), dropout_, context), context), context,
+                    DropoutSite::attention_out);
   }
 
+  RmsNorm norm_;
+  Linear wq_, wk_, wv_, wo_;
+  std::shared_ptr<RotaryTable> rotary_;
+  Dropout dropout_;
+  int64_t head_dim_;
+};
+
+/// The feed-forward with its norm and its residual.
+class LlamaMlp : public Block {
+ public:
+  LlamaMlp(const Model& model, const Recipe::Model& recipe, const std::string& layer, uint64_t index)
+      : norm_(model, layer + ".mlp_norm", recipe.norm_eps),
+        w1_(model, layer + ".mlp.w1"),
+        w3_(model, layer + ".mlp.w3"),
+        w2_(model, layer + ".mlp.w2"),
+        dropout_(recipe.dropout, index) {}
+
+  Tensor forward(const Tensor& input, const ForwardContext& context) override {
+    ComputeScope compute(input);
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
+    return mlp(norm_(x), context).add_(x).view(input.sizes());
+  }
+
+ private:
   Tensor mlp(const Tensor& x, const ForwardContext& context) {
     // Separate variables fix the order of evaluation. Backward then computes gradients in the reverse order of parameters,
     // as the prediction of memory assumes.
     auto gate = w1_(x), up = w3_(x);
-    return dropout_(w2_(swiglu(gate, up)), context, DropoutSite::mlp_out);
+    return dropout_(w2_.last(swiglu(gate, up), context), context, DropoutSite::mlp_out);
   }
 
-  RmsNorm attention_norm_;
-  Linear wq_, wk_, wv_, wo_;
-  RmsNorm mlp_norm_;
+  RmsNorm norm_;
   Linear w1_, w3_, w2_;
-  std::shared_ptr<RotaryTable> rotary_;
   Dropout dropout_;
-  int64_t head_dim_;
 };
 
 }  // namespace
 
 void add_blocks(Model& model, const Recipe::Model& recipe) {
   auto rotary = std::make_shared<RotaryTable>(rope_frequencies(recipe), recipe.max_seq_len);
-  for (const auto& block : model.spec.blocks) {
-    if (block.kind == BlockKind::embedding)
-      model.blocks.push_back(std::make_unique<LlamaEmbedding>(model, recipe));
-    else if (block.kind == BlockKind::head)
-      model.blocks.push_back(std::make_unique<Head<RmsNorm>>(model, recipe));
-    else
-      model.blocks.push_back(
-          std::make_unique<LlamaTransformer>(model, recipe, block.name, model.blocks.size(), rotary));
+  model.blocks.push_back(std::make_unique<LlamaEmbedding>(model, recipe));
+  for (int64_t i = 0; i < recipe.n_layers; ++i) {
+    const auto layer = fmt::format("blocks.{}", i);
+    const auto index = static_cast<uint64_t>(i) + 1;  // the embedding's is 0
+    model.blocks.push_back(std::make_unique<LlamaAttention>(model, recipe, layer, index, rotary));
+    model.blocks.push_back(std::make_unique<LlamaMlp>(model, recipe, layer, index));
   }
+  model.blocks.push_back(std::make_unique<Head<RmsNorm>>(model, recipe));
 }
 
 }  // namespace runner::llama

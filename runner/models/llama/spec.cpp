@@ -30,78 +30,104 @@ void check_llama(const Recipe::Model& model) {
   }
 }
 
-/// Moments of high memory use in backward, in order: the three projections of the feed-forward, attention, its query
-/// projection, first norm.
-void add_llama_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
-  auto d = static_cast<double>(model.dim), h = static_cast<double>(hidden_dim(model)),
-       saved = block.saved.compute_elements_per_token;
-  auto kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
-  int64_t dim = model.dim, hidden = hidden_dim(model);
-  int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w3 = elements_of(block.parameters, {".w3.weight"}),
-          w1 = elements_of(block.parameters, {".w1.weight"});
-  int64_t wq = elements_of(block.parameters, {".wq.weight"}),
-          first_norm = elements_of(block.parameters, {".attention_norm.weight"});
-  int64_t middle =
-      elements_of(block.parameters, {".w1.weight", ".w2.weight", ".w3.weight", ".mlp_norm.weight", ".wo.weight"});
-  int64_t all = block.parameter_count();
-  auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len)
-                                     : MemoryMoment{.compute_elements_per_token = 7 * d + 4 * kv};
-  attention.arrived = middle;
-  double masked = model.dropout > 0 ? d : 0;  // gradient of the output before dropout, in addition to the residual's
-  block.backward_moments = {
-      {.compute_elements_per_token = saved + d + masked + h,
-       .arriving = w2,
-       .released_per_token = h + masked,
-       .out_features = dim,
-       .in_features = hidden},
-      {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
-      {.compute_elements_per_token = saved - h + 2 * d,
-       .arrived = w2,
-       .arriving = w3,
-       .released_per_token = h,
-       .out_features = hidden,
-       .in_features = dim},
-      {.compute_elements_per_token = saved - 2 * h + 2 * d,
-       .arrived = w2 + w3,
-       .arriving = w1,
-       .released_per_token = h + d,
-       .out_features = hidden,
-       .in_features = dim},
-      attention,
-      {.compute_elements_per_token = 6 * d,
-       .arrived = all - first_norm - wq,
-       .arriving = wq,
-       .out_features = dim,
-       .in_features = dim},
-      {.compute_elements_per_token = 6 * d, .widened_per_token = 2.5 * d, .arrived = all - first_norm},
-      {.compute_elements_per_token = 4 * d, .arrived = all}};
+/// The last two moments of a block's backward: its norm, and its end. `norm`: elements of the norm's weight.
+void add_norm_moments(BlockSpec& block, double d, int64_t norm) {
+  const int64_t all = block.parameter_count();
+  block.backward_moments.push_back(
+      {.compute_elements_per_token = 6 * d, .widened_per_token = 2.5 * d, .arrived = all - norm});
+  block.backward_moments.push_back({.compute_elements_per_token = 4 * d, .arrived = all});
 }
 
-BlockSpec llama_block(const Recipe::Model& model, int64_t index, int64_t seq_len) {
-  BlockSpec block;
-  block.name = fmt::format("blocks.{}", index);
-  int64_t dim = model.dim, hidden = hidden_dim(model), kv_dim = dim / model.n_heads * n_kv_heads(model);
-  auto name = [&](const char* suffix) { return block.name + suffix; };
+/// Moments of high memory use in backward, in order: output projection, attention, query projection, norm.
+void add_attention_moments(BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
+  const auto d = static_cast<double>(model.dim), saved = block.saved.compute_elements_per_token;
+  const double kv = d * static_cast<double>(n_kv_heads(model)) / static_cast<double>(model.n_heads);
+  const double masked = masked_elements(model);
+  const int64_t wo = elements_of(block.parameters, {".wo.weight"}), wq = elements_of(block.parameters, {".wq.weight"}),
+                norm = elements_of(block.parameters, {".attention_norm.weight"});
+  auto attention = model.dropout > 0 ? dropout_attention_moment(model, seq_len)
+                                     : MemoryMoment{.compute_elements_per_token = 7 * d + 4 * kv};
+  attention.arrived = wo;
+  block.backward_moments = {{.compute_elements_per_token = saved + 2 * d + masked,
+                             .arriving = wo,
+                             .released_per_token = masked,
+                             .out_features = model.dim,
+                             .in_features = model.dim},
+                            attention,
+                            {.compute_elements_per_token = 6 * d,
+                             .arrived = block.parameter_count() - norm - wq,
+                             .arriving = wq,
+                             .out_features = model.dim,
+                             .in_features = model.dim}};
+  add_norm_moments(block, d, norm);
+}
+
+BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len) {
+  BlockSpec block{.name = layer + ".attention", .layer = layer};
+  const int64_t dim = model.dim, kv_dim = dim / model.n_heads * n_kv_heads(model);
   block.parameters = {
-      vector_parameter(name(".attention_norm.weight"), dim, Init::Kind::ones),
-      matrix_parameter(name(".attention.wq.weight"), dim, dim, model.init_std, 0),
-      matrix_parameter(name(".attention.wk.weight"), kv_dim, dim, model.init_std, 0),
-      matrix_parameter(name(".attention.wv.weight"), kv_dim, dim, model.init_std, 0),
-      matrix_parameter(name(".attention.wo.weight"), dim, dim, residual_std(model), 1),
-      vector_parameter(name(".mlp_norm.weight"), dim, Init::Kind::ones),
-      matrix_parameter(name(".mlp.w1.weight"), hidden, dim, model.init_std, 0),
-      matrix_parameter(name(".mlp.w3.weight"), hidden, dim, model.init_std, 0),
-      matrix_parameter(name(".mlp.w2.weight"), dim, hidden, residual_std(model), 1),
+      vector_parameter(layer + ".attention_norm.weight", dim, Init::Kind::ones),
+      matrix_parameter(layer + ".attention.wq.weight", dim, dim, model.init_std, 0),
+      matrix_parameter(layer + ".attention.wk.weight", kv_dim, dim, model.init_std, 0),
+      matrix_parameter(layer + ".attention.wv.weight", kv_dim, dim, model.init_std, 0),
+      matrix_parameter(layer + ".attention.wo.weight", dim, dim, residual_std(model), 1),
   };
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
-  // Block input, normed input, rotated q and k, v, attention output, residual sum, its norm, gate, up and their
-  // product. Attention with dropout saves k and v repeated for every query head, and no log-sum-exp.
-  bool dropout = model.dropout > 0;
-  block.saved.compute_elements_per_token = static_cast<double>(6 * dim + 2 * (dropout ? dim : kv_dim) + 3 * hidden);
+  // Block input, normed input, rotated q and k, v, attention output. Attention with dropout saves k and v repeated for every query
+  // head, and no log-sum-exp.
+  const bool dropout = model.dropout > 0;
+  block.saved.compute_elements_per_token = static_cast<double>(4 * dim + 2 * (dropout ? dim : kv_dim));
   if (!dropout) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (dim - kv_dim));
-  block.saved.float32_per_token = 2 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
+  block.saved.float32_per_token = 1 + (dropout ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
-  add_llama_moments(block, model, seq_len);
+  add_attention_moments(block, model, seq_len);
+  return block;
+}
+
+/// Moments of high memory use in backward, in order: the three projections, norm.
+void add_mlp_moments(BlockSpec& block, const Recipe::Model& model) {
+  const int64_t dim = model.dim, hidden = hidden_dim(model);
+  const auto d = static_cast<double>(dim), h = static_cast<double>(hidden),
+             saved = block.saved.compute_elements_per_token;
+  const double masked = masked_elements(model);
+  const int64_t w2 = elements_of(block.parameters, {".w2.weight"}), w3 = elements_of(block.parameters, {".w3.weight"}),
+                w1 = elements_of(block.parameters, {".w1.weight"});
+  block.backward_moments = {{.compute_elements_per_token = saved + d + masked + h,
+                             .arriving = w2,
+                             .released_per_token = h + masked,
+                             .out_features = dim,
+                             .in_features = hidden},
+                            {.compute_elements_per_token = saved + d + 2 * h, .arrived = w2},
+                            {.compute_elements_per_token = saved - h + 2 * d,
+                             .arrived = w2,
+                             .arriving = w3,
+                             .released_per_token = h,
+                             .out_features = hidden,
+                             .in_features = dim},
+                            {.compute_elements_per_token = saved - 2 * h + 2 * d,
+                             .arrived = w2 + w3,
+                             .arriving = w1,
+                             .released_per_token = h + d,
+                             .out_features = hidden,
+                             .in_features = dim}};
+  add_norm_moments(block, d, block.parameter_count() - w1 - w2 - w3);
+}
+
+BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
+  BlockSpec block{.name = layer + ".mlp", .layer = layer};
+  const int64_t dim = model.dim, hidden = hidden_dim(model);
+  block.parameters = {
+      vector_parameter(layer + ".mlp_norm.weight", dim, Init::Kind::ones),
+      matrix_parameter(layer + ".mlp.w1.weight", hidden, dim, model.init_std, 0),
+      matrix_parameter(layer + ".mlp.w3.weight", hidden, dim, model.init_std, 0),
+      matrix_parameter(layer + ".mlp.w2.weight", dim, hidden, residual_std(model), 1),
+  };
+  block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
+  // Block input, its norm, gate, up and their product.
+  block.saved.compute_elements_per_token = static_cast<double>(2 * dim + 3 * hidden);
+  block.saved.float32_per_token = 1;  // the norm's statistic
+  block.output_elements_per_token = static_cast<double>(dim);
+  add_mlp_moments(block, model);
   return block;
 }
 
@@ -122,7 +148,11 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   spec.blocks.push_back(
       embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
   spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cos and sin tables
-  for (int64_t i = 0; i < model.n_layers; ++i) spec.blocks.push_back(llama_block(model, i, seq_len));
+  for (int64_t i = 0; i < model.n_layers; ++i) {
+    const auto layer = fmt::format("blocks.{}", i);
+    spec.blocks.push_back(attention_block(model, layer, seq_len));
+    spec.blocks.push_back(mlp_block(model, layer));
+  }
   spec.blocks.push_back(head_block(model, {vector_parameter("head.norm.weight", model.dim, Init::Kind::ones)},
                                    vocab_size, {.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)}));
   return spec;

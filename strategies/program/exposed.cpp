@@ -1,0 +1,89 @@
+// Reads off the program of a step how much of its communication is hidden by computation.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+namespace {
+
+/// One instruction with its share of a resource, the same for any speed of the resource.
+struct Timed {
+  enum class Kind { compute, start, wait };
+  Kind kind;
+  size_t request = 0;  ///< of a start and its wait
+  double share = 0;    ///< of all computation, or of all communication
+};
+
+double forward_flops(const Job& job, size_t block) { return job.model->blocks[block].forward_flops_per_token; }
+
+/// The instructions that take time. Blocks take time in proportion to their FLOPs, collectives to the bytes that a rank sends. A
+/// micro-batch that stands for several takes as long as all of them.
+std::vector<Timed> timed(const Job& job, const ShardPlan& plan) {
+  using Kind = Timed::Kind;
+  const int64_t few = std::min(job.accumulation, distinct_micro_batches);
+  const UnitCollectives collectives(job, plan);
+  std::vector<Timed> list;
+  std::map<std::pair<size_t, bool>, size_t> running;  // requests by unit and whether it is a gather
+  double computation = 0, communication = 0;
+  size_t requests = 0;
+  for (const auto& i : step_program(*job.model, plan, job.recompute, few)) {
+    const bool several = i.micro_batch == 1 && few == distinct_micro_batches;
+    const auto count = static_cast<double>(several ? job.accumulation - 2 : 1);
+    if (i.block != Instruction::none) {
+      const double share = count * (i.op == Op::backward ? 2 : 1) * forward_flops(job, i.block);
+      list.push_back({.kind = Kind::compute, .share = share});
+      computation += share;
+    } else if (const auto call = collectives.of(i)) {
+      const double share = count * static_cast<double>(call->calls * ring_bytes(call->kind, call->bytes, call->ranks));
+      communication += share;
+      list.push_back({.kind = Kind::start, .request = requests, .share = share});
+      if (i.op == Op::gather_updated)
+        list.push_back({.kind = Kind::wait, .request = requests});
+      else
+        running[{i.unit, i.op == Op::start_gather}] = requests;
+      ++requests;
+    } else if (i.op == Op::wait_gather || i.op == Op::wait_reduce) {
+      const auto found = running.find({i.unit, i.op == Op::wait_gather});
+      if (found != running.end()) list.push_back({.kind = Kind::wait, .request = found->second});
+    }
+  }
+  if (computation == 0 || communication == 0) return {};
+  for (auto& one : list) one.share /= one.kind == Kind::compute ? computation : communication;
+  return list;
+}
+
+/// Seconds of a step whose computation takes 1 s and whose communication takes `ratio` s.
+double seconds(const std::vector<Timed>& list, double ratio) {
+  double computed = 0, communicated = 0;  // the times at which the two are free
+  std::vector<double> end(list.size());
+  for (const auto& one : list) switch (one.kind) {
+      case Timed::Kind::compute:
+        computed += one.share;
+        break;
+      case Timed::Kind::start:
+        communicated = end[one.request] = std::max(communicated, computed) + ratio * one.share;
+        break;
+      case Timed::Kind::wait:
+        computed = std::max(computed, end[one.request]);
+        break;
+    }
+  return computed;
+}
+
+}  // namespace
+
+std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ShardPlan& plan) {
+  const auto list = timed(job, plan);
+  std::vector<std::pair<double, double>> points;
+  if (list.empty()) return points;
+  for (int power = -5; power <= 4; ++power) {
+    const double ratio = std::exp2(power);
+    points.emplace_back(ratio, (seconds(list, ratio) - 1) / ratio);
+  }
+  return points;
+}
+
+}  // namespace runner

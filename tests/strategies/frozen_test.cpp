@@ -1,0 +1,99 @@
+// Frozen parameters (model.frozen): they keep their values, and training of the others does not depend on the strategy.
+#include <ATen/Parallel.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include "runner/base/glob.hpp"
+#include "strategies/catalog.hpp"
+#include "tests/support/equal_training.hpp"
+#include "tests/support/measured_memory.hpp"
+#include "tests/support/tiny_training.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+bool is_frozen(const TinyRun& run, const std::string& parameter) {
+  return std::ranges::any_of(run.frozen, [&](const auto& pattern) { return glob_matches(pattern, parameter); });
+}
+
+std::vector<std::vector<std::string>> frozen_sets() {
+  return {{"embedding.*", "blocks.0.*"}, {"*.attention.*"}, {"*norm*", "blocks.1.mlp.*"}, {"embedding.tokens.weight"}};
+}
+
+TinyRun frozen_run(const std::vector<std::string>& frozen) {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.frozen = frozen;
+  run.steps = 3;
+  run.accumulation = 2;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("a frozen parameter keeps its value, has no state, and changes no gradient of the others", "[frozen]") {
+  TinyRun run = frozen_run(GENERATE(from_range(frozen_sets())));
+  run.steps = 1;
+  TinyRun all = run, none = run;
+  all.frozen.clear();
+  none.steps = 0;
+  const auto frozen = train_tiny(run), trained = train_tiny(all), initial = train_tiny(none);
+  CHECK(frozen.losses == trained.losses);
+  CHECK(frozen.norms.front() < trained.norms.front());
+  for (const auto& [name, values] : trained.state) {
+    INFO(name);
+    const auto parameter = name.substr(name.rfind('/') + 1);
+    if (!is_frozen(run, parameter))
+      CHECK(frozen.state.at(name) == values);
+    else if (name.starts_with("param/"))
+      CHECK(frozen.state.at(name) == initial.state.at(name));
+    else
+      CHECK_FALSE(frozen.state.contains(name));
+  }
+}
+
+TEST_CASE("every strategy trains the same with frozen parameters", "[frozen][parity]") {
+  TinyRun run = frozen_run(GENERATE(from_range(frozen_sets())));
+  run.tied = GENERATE(true, false);
+  run.recompute = GENERATE(false, true);
+  run.world_size = 2;
+  run.accumulation = 1;  // some forms add the sums of micro-batches in another order
+  run.strategy = "ddp";
+  const auto expected = train_tiny(run);
+  const std::vector<std::pair<std::string, nlohmann::json>> forms = {
+      {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}},
+      {"fsdp", {{"sharding_strategy", "SHARD_GRAD_OP"}, {"auto_wrap_policy", "none"}}},
+      {"zero", {{"stage", 1}}},
+      {"zero", {{"stage", 2}, {"reduce_bucket_size", 5000}}},
+      {"zero", {{"stage", 3}, {"stage3_param_persistence_threshold", 100}}}};
+  for (const auto& [strategy, options] : forms) {
+    run.strategy = strategy;
+    run.options = options;
+    INFO(strategy << " " << options.dump() << ", recomputed " << run.recompute << ", frozen " << run.frozen.front());
+    const auto result = train_tiny(run);
+    CHECK(result.losses == expected.losses);
+    CHECK(result.state == expected.state);
+  }
+}
+
+TEST_CASE("memory with frozen layers is predicted, and with frozen parts of layers not exceeded", "[frozen][memory]") {
+  TinyRun run = frozen_run(GENERATE(from_range(frozen_sets())));
+  run.dim = 64;
+  run.seq_len = 64;
+  run.tied = false;
+  run.recompute = GENERATE(false, true);
+  run.strategy = GENERATE(as<std::string>(), "single", "ddp", "fsdp", "zero");
+  run.world_size = run.strategy == "single" ? 1 : 2;
+  const ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
+  const auto measured = measure_memory(run);
+  const double error = static_cast<double>(claim.total()) / static_cast<double>(measured.peak) - 1;
+  INFO(run.strategy << ", recomputed " << run.recompute << ", frozen " << run.frozen.front() << ": " << 100 * error
+                    << " %");
+  CHECK(error >= -0.01);
+  CHECK(error <= (run.frozen.back() == "blocks.0.*" ? 0.03 : 0.25));
+}
