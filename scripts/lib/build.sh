@@ -15,7 +15,7 @@ job_count() {
 configure() {
   local configured=$build/.configured libtorch=${RUNNER_LIBTORCH:-$deps/site/torch} before=""
   { read -r before <"$configured"; } 2>/dev/null || true
-  [[ -e $build/build.ninja && $before == "$libtorch" && ! $deps/.pins -nt $configured ]] && return
+  [[ -e $build/build.ninja && $before == "$libtorch" && ! $deps/.pins -nt $configured && ! $deps/.cuda -nt $configured ]] && return
   say "configuring"
   ! gxx_is_old || export CXX=g++-12
   mkdir -p "$build"

@@ -9,7 +9,7 @@ cuda_base_pins=(
   "nvidia-cuda-runtime 13.0.96 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
 )
 
-# More libraries of libtorch_cuda.so and the CUDA module. The fourth word is a file: if an installed CUDA toolkit contains it,
+# More libraries of libtorch_cuda.so, and headers for building the CUDA module. The fourth word is a file: if an installed CUDA toolkit contains it,
 # the piece is not downloaded.
 cuda_pins=(
   "nvidia-cufile 1.15.1.6 08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44 lib64/libcufile.so.0"
@@ -25,6 +25,7 @@ cuda_pins=(
   "nvidia-cuda-nvrtc 13.0.88 ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575 lib64/libnvrtc.so.13"
   "nvidia-nvjitlink 13.0.88 13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b lib64/libnvJitLink.so.13"
   "nvidia-cuda-crt 13.0.88 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4 include/crt/host_defines.h"
+  "nvidia-cuda-cccl 13.0.85 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649 include/nv/target"
 )
 
 sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c9285a0d6ffb7a29a"

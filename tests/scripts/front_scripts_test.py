@@ -283,6 +283,14 @@ class FrontScripts(unittest.TestCase):
         self.assertIn("[1 of 1, ", first.stderr)
         self.assertEqual(self.result(self.call("scripts/runner", "ls", cwd=folder)), (7, f"version one, in {folder}, with ls\n", ""))
 
+    def test_runner_configures_again_once_after_setup_has_installed_the_libraries_for_gpus(self):
+        self.write("CMakeLists.txt", CMAKELISTS + "add_custom_target(app_cuda DEPENDS app)\n")
+        self.assertIn("configuring", self.call("scripts/runner").stderr)
+        self.run_in_bash("sleep 0.01")
+        for configures in (True, False):
+            self.assertEqual(self.call("scripts/setup", "--cuda", "--quiet").returncode, 0)
+            self.assertEqual("configuring" in self.call("scripts/runner").stderr, configures)
+
     def test_runner_builds_with_a_newer_compiler_where_gxx_is_too_old(self):
         self.stub("g++", "echo 11")
         self.write("CMakeLists.txt", CMAKELISTS + 'message(STATUS "built with <$ENV{CXX}>")')
