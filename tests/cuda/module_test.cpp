@@ -2,32 +2,17 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
-#include <optional>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <torch/cuda.h>
-#include "runner/base/error.hpp"
 #include "runner/cuda/module.hpp"
 #include "strategies/collective/backends.hpp"
 
 #include "strategies/collective/libtorch.hpp"
+#include "tests/cuda/gpus.hpp"
 
 using namespace runner;
-
-namespace {
-
-/// The error of loading the module; nullopt if it loads.
-std::optional<std::string> problem() {
-  try {
-    load_cuda_module();
-    return std::nullopt;
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::environment);
-    return error.what();
-  }
-}
-
-}  // namespace
+using namespace runner::testing;
 
 // The build determines the expected result: RUNNER_CUDA_MODULE is "none", "built" (with a toolkit, but without all
 // libraries of libtorch_cuda) or "complete" (scripts/setup --cuda).
@@ -35,7 +20,7 @@ TEST_CASE("the CUDA module loads if it is complete, otherwise the message names 
   const std::filesystem::path module = std::filesystem::path(RUNNER_BINARY_DIR) / "bin" / "librunner_cuda.so";
   const std::string built = RUNNER_CUDA_MODULE;
   REQUIRE(std::filesystem::exists(module) == (built != "none"));
-  auto why = problem();
+  auto why = module_problem();
   if (built == "none") {
     REQUIRE(why);
     CHECK(*why == "this build has no CUDA module (" + module.string() +
@@ -53,16 +38,21 @@ TEST_CASE("the CUDA module loads if it is complete, otherwise the message names 
 }
 
 TEST_CASE("NCCL with one rank, the device, and the peak of the allocator", "[gpu]") {
-  if (auto why = problem()) SKIP(*why);
-  if (!torch::cuda::is_available()) SKIP("no CUDA device here");
+  gpus_or_skip();
   const CudaModule& cuda = use_cuda(0);
   auto store = c10::make_intrusive<c10d::HashStore>();
   auto nccl = nccl_maker()(store, 0, 1, std::chrono::seconds(60));
   cuda.reset_peak_memory(0);
   const int64_t before = cuda.peak_memory_bytes(0);
-  std::vector<torch::Tensor> tensors{torch::full({1 << 20}, 3.0f, torch::kCUDA)};
-  nccl->allreduce(tensors)->wait();
+  constexpr int64_t numel = 1 << 20;
+  std::vector<torch::Tensor> summed{torch::full({numel}, 3.0f, torch::kCUDA)}, sent{summed[0].clone()};
+  auto gathered = torch::zeros_like(summed[0]), scattered = torch::zeros_like(summed[0]);
+  nccl->allreduce(summed)->wait();
+  nccl->broadcast(sent)->wait();
+  nccl->_allgather_base(gathered, summed[0])->wait();
+  nccl->_reduce_scatter_base(scattered, summed[0])->wait();
   torch::cuda::synchronize();
-  CHECK(tensors[0].sum().item<float>() == 3.0f * (1 << 20));
-  CHECK(cuda.peak_memory_bytes(0) - before >= int64_t{4} << 20);
+  for (const auto& result : {summed[0], sent[0], gathered, scattered})
+    CHECK(result.sum().item<float>() == 3.0f * numel);
+  CHECK(cuda.peak_memory_bytes(0) - before >= 4 * numel * int64_t{sizeof(float)});
 }

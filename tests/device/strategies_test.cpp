@@ -5,13 +5,12 @@
 // policy.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
-#include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "strategies/collective/libtorch.hpp"
 #include "tests/device/device_training.hpp"
 #include "tests/device/waits.hpp"
 #include "tests/support/equal_training.hpp"
-#include "tests/support/offload_forms.hpp"
+#include "tests/support/strategy_forms.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -20,14 +19,7 @@ using namespace runner::simulated;
 namespace {
 
 using Texts = std::vector<std::string>;
-using nlohmann::json;
-using testing::OffloadForm;
-
-struct Form {
-  std::string label;
-  TinyRun run;
-  bool equals_ddp = false;
-};
+using testing::Form;
 
 TinyResult reference_of(const Form& form) {
   TinyRun run = form.run;
@@ -62,184 +54,32 @@ void check_under_all_policies(const Form& form) {
   }
 }
 
-template <typename Change>
-Form changed(Form form, const std::string& label, Change&& change) {
-  form.label += ", " + label;
-  change(form.run);
-  return form;
-}
-
-// ---- forms
-
-Form fsdp(const std::string& label, int world_size, const json& options) {
-  return {"fsdp " + label, device_run("fsdp", world_size, options), true};
-}
-
-Form zero(const std::string& label, int world_size, const json& options) {
-  return {"zero " + label, device_run("zero", world_size, options), true};
-}
-
-std::vector<Form> whole_copies() {
-  Form single{"single", device_run("single", 1)}, ddp{"ddp", device_run("ddp", 3)};
-  return {single,
-          changed(single, "llama", [](TinyRun& run) { run.family = "llama"; }),
-          changed(single, "dropout", [](TinyRun& run) { run.dropout = 0.1; }),
-          changed(single, "bf16-mixed, accumulation",
-                  [](TinyRun& run) { run.precision = "bf16-mixed", run.accumulation = 2; }),
-          ddp,
-          changed(ddp, "accumulation", [](TinyRun& run) { run.accumulation = 2; }),
-          changed(ddp, "bf16 on the wire",
-                  [](TinyRun& run) {
-                    run.options = {{"ddp_comm_hook", "bf16_compress"}};
-                  }),
-          changed(ddp, "static graph, small buckets", [](TinyRun& run) {
-            run.options = {{"static_graph", true}, {"bucket_cap_mb", 0.02}};
-          })};
-}
-
-std::vector<Form> fsdp_forms() {
-  Form full = fsdp("FULL_SHARD", 3, {});
-  return {full,
-          changed(full, "llama", [](TinyRun& run) { run.family = "llama"; }),
-          changed(full, "untied", [](TinyRun& run) { run.tied = false; }),
-          fsdp("SHARD_GRAD_OP", 3, {{"sharding_strategy", "SHARD_GRAD_OP"}}),
-          fsdp("NO_SHARD", 2, {{"sharding_strategy", "NO_SHARD"}}),
-          fsdp("HYBRID_SHARD", 4, {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}}),
-          fsdp("prefetch after", 2, {{"backward_prefetch", "BACKWARD_POST"}}),
-          fsdp("no prefetch", 2, {{"backward_prefetch", "NONE"}}),
-          fsdp("one unit", 2, {{"auto_wrap_policy", "none"}}),
-          fsdp("units by name", 2, {{"auto_wrap_policy", {"blocks.1", "blocks.2"}}})};
-}
-
-std::vector<Form> zero_forms() {
-  std::vector<Form> forms;
-  for (int stage : {1, 2, 3}) {
-    std::string label = "stage " + std::to_string(stage);
-    forms.push_back(zero(label, 3, {{"stage", stage}}));
-    forms.push_back(zero(label + ", small buckets", 3, {{"stage", stage}, {"reduce_bucket_size", 5000}}));
-    forms.push_back(zero(label + ", all-reduce and broadcast", 2,
-                         {{"stage", stage}, {"reduce_scatter", false}, {"allgather_partitions", false}}));
-  }
-  json all_sharded{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}};
-  forms.push_back(zero("stage 3, all sharded", 3, all_sharded));
-  json one_ahead = all_sharded, small = all_sharded;
-  one_ahead["stage3_prefetch_bucket_size"] = 1;
-  forms.push_back(zero("stage 3, one unit ahead", 3, one_ahead));
-  small.update({{"stage3_param_persistence_threshold", 500}, {"mics_shard_size", 2}});
-  forms.push_back(zero("stage 3, MiCS", 4, small));
-  return forms;
-}
-
-std::vector<Form> recomputing_forms() {
-  std::vector<Form> forms;
-  for (Form form : {Form{"single", device_run("single", 1)}, fsdp("FULL_SHARD", 3, {}),
-                    zero("stage 3", 2, {{"stage", 3}, {"stage3_param_persistence_threshold", 0}})}) {
-    forms.push_back(changed(form, "recompute", [](TinyRun& run) { run.recompute = true; }));
-    forms.push_back(changed(form, "recompute, dropout", [](TinyRun& run) { run.recompute = true, run.dropout = 0.2; }));
-    forms.push_back(changed(form, "recompute, inputs in host memory", [](TinyRun& run) {
-      run.recompute = true;
-      run.checkpointing.cpu_checkpointing = true;
-      run.n_layers = 4;
-    }));
-  }
-  return forms;
-}
-
-/// Sums over ranks before sums over micro-batches: other bits than ddp's.
-std::vector<Form> forms_reducing_each_micro_batch() {
-  std::vector<Form> forms;
-  for (Form form : {fsdp("FULL_SHARD", 3, {}), fsdp("one unit", 2, {{"auto_wrap_policy", "none"}}),
-                    fsdp("HYBRID_SHARD", 4, {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 2}}),
-                    zero("stage 2, one bucket", 2, {{"stage", 2}, {"reduce_bucket_size", 10'000'000}}),
-                    zero("stage 2, predivided", 2, {{"stage", 2}, {"gradient_predivide_factor", 8.0}}),
-                    zero("stage 3", 3, {{"stage", 3}, {"stage3_param_persistence_threshold", 0}})}) {
-    form.equals_ddp = false;
-    forms.push_back(changed(form, "3 micro-batches", [](TinyRun& run) { run.accumulation = 3; }));
-    forms.push_back(changed(form, "clipped, bf16-mixed", [](TinyRun& run) {
-      run.precision = "bf16-mixed";
-      run.clip_norm = 0.5;
-    }));
-  }
-  return forms;
-}
-
-json offload_options(const OffloadForm& form, const std::string& folder) {
-  json options = testing::options_of(form, folder);
-  options["reduce_bucket_size"] = 5000;  // several units in stages 1 and 2
-  return options;
-}
-
-std::vector<Form> offload_forms(const std::string& folder) {
-  std::vector<Form> forms;
-  for (const OffloadForm& offload : {OffloadForm{1, "cpu", ""},
-                                     {2, "cpu", ""},
-                                     {3, "cpu", ""},
-                                     {3, "", "cpu"},
-                                     {3, "cpu", "cpu"},
-                                     {3, "nvme", "nvme"},
-                                     {2, "nvme", ""}})
-    for (std::string precision : {"32-true", "bf16-mixed"}) {
-      Form form = zero("stage " + std::to_string(offload.stage) + ", optimizer " + offload.optimizer + ", parameters " +
-                           offload.parameters,
-                       offload.stage == 2 ? 3 : 2, offload_options(offload, folder));
-      form.equals_ddp = false;
-      forms.push_back(changed(form, precision, [&](TinyRun& run) {
-        run.precision = precision;
-        run.accumulation = precision == "32-true" ? 1 : 2;
-        if (precision == "32-true") run.clip_norm = 0.5;
-      }));
-    }
-  Form sharded = fsdp("cpu_offload", 3, {{"cpu_offload", true}});
-  sharded.equals_ddp = false;
-  forms.push_back(sharded);
-  // One rank has nothing to gather: it copies its shards from host memory on the side stream.
-  forms.push_back(changed(sharded, "one rank", [](TinyRun& run) { run.world_size = 1; }));
-  forms.push_back(
-      changed(sharded, "bf16-mixed", [](TinyRun& run) { run.precision = "bf16-mixed", run.accumulation = 2; }));
-  return forms;
-}
-
 }  // namespace
 
 TEST_CASE("whole copies of the model have one result under every policy, without races", "[device][parity]") {
-  check_under_all_policies(GENERATE(from_range(whole_copies())));
+  check_under_all_policies(GENERATE(from_range(testing::whole_copies())));
 }
 
 TEST_CASE("every form of fsdp equals ddp under every policy, without races", "[device][parity]") {
-  check_under_all_policies(GENERATE(from_range(fsdp_forms())));
+  check_under_all_policies(GENERATE(from_range(testing::fsdp_forms())));
 }
 
 TEST_CASE("every form of zero equals ddp under every policy, without races", "[device][parity]") {
-  check_under_all_policies(GENERATE(from_range(zero_forms())));
+  check_under_all_policies(GENERATE(from_range(testing::zero_forms())));
 }
 
 TEST_CASE("recomputation has one result under every policy, without races", "[device][parity]") {
-  check_under_all_policies(GENERATE(from_range(recomputing_forms())));
+  check_under_all_policies(GENERATE(from_range(testing::recomputing_forms())));
 }
 
 TEST_CASE("reductions that overlap with later micro-batches have one result under every policy, without races",
           "[device][parity][overlap]") {
-  check_under_all_policies(GENERATE(from_range(forms_reducing_each_micro_batch())));
+  check_under_all_policies(GENERATE(from_range(testing::forms_reducing_each_micro_batch())));
 }
 
 TEST_CASE("offload has one result under every policy, without races", "[device][parity][offload]") {
   TemporaryFolder folder;
-  for (const auto& form : offload_forms(folder.path.string())) check_under_all_policies(form);
-}
-
-TEST_CASE("the devices train as the CPU does", "[device][parity]") {
-  at::set_num_threads(1);
-  for (const Form& form : {Form{"single", device_run("single", 1)}, fsdp("FULL_SHARD", 3, {}),
-                           zero("stage 2, offload", 2, {{"stage", 2}, {"offload_optimizer", true}})}) {
-    INFO(form.label);
-    auto cpu = testing::train_tiny(form.run);
-    Simulation simulation;
-    auto device = train_on_devices(form.run);
-    REQUIRE(device.losses.size() == cpu.losses.size());
-    for (size_t i = 0; i < cpu.losses.size(); ++i)
-      CHECK_THAT(device.losses[i], Catch::Matchers::WithinRel(cpu.losses[i], 1e-5));
-    CHECK(take_reports() == Texts());
-  }
+  for (const auto& form : testing::offloading_forms(folder.path.string())) check_under_all_policies(form);
 }
 
 namespace {
@@ -271,8 +111,8 @@ void use_between_steps(const TinyRun& run, bool evaluates, TinyResult& result, s
 TEST_CASE("evaluation and the training state wait for an overlapping update, under every policy", "[device][offload]") {
   at::set_num_threads(1);
   auto run = GENERATE(device_run("fsdp", 2), device_run("fsdp", 2, {{"cpu_offload", true}}),
-                      device_run("zero", 2, offload_options({2, "cpu", ""}, "")),
-                      device_run("zero", 2, offload_options({3, "cpu", "cpu"}, "")));
+                      device_run("zero", 2, testing::offload_options({2, "cpu", ""}, "")),
+                      device_run("zero", 2, testing::offload_options({3, "cpu", "cpu"}, "")));
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
   bool evaluates = GENERATE(false, true);
   std::optional<TinyResult> first;
@@ -302,12 +142,14 @@ struct Workload {
 
 std::vector<Workload> workloads(const std::string& folder) {
   std::vector<Workload> list;
-  for (const auto& forms : {whole_copies(), fsdp_forms(), zero_forms(), recomputing_forms(),
-                            forms_reducing_each_micro_batch(), offload_forms(folder)})
+  for (const auto& forms :
+       {testing::whole_copies(), testing::fsdp_forms(), testing::zero_forms(), testing::recomputing_forms(),
+        testing::forms_reducing_each_micro_batch(), testing::offloading_forms(folder)})
     for (const auto& form : forms) list.push_back({form.label, [run = form.run] { return train_on_devices(run); }});
   for (const auto& run :
-       {device_run("fsdp", 2, {{"cpu_offload", true}}), device_run("zero", 2, offload_options({2, "cpu", ""}, "")),
-        device_run("zero", 2, offload_options({3, "cpu", "cpu"}, "")), device_run("fsdp", 2)})
+       {device_run("fsdp", 2, {{"cpu_offload", true}}),
+        device_run("zero", 2, testing::offload_options({2, "cpu", ""}, "")),
+        device_run("zero", 2, testing::offload_options({3, "cpu", "cpu"}, "")), device_run("fsdp", 2)})
     for (bool evaluates : {false, true})
       list.push_back({"between steps", [run, evaluates] {
                         TinyResult result;

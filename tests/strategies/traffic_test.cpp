@@ -2,100 +2,22 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
-#include <compare>
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "tests/support/every_nth.hpp"
-#include "tests/support/ring.hpp"
-#include "tests/support/tiny_training.hpp"
+#include "tests/support/recorded_traffic.hpp"
 
 using namespace runner;
 using namespace runner::testing;
 
 namespace {
 
-/// Calls of one kind in groups of `ranks` ranks with distance `stride`.
-struct Row {
-  std::string collective;
-  int ranks, stride;
-  int64_t calls, payload_bytes, wire_bytes;
-  auto operator<=>(const Row&) const = default;
-  friend std::ostream& operator<<(std::ostream& out, const Row& row) {
-    return out << row.calls << " " << row.collective << " of " << row.payload_bytes << " B, " << row.wire_bytes
-               << " B sent, " << row.ranks << " ranks, stride " << row.stride;
-  }
-};
-using Wire = std::vector<Row>;  // sorted
-
-/// Sums calls by kind and group.
-class Tally {
- public:
-  void add(const CollectiveCall& call) {
-    auto& sum = sums_[{call.operation.kind, call.group}];
-    auto payload = static_cast<int64_t>(call.operation.bytes);
-    ++sum.calls;
-    sum.payload += payload;
-    sum.sent += sent_on_a_ring(call.operation.kind, payload, call.group_size);
-  }
-  Wire wire(const std::vector<CollectiveTrace::Group>& groups) const {
-    Wire wire;
-    for (const auto& [key, sum] : sums_) {
-      const auto& ranks = groups.at(static_cast<size_t>(key.second)).ranks;
-      auto size = static_cast<int>(ranks.size());
-      wire.push_back(
-          {name_of(key.first), size, size > 1 ? ranks[1] - ranks[0] : 1, sum.calls, sum.payload, sum.sent / size});
-    }
-    std::sort(wire.begin(), wire.end());
-    return wire;
-  }
-
- private:
-  struct Sum {
-    int64_t calls = 0, payload = 0;
-    int64_t sent = 0;  ///< by all ranks of the group together
-  };
-  std::map<std::pair<Collective, int>, Sum> sums_;
-};
-
-struct StepTraffic {
-  Wire strategy, control;
-};
-
-/// The traffic of each step, per rank.
-std::vector<std::vector<StepTraffic>> record(const TinyRun& run) {
-  std::vector<std::vector<StepTraffic>> ranks(static_cast<size_t>(run.world_size));
-  run_ranks(run.world_size, [&](World& world) {
-    Tally strategy_calls, control_calls;
-    world.trace->observe([&](const CollectiveCall& call) {
-      (call.group == World::control_index ? control_calls : strategy_calls).add(call);
-    });
-    with_strategy(run, world, [&](Strategy& strategy) {
-      for (int64_t step = 0; step < run.steps; ++step) {
-        strategy_calls = control_calls = {};
-        strategy.step(tiny_input(run, world.rank, step));
-        auto groups = world.trace->groups();
-        ranks[static_cast<size_t>(world.rank)].push_back({strategy_calls.wire(groups), control_calls.wire(groups)});
-      }
-    });
-  });
-  return ranks;
-}
-
-Wire claim(const TinyRun& run) {
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
-  Wire wire;
-  for (const auto& part : find_strategy(run.strategy)->entry->traffic(tiny_job(run, spec)))
-    wire.push_back({part.collective, part.ranks, part.stride, part.calls, part.payload_bytes, part.wire_bytes});
-  std::sort(wire.begin(), wire.end());
-  return wire;
-}
-
 void check_claim(TinyRun run) {
   run.steps = 3;
   run.global_batch = run.world_size * run.accumulation;
-  Wire claimed = claim(run);
-  auto ranks = record(run);
+  Wire claimed = claimed_traffic(run);
+  auto ranks = record_traffic(run);
   INFO(run.strategy << " " << run.options.dump() << ", " << run.family << ", tied " << run.tied << ", "
                     << run.world_size << " ranks, accumulation " << run.accumulation << ", recompute " << run.recompute
                     << ", precision " << run.precision);
@@ -161,7 +83,7 @@ TEST_CASE("small buckets need several calls, and the first step equals the other
   run.world_size = 2;
   run.steps = 3;
   run.options = {{"bucket_cap_mb", 0.02}};
-  auto steps = record(run).front();
+  auto steps = record_traffic(run).front();
   REQUIRE(steps[0].strategy.size() == 1);
   CHECK(steps[0].strategy[0].calls > 3);
   CHECK(steps[0].strategy == steps[1].strategy);
@@ -233,7 +155,7 @@ TEST_CASE("zero's traffic equals the paper's, except for padding", "[recording]"
   auto payload = [&](nlohmann::json options) {
     run.options = std::move(options);
     double bytes = 0;
-    for (const auto& part : claim(run)) bytes += static_cast<double>(part.payload_bytes);
+    for (const auto& part : claimed_traffic(run)) bytes += static_cast<double>(part.payload_bytes);
     return bytes;
   };
   for (int stage : {1, 2}) CHECK_THAT(payload({{"stage", stage}}), Catch::Matchers::WithinRel(2 * 2 * psi, 0.02));
@@ -269,7 +191,7 @@ TEST_CASE("the control values of a step are one all-gather, separate from the st
   run.steps = 2;
   run.world_size = GENERATE(2, 3);
   run.strategy = GENERATE(as<std::string>(), "ddp", "fsdp", "zero");
-  for (const auto& steps : record(run))
+  for (const auto& steps : record_traffic(run))
     for (const auto& step : steps) {
       REQUIRE(step.control.size() == 1);
       CHECK(step.control[0].collective == "all_gather");
