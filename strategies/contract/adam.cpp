@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "runner/base/bfloat16.hpp"
 #include "runner/base/vector_clones.hpp"
 
 namespace runner {
@@ -47,19 +48,6 @@ RUNNER_VECTOR_CLONES void update(const Coefficients& c, float* __restrict parame
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     parameter[i] = p - k.step_size * m / (std::sqrt(v) / k.root_of_correction + k.eps);
-  }
-}
-
-RUNNER_VECTOR_CLONES void widen_bfloat16(const uint16_t* __restrict in, float* __restrict out, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
-}
-
-RUNNER_VECTOR_CLONES void narrow_bfloat16(const float* __restrict in, uint16_t* __restrict out, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    auto bits = std::bit_cast<uint32_t>(in[i]);
-    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    bool nan = (bits & 0x7fffffff) > 0x7f800000;
-    out[i] = static_cast<uint16_t>(nan ? 0x7fc0 : rounded);
   }
 }
 

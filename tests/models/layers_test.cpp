@@ -94,7 +94,7 @@ TEST_CASE("GELU and its gradient equal ATen's in every dtype, and overwrite only
   auto x = leaf({10, 4099}, 1, dtype);
   auto kept = x.detach().clone();
   check_same(gelu(x * 3, form), at::gelu(x * 3, form == Gelu::exact ? "none" : "tanh"), {x},
-             dtype == torch::kFloat64 ? 1e-12 : 1e-6);
+             dtype == torch::kFloat64 ? 1e-12 : dtype == torch::kFloat32 ? 1e-6 : 0.01);  // bf16: rounded derivative
   CHECK(x.detach().equal(kept));
 }
 
