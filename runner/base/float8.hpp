@@ -38,4 +38,32 @@ RUNNER_VECTOR_INLINE void exp2_of_negative(Float8 (&x)[vectors]) {
     x[i] = reinterpret_cast<Float8>(reinterpret_cast<Int8>(p[i]) + (reinterpret_cast<Int8>(shifted[i]) << 23));
 }
 
+/// to[c * to_stride + r] = from[r * stride + c] for an 8 x 8 square.
+RUNNER_VECTOR_INLINE void transpose_square(const float* from, int64_t stride, float* to, int64_t to_stride) {
+  constexpr Int8 low1{0, 8, 1, 9, 4, 12, 5, 13}, high1{2, 10, 3, 11, 6, 14, 7, 15};
+  constexpr Int8 low2{0, 1, 8, 9, 4, 5, 12, 13}, high2{2, 3, 10, 11, 6, 7, 14, 15};
+  constexpr Int8 low4{0, 1, 2, 3, 8, 9, 10, 11}, high4{4, 5, 6, 7, 12, 13, 14, 15};
+  constexpr int lanes = 8;
+  Float8 x[lanes], y[lanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < lanes; ++i) load(x[i], from + i * stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < lanes; i += 2) {
+    y[i] = __builtin_shuffle(x[i], x[i + 1], low1);
+    y[i + 1] = __builtin_shuffle(x[i], x[i + 1], high1);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < lanes; i += 4) {
+    x[i] = __builtin_shuffle(y[i], y[i + 2], low2);
+    x[i + 1] = __builtin_shuffle(y[i], y[i + 2], high2);
+    x[i + 2] = __builtin_shuffle(y[i + 1], y[i + 3], low2);
+    x[i + 3] = __builtin_shuffle(y[i + 1], y[i + 3], high2);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    store(to + i * to_stride, __builtin_shuffle(x[i], x[i + 4], low4));
+    store(to + (i + 4) * to_stride, __builtin_shuffle(x[i], x[i + 4], high4));
+  }
+}
+
 }  // namespace runner

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runner/models/bfloat16_attention.hpp"
 #include "runner/models/fused_kernel.hpp"
 #include "runner/models/host_attention.hpp"
 
@@ -56,6 +57,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
                         const ForwardContext& context) {
   if (!dropout.active(context) && host_attention_takes(q, k, v)) return host_attention(q, k, v);
+  if (!dropout.active(context) && bfloat16_attention_takes(q, k, v)) return bfloat16_attention(q, k, v);
   int64_t heads = q.size(2), group = heads / k.size(2);
   at::DimVector out_sizes{q.size(0) * q.size(1), heads * q.size(3)};
   auto queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);

@@ -43,33 +43,6 @@ RUNNER_VECTOR_INLINE float largest_of(const Float8& row) {
   return x[0] > x[1] ? x[0] : x[1];
 }
 
-/// to[c * tile_columns + r] = from[r * stride + c] for an 8 x 8 square.
-RUNNER_VECTOR_INLINE void transpose_square(const float* from, int64_t stride, float* to) {
-  constexpr Int8 low1{0, 8, 1, 9, 4, 12, 5, 13}, high1{2, 10, 3, 11, 6, 14, 7, 15};
-  constexpr Int8 low2{0, 1, 8, 9, 4, 5, 12, 13}, high2{2, 3, 10, 11, 6, 7, 14, 15};
-  constexpr Int8 low4{0, 1, 2, 3, 8, 9, 10, 11}, high4{4, 5, 6, 7, 12, 13, 14, 15};
-  Float8 x[lanes], y[lanes];
-#pragma GCC unroll 8
-  for (int i = 0; i < lanes; ++i) load(x[i], from + i * stride);
-#pragma GCC unroll 4
-  for (int i = 0; i < lanes; i += 2) {
-    y[i] = __builtin_shuffle(x[i], x[i + 1], low1);
-    y[i + 1] = __builtin_shuffle(x[i], x[i + 1], high1);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < lanes; i += 4) {
-    x[i] = __builtin_shuffle(y[i], y[i + 2], low2);
-    x[i + 1] = __builtin_shuffle(y[i], y[i + 2], high2);
-    x[i + 2] = __builtin_shuffle(y[i + 1], y[i + 3], low2);
-    x[i + 3] = __builtin_shuffle(y[i + 1], y[i + 3], high2);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    store(to + i * tile_columns, __builtin_shuffle(x[i], x[i + 4], low4));
-    store(to + (i + 4) * tile_columns, __builtin_shuffle(x[i], x[i + 4], high4));
-  }
-}
-
 /// Writes `value` to the columns from `visible` on, which are in the last two groups.
 RUNNER_VECTOR_INLINE void mask_row(float* row, int64_t columns, int64_t visible, float value) {
   constexpr Int8 places{0, 1, 2, 3, 4, 5, 6, 7};
@@ -126,7 +99,7 @@ RUNNER_VECTOR_CLONES void pack_transposed(const float* from, int64_t from_stride
     float* target = to + group / tile_columns * tile_columns * columns + group % tile_columns;
     int64_t full = std::min(lanes, rows - group), c = 0;
     for (; full == lanes && c + lanes <= columns; c += lanes)
-      transpose_square(source + c, from_stride, target + c * tile_columns);
+      transpose_square(source + c, from_stride, target + c * tile_columns, tile_columns);
     for (; c < columns; ++c)
       for (int64_t r = 0; r < lanes; ++r) target[c * tile_columns + r] = r < full ? source[r * from_stride + c] : 0;
   }

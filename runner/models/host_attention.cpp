@@ -1,13 +1,9 @@
 #include "runner/models/host_attention.hpp"
 
-#include <ATen/Parallel.h>
-
 #include <array>
-#include <cmath>
 #include <limits>
-#include <numbers>
 
-#include "runner/base/round_up.hpp"
+#include "runner/models/attention_heads.hpp"
 #include "runner/models/attention_loops.hpp"
 #include "runner/models/tile_product.hpp"
 
@@ -24,82 +20,18 @@ constexpr TileRow ones{1, 1, 1, 1, 1, 1};
 /// Blocks begin at multiples of both dimensions of a tile.
 constexpr int64_t block_unit = 48;
 
-struct Shape {
-  int64_t batch, seq_len, heads, key_heads, head_dim;
-  int64_t group() const { return heads / key_heads; }
-  int64_t padded_dim() const { return round_up(head_dim, tile_columns); }
-  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
-  /// Size of a block of about `keys` keys: a multiple of block_unit, or all keys rounded up to tiles.
-  int64_t key_block(int64_t keys, int64_t most) const {
-    int64_t block = std::clamp(keys / block_unit * block_unit, block_unit, most);
-    return std::min(block, round_up(round_up(seq_len, tile_rows), tile_columns));
-  }
-  /// Factor for queries that makes scores to base 2.
-  float query_scale() const { return scale() * std::numbers::log2e_v<float>; }
-};
+using Shape = AttentionShape;
+using Inputs = AttentionInputs<float>;
+using Output = AttentionOutput<float>;
+using Gradients = AttentionGradients<float>;
 
-Shape shape_of(const Tensor& q, const Tensor& k) { return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)}; }
+int64_t padded_dim(const Shape& shape) { return round_up(shape.head_dim, tile_columns); }
 
-/// One head of [B, T, heads, head_dim].
-struct HeadRows {
-  float* data;
-  int64_t stride;
-  float* operator[](int64_t row) const { return data + row * stride; }
-};
-
-/// All heads of a tensor. A Tensor's accessors would check on every call.
-struct Heads {
-  explicit Heads(const Tensor& x)
-      : data(x.data_ptr<float>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
-  HeadRows at(int64_t b, int64_t h) const { return {data + b * batch + h * head, row}; }
-  float* data;
-  int64_t batch, row, head;
-};
-
-/// Allocates parts of one buffer. Without a buffer, only counts.
-class Scratch {
- public:
-  explicit Scratch(float* data) : data_(data) {}
-  float* take(int64_t count) {
-    int64_t begin = taken_;
-    taken_ += round_up(count, tile_columns);
-    return data_ ? data_ + begin : nullptr;
-  }
-  int64_t taken() const { return taken_; }
-
- private:
-  float* data_;
-  int64_t taken_ = 0;
-};
-
-/// Runs Work(arguments..., scratch)(batch, key head) for each key head. Each thread gets an equal share of them.
-template <class Work, class... Arguments>
-void for_each_key_head(const Shape& shape, const Arguments&... arguments) {
-  Scratch count(nullptr);
-  Work(arguments..., count);
-  int64_t heads = shape.batch * shape.key_heads, shares = std::min<int64_t>(heads, at::get_num_threads());
-  auto buffer = at::empty({shares, count.taken()}, torch::kFloat32);
-  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t share = begin; share < end; ++share) {
-      Scratch scratch(buffer.data_ptr<float>() + share * count.taken());
-      Work work(arguments..., scratch);
-      for (int64_t i = heads * share / shares; i < heads * (share + 1) / shares; ++i)
-        work(i / shape.key_heads, i % shape.key_heads);
-    }
-  });
+/// Size of a block of about `keys` keys: a multiple of block_unit, or all keys rounded up to tiles.
+int64_t key_block(const Shape& shape, int64_t keys, int64_t most) {
+  int64_t block = std::clamp(keys / block_unit * block_unit, block_unit, most);
+  return std::min(block, round_up(round_up(shape.seq_len, tile_rows), tile_columns));
 }
-
-struct Inputs {
-  Inputs(const Tensor& queries, const Tensor& keys, const Tensor& values)
-      : shape(shape_of(queries, keys)), q(queries), k(keys), v(values) {}
-  Shape shape;
-  Heads q, k, v;
-};
-
-struct Output {
-  Heads rows;
-  float* log_sum_exp;  // [B, H, T], to base 2
-};
 
 class Forward {
  public:
@@ -107,8 +39,8 @@ class Forward {
       : in_(inputs),
         shape_(inputs.shape),
         out_(output),
-        padded_(shape_.padded_dim()),
-        block_(shape_.key_block(32768 / padded_, 10 * block_unit)),
+        padded_(padded_dim(shape_)),
+        block_(key_block(shape_, 32768 / padded_, 10 * block_unit)),
         keys_(scratch.take(block_ * shape_.head_dim)),
         values_(scratch.take(block_ * padded_)),
         queries_(scratch.take(tile_rows * padded_)),
@@ -135,7 +67,7 @@ class Forward {
   void query_tile(int64_t batch, int64_t head, int64_t row, int64_t key, int64_t keys, RunningSoftmax* states) {
     int64_t rows = std::min(tile_rows, shape_.seq_len - row), seen = std::min(keys, row - key + tile_rows);
     auto q = in_.q.at(batch, head), out = out_.rows.at(batch, head);
-    HeadRows tile{q[row], q.stride};
+    HeadRows<float> tile{q[row], q.stride};
     if (rows < tile_rows) {
       std::fill_n(queries_, tile_rows * padded_, 0.0f);
       copy_rows(q[row], q.stride, rows, shape_.head_dim, 1, queries_, padded_, padded_);
@@ -147,7 +79,7 @@ class Forward {
     prefetch_rows(q[later], q.stride, std::min(tile_rows, shape_.seq_len - later), shape_.head_dim);
     ScoreTile scores{scores_, block_, round_up(seen, tile_columns), keys, row - key + 1};
     tile_product(tile.data, tile.stride, {keys_, shape_.head_dim * tile_columns, tile_columns}, shape_.head_dim,
-                 shape_.query_scale(), scores_, block_, scores.columns);
+                 shape_.score_scale(), scores_, block_, scores.columns);
     TileRow rescale, normalize = ones;
     softmax_tile(scores, states, rescale.data());
     tile_product(scores_, block_, {values_, tile_columns, padded_}, seen, 1, sums_, padded_, padded_);
@@ -172,10 +104,6 @@ class Forward {
   RunningSoftmax* states_;
 };
 
-struct Gradients {
-  Heads rows, q, k, v;
-};
-
 class Backward {
  public:
   Backward(const Inputs& inputs, const Output& output, const Gradients& gradients, Scratch& scratch)
@@ -183,8 +111,8 @@ class Backward {
         shape_(inputs.shape),
         out_(output),
         gradients_(gradients),
-        padded_(shape_.padded_dim()),
-        block_(shape_.key_block(12288 / padded_, 4 * block_unit)),
+        padded_(padded_dim(shape_)),
+        block_(key_block(shape_, 12288 / padded_, 4 * block_unit)),
         query_block_(std::min(block_unit, round_up(shape_.seq_len, tile_rows))),
         keys_transposed_(scratch.take(block_ * shape_.head_dim)),
         values_transposed_(scratch.take(block_ * shape_.head_dim)),
@@ -233,7 +161,7 @@ class Backward {
   void query_rows(int64_t batch, int64_t head, int64_t row, const float* dots) {
     int64_t rows = std::min(query_block_, shape_.seq_len - row), filled = round_up(rows, tile_rows);
     auto q = in_.q.at(batch, head), gradient = gradients_.rows.at(batch, head);
-    copy_rows(q[row], q.stride, rows, shape_.head_dim, shape_.query_scale(), queries_, padded_, padded_);
+    copy_rows(q[row], q.stride, rows, shape_.head_dim, shape_.score_scale(), queries_, padded_, padded_);
     copy_rows(gradient[row], gradient.stride, rows, shape_.head_dim, 1, row_gradients_, padded_, padded_);
     std::fill_n(queries_ + rows * padded_, (filled - rows) * padded_, 0.0f);
     std::fill_n(row_gradients_ + rows * padded_, (filled - rows) * padded_, 0.0f);
@@ -292,7 +220,7 @@ class HostAttention : public torch::autograd::Function<HostAttention> {
     auto log_sum_exp = at::empty({q.size(0), q.size(2), q.size(1)}, q.options());
     Inputs inputs(q, k, v);
     for_each_key_head<Forward>(inputs.shape, inputs,
-                               Output{Heads(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
+                               Output{Heads<float>(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
     context->save_for_backward({q, k, v, rows, log_sum_exp});
     return rows;
   }
@@ -303,9 +231,10 @@ class HostAttention : public torch::autograd::Function<HostAttention> {
     auto gradient = gradients[0].contiguous().view(q.sizes());
     auto dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty_like(dk);
     Inputs inputs(q, k, v);
-    Output output{Heads(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
-    for_each_key_head<Backward>(inputs.shape, inputs, output,
-                                Gradients{Heads(gradient), Heads(dq), Heads(dk), Heads(dv)});
+    Output output{Heads<float>(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
+    for_each_key_head<Backward>(
+        inputs.shape, inputs, output,
+        Gradients{Heads<float>(gradient), Heads<float>(dq), Heads<float>(dk), Heads<float>(dv)});
     return {dq, dk, dv};
   }
 };

@@ -1,5 +1,6 @@
 // Attention in host memory compared with the formula in fp64: values and gradients, for all partial tiles and blocks.
 #include "runner/models/host_attention.hpp"
+#include "runner/models/bfloat16_attention.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -31,8 +32,20 @@ struct Result {
 };
 
 Result ours(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient) {
-  auto rows = host_attention(in[0], in[1], in[2]);
+  const bool wide = in[0].scalar_type() == torch::kFloat32;
+  auto rows = (wide ? host_attention : bfloat16_attention)(in[0], in[1], in[2]);
   return {rows, torch::autograd::grad({rows}, in, {gradient})};
+}
+
+std::vector<torch::Tensor> rounded(std::vector<torch::Tensor> in) {
+  for (auto& x : in) x = x.detach().to(torch::kBFloat16).requires_grad_(true);
+  return in;
+}
+
+/// False on CPUs without matrix instructions; bfloat16_attention is not used there.
+bool has_bfloat16_attention() {
+  auto x = torch::zeros({1, 4, 2, 32}, torch::kBFloat16);
+  return bfloat16_attention_takes(x, x, x);
 }
 
 Result formula(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient) {
@@ -85,6 +98,34 @@ TEST_CASE("attention in host memory combines blocks of keys, for the longest and
   }
 }
 
+TEST_CASE(
+    "attention of bfloat16 equals the formula within its rounding, for partial groups of queries and blocks of keys") {
+  if (!has_bfloat16_attention()) SKIP("this CPU has no matrix instructions");
+  auto seq_len = GENERATE(1, 2, 31, 64, 65, 130, 257, 600);
+  for (int64_t head_dim : {32, 64, 96, 256})
+    for (int64_t key_heads : {4, 2, 1}) {
+      CAPTURE(seq_len, head_dim, key_heads);
+      auto in = rounded(slices(seq_len, head_dim, key_heads));
+      auto gradient = normal({2 * seq_len, heads * head_dim}, 2).to(torch::kBFloat16);
+      check_close(ours(in, gradient), formula(in, gradient), 0.01);
+    }
+}
+
+TEST_CASE("large scores of bfloat16 give no infinities or NaN, and later keys do not affect earlier positions") {
+  if (!has_bfloat16_attention()) SKIP("this CPU has no matrix instructions");
+  auto in = rounded(slices(300, 32, 4, 30));
+  auto result = ours(in, normal({600, heads * 32}, 2).to(torch::kBFloat16));
+  CHECK(result.rows.isfinite().all().item<bool>());
+  for (const auto& x : result.gradients) CHECK(x.isfinite().all().item<bool>());
+  {
+    torch::NoGradGuard none;
+    in[1].narrow(1, 270, 30).fill_(NAN);
+  }
+  auto after = bfloat16_attention(in[0], in[1], in[2]).view({2, 300, -1});
+  CHECK(torch::equal(after.narrow(1, 0, 270), result.rows.view({2, 300, -1}).narrow(1, 0, 270)));
+  CHECK(after.narrow(1, 270, 30).isnan().all().item<bool>());
+}
+
 TEST_CASE("large scores give the formula's values, without infinities or NaN") {
   // Scores are about 900, so their absolute rounding error is 900 times that of scores near 1.
   auto in = slices(300, 32, 4, 30);
@@ -109,8 +150,10 @@ TEST_CASE("a later position does not affect earlier ones, even if it is NaN") {
 }
 
 TEST_CASE("attention on the CPU gives the same bits with one and with two threads") {
-  auto in = slices(257, 40, 2);
-  auto gradient = normal({514, heads * 40}, 2);
+  const bool narrow = GENERATE(false, true) && has_bfloat16_attention();
+  auto in = slices(257, narrow ? 32 : 40, 2);
+  if (narrow) in = rounded(in);
+  auto gradient = normal({514, heads * in[0].size(3)}, 2).to(in[0].scalar_type());
   auto run = [&](int threads) {
     int previous = at::get_num_threads();
     at::set_num_threads(threads);
@@ -142,4 +185,6 @@ TEST_CASE("inputs that host_attention does not support") {
   CHECK_FALSE(host_attention_takes(x.narrow(1, 0, 2), x, x));
   CHECK_FALSE(host_attention_takes(x, x, x.narrow(2, 0, 1)));
   CHECK_FALSE(host_attention_takes(x.narrow(2, 0, 1), x, x));
+  auto odd = torch::zeros({1, 4, 2, 40}, torch::kBFloat16);
+  for (const auto& other : {x, half, odd}) CHECK_FALSE(bfloat16_attention_takes(other, other, other));
 }

@@ -1,0 +1,97 @@
+// Heads of attention's tensors, and the work of each key head, divided among threads.
+#pragma once
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "runner/base/round_up.hpp"
+#include "strategies/collective/libtorch.hpp"
+
+namespace runner {
+
+struct AttentionShape {
+  int64_t batch, seq_len, heads, key_heads, head_dim;
+
+  static AttentionShape of(const torch::Tensor& q, const torch::Tensor& k) {
+    return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+  }
+  int64_t group() const { return heads / key_heads; }
+  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
+  /// Factor that makes scores to base 2.
+  float score_scale() const { return scale() * std::numbers::log2e_v<float>; }
+};
+
+/// One head of [B, T, heads, head_dim].
+template <class Element>
+struct HeadRows {
+  Element* data;
+  int64_t stride;
+  Element* operator[](int64_t row) const { return data + row * stride; }
+};
+
+/// All heads of a tensor. A Tensor's accessors would check on every call.
+template <class Element>
+struct Heads {
+  explicit Heads(const torch::Tensor& x)
+      : data(x.data_ptr<Element>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
+  HeadRows<Element> at(int64_t b, int64_t h) const { return {data + b * batch + h * head, row}; }
+  Element* data;
+  int64_t batch, row, head;
+};
+
+template <class Element>
+struct AttentionInputs {
+  AttentionInputs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& values)
+      : shape(AttentionShape::of(queries, keys)), q(queries), k(keys), v(values) {}
+  AttentionShape shape;
+  Heads<Element> q, k, v;
+};
+
+template <class Element>
+struct AttentionOutput {
+  Heads<Element> rows;
+  float* log_sum_exp;  // [B, H, T], to base 2
+};
+
+template <class Element>
+struct AttentionGradients {
+  Heads<Element> rows, q, k, v;
+};
+
+/// Allocates parts of one buffer, aligned to 64 bytes if the buffer is. Without a buffer, only counts.
+class Scratch {
+ public:
+  explicit Scratch(float* data) : data_(data) {}
+  template <class Element = float>
+  Element* take(int64_t count) {
+    int64_t begin = taken_;
+    taken_ += round_up(count * static_cast<int64_t>(sizeof(Element)), 64) / 4;
+    return data_ ? reinterpret_cast<Element*>(data_ + begin) : nullptr;
+  }
+  int64_t taken() const { return taken_; }
+
+ private:
+  float* data_;
+  int64_t taken_ = 0;
+};
+
+/// Runs Work(arguments..., scratch)(batch, key head) for each key head. Each thread gets an equal share of them.
+template <class Work, class... Arguments>
+void for_each_key_head(const AttentionShape& shape, const Arguments&... arguments) {
+  Scratch count(nullptr);
+  Work(arguments..., count);
+  int64_t heads = shape.batch * shape.key_heads, shares = std::min<int64_t>(heads, at::get_num_threads());
+  auto buffer = at::empty({shares, count.taken()}, torch::kFloat32);
+  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; ++share) {
+      Scratch scratch(buffer.data_ptr<float>() + share * count.taken());
+      Work work(arguments..., scratch);
+      for (int64_t i = heads * share / shares; i < heads * (share + 1) / shares; ++i)
+        work(i / shape.key_heads, i % shape.key_heads);
+    }
+  });
+}
+
+}  // namespace runner
