@@ -1,15 +1,14 @@
 #include "runner/train/trainer.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
-#include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
+#include "runner/lua/hook_set.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/planned_steps.hpp"
 #include "strategies/contract/initialize.hpp"
@@ -38,6 +37,7 @@ double state_number(const nlohmann::json& value) { return value.is_null() ? std:
 Trainer::Trainer(TrainerSetup setup)
     : setup_(std::move(setup)),
       recipe_(setup_.recipe),
+      report_(recipe_, setup_.events, setup_.world.rank, setup_.started),
       checkpointer_(setup_.world, checkpoint_options(setup_), checkpoint_calls()) {
   start_at({});
 }
@@ -48,11 +48,11 @@ void Trainer::start_at(const TrainingStart& start) {
   position_ = start.position;
   if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
   max_steps_ = planned_steps(recipe_, setup_.world.size, setup_.train.size(), start);
-  if (setup_.hooks && max_steps_ != INT64_MAX) setup_.hooks->set_max_steps(max_steps_);
+  if (max_steps_ != INT64_MAX) progress_.max_steps = max_steps_;
 }
 
 Checkpointer::Calls Trainer::checkpoint_calls() {
-  auto note = [this](const std::string& text) { setup_.events.emit("note", {{"message", text}}); };
+  auto note = [this](const std::string& text) { report_.note(text); };
   auto published = [this, note, warned = false](const Checkpointer::Published& checkpoint) mutable {
     setup_.events.emit("checkpoint", {{"step", checkpoint.step},
                                       {"path", checkpoint.path},
@@ -68,25 +68,19 @@ Checkpointer::Calls Trainer::checkpoint_calls() {
   return {.settle = [this] { setup_.events.settle(); }, .published = published, .note = note};
 }
 
-void Trainer::call_hooks(lua::Moment moment) {
-  if (setup_.hooks) setup_.hooks->call(moment);
-}
-
 void Trainer::set_up_hooks() {
-  if (!setup_.hooks || std::exchange(hooks_set_up_, true)) return;
-  call_hooks(lua::Moment::setup);
+  if (!std::exchange(hooks_set_up_, true)) call_hooks(lua::Moment::setup);
 }
 
-void Trainer::check_replicas(const Checkpoint& checkpoint) const {
+void Trainer::check_replicas(const Checkpoint& checkpoint) {
   auto tensors = checkpoint.tensors();
   auto of_replica = [](const std::string& name) { return name.starts_with(replica_piece_name("")); };
   if (std::none_of(tensors.begin(), tensors.end(), of_replica)) return;
   int64_t wrote = checkpoint.world_size();
   if (!setup_.strategy.replicas_differ()) {
-    if (setup_.world.rank == 0)
-      setup_.events.emit("note", {{"message", fmt::format("the checkpoint's {} ranks each trained a copy of the model; "
-                                                          "{} continues with rank 0's copy",
-                                                          wrote, recipe_.strategy.name)}});
+    report_.note(
+        fmt::format("the checkpoint's {} ranks each trained a copy of the model; {} continues with rank 0's copy",
+                    wrote, recipe_.strategy.name));
   } else if (wrote != setup_.world.size) {
     throw environment_error(
         "the checkpoint contains a copy of the model for each of {} ranks, and this run has {}: {} can continue only "
@@ -99,7 +93,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   const auto& state = checkpoint.state();
   setup_.events.snapshot_taken(static_cast<double>(checkpoint.step()));
   start_at(start_of(state));
-  if (setup_.hooks) setup_.hooks->restore_history(state.value("hooks_history", nlohmann::json::object()));
+  setup_.hooks.restore_history(state);
   set_up_hooks();
   check_replicas(checkpoint);
   load_state(setup_.strategy, checkpoint);
@@ -113,21 +107,19 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   }
   // Of another run's checkpoint (--checkpoint), only weights, optimizer state, step and data position matter.
   if (written_by(checkpoint, setup_.run_dir)) continue_course(state);
-  if (!setup_.hooks) return;
-  setup_.hooks->set_progress(step_, position_.epoch);
-  if (step_ > 0) setup_.hooks->set_metric("loss", loss_);
-  if (validated_step_ == step_) setup_.hooks->set_metric("val_loss", val_loss_);
-  setup_.hooks->load(state.value("hooks", nlohmann::json::object()), checkpoint);
+  progress_.step = step_;
+  progress_.epoch = position_.epoch;
+  if (step_ > 0) setup_.hooks.set_metric("loss", loss_);
+  if (validated_step_ == step_) setup_.hooks.set_metric("val_loss", val_loss_);
+  setup_.hooks.load(checkpoint, progress_);
 }
 
 void Trainer::continue_course(const TrainerState& state) {
-  skipped_ = state.value("skipped_steps", int64_t{0});
+  report_.set_skipped(state.value("skipped_steps", int64_t{0}));
   trained_before_ = state.at("train_seconds");
   unfinished_ = unfinished_step(state);
-  const auto stop = standing_stop(state, recipe_);
-  if (setup_.hooks && !stop.empty()) setup_.hooks->restore_stop(stop);
-  auto note = rate_note(state, recipe_, step_, max_steps_);
-  if (setup_.world.rank == 0 && !note.empty()) setup_.events.emit("note", {{"message", note}});
+  if (const auto stop = standing_stop(state, recipe_); !stop.empty()) setup_.hooks.restore_stop(stop);
+  if (const auto note = rate_note(state, recipe_, step_, max_steps_); !note.empty()) report_.note(note);
 }
 
 TrainerState Trainer::trainer_state() const {
@@ -138,14 +130,14 @@ TrainerState Trainer::trainer_state() const {
       {"rates", rates_to_json(recipe_, step_, max_steps_)},
       {"tokens", tokens_},
       {"loss", loss_},
-      {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
+      {"train_seconds", trained_before_ + seconds_trained()},
       {"data", {{"epoch", position_.epoch}, {"sample", position_.sample}, {"meaning", setup_.data_meaning}}},
       {"strategy", setup_.strategy.scalars()},
       {"strategy_name", recipe_.strategy.name},
       {"world_size", setup_.world.size},
       {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
-  if (skipped_ > 0) state["skipped_steps"] = skipped_;
+  if (report_.skipped() > 0) state["skipped_steps"] = report_.skipped();
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
   if (unfinished_) state["unfinished"] = to_json(*unfinished_);
   if (completing_ && !unfinished_) state["completed"] = true;
@@ -180,35 +172,13 @@ uint32_t Trainer::votes() const {
   double now = steady_seconds();
   if (recipe_.checkpoint.every && now - last_save_ >= static_cast<double>(recipe_.checkpoint.every->count()))
     votes |= vote_checkpoint;
-  if (recipe_.train.max_time &&
-      trained_before_ + now - loop_started_ >= static_cast<double>(recipe_.train.max_time->count()))
-    votes |= vote_time_over;
+  if (time_over(now - loop_started_)) votes |= vote_time_over;
   return votes;
 }
 
-bool Trainer::logged(const StepResult& result) const {
-  return step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || step_ >= max_steps_ ||
-         (result.votes & vote_time_over) != 0;
-}
-
-void Trainer::report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens,
-                     double lr) {
-  if (setup_.world.rank != 0) return;
-  not_recorded_ = {{"step", step_},
-                   {"epoch", epoch},
-                   {"loss", result.loss},
-                   {"lr", lr},
-                   {"grad_norm", result.grad_norm},
-                   {"tokens", tokens},
-                   {"seconds", seconds},
-                   {"data_wait_s", waited},
-                   {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},
-                   {"skipped", result.skipped}};
-  if (logged(result)) record_step();
-}
-
-void Trainer::record_step() {
-  if (!not_recorded_.is_null()) setup_.events.emit("step", std::exchange(not_recorded_, nullptr));
+bool Trainer::time_over(double seconds) const {
+  const auto& limit = recipe_.train.max_time;
+  return limit && trained_before_ + seconds >= static_cast<double>(limit->count());
 }
 
 bool Trainer::stop_agreed() const {
@@ -221,7 +191,7 @@ bool Trainer::validate() {
   call_hooks(lua::Moment::on_validation_start);
   bool done = measure_validation();
   if (done) call_hooks(lua::Moment::on_validation_end);
-  if (setup_.hooks) setup_.hooks->end_validation();
+  setup_.hooks.end_validation();
   return done;
 }
 
@@ -255,7 +225,7 @@ bool Trainer::measure_validation() {
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // an existing checkpoint of this step lacks the value
-  if (setup_.hooks) setup_.hooks->set_metric("val_loss", loss);
+  setup_.hooks.set_metric("val_loss", loss);
   return true;
 }
 
@@ -263,12 +233,8 @@ void Trainer::save(bool steps_follow) {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
   TrainerState state = trainer_state();
   Checkpointer::More of_hooks;
-  if (setup_.hooks) {
-    state["hooks"] = setup_.hooks->save(of_hooks.tensors);
-    state["hooks_history"] = setup_.hooks->history();
-    of_hooks.files = setup_.hooks->take_written_files();
-  }
-  if (hooks_stop()) state["stop"] = stop_to_json(setup_.hooks->stop_reason(), recipe_);
+  setup_.hooks.save(state, of_hooks);
+  if (hooks_stop()) state["stop"] = stop_to_json(setup_.hooks.stop_reason(), recipe_);
   checkpointer_.save(setup_.strategy, step_, state, of_hooks, steps_follow);
   setup_.events.snapshot_taken(static_cast<double>(step_));
   fault_point("snapshot");
@@ -276,46 +242,45 @@ void Trainer::save(bool steps_follow) {
   last_save_ = steady_seconds();
 }
 
-bool Trainer::end_step(uint32_t votes, const UnfinishedStep& step, bool& last) {
-  bool stop = votes & vote_stop;
-  const auto& interval = recipe_.train.val_check_interval;
-  const bool validation_due = last || unfinished_ || (interval ? due(interval) : step.epoch_end);
-  const bool validates = setup_.validation && validation_due && validated_step_ != step_;
-  if (validates && !stop) stop = !validate();
+void Trainer::end_step(uint32_t votes, const UnfinishedStep& step) {
+  StepEnd end{.step = step_,
+              .course = course_,
+              .asked_to_stop = (votes & vote_stop) != 0,
+              .epoch_end = step.epoch_end,
+              .unfinished = unfinished_.has_value(),
+              .checkpoint_requested = (votes & vote_checkpoint) != 0,
+              .validation = validated_step_ == step_ ? Validation::done : Validation::open};
+  const bool has_validation = setup_.validation != nullptr;
+  if (due(recipe_, has_validation, end).validate) {
+    if (!end.asked_to_stop) end.asked_to_stop = !validate();
+    end.validation = validated_step_ == step_ ? Validation::done : Validation::left;
+  }
   unfinished_.reset();
-  if (validates && validated_step_ != step_)
+  if (end.validation == Validation::left)
     unfinished_ = step;
   else if (step.epoch_end)
     call_hooks(lua::Moment::on_train_epoch_end);
-  last = last || hooks_stop();
-  if (hooks_stop()) record_step();  // before the checkpoint, so that a resume from it has this step
-  bool asked = setup_.hooks && setup_.hooks->take_checkpoint();
-  const auto& settings = recipe_.checkpoint;
-  bool ranked = settings.save_top_k > 0 && validated_step_ == step_;
-  bool save_due = due(settings.every_n_steps) || (votes & vote_checkpoint) || asked || stop || ranked ||
-                  (last && settings.save_at_end);
-  if (save_due) save(/*steps_follow=*/!last && !stop);
-  return stop;
+  if (hooks_stop()) {
+    end.course = Course::hook;
+    report_.emit_kept();  // before the checkpoint, so that a resume from it has this step
+  }
+  end.checkpoint_requested |= setup_.hooks.take_checkpoint();
+  const Due now = due(recipe_, has_validation, end);
+  course_ = now.course;
+  if (now.save) save(/*steps_follow=*/end.course == Course::going && !end.asked_to_stop);
 }
 
-bool Trainer::complete_step(bool& last) {
-  if (!last && !unfinished_) return false;
+void Trainer::complete_step() {
+  if (course_ == Course::going && !unfinished_) return;
   const UnfinishedStep step = unfinished_.value_or(UnfinishedStep{.epoch = position_.epoch});
-  if (setup_.hooks) setup_.hooks->set_progress(step_, step.epoch);
-  if (setup_.hooks) setup_.hooks->set_last_step(last);
+  progress_.epoch = step.epoch;
+  progress_.last_step = course_ != Course::going;
   // The checkpoint of this step is replaced. What is recorded until then belongs to the new one.
   setup_.events.snapshot_taken(static_cast<double>(step_) - 0.5);
   completing_ = true;
-  const uint32_t votes = unfinished_ ? uint32_t{vote_checkpoint} : 0;
-  bool stop = end_step(votes, step, last);
+  end_step(unfinished_ ? uint32_t{vote_checkpoint} : 0, step);
   completing_ = false;
   setup_.events.snapshot_taken(static_cast<double>(step_));
-  return stop;
-}
-
-bool Trainer::time_over() const {
-  const auto& limit = recipe_.train.max_time;
-  return limit && trained_before_ >= static_cast<double>(limit->count());
 }
 
 StepResult Trainer::train_step(const StepInput& input) {
@@ -331,21 +296,6 @@ StepResult Trainer::train_step(const StepInput& input) {
                         "for a dynamic scale; ",
                         result.loss_scale)
           : ""));
-}
-
-void Trainer::count_skip(const StepResult& result) {
-  updated_ = updated_ || !result.skipped;
-  const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (recipe_.train.on_nonfinite != "skip" || !result.skipped || finite || result.rescaled) return;
-  ++skipped_;
-  if (setup_.world.rank != 0 || !std::has_single_bit(static_cast<uint64_t>(skipped_))) return;
-  setup_.events.record(
-      "skipped",
-      {{"step", step_},
-       {"total", skipped_},
-       {"message", fmt::format("step {} was skipped (train.on_nonfinite = \"skip\"): loss {}, gradient norm {}; "
-                               "{} skipped so far",
-                               step_, result.loss, result.grad_norm, skipped_)}});
 }
 
 void Trainer::leave_together() {
@@ -365,18 +315,9 @@ TrainerResult Trainer::run() {
       throw;
     }
   } catch (const std::exception& error) {
-    if (setup_.hooks) setup_.hooks->call_exception(error.what());
+    setup_.hooks.call_exception(error.what());
     throw;
   }
-}
-
-void Trainer::tell_hooks(const StepResult& result, int64_t epoch) {
-  if (!setup_.hooks) return;
-  setup_.hooks->set_progress(step_, epoch);
-  setup_.hooks->set_last_step(step_ >= max_steps_ || (result.votes & vote_time_over) != 0);
-  setup_.hooks->set_metric("loss", result.loss);
-  setup_.hooks->set_metric("grad_norm", result.grad_norm);
-  setup_.hooks->call(lua::Moment::on_train_batch_end);
 }
 
 Loader::Options Trainer::loader_options() const {
@@ -390,58 +331,47 @@ Loader::Options Trainer::loader_options() const {
           .start = position_};
 }
 
-bool Trainer::take_step(Loader& loader, bool& last) {
+void Trainer::take_step(Loader& loader) {
   const int64_t epoch = position_.epoch;
-  if (setup_.hooks) setup_.hooks->set_progress(step_, epoch);
+  progress_.epoch = epoch;
+  progress_.last_step = false;
   if (position_.sample == 0) call_hooks(lua::Moment::on_train_epoch_start);
   const double begun = steady_seconds(), waited_before = loader.waited_seconds();
   StepBatch batch;
   loader.next(batch);
   const double waited = loader.waited_seconds() - waited_before;
-  StepInput input = to_device(batch);
-  if (setup_.hooks) setup_.hooks->set_lr_factor(input.lr_factor);
+  const StepInput input = to_device(batch);
+  progress_.lr_factor = input.lr_factor;
   call_hooks(lua::Moment::on_train_batch_start);
   const StepResult result = train_step(input);
-  ++step_;
+  progress_.step = ++step_;
+  progress_.lr_factor = result.lr_factor;
   position_ = batch.after;
   tokens_ += input.global_tokens;
   loss_ = result.loss;
-  count_skip(result);
-  if (first_step_s_ == 0 && setup_.world.rank == 0) setup_.events.emit("first_step", {{"step", step_}});
+  course_ = step_ >= max_steps_ ? Course::complete : (result.votes & vote_time_over) ? Course::max_time : Course::going;
+  report_.count(step_, result);
   checkpointer_.look();
-  const double now = steady_seconds();
-  if (first_step_s_ == 0) first_step_s_ = now - setup_.started;
-  if (setup_.hooks) input.lr_factor = setup_.hooks->lr_factor();
+  const double seconds = steady_seconds() - begun;
   fault_point("step");
-  report(result, epoch, now - begun, waited, input.global_tokens, recipe_.optimizer.lr * input.lr_factor);
-  tell_hooks(result, epoch);
-  out_of_time_ = (result.votes & vote_time_over) != 0;
-  last = step_ >= max_steps_ || out_of_time_ || hooks_stop();
-  return end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end}, last);
-}
-
-void Trainer::report_early_end(bool stop) const {
-  if (setup_.world.rank != 0) return;
-  if (hooks_stop()) {
-    const auto& reason = setup_.hooks->stop_reason();
-    setup_.events.record("stopping", {{"step", step_}, {"reason", reason}});
-    setup_.events.record("note", {{"message", fmt::format("stopped at step {} by {}", step_, reason)}});
-  }
-  if (out_of_time_ && step_ < max_steps_)
-    setup_.events.emit("stopping", {{"step", step_}, {"reason", "train.max_time"}});
-  if (stop) setup_.events.emit("stopping", {{"step", step_}, {"reason", "asked to stop"}});
-  if (first_step_s_ > 0 && !updated_)
-    setup_.events.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
-}
-
-void Trainer::report_end() const {
-  if (setup_.world.rank != 0) return;
-  setup_.events.emit("finished", {{"step", step_},
-                                  {"final_loss", step_ > 0 ? nlohmann::json(loss_) : nlohmann::json()},
-                                  {"tokens", tokens_},
-                                  {"skipped_steps", skipped_},
-                                  {"train_seconds", trained_before_ + steady_seconds() - loop_started_},
-                                  {"time_to_first_step_s", first_step_s_}});
+  const bool logged = step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || course_ != Course::going;
+  report_.keep({{"step", step_},
+                {"epoch", epoch},
+                {"loss", result.loss},
+                {"lr", recipe_.optimizer.lr * result.lr_factor},
+                {"grad_norm", result.grad_norm},
+                {"tokens", input.global_tokens},
+                {"seconds", seconds},
+                {"data_wait_s", waited},
+                {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},
+                {"skipped", result.skipped}},
+               logged);
+  progress_.last_step = course_ != Course::going;
+  setup_.hooks.set_metric("loss", result.loss);
+  setup_.hooks.set_metric("grad_norm", result.grad_norm);
+  call_hooks(lua::Moment::on_train_batch_end);
+  if (hooks_stop()) course_ = Course::hook;
+  end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end});
 }
 
 TrainerResult Trainer::train() {
@@ -450,19 +380,19 @@ TrainerResult Trainer::train() {
   loader.set_batch_size_of_epoch(
       [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
   loop_started_ = last_save_ = steady_seconds();
-  out_of_time_ = time_over();
-  bool last = step_ >= max_steps_ || out_of_time_;
-  if (setup_.hooks) setup_.hooks->set_progress(step_, position_.epoch);
+  course_ = step_ >= max_steps_ ? Course::complete : time_over(0) ? Course::max_time : Course::going;
+  progress_.step = step_;
+  progress_.epoch = position_.epoch;
   call_hooks(lua::Moment::on_train_start);
-  last = last || hooks_stop();
-  bool stop = complete_step(last);
-  while (!last && !stop) stop = take_step(loader, last);
-  report_early_end(stop);
+  if (hooks_stop()) course_ = Course::hook;
+  complete_step();
+  while (course_ == Course::going) take_step(loader);
+  report_.early_end(step_, course_, setup_.hooks.stop_reason());
   call_hooks(lua::Moment::on_train_end);
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);
-  report_end();
-  return {.steps = step_, .final_loss = loss_, .stopped = stop && (!last || unfinished_)};
+  report_.finished(step_, loss_, tokens_, trained_before_ + seconds_trained());
+  return {.steps = step_, .final_loss = loss_, .stopped = course_ == Course::asked};
 }
 
 }  // namespace runner

@@ -6,12 +6,15 @@
 #include <optional>
 #include <string>
 
+#include "runner/base/clock.hpp"
 #include "runner/config/recipe.hpp"
 #include "runner/data/loader.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/train/checkpointer.hpp"
 #include "runner/train/course.hpp"
-#include "runner/train/hooks/training_hooks.hpp"
+#include "runner/train/due.hpp"
+#include "runner/train/hooks/hooks.hpp"
+#include "runner/train/training_report.hpp"
 #include "strategies/contract/strategy.hpp"
 
 namespace runner {
@@ -22,17 +25,17 @@ struct TrainerSetup {
   Strategy& strategy;
   const Dataset& train;
   const Dataset* validation = nullptr;
+  Hooks& hooks;
   EventSink& events;
   fs::path run_dir;
   int64_t vocab_size = 0;
-  double started = 0;                       ///< steady_seconds() at the worker's start
-  const std::atomic<bool>* stop = nullptr;  ///< set by the signal handler
-  std::function<int64_t()> memory_bytes;    ///< peak of tensor bytes in use so far
-  TrainingHooks* hooks = nullptr;           ///< null if the recipe has none
-  int64_t attempt = 1;                      ///< number of the attempt of the run
-  nlohmann::json data_meaning = {};         ///< stored in checkpoints; rank 0 only
-  bool accept_changed_data = false;         ///< a position after the data's end becomes the start of the next epoch
-  nlohmann::json settings = {};             ///< settings_of_tensors(), stored in checkpoints; rank 0 only
+  double started = 0;                          ///< steady_seconds() at the worker's start
+  const std::atomic<bool>* stop = nullptr;     ///< set by the signal handler
+  std::function<int64_t()> memory_bytes = {};  ///< peak of tensor bytes in use so far
+  int64_t attempt = 1;                         ///< number of the attempt of the run
+  nlohmann::json data_meaning = {};            ///< stored in checkpoints; rank 0 only
+  bool accept_changed_data = false;            ///< a position after the data's end becomes the start of the next epoch
+  nlohmann::json settings = {};                ///< settings_of_tensors(), stored in checkpoints; rank 0 only
 };
 
 struct TrainerResult {
@@ -55,74 +58,66 @@ class Trainer {
   TrainerResult run();
 
  private:
-  Checkpointer::Calls checkpoint_calls();
   enum Vote : uint32_t { vote_stop = 1, vote_checkpoint = 2, vote_time_over = 4 };
 
-  TrainerResult train();
+  Checkpointer::Calls checkpoint_calls();
   Loader::Options loader_options() const;
-  /// Trains on the next batch. Sets `last` after the last step, and returns as end_step() does.
-  bool take_step(Loader& loader, bool& last);
-  /// Emits the reasons if training ends before its last step, and a note if no step had an effect. `stop`: a stop was
-  /// requested.
-  void report_early_end(bool stop) const;
-  void report_end() const;
-  /// For failures that occur on every rank: waits until the checkpoint is written. If a rank left earlier, the
-  /// supervisor would stop rank 0 while it writes.
-  void leave_together();
-  void call_hooks(lua::Moment moment);
+  void call_hooks(lua::Moment moment) { setup_.hooks.call(moment, progress_); }
+  /// Calls `setup` of the hooks once, before any other function of them.
+  void set_up_hooks();
+
+  // ---- the start
   /// Takes over step and data position, and plans the last step.
   void start_at(const TrainingStart& start);
   /// Takes over what the checkpoint says about this run's course.
   void continue_course(const TrainerState& state);
-  bool time_over() const;
-  /// Calls on_train_batch_end with the results of the step.
-  void tell_hooks(const StepResult& result, int64_t epoch);
-  /// Calls `setup` of the hooks once, before any other function of them.
-  void set_up_hooks();
   /// If replicas differ: throws if the checkpoint has another number of them. If the strategy has one model: notes that
   /// the replicas of ranks above 0 are not used.
-  void check_replicas(const Checkpoint& checkpoint) const;
-  StepResult train_step(const StepInput& input);
-  /// Counts the step if train.on_nonfinite = "skip" skipped it. Emits an event when the count is a power of two.
-  void count_skip(const StepResult& result);
+  void check_replicas(const Checkpoint& checkpoint);
+  /// Does what is left of the checkpoint's step.
+  void complete_step();
+
+  // ---- a step
+  TrainerResult train();
+  /// Trains on the next batch.
+  void take_step(Loader& loader);
   StepInput to_device(const StepBatch& batch) const;
   MicroBatch to_device(const HostBatch& batch) const;
-  /// Whether a step is recorded when it is done. If a hook then ends the run, the last step is recorded too.
-  bool logged(const StepResult& result) const;
-  void record_step();
-  void report(const StepResult& result, int64_t epoch, double seconds, double waited, int64_t tokens, double lr);
+  uint32_t votes() const;
+  StepResult train_step(const StepInput& input);
+  /// Whether train.max_time is over, `seconds` after this attempt began to train.
+  bool time_over(double seconds) const;
+  double seconds_trained() const { return steady_seconds() - loop_started_; }
+
+  // ---- the end of a step
+  /// Validates and saves a checkpoint if they are due, and updates `course_`. A stop request leaves a validation that is
+  /// due, and what follows it, to the run that continues.
+  void end_step(uint32_t votes, const UnfinishedStep& step);
+  bool hooks_stop() const { return !setup_.hooks.stop_reason().empty(); }
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
   bool measure_validation();
   bool stop_agreed() const;
   void save(bool steps_follow);
-  uint32_t votes() const;
-  bool due(const std::optional<int64_t>& every) const { return every && step_ % *every == 0; }
   TrainerState trainer_state() const;
-  /// Validates and saves a checkpoint if they are due. Returns true if the run must stop now, complete or not. Sets
-  /// `last` if a hook has requested the end. A stop request leaves a validation that is due, and what follows it, to
-  /// the run that continues.
-  bool end_step(uint32_t votes, const UnfinishedStep& step, bool& last);
-  /// Does at the start what is left of the checkpoint's step. Returns as end_step() does.
-  bool complete_step(bool& last);
-  bool hooks_stop() const { return setup_.hooks && !setup_.hooks->stop_reason().empty(); }
+  /// For failures that occur on every rank: waits until the checkpoint is written. If a rank left earlier, the
+  /// supervisor would stop rank 0 while it writes.
+  void leave_together();
 
   TrainerSetup setup_;
   const Recipe& recipe_;
+  TrainingReport report_;
   Checkpointer checkpointer_;
+  Course course_ = Course::going;
+  Progress progress_;
   int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
-  int64_t skipped_ = 0;  ///< steps that were skipped because they were not finite, in all attempts
-  nlohmann::json not_recorded_;  ///< the event of the last step; null if it was recorded
-  bool updated_ = false;  ///< a step of this attempt has changed parameters
   DataPosition position_;
   double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;
   std::optional<UnfinishedStep> unfinished_;  ///< of step_
   bool completing_ = false;                   ///< a resumed run completes step_
   bool hooks_set_up_ = false;
-  bool out_of_time_ = false;  ///< train.max_time is over
   double last_save_ = 0, loop_started_ = 0, trained_before_ = 0;
-  double first_step_s_ = 0;  ///< from the worker's start to the end of the first step; 0: there was none yet
 };
 
 }  // namespace runner

@@ -208,6 +208,7 @@ StepResult Strategy::step(const StepInput& input) {
   // If replicas differ, the norm is the root mean square of theirs. Squares are summed over ranks in any case, so that a NaN on
   // any rank is found.
   if (replicas_differ()) result.grad_norm /= std::sqrt(world_.size);
+  result.lr_factor = decision.lr_factor;
   result.finite = control.finite;
   result.votes = control.votes;
   const bool updates = control.finite && !decision.skip;

@@ -62,6 +62,7 @@ struct StepResult {
   bool rescaled = false;  ///< no update was made, because gradients overflowed; the loss scaler counts the overflow
   uint32_t votes = 0;     ///< bitwise OR of the votes of all ranks; equal on all ranks
   double loss_scale = 1.0;
+  double lr_factor = 1;  ///< of the update: StepInput's, or the observer's
 };
 
 /// Elements [begin, begin + count) of an array in this rank's file on NVMe. Used instead of a tensor.

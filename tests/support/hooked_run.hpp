@@ -79,18 +79,17 @@ struct HookedRun {
       with_strategy(tiny, world, [&](Strategy& strategy) {
         EventSink sink(world.rank, world.rank == 0 ? fd : -1);
         auto hooks = make_training_hooks({recipe, world, strategy, spec, sink, folder.path});
-        Trainer trainer({recipe,
-                         world,
-                         strategy,
-                         train,
-                         validation_rows > 0 ? &validation : nullptr,
-                         sink,
-                         folder.path,
-                         tiny.vocab,
-                         steady_seconds(),
-                         &stop,
-                         {},
-                         hooks.get()});
+        Trainer trainer({.recipe = recipe,
+                         .world = world,
+                         .strategy = strategy,
+                         .train = train,
+                         .validation = validation_rows > 0 ? &validation : nullptr,
+                         .hooks = *hooks,
+                         .events = sink,
+                         .run_dir = folder.path,
+                         .vocab_size = tiny.vocab,
+                         .started = steady_seconds(),
+                         .stop = &stop});
         try {
           if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
           auto mine = trainer.run();

@@ -33,14 +33,13 @@ Measured measure(const TinyRun& tiny, const Recipe& recipe, int steps, const fs:
         with_strategy(tiny, world, [&](Strategy& strategy) {
           int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
           EventSink sink(world.rank, nowhere);
-          auto hooks = make_training_hooks({recipe, world, strategy, spec, sink, folder});
+          TrainingHooks hooks({recipe, world, strategy, spec, sink, folder});
           std::vector<double> of_hooks, of_steps;
           for (int step = 0; step < steps + 2; ++step) {
-            double before = hooks->seconds(), started = steady_seconds();
+            double before = hooks.seconds(), started = steady_seconds();
             strategy.step(tiny_input(tiny, world.rank, 0));
-            hooks->set_progress(step + 1, 0);
-            hooks->call(lua::Moment::on_train_batch_end);
-            double spent = hooks->seconds() - before;
+            hooks.call(lua::Moment::on_train_batch_end, {.step = step + 1});
+            double spent = hooks.seconds() - before;
             if (step < 2) continue;
             of_hooks.push_back(spent);
             of_steps.push_back(steady_seconds() - started - spent);

@@ -78,21 +78,19 @@ struct Training {
           validation(tiny, world.rank, validation_rows, on_validation_read);
       with_strategy(tiny, world, [&](Strategy& strategy) {
         EventSink sink(world.rank, world.rank == 0 ? fd : -1);
-        Trainer trainer({recipe,
-                         world,
-                         strategy,
-                         train,
-                         validation_rows > 0 ? &validation : nullptr,
-                         sink,
-                         folder.path,
-                         tiny.vocab,
-                         steady_seconds(),
-                         &stop[world.rank],
-                         {},
-                         nullptr,
-                         1,
-                         {},
-                         accept_changed_data});
+        Hooks no_hooks;
+        Trainer trainer({.recipe = recipe,
+                         .world = world,
+                         .strategy = strategy,
+                         .train = train,
+                         .validation = validation_rows > 0 ? &validation : nullptr,
+                         .hooks = no_hooks,
+                         .events = sink,
+                         .run_dir = folder.path,
+                         .vocab_size = tiny.vocab,
+                         .started = steady_seconds(),
+                         .stop = &stop[world.rank],
+                         .accept_changed_data = accept_changed_data});
         if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
         if (during) return during(trainer);
         auto mine = trainer.run();

@@ -41,7 +41,7 @@ void TrainingHooks::require_moment(const char* what, bool (*allowed)(Moment), co
 }
 
 double TrainingHooks::loss() { return metrics_->at("loss").second.value.value_or(std::nan("")); }
-double TrainingHooks::lr() { return setup_.recipe.optimizer.lr * lr_factor_; }
+double TrainingHooks::lr() { return setup_.recipe.optimizer.lr * progress_.lr_factor; }
 
 lua::Reference TrainingHooks::recipe() {
   if (!recipe_) recipe_ = hooks_.state().read_only(recipe_to_json(setup_.recipe));
@@ -75,7 +75,7 @@ std::string TrainingHooks::artifact(const std::string& name) {
   ::close(fd);
   artifacts_[name] = 0;
   fault_point("artifact");
-  setup_.events.record("artifact", {{"step", step_}, {"path", path.string()}});
+  setup_.events.record("artifact", {{"step", progress_.step}, {"path", path.string()}});
   return path.string();
 }
 
@@ -195,7 +195,7 @@ json TrainingHooks::generate(const lua::Generation& wanted) {
   tokens = runner::generate(setup_.strategy, tokens, wanted, request["seed"].get<uint64_t>(), limits, rank_0s);
   json made = tokens;
   if (wanted.text) made = tokenizer().decode(std::vector<int32_t>(tokens.begin(), tokens.end()));
-  if (rank() == 0) setup_.events.record("sample", {{"step", step_}, {wanted.text ? "text" : "tokens", made}});
+  if (rank() == 0) setup_.events.record("sample", {{"step", progress_.step}, {wanted.text ? "text" : "tokens", made}});
   return made;
 }
 

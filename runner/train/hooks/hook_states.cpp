@@ -7,7 +7,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/lua/error.hpp"
-#include "runner/train/checkpointer.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
 
 namespace runner {
@@ -22,7 +21,7 @@ std::string tensor_name(const std::string& name) { return "hook/" + name; }
 
 }  // namespace
 
-json TrainingHooks::save(std::vector<StateTensor>& tensors) {
+void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
   torch::NoGradGuard no_grad;
   moment_ = Moment::on_save_checkpoint;
   tensors_.parameters_writable = false;
@@ -45,15 +44,14 @@ json TrainingHooks::save(std::vector<StateTensor>& tensors) {
   auto saved = hooks_.save(Value(context_), keep);
   moment_.reset();
   for (auto& [name, piece] : kept)
-    if (saved.contains(name.substr(0, name.find('/')))) tensors.push_back(std::move(piece));
-  return saved;
+    if (saved.contains(name.substr(0, name.find('/')))) more.tensors.push_back(std::move(piece));
+  state["hooks"] = std::move(saved);
+  state["hooks_history"] = {{"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", artifacts_}};
+  for (const auto& name : std::exchange(written_, {})) more.files.push_back(artifact_path(name));
 }
 
-json TrainingHooks::history() const {
-  return {{"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", artifacts_}};
-}
-
-void TrainingHooks::restore_history(const json& saved) {
+void TrainingHooks::restore_history(const TrainerState& state) {
+  const json saved = state.value("hooks_history", json::object());
   metrics_->load(saved.value("metrics", json::object()), rank() == 0);
   hooks_.disable(saved.value("disabled", std::vector<std::string>()));
   if (rank() == 0) restore_artifacts(saved.value("artifacts", json()));
@@ -76,13 +74,8 @@ void TrainingHooks::restore_artifacts(const json& saved) {
   }
 }
 
-std::vector<fs::path> TrainingHooks::take_written_files() {
-  std::vector<fs::path> files;
-  for (const auto& name : std::exchange(written_, {})) files.push_back(artifact_path(name));
-  return files;
-}
-
-void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
+void TrainingHooks::load(const Checkpoint& checkpoint, const Progress& progress) {
+  progress_ = progress;
   torch::NoGradGuard no_grad;
   moment_ = Moment::on_load_checkpoint;
   tensors_.parameters_writable = true;
@@ -102,7 +95,7 @@ void TrainingHooks::load(const json& saved, const Checkpoint& checkpoint) {
       return read_elements(checkpoint, mine, (rank() - 1) * count, count);
     });
   };
-  hooks_.load(saved, Value(context_), restore);
+  hooks_.load(checkpoint.state().value("hooks", json::object()), Value(context_), restore);
   moment_.reset();
 }
 

@@ -80,8 +80,9 @@ bool inside_step(lua::Moment moment) {
          moment == lua::Moment::on_before_optimizer_step;
 }
 
-std::unique_ptr<TrainingHooks> make_training_hooks(const TrainingHooksSetup& setup) {
-  return lua::hook_sources(setup.recipe).empty() ? nullptr : std::make_unique<TrainingHooks>(setup);
+std::unique_ptr<Hooks> make_training_hooks(const TrainingHooksSetup& setup) {
+  if (lua::hook_sources(setup.recipe).empty()) return std::make_unique<Hooks>();
+  return std::make_unique<TrainingHooks>(setup);
 }
 
 TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
@@ -90,7 +91,7 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
       tensors_{exchange_},
       hooks_(make_hooks()),
       context_(lua::make_context(*this)),
-      snapshots_{setup_.strategy, [this] { return step_; },
+      snapshots_{setup_.strategy, [this] { return progress_.step; },
                  [this](const char* what) {
                    require_moment(what, between_steps, "between steps: in on_train_batch_start or on_train_batch_end");
                  },
@@ -123,7 +124,7 @@ lua::HookSet TrainingHooks::make_hooks() {
   talk.report = [this](const std::string& text) {
     if (rank() == 0 || exchange_.alone()) setup_.events.record("note", {{"message", text}});
   };
-  talk.step = [this] { return step_; };
+  talk.step = [this] { return progress_.step; };
   talk.agree = [this](const std::string& hook, const std::string& failure) { return agree(hook, failure); };
   return lua::HookSet(setup_.recipe, talk);
 }
@@ -230,7 +231,7 @@ void TrainingHooks::grant(const std::string& hook, Requests requests, const Hook
   }
   checkpoint_ |= any(rows, bit_checkpoint);
   skip_ |= any(rows, bit_skip);
-  if (requests.lr) lr_factor_ = *requests.lr / setup_.recipe.optimizer.lr;
+  if (requests.lr) progress_.lr_factor = *requests.lr / setup_.recipe.optimizer.lr;
   if (!requests.synced.empty()) {
     std::vector<double> mine;
     for (const auto& logged : requests.synced) mine.push_back(logged.value);
@@ -249,10 +250,11 @@ void TrainingHooks::publish(const std::string& hook, std::vector<Requests::Logge
   if (rank() != 0) return;
   for (const auto& logged : all)
     if (!std::isfinite(logged.value) && !std::exchange(logged.metric->second.odd, true))
-      setup_.events.emit("note", {{"message", lua::nonfinite_note(hook, logged.metric->first, logged.value, step_)}});
+      setup_.events.emit("note",
+                         {{"message", lua::nonfinite_note(hook, logged.metric->first, logged.value, progress_.step)}});
   // The event shares ownership of `metrics`, because it uses the names in it.
   const bool at_end = moment_ == Moment::on_train_end || moment_ == Moment::teardown;
-  setup_.events.emit_soon("metrics", [metrics = metrics_, step = step_, at_end, all = std::move(all)] {
+  setup_.events.emit_soon("metrics", [metrics = metrics_, step = progress_.step, at_end, all = std::move(all)] {
     json values = json::object();
     for (const auto& logged : all) values[logged.metric->first] = logged.value;
     json event = {{"step", step}, {"values", std::move(values)}};
@@ -327,7 +329,7 @@ StepObserver::Decision TrainingHooks::before_optimizer_step(const Gradients& gra
   gradient_scale_ = scale;
   call(Moment::on_before_optimizer_step);
   gradients_ = nullptr;
-  return {std::exchange(skip_, false), lr_factor_};
+  return {std::exchange(skip_, false), progress_.lr_factor};
 }
 
 }  // namespace runner

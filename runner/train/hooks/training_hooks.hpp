@@ -24,6 +24,7 @@
 #include "runner/lua/training.hpp"
 #include "runner/train/hooks/exchange.hpp"
 #include "runner/train/hooks/garbage.hpp"
+#include "runner/train/hooks/hooks.hpp"
 #include "runner/train/hooks/metrics.hpp"
 #include "runner/train/hooks/snapshot.hpp"
 #include "runner/train/hooks/tensor.hpp"
@@ -41,7 +42,7 @@ struct TrainingHooksSetup {
   std::string cache_dir = {};  ///< folder of the tokenizer, for ctx:generate
 };
 
-class TrainingHooks : private lua::Training, private lua::HookWorld, private StepObserver {
+class TrainingHooks : public Hooks, private lua::Training, private lua::HookWorld, private StepObserver {
  public:
   using Moment = lua::Moment;
 
@@ -50,60 +51,30 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   ~TrainingHooks() override;
   TrainingHooks(const TrainingHooks&) = delete;
 
-  // ---- values for hooks, set by the trainer
-  void set_progress(int64_t step, int64_t epoch) {
-    step_ = step;
-    epoch_ = epoch;
-    last_step_ = false;
+  void set_metric(const std::string& name, double value) override { metrics_->at(name).second.value = value; }
+  void call(Moment moment, const Progress& progress) override {
+    progress_ = progress;
+    call(moment);
   }
-  void set_max_steps(int64_t steps) { max_steps_ = steps; }
-  void set_last_step(bool last) { last_step_ = last; }
-  /// The schedule's factor on optimizer.lr for the next step.
-  void set_lr_factor(double factor) { lr_factor_ = factor; }
-  void set_metric(const std::string& name, double value) { metrics_->at(name).second.value = value; }
+  void call_exception(const std::string& what) noexcept override;
+  void end_validation() override;
+  std::string stop_reason() const override { return stop_reason_; }
+  bool take_checkpoint() override { return std::exchange(checkpoint_, false); }
+  void save(TrainerState& state, Checkpointer::More& more) override;
+  void restore_history(const TrainerState& state) override;
+  void restore_stop(const std::string& reason) override { stop_reason_ = reason; }
+  void load(const Checkpoint& checkpoint, const Progress& progress) override;
 
-  /// Collective. Throws lua::HookError on all ranks if a hook failed on one of them and on_error is "stop".
-  /// The three moments inside a step are called through the strategy.
-  void call(Moment moment);
-  /// Calls on_exception on this rank only. Only reports errors in it.
-  void call_exception(const std::string& what) noexcept;
-
-  /// Call it after each validation, also after one that was stopped. Collective. Restores parameters that hooks have
-  /// changed since on_validation_start.
-  void end_validation();
-
-  /// Calls on_save_checkpoint and returns rank 0's {hook: its state} for a checkpoint. Appends this rank's pieces of
-  /// the tensors in states, "hook/HOOK/PLACE". Collective.
-  nlohmann::json save(std::vector<StateTensor>& tensors);
-  /// What a checkpoint contains of hooks in addition to their states: last values of metrics, names of disabled hooks,
-  /// and sizes of artifacts. restore_history() truncates artifacts to these sizes, because the resumed run writes the
-  /// rest again. Call it before anything else that hooks can see.
-  nlohmann::json history() const;
-  void restore_history(const nlohmann::json& saved);
-  /// Files that hooks have written to since the last call. They must be durable before a checkpoint with their sizes.
-  std::vector<fs::path> take_written_files();
-  /// Collective. Gives every rank the same states, with the rank's elements of their tensors from `checkpoint`. Throws
-  /// Error(environment) if a tensor is missing or has another shape.
-  void load(const nlohmann::json& saved, const Checkpoint& checkpoint);
-
-  // ---- requests of hooks; equal on all ranks
-  double lr_factor() const { return lr_factor_; }
-  /// The reason, if a hook has requested to stop; otherwise empty.
-  const std::string& stop_reason() const { return stop_reason_; }
-  /// Restores the reason of a stop that was requested before the checkpoint.
-  void restore_stop(const std::string& reason) { stop_reason_ = reason; }
-  /// Whether a hook has requested a checkpoint since the last call.
-  bool take_checkpoint() { return std::exchange(checkpoint_, false); }
   /// Wall time of this rank in calls of hooks, with the exchanges after them, without calls of `loss`.
   /// scripts/bench/lua measures it.
   double seconds() const { return seconds_; }
 
  private:
   // ---- lua::Training
-  int64_t step() override { return step_; }
-  int64_t epoch() override { return epoch_; }
-  std::optional<int64_t> max_steps() override { return max_steps_; }
-  bool is_last_step() override { return last_step_; }
+  int64_t step() override { return progress_.step; }
+  int64_t epoch() override { return progress_.epoch; }
+  std::optional<int64_t> max_steps() override { return progress_.max_steps; }
+  bool is_last_step() override { return progress_.last_step; }
   double loss() override;
   double lr() override;
   nlohmann::json metrics() override { return metrics_->to_json(); }
@@ -155,6 +126,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   };
 
   lua::HookSet make_hooks();
+  void call(Moment moment);
   lua::HookSet::Talk::Failure agree(const std::string& hook, const std::string& failure);
   /// Describes how the requests of ranks contradict each other; empty if they do not.
   std::string contradiction(const HookExchange::Rows& rows) const;
@@ -181,8 +153,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   lua::HookSet hooks_;
   std::shared_ptr<lua::Object> context_;
   std::optional<lua::Reference> recipe_;
-  int64_t step_ = 0, epoch_ = 0;
-  double lr_factor_ = 1;
+  Progress progress_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::string exception_;
   std::optional<Moment> moment_;          ///< the moment of the current call of hooks
@@ -191,8 +162,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
   Requests requests_;
   std::string stop_reason_;
   bool checkpoint_ = false, skip_ = false;
-  std::optional<int64_t> max_steps_;
-  bool last_step_ = false, in_loss_ = false;
+  bool in_loss_ = false;
   double seconds_ = 0;
   SnapshotHost snapshots_;
   std::map<std::string, int64_t> artifacts_;  ///< rank 0 only: bytes of each artifact, by name
@@ -214,7 +184,7 @@ class TrainingHooks : private lua::Training, private lua::HookWorld, private Ste
 /// Whether the moment is inside a step, where parameters must not change.
 bool inside_step(lua::Moment moment);
 
-/// Null if the recipe has no hooks.
-std::unique_ptr<TrainingHooks> make_training_hooks(const TrainingHooksSetup& setup);
+/// The hooks of the recipe; Hooks, which does nothing, if it has none.
+std::unique_ptr<Hooks> make_training_hooks(const TrainingHooksSetup& setup);
 
 }  // namespace runner

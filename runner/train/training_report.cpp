@@ -1,0 +1,66 @@
+#include "runner/train/training_report.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "runner/base/clock.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+void TrainingReport::note(const std::string& message) {
+  if (rank_ == 0) events_.emit("note", {{"message", message}});
+}
+
+void TrainingReport::count(int64_t step, const StepResult& result) {
+  updated_ = updated_ || !result.skipped;
+  const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (recipe_.train.on_nonfinite == "skip" && result.skipped && !finite && !result.rescaled) {
+    ++skipped_;
+    if (rank_ == 0 && std::has_single_bit(static_cast<uint64_t>(skipped_)))
+      events_.record("skipped",
+                     {{"step", step},
+                      {"total", skipped_},
+                      {"message", fmt::format("step {} was skipped (train.on_nonfinite = \"skip\"): loss {}, gradient "
+                                              "norm {}; {} skipped so far",
+                                              step, result.loss, result.grad_norm, skipped_)}});
+  }
+  if (first_step_s_ > 0) return;
+  first_step_s_ = steady_seconds() - started_;
+  if (rank_ == 0) events_.emit("first_step", {{"step", step}});
+}
+
+void TrainingReport::keep(json step, bool now) {
+  if (rank_ != 0) return;
+  kept_ = std::move(step);
+  if (now) emit_kept();
+}
+
+void TrainingReport::emit_kept() {
+  if (!kept_.is_null()) events_.emit("step", std::exchange(kept_, nullptr));
+}
+
+void TrainingReport::early_end(int64_t step, Course course, const std::string& reason_of_hook) {
+  if (rank_ != 0) return;
+  if (course == Course::hook) {
+    events_.record("stopping", {{"step", step}, {"reason", reason_of_hook}});
+    events_.record("note", {{"message", fmt::format("stopped at step {} by {}", step, reason_of_hook)}});
+  }
+  if (course == Course::max_time) events_.emit("stopping", {{"step", step}, {"reason", "train.max_time"}});
+  if (course == Course::asked) events_.emit("stopping", {{"step", step}, {"reason", "asked to stop"}});
+  if (first_step_s_ > 0 && !updated_)
+    events_.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
+}
+
+void TrainingReport::finished(int64_t step, double final_loss, int64_t tokens, double train_seconds) {
+  if (rank_ != 0) return;
+  events_.emit("finished", {{"step", step},
+                            {"final_loss", step > 0 ? json(final_loss) : json()},
+                            {"tokens", tokens},
+                            {"skipped_steps", skipped_},
+                            {"train_seconds", train_seconds},
+                            {"time_to_first_step_s", first_step_s_}});
+}
+
+}  // namespace runner

@@ -1,0 +1,46 @@
+// What a training tells the supervisor about its steps and its end. Rank 0 emits the events.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runner/config/recipe.hpp"
+#include "runner/launch/events.hpp"
+#include "runner/train/due.hpp"
+#include "strategies/contract/strategy.hpp"
+
+namespace runner {
+
+class TrainingReport {
+ public:
+  /// `started`: steady_seconds() at the worker's start.
+  TrainingReport(const Recipe& recipe, EventSink& events, int rank, double started)
+      : recipe_(recipe), events_(events), rank_(rank), started_(started) {}
+
+  void note(const std::string& message);
+  /// Counts the step if train.on_nonfinite = "skip" skipped it. Emits an event when the count is a power of two, and
+  /// one for the first step of this attempt.
+  void count(int64_t step, const StepResult& result);
+  /// Keeps the record of a step until the next one. Emits it at once if `now` is true.
+  void keep(nlohmann::json step, bool now);
+  /// Emits the record of the last step if it was not emitted. A stop by a hook is reported after its step.
+  void emit_kept();
+  /// Emits the reason if training ends before its last step, and a note if no step had an effect.
+  void early_end(int64_t step, Course course, const std::string& reason_of_hook);
+  void finished(int64_t step, double final_loss, int64_t tokens, double train_seconds);
+
+  /// Steps that were skipped because they were not finite, in all attempts.
+  int64_t skipped() const { return skipped_; }
+  void set_skipped(int64_t steps) { skipped_ = steps; }
+
+ private:
+  const Recipe& recipe_;
+  EventSink& events_;
+  int rank_;
+  double started_;
+  nlohmann::json kept_;  ///< null if the record of the last step was emitted
+  int64_t skipped_ = 0;
+  bool updated_ = false;     ///< a step of this attempt has changed parameters
+  double first_step_s_ = 0;  ///< from the worker's start to the end of the first step; 0: there was none yet
+};
+
+}  // namespace runner
