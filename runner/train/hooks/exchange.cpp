@@ -1,6 +1,8 @@
 #include "runner/train/hooks/exchange.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
@@ -12,7 +14,7 @@ namespace runner {
 namespace {
 
 constexpr size_t text_bytes = 2000, purpose_bytes = 200;
-constexpr size_t carried = 6;  ///< values sent together with the hash of the call's purpose
+constexpr size_t carried = 15;  ///< values sent together with the hash of the call's purpose
 const char* const the_end = "the end of the call";
 
 /// Returns text such as "ranks 0, 2 are at all_reduce (sum), rank 1 at the end of the call".
@@ -34,6 +36,29 @@ std::string describe_places(const std::vector<std::string>& places) {
 }
 
 }  // namespace
+
+double reduced(const std::vector<double>& values, const std::string& operation) {
+  if (operation == "min") return *std::min_element(values.begin(), values.end());
+  if (operation == "max") return *std::max_element(values.begin(), values.end());
+  double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return operation == "mean" ? sum / static_cast<double>(values.size()) : sum;
+}
+
+std::vector<double> HookExchange::column(const Rows& rows, size_t index) {
+  std::vector<double> values;
+  for (const auto& row : rows) values.push_back(row.at(index));
+  return values;
+}
+
+double HookExchange::all_reduce(double value, const std::string& operation) {
+  return reduced(column(meet("all_reduce (" + operation + ")", {value}), 0), operation);
+}
+
+std::vector<double> HookExchange::all_gather(double value) { return column(meet("all_gather", {value}), 0); }
+
+double HookExchange::broadcast(double value, int root) {
+  return meet(fmt::format("broadcast from rank {}", root), {value}).at(static_cast<size_t>(root)).at(0);
+}
 
 double hash_of(const std::string& text) { return static_cast<double>(fnv1a(text) >> 12); }
 

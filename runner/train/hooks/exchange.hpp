@@ -8,16 +8,21 @@
 #include <string>
 #include <vector>
 
+#include "runner/lua/training.hpp"
 #include "strategies/collective/world.hpp"
 
 namespace runner {
 
+/// The sum, mean, min or max of the values.
+double reduced(const std::vector<double>& values, const std::string& operation);
+
 /// 52 bits of FNV-1a, exact in a double. Ranks compare texts by it.
 double hash_of(const std::string& text);
 
-class HookExchange {
+class HookExchange : public lua::HookWorld {
  public:
   using Rows = std::vector<std::vector<double>>;  ///< by rank
+  static std::vector<double> column(const Rows& rows, size_t index);
 
   explicit HookExchange(World& world) : world_(world) {}
 
@@ -36,8 +41,13 @@ class HookExchange {
   /// text.
   std::vector<std::string> texts(const std::string& mine);
 
-  int rank() const { return world_.rank; }
-  int size() const { return world_.size; }
+  // ---- lua::HookWorld: exchanges of a script
+  int rank() override { return world_.rank; }
+  int size() override { return world_.size; }
+  double all_reduce(double value, const std::string& operation) override;
+  std::vector<double> all_gather(double value) override;
+  double broadcast(double value, int root) override;
+  void barrier() override { meet("barrier"); }
 
  private:
   Rows gather(const std::vector<double>& values);

@@ -1,18 +1,12 @@
-// The functions of `ctx` in the worker: TrainingHooks as implementation of lua::Training.
-#include <fcntl.h>
-#include <unistd.h>
+#include "runner/train/hooks/hook_context.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include "runner/base/error.hpp"
-#include "runner/base/fault_point.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/train/hooks/generate.hpp"
-#include "runner/train/hooks/training_hooks.hpp"
 
 namespace runner {
 
@@ -22,6 +16,11 @@ using nlohmann::json;
 
 namespace {
 
+bool between_steps(lua::Moment moment) {
+  using M = lua::Moment;
+  return moment == M::on_train_start || moment == M::on_train_epoch_start || moment == M::on_train_batch_start ||
+         moment == M::on_train_batch_end || moment == M::on_train_epoch_end;
+}
 bool at_any(lua::Moment) { return true; }
 bool goes_on(lua::Moment moment) {
   return moment != lua::Moment::on_train_end && moment != lua::Moment::teardown && moment != lua::Moment::on_exception;
@@ -33,132 +32,144 @@ bool before_optimizer_step_only(lua::Moment moment) { return moment == lua::Mome
 
 }  // namespace
 
-void TrainingHooks::require_moment(const char* what, bool (*allowed)(Moment), const char* when) const {
-  if (in_loss_) throw ScriptMistake(fmt::format("{}: not in `loss`, which is called for each chunk of tokens", what));
-  if (!allowed(*moment_))
-    throw ScriptMistake(
-        fmt::format("{}: not in {}: {}", what, lua::moment_names()[static_cast<size_t>(*moment_)], when));
+bool inside_step(lua::Moment moment) {
+  return moment == lua::Moment::on_before_backward || moment == lua::Moment::on_after_backward ||
+         moment == lua::Moment::on_before_optimizer_step;
 }
 
-double TrainingHooks::loss() { return metrics_->at("loss").second.value.value_or(std::nan("")); }
-double TrainingHooks::lr() { return setup_.recipe.optimizer.lr * progress_.lr_factor; }
+HookContext::HookContext(const TrainingHooksSetup& setup, HookCall& call, HookExchange& exchange,
+                         HookTensorHost& tensors, Metrics& metrics, lua::State& state)
+    : setup_(setup),
+      call_(call),
+      exchange_(exchange),
+      tensors_(tensors),
+      metrics_(metrics),
+      state_(state),
+      object_(lua::make_context(*this)),
+      artifacts_(setup_.run_dir / "artifacts", exchange.rank()),
+      snapshots_{setup_.strategy, [this] { return call_.progress.step; },
+                 [this](const char* what) {
+                   require_moment(what, between_steps, "between steps: in on_train_batch_start or on_train_batch_end");
+                 },
+                 [this](int64_t taken, std::function<void()> apply) {
+                   call_.requests.restored = taken;
+                   call_.requests.restore = std::move(apply);
+                 }} {}
 
-lua::Reference TrainingHooks::recipe() {
-  if (!recipe_) recipe_ = hooks_.state().read_only(recipe_to_json(setup_.recipe));
+HookContext::~HookContext() {
+  end_handles();
+  object_->invalidate("the training is over");
+}
+
+void HookContext::end_handles() {
+  for (auto& weak : handles_)
+    if (auto object = weak.lock()) object->invalidate("it is valid only in the call that got it; keep a clone()");
+  handles_.clear();
+  parameter_pieces_.reset();
+  gradient_pieces_.reset();
+}
+
+void HookContext::require_moment(const char* what, bool (*allowed)(Moment), const char* when) const {
+  if (call_.in_loss)
+    throw ScriptMistake(fmt::format("{}: not in `loss`, which is called for each chunk of tokens", what));
+  if (!allowed(*call_.moment))
+    throw ScriptMistake(
+        fmt::format("{}: not in {}: {}", what, lua::moment_names()[static_cast<size_t>(*call_.moment)], when));
+}
+
+double HookContext::loss() { return metrics_.at("loss").second.value.value_or(std::nan("")); }
+double HookContext::lr() { return setup_.recipe.optimizer.lr * call_.progress.lr_factor; }
+
+lua::Reference HookContext::recipe() {
+  if (!recipe_) recipe_ = state_.read_only(recipe_to_json(setup_.recipe));
   return *recipe_;
 }
 
-void TrainingHooks::log(const std::string& name, double value, const std::string& sync) {
+void HookContext::log(const std::string& name, double value, const std::string& sync) {
   require_moment("log", at_any, "");
-  auto& metric = metrics_->at(name);
+  auto& metric = metrics_.at(name);
   if (!metric.second.allowed) lua::check_metric_name(name);
   metric.second.allowed = true;
   metric.second.rank_0 = sync == "none";
   if (sync == "none") {
-    if (rank() == 0) requests_.logged.push_back({&metric, value});
+    if (exchange_.rank() == 0) call_.requests.logged.push_back({&metric, value});
   } else {
-    requests_.synced.push_back({{&metric, value}, sync});
+    call_.requests.synced.push_back({{&metric, value}, sync});
   }
 }
 
-std::string TrainingHooks::artifact(const std::string& name) {
+std::string HookContext::artifact(const std::string& name) {
   require_moment("artifact", at_any, "");
-  auto path = artifact_path(name);
-  if (rank() != 0 || artifacts_.contains(name)) return path.string();
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error)
-    throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.parent_path().string(), error.message()));
-  // Creates the empty file directly. After a kill, a temporary file could remain.
-  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (fd < 0) throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", path.string(), std::strerror(errno)));
-  ::close(fd);
-  artifacts_[name] = 0;
-  fault_point("artifact");
-  setup_.events.record("artifact", {{"step", progress_.step}, {"path", path.string()}});
-  return path.string();
+  const std::string path = artifacts_.path(name).string();
+  if (artifacts_.create(name)) setup_.events.record("artifact", {{"step", call_.progress.step}, {"path", path}});
+  return path;
 }
 
-void TrainingHooks::append_artifact(const std::string& name, const std::string& text) {
+void HookContext::append_artifact(const std::string& name, const std::string& text) {
   require_moment("write", at_any, "");
-  if (rank() != 0) return;
-  auto path = artifact_path(name);
-  int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  size_t done = 0;
-  while (fd >= 0 && done < text.size()) {
-    ssize_t written = ::write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    done += static_cast<size_t>(written);
-  }
-  int error = errno;
-  if (fd >= 0) ::close(fd);
-  artifacts_[name] += static_cast<int64_t>(done);
-  written_.insert(name);
-  if (fd < 0 || done < text.size())
-    throw ScriptMistake(fmt::format("write: cannot write to {}: {}", path.string(), std::strerror(error)));
+  artifacts_.append(name, text);
 }
 
-void TrainingHooks::stop(const std::string& reason) {
+void HookContext::stop(const std::string& reason) {
   require_moment("stop", goes_on, "the training is over");
-  requests_.stop = reason;
+  call_.requests.stop = reason;
 }
 
-void TrainingHooks::checkpoint() {
+void HookContext::checkpoint() {
   require_moment("checkpoint", goes_on, "the training is over");
-  requests_.checkpoint = true;
+  call_.requests.checkpoint = true;
 }
 
-void TrainingHooks::set_lr(double lr) {
+void HookContext::set_lr(double lr) {
   require_moment("set_lr", before_update,
                  "each step begins with the schedule's rate, so set it from on_train_batch_start to "
                  "on_before_optimizer_step");
   if (!(setup_.recipe.optimizer.lr > 0)) throw ScriptMistake("set_lr: optimizer.lr is 0, and a rate is a factor of it");
-  requests_.lr = lr;
+  call_.requests.lr = lr;
 }
 
-void TrainingHooks::skip_step() {
+void HookContext::skip_step() {
   require_moment("skip_step", before_update,
                  "skip a step from on_train_batch_start to on_before_optimizer_step, before its update");
-  requests_.skip = true;
+  call_.requests.skip = true;
 }
 
-std::vector<std::string> TrainingHooks::parameter_names() {
+std::vector<std::string> HookContext::parameter_names() {
   std::vector<std::string> names;
   for (const auto* parameter : setup_.model.parameters()) names.push_back(parameter->name);
   return names;
 }
 
-const std::vector<int64_t>& TrainingHooks::shape_of(const std::string& parameter) const {
+const std::vector<int64_t>& HookContext::shape_of(const std::string& parameter) const {
   return setup_.model.parameters().at(setup_.model.slot(parameter))->shape;
 }
 
-Value TrainingHooks::handle(HookTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
-                            double divisor) {
+Value HookContext::handle(HookTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
+                          double divisor) {
   auto object = make_tensor_handle(tensors_, kind, name, shape_of(name), pieces, divisor);
   handles_.push_back(object);
   return Value(object);
 }
 
-Value TrainingHooks::parameter(const std::string& name) {
+Value HookContext::parameter(const std::string& name) {
   require_moment("parameter", at_any, "");
   if (exchange_.alone()) throw ScriptMistake("parameter: not in on_exception: a step may be incomplete");
   if (!parameter_pieces_) parameter_pieces_ = setup_.strategy.parameters();
   return handle(HookTensor::Kind::parameter, name, *parameter_pieces_, 1);
 }
 
-Value TrainingHooks::gradient(const std::string& name) {
+Value HookContext::gradient(const std::string& name) {
   require_moment("gradient", before_optimizer_step_only,
                  "gradients are available in on_before_optimizer_step, after their sum over ranks");
-  if (!gradient_pieces_) gradient_pieces_ = (*gradients_)();
-  return handle(HookTensor::Kind::gradient, name, *gradient_pieces_, gradient_scale_);
+  if (!gradient_pieces_) gradient_pieces_ = (*call_.gradients)();
+  return handle(HookTensor::Kind::gradient, name, *gradient_pieces_, call_.gradient_scale);
 }
 
 // ---- slower functions
 
-std::shared_ptr<lua::Snapshot> TrainingHooks::snapshot() { return take_snapshot(snapshots_); }
+std::shared_ptr<lua::Snapshot> HookContext::snapshot() { return take_snapshot(snapshots_); }
 
-const Tokenizer& TrainingHooks::tokenizer() {
+const Tokenizer& HookContext::tokenizer() {
   if (!tokenizer_) {
     if (setup_.recipe.data.format == "bin") throw ScriptMistake(lua::no_tokenizer);
     tokenizer_ = make_tokenizer(setup_.recipe.data, setup_.cache_dir);
@@ -166,7 +177,7 @@ const Tokenizer& TrainingHooks::tokenizer() {
   return *tokenizer_;
 }
 
-std::vector<int64_t> TrainingHooks::prompt_of(const lua::Generation& wanted, int64_t vocab) {
+std::vector<int64_t> HookContext::prompt_of(const lua::Generation& wanted, int64_t vocab) {
   auto tokens = wanted.tokens;
   if (wanted.text)
     for (int32_t token : tokenizer().encode(*wanted.text)) tokens.push_back(token);
@@ -177,7 +188,7 @@ std::vector<int64_t> TrainingHooks::prompt_of(const lua::Generation& wanted, int
   return tokens;
 }
 
-json TrainingHooks::generate(const lua::Generation& wanted) {
+json HookContext::generate(const lua::Generation& wanted) {
   require_moment("generate", outside_steps,
                  "a step is in progress; generate between steps, such as in on_validation_end");
   json request = {{"prompt", wanted.text ? json(*wanted.text) : json(wanted.tokens)},
@@ -195,7 +206,8 @@ json TrainingHooks::generate(const lua::Generation& wanted) {
   tokens = runner::generate(setup_.strategy, tokens, wanted, request["seed"].get<uint64_t>(), limits, rank_0s);
   json made = tokens;
   if (wanted.text) made = tokenizer().decode(std::vector<int32_t>(tokens.begin(), tokens.end()));
-  if (rank() == 0) setup_.events.record("sample", {{"step", progress_.step}, {wanted.text ? "text" : "tokens", made}});
+  if (exchange_.rank() == 0)
+    setup_.events.record("sample", {{"step", call_.progress.step}, {wanted.text ? "text" : "tokens", made}});
   return made;
 }
 

@@ -23,9 +23,9 @@ std::string tensor_name(const std::string& name) { return "hook/" + name; }
 
 void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
   torch::NoGradGuard no_grad;
-  moment_ = Moment::on_save_checkpoint;
+  call_.moment = Moment::on_save_checkpoint;
   tensors_.parameters_writable = false;
-  const bool own_replica = rank() > 0 && setup_.strategy.replicas_differ();
+  const bool own_replica = exchange_.rank() > 0 && setup_.strategy.replicas_differ();
   std::map<std::string, StateTensor> kept;  // sorted by name, because the order of tables differs between ranks
   auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
     const HookTensor* tensor = object->valid() ? hook_tensor(*object) : nullptr;
@@ -41,62 +41,46 @@ void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
     for (const auto& [other, piece] : kept) tensors_of_states_ += other + "\n";
     return {{"like", tensor->name}};
   };
-  auto saved = hooks_.save(Value(context_), keep);
-  moment_.reset();
+  auto saved = hooks_.save(context_.value(), keep);
+  call_.moment.reset();
   for (auto& [name, piece] : kept)
     if (saved.contains(name.substr(0, name.find('/')))) more.tensors.push_back(std::move(piece));
   state["hooks"] = std::move(saved);
-  state["hooks_history"] = {{"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", artifacts_}};
-  for (const auto& name : std::exchange(written_, {})) more.files.push_back(artifact_path(name));
+  state["hooks_history"] = {
+      {"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", context_.artifacts().sizes()}};
+  more.files = context_.artifacts().take_written();
 }
 
 void TrainingHooks::restore_history(const TrainerState& state) {
   const json saved = state.value("hooks_history", json::object());
-  metrics_->load(saved.value("metrics", json::object()), rank() == 0);
+  metrics_->load(saved.value("metrics", json::object()), exchange_.rank() == 0);
   hooks_.disable(saved.value("disabled", std::vector<std::string>()));
-  if (rank() == 0) restore_artifacts(saved.value("artifacts", json()));
-}
-
-void TrainingHooks::restore_artifacts(const json& saved) {
-  std::error_code ignored;
-  if (saved.is_null())  // an older checkpoint without them: keeps all existing artifacts
-    for (fs::recursive_directory_iterator entry(artifact_path(""), ignored), end; entry != end;
-         entry.increment(ignored))
-      if (entry->is_regular_file(ignored))
-        artifacts_[entry->path().lexically_relative(artifact_path("")).string()] =
-            static_cast<int64_t>(entry->file_size(ignored));
-  for (const auto& [name, bytes] : saved.items()) {
-    auto size = static_cast<uintmax_t>(bytes.get<int64_t>());
-    auto path = artifact_path(name);
-    if (!fs::is_regular_file(path, ignored)) continue;
-    if (fs::file_size(path) > size) fs::resize_file(path, size);
-    artifacts_[name] = static_cast<int64_t>(fs::file_size(path));
-  }
+  context_.artifacts().restore(saved.value("artifacts", json()));
 }
 
 void TrainingHooks::load(const Checkpoint& checkpoint, const Progress& progress) {
-  progress_ = progress;
+  call_.progress = progress;
   torch::NoGradGuard no_grad;
-  moment_ = Moment::on_load_checkpoint;
+  call_.moment = Moment::on_load_checkpoint;
   tensors_.parameters_writable = true;
   const auto pieces = setup_.strategy.parameters();
-  const bool own_replica = rank() > 0 && setup_.strategy.replicas_differ();
+  const bool own_replica = exchange_.rank() > 0 && setup_.strategy.replicas_differ();
   auto restore = [&](const std::string& name, const json& kept) {
     auto stored = tensor_name(name);
     auto like = kept.at("like").get<std::string>();
-    auto names = parameter_names();
+    auto names = context_.parameter_names();
     if (std::find(names.begin(), names.end(), like) == names.end() || !checkpoint.has(stored) ||
-        checkpoint.shape(stored) != shape_of(like))
+        checkpoint.shape(stored) != context_.shape_of(like))
       throw environment_error(
           "the checkpoint's `{}`, part of a hook's state, is missing or does not fit the model's {}", stored, like);
     const auto mine = replica_piece_name(stored);
-    return make_own_tensor(tensors_, like, shape_of(like), pieces, [&](int64_t offset, int64_t count) {
+    return make_own_tensor(tensors_, like, context_.shape_of(like), pieces, [&](int64_t offset, int64_t count) {
       if (!own_replica || !checkpoint.has(mine)) return read_elements(checkpoint, stored, offset, count);
-      return read_elements(checkpoint, mine, (rank() - 1) * count, count);
+      return read_elements(checkpoint, mine, (exchange_.rank() - 1) * count, count);
     });
   };
-  hooks_.load(checkpoint.state().value("hooks", json::object()), Value(context_), restore);
-  moment_.reset();
+  hooks_.load(checkpoint.state().value("hooks", json::object()), context_.value(), restore);
+  call_.moment.reset();
 }
 
 }  // namespace runner
