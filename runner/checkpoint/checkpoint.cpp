@@ -114,26 +114,25 @@ std::vector<std::string> Checkpoint::tensors() const {
 }
 
 void Checkpoint::read(const std::string& name, int64_t offset, int64_t length, std::span<std::byte> out) const {
+  read(name, {.begin = offset, .end = offset + length}, out);
+}
+
+void Checkpoint::read(const std::string& name, const SlicePart& part, std::span<std::byte> out) const {
   const auto& tensor = impl_->tensor(name);
-  int64_t element_bytes = dtype_bytes(tensor.dtype);
-  RUNNER_CHECK(offset >= 0 && length >= 0 && length <= *checked_numel(tensor.shape) - offset &&
-                   static_cast<int64_t>(out.size()) == length * element_bytes,
-               "[{}, {}) of `{}` into {} bytes", offset, offset + length, name, out.size());
-  // Pieces are sorted and cover the tensor. Copying begins with the last piece that starts at or before `offset`.
-  auto piece = std::upper_bound(tensor.pieces.begin(), tensor.pieces.end(), offset,
-                                [](int64_t value, const ManifestPiece& candidate) { return value < candidate.offset; });
-  if (piece != tensor.pieces.begin()) --piece;
-  for (; length > 0; ++piece) {
-    int64_t skip = offset - piece->offset;
-    int64_t count = std::min(length, piece->length - skip);
-    auto bytes = static_cast<size_t>(count * element_bytes);
-    auto source =
-        impl_->files[piece->file]->bytes().subspan(static_cast<size_t>(piece->byte + skip * element_bytes), bytes);
-    std::memcpy(out.data(), source.data(), bytes);
-    out = out.subspan(bytes);
-    offset += count;
-    length -= count;
-    impl_->bytes_read += bytes;
+  const int64_t element_bytes = dtype_bytes(tensor.dtype);
+  RUNNER_CHECK(is_inside(part.slice, tensor.shape) && part.begin >= 0 && part.begin <= part.end &&
+                   part.end <= slice_numel(part.slice, tensor.shape) &&
+                   static_cast<int64_t>(out.size()) == (part.end - part.begin) * element_bytes,
+               "[{}, {}) of `{}`{} into {} bytes", part.begin, part.end, name, to_text(part.slice), out.size());
+  for (const auto& piece : tensor.pieces) {
+    const auto file = impl_->files[piece.file]->bytes();
+    const SlicePart stored{piece.slice, piece.offset, piece.offset + piece.length};
+    for_each_common(tensor.shape, part, stored, [&](int64_t at, int64_t at_stored, int64_t count) {
+      const auto bytes = static_cast<size_t>(count * element_bytes);
+      const auto* from = file.data() + piece.byte + (at_stored - piece.offset) * element_bytes;
+      std::memcpy(out.data() + (at - part.begin) * element_bytes, from, bytes);
+      impl_->bytes_read += bytes;
+    });
   }
 }
 

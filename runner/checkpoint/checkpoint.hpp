@@ -1,6 +1,6 @@
 // A checkpoint is a folder with manifest.json and one rank-NNNNN.safetensors for each rank, published by one rename. A
-// checkpoint that any strategy wrote on N ranks can be read by any strategy on M ranks: each rank stores flat pieces of
-// tensors, and the manifest lists the file and the byte offset of each piece. Torch-free.
+// checkpoint that any strategy wrote on N ranks can be read by any strategy on M ranks: each rank stores pieces of
+// tensors, and the manifest lists the file and the byte offset of each piece. A piece is an interval of a flattened slice. Torch-free.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,12 +13,13 @@
 #include <vector>
 
 #include "runner/checkpoint/safetensors.hpp"
+#include "strategies/engine/slice.hpp"
 
 namespace runner {
 
 struct Manifest;
 
-/// The piece of a tensor that one rank writes: elements [offset, offset + length) of the flattened global tensor.
+/// The piece of a tensor that one rank writes: elements [offset, offset + length) of a flattened slice.
 struct Piece {
   std::string tensor;  ///< "param/NAME", "optimizer/exp_avg/NAME", ...
   std::string dtype;
@@ -28,7 +29,8 @@ struct Piece {
   /// Used instead of `data` if the piece is not in memory: fills `into` with the piece's bytes, starting at byte
   /// `begin`.
   std::function<void(int64_t begin, std::span<std::byte> into)> source = {};
-  int64_t bytes = 0;  ///< size of the piece if `source` is set
+  int64_t bytes = 0;       ///< size of the piece if `source` is set
+  TensorSlice slice = {};  ///< of the tensor
   int64_t size() const { return source ? bytes : static_cast<int64_t>(data.size()); }
 };
 
@@ -39,7 +41,7 @@ using TrainerState = nlohmann::json;
 
 /// Writes a checkpoint; each rank uses one object for each checkpoint. All ranks write into the same temporary folder,
 /// .step-NNNNNN.ATTEMPT.tmp; rank 0 publishes it. The attempt number keeps out an older attempt that still runs
-/// although it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]"; __metadata__ repeats
+/// although it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]" or "TENSOR[SLICE][begin:end]"; __metadata__ repeats
 /// step, rank and global shapes.
 class CheckpointWriter {
  public:
@@ -88,8 +90,10 @@ class Checkpoint {
   /// name.
   const std::vector<int64_t>& shape(const std::string& tensor) const;
   const std::string& dtype(const std::string& tensor) const;
-  /// Copies elements [offset, offset + length) of the flattened tensor from the files that contain them. Reads no other
-  /// bytes.
+  /// Copies elements [part.begin, part.end) of a flattened slice of the tensor from the files that contain them. Reads
+  /// no other bytes. The slices of the pieces in the files may be others.
+  void read(const std::string& tensor, const SlicePart& part, std::span<std::byte> out) const;
+  /// Elements [offset, offset + length) of the flattened tensor.
   void read(const std::string& tensor, int64_t offset, int64_t length, std::span<std::byte> out) const;
   uint64_t bytes_read() const;  ///< bytes read from the ranks' files so far, including those read for verification
 

@@ -127,17 +127,19 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
   json index = json::array();
   for (const auto& piece : pieces) {
     int64_t length = piece.size() / dtype_bytes(piece.dtype);
-    auto numel = checked_numel(piece.global_shape);
-    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == piece.size() && numel && piece.offset >= 0 &&
-                     piece.offset + length <= *numel,
-                 "[{}, {}) is not a piece of `{}`", piece.offset, piece.offset + length, piece.tensor);
-    infos.push_back(
-        {fmt::format("{}[{}:{}]", piece.tensor, piece.offset, piece.offset + length), piece.dtype, {length}});
+    const TensorSlice slice = normalized(piece.slice, piece.global_shape);
+    const auto name = piece.tensor + to_text(slice);
+    RUNNER_CHECK(length * dtype_bytes(piece.dtype) == piece.size() && checked_numel(piece.global_shape) &&
+                     is_inside(slice, piece.global_shape) && piece.offset >= 0 &&
+                     piece.offset + length <= slice_numel(slice, piece.global_shape),
+                 "[{}, {}) is not a piece of `{}`", piece.offset, piece.offset + length, name);
+    infos.push_back({fmt::format("{}[{}:{}]", name, piece.offset, piece.offset + length), piece.dtype, {length}});
     index.push_back({{"tensor", piece.tensor},
                      {"dtype", piece.dtype},
                      {"shape", piece.global_shape},
                      {"offset", piece.offset},
                      {"length", length}});
+    add_slice(index.back(), slice);
   }
   std::map<std::string, std::string> metadata = {
       {"format", "runner-checkpoint"}, {"version", std::to_string(manifest_version)}, {"step", std::to_string(step_)},
@@ -171,7 +173,8 @@ Manifest CheckpointWriter::collect(const std::vector<json>& rank_entries) const 
     const auto& file = manifest.files.emplace_back(ManifestFile{entry.at("file"), entry.at("bytes"), entry.at("xxh3")});
     for (const auto& piece : entry.at("pieces"))
       tensor_of(manifest, piece)
-          .pieces.push_back({manifest.files.size() - 1, piece.at("byte"), piece.at("offset"), piece.at("length")});
+          .pieces.push_back(
+              {manifest.files.size() - 1, piece.at("byte"), piece.at("offset"), piece.at("length"), slice_of(piece)});
     std::error_code error;
     auto bytes = fs::file_size(temporary_ / file.name, error);
     if (error || bytes != static_cast<uintmax_t>(file.bytes))

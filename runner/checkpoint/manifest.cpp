@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
+#include <tuple>
 
 #include "runner/base/error.hpp"
 #include "runner/checkpoint/safetensors.hpp"
@@ -90,12 +92,29 @@ std::vector<ManifestFile> read_files(const Part& list) {
   return files;
 }
 
-ManifestPiece read_piece(const Part& part, const std::vector<ManifestFile>& files, int64_t element_bytes) {
+std::vector<int64_t> read_sizes(const Part& list) {
+  std::vector<int64_t> sizes;
+  for (const auto& size : list.elements()) sizes.push_back(size.size());
+  return sizes;
+}
+
+/// A piece without a slice is of the whole tensor, as all pieces of version 1 are.
+TensorSlice read_slice(const Part& part, const std::vector<int64_t>& shape) {
+  if (!part.value().contains("slice")) return {};
+  const Part found = part.at("slice");
+  const TensorSlice slice{read_sizes(found.at("start")), read_sizes(found.at("size"))};
+  if (slice.whole() || !is_inside(slice, shape))
+    found.fail("= {} is not a slice of a tensor [{}]", to_text(slice), fmt::join(shape, ", "));
+  return normalized(slice, shape);
+}
+
+ManifestPiece read_piece(const Part& part, const std::vector<ManifestFile>& files, const std::vector<int64_t>& shape,
+                         int64_t element_bytes) {
   auto name = part.at("file").text();
   auto file = std::find_if(files.begin(), files.end(), [&](const auto& candidate) { return candidate.name == name; });
   if (file == files.end()) part.fail("is in `{}`, which is not among the files", name);
   ManifestPiece piece{static_cast<size_t>(file - files.begin()), part.at("byte").size(), part.at("offset").size(),
-                      part.at("length").size()};
+                      part.at("length").size(), read_slice(part, shape)};
   int64_t bytes = 0, end = 0;
   if (__builtin_mul_overflow(piece.length, element_bytes, &bytes) || __builtin_add_overflow(piece.byte, bytes, &end) ||
       end > file->bytes)
@@ -109,34 +128,85 @@ ManifestTensor read_tensor(const Part& part, const std::vector<ManifestFile>& fi
   tensor.dtype = part.at("dtype").text();
   auto element_bytes = find_dtype_bytes(tensor.dtype);
   if (!element_bytes) part.at("dtype").fail("= `{}` cannot be read", tensor.dtype);
-  for (const auto& size : part.at("shape").elements()) tensor.shape.push_back(size.size());
+  tensor.shape = read_sizes(part.at("shape"));
   if (!checked_numel(tensor.shape)) part.at("shape").fail("has too many elements");
   for (const auto& piece : part.at("pieces").elements())
-    tensor.pieces.push_back(read_piece(piece, files, *element_bytes));
+    tensor.pieces.push_back(read_piece(piece, files, tensor.shape, *element_bytes));
   return tensor;
 }
 
 }  // namespace
 
-std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors) {
-  for (auto& [name, tensor] : tensors) {
-    std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.offset, a.length) < std::pair(b.offset, b.length);
-    });
-    int64_t numel = checked_numel(tensor.shape).value(), end = 0;
-    for (const auto& piece : tensor.pieces) {
-      if (piece.offset < end)
-        return fmt::format("elements [{}, {}) of `{}` occur twice", piece.offset,
-                           std::min(end, piece.offset + piece.length), name);
-      if (piece.offset > end) return fmt::format("elements [{}, {}) of `{}` are in no file", end, piece.offset, name);
-      if (piece.length > numel - end)
-        return fmt::format("elements [{}, {}) of `{}` are beyond its {} elements", piece.offset,
-                           piece.offset + piece.length, name, numel);
-      end += piece.length;
-    }
-    if (end < numel) return fmt::format("elements [{}, {}) of `{}` are in no file", end, numel, name);
+namespace {
+
+using Pieces = std::span<const ManifestPiece>;  ///< of one slice, sorted by offset
+
+std::optional<std::string> interval_fault(Pieces pieces, int64_t numel, const std::string& what) {
+  int64_t end = 0;
+  for (const auto& piece : pieces) {
+    if (piece.offset < end)
+      return fmt::format("elements [{}, {}) of {} occur twice", piece.offset,
+                         std::min(end, piece.offset + piece.length), what);
+    if (piece.offset > end) return fmt::format("elements [{}, {}) of {} are in no file", end, piece.offset, what);
+    if (piece.length > numel - end)
+      return fmt::format("elements [{}, {}) of {} are beyond its {} elements", piece.offset,
+                         piece.offset + piece.length, what, numel);
+    end += piece.length;
   }
+  if (end < numel) return fmt::format("elements [{}, {}) of {} are in no file", end, numel, what);
   return std::nullopt;
+}
+
+/// Whether slices overlap, or leave elements of the tensor out.
+std::optional<std::string> slices_fault(const std::vector<TensorSlice>& slices, const std::vector<int64_t>& shape,
+                                        const std::string& name) {
+  auto text = [](const TensorSlice& slice) { return slice.whole() ? "[:]" : to_text(slice); };
+  int64_t covered = 0;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    covered += slice_numel(slices[i], shape);
+    for (size_t k = 0; k < i; ++k)
+      if (slices_overlap(slices[i], slices[k], shape))
+        return fmt::format("the slices {} and {} of `{}` overlap", text(slices[k]), text(slices[i]), name);
+  }
+  const int64_t numel = slice_numel({}, shape);
+  if (covered < numel) return fmt::format("{} of the {} elements of `{}` are in no file", numel - covered, numel, name);
+  return std::nullopt;
+}
+
+std::optional<std::string> tensor_fault(const std::string& name, ManifestTensor& tensor) {
+  auto& pieces = tensor.pieces;
+  auto order = [](const ManifestPiece& piece) {
+    return std::tie(piece.slice.start, piece.slice.size, piece.offset, piece.length);
+  };
+  std::sort(pieces.begin(), pieces.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  if (pieces.empty()) return interval_fault({}, slice_numel({}, tensor.shape), "`" + name + "`");
+  std::vector<TensorSlice> slices;
+  for (auto first = pieces.begin(); first != pieces.end();) {
+    const auto next = std::find_if(first, pieces.end(), [&](const auto& piece) { return piece.slice != first->slice; });
+    const auto what = "`" + name + "`" + to_text(first->slice);
+    if (auto fault = interval_fault({first, next}, slice_numel(first->slice, tensor.shape), what)) return fault;
+    slices.push_back(first->slice);
+    first = next;
+  }
+  return slices_fault(slices, tensor.shape, name);
+}
+
+}  // namespace
+
+std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors) {
+  for (auto& [name, tensor] : tensors)
+    if (auto fault = tensor_fault(name, tensor)) return fault;
+  return std::nullopt;
+}
+
+void add_slice(json& piece, const TensorSlice& slice) {
+  if (!slice.whole()) piece["slice"] = {{"start", slice.start}, {"size", slice.size}};
+}
+
+TensorSlice slice_of(const json& piece) {
+  const auto found = piece.find("slice");
+  if (found == piece.end()) return {};
+  return {found->at("start").get<std::vector<int64_t>>(), found->at("size").get<std::vector<int64_t>>()};
 }
 
 void seal_manifest(json& manifest) {
@@ -155,11 +225,13 @@ std::string write_manifest(const Manifest& manifest) {
   for (const auto& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh3", file.xxh3}};
   for (const auto& [name, tensor] : manifest.tensors) {
     json pieces = json::array();
-    for (const auto& piece : tensor.pieces)
+    for (const auto& piece : tensor.pieces) {
       pieces.push_back({{"file", manifest.files[piece.file].name},
                         {"byte", piece.byte},
                         {"offset", piece.offset},
                         {"length", piece.length}});
+      add_slice(pieces.back(), piece.slice);
+    }
     tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
   }
   json root = {{"format", format_name},       {"version", manifest_version},

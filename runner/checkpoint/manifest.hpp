@@ -9,21 +9,24 @@
 #include <vector>
 
 #include "runner/base/files.hpp"
+#include "strategies/engine/slice.hpp"
 
 namespace runner {
 
-constexpr int64_t manifest_version = 1;
+/// Version 1 has no slices: its pieces are intervals of whole tensors.
+constexpr int64_t manifest_version = 2;
 inline const char* const manifest_name = "manifest.json";
 
-/// Elements [offset, offset + length) of the flattened tensor. They start at byte `byte` of the file.
+/// Elements [offset, offset + length) of the flattened slice. They start at byte `byte` of the file.
 struct ManifestPiece {
   size_t file = 0;  ///< index into Manifest::files
   int64_t byte = 0, offset = 0, length = 0;
+  TensorSlice slice = {};
 };
 struct ManifestTensor {
   std::string dtype;
   std::vector<int64_t> shape;
-  std::vector<ManifestPiece> pieces;  ///< sorted by offset
+  std::vector<ManifestPiece> pieces;  ///< sorted by slice and offset
 };
 struct ManifestFile {
   std::string name;
@@ -39,12 +42,17 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;
 };
 
-/// Describes the first element range that the pieces do not cover exactly once; empty if there is none. Sorts the
-/// pieces by offset. The caller has checked that each piece lies within its file.
+/// Describes the first part of a tensor that the pieces do not cover exactly once; empty if there is none. The pieces of
+/// a slice must cover all of it, and slices must not overlap. Sorts the pieces by slice and offset. The caller has
+/// checked that each piece lies within its file and each slice within its tensor.
 std::optional<std::string> coverage_fault(std::map<std::string, ManifestTensor>& tensors);
 
 /// The number of the attempt that wrote the state; 0 if an earlier version of the program did.
 int64_t attempt_of(const nlohmann::json& state);
+
+/// {"start", "size"} of a piece in manifest.json and in rank files; nothing for the whole tensor.
+void add_slice(nlohmann::json& piece, const TensorSlice& slice);
+TensorSlice slice_of(const nlohmann::json& piece);
 
 /// The text of manifest.json.
 std::string write_manifest(const Manifest& manifest);
