@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/data/data.hpp"
+#include "strategies/engine/host_batch.hpp"
 
 namespace runner {
 
@@ -15,12 +16,6 @@ struct DataPosition {
   int64_t sample = 0;  ///< samples of this epoch already consumed, over all ranks
 };
 
-/// One micro-batch of one rank.
-struct HostBatch {
-  int64_t sequences = 0;         ///< rows, at most micro_batch_size; fewer, or 0, at the end of an epoch
-  std::vector<int64_t> inputs;   ///< [sequences, T]
-  std::vector<int64_t> targets;  ///< [sequences, T]
-};
 /// The data of one optimizer step on one rank.
 struct StepBatch {
   std::vector<HostBatch> micro_batches;  ///< of this rank; always as many as the accumulation factor

@@ -262,9 +262,10 @@ class Calibration {
         {.world = alone ? alone_ : world_, .model = *model, .job = job, .optimizer = optimizer, .source = source});
     strategy->module_to_device();
     StepInput input;
-    auto tokens = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);
-    input.micro_batches = {{tokens, tokens}};
-    input.global_tokens = tokens.numel() * job.world_size;
+    const auto drawn = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);
+    const std::vector<int64_t> tokens(drawn.data_ptr<int64_t>(), drawn.data_ptr<int64_t>() + drawn.numel());
+    input.micro_batches = {{shape.batch, tokens, tokens}};
+    input.global_tokens = drawn.numel() * job.world_size;
     const Turn turn = turn_of(budget, [&] { strategy->step(input); });
     strategy->teardown();
     return turn;

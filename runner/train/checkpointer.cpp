@@ -11,6 +11,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/text.hpp"
+#include "strategies/contract/state_tensor.hpp"
 
 namespace runner {
 
@@ -19,44 +20,24 @@ namespace {
 /// How long a rank waits for the files of other ranks. If a rank dies, the run ends earlier.
 constexpr std::chrono::hours longest_write(24);
 
-const char* dtype_name(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat64:
-      return "F64";
-    case torch::kFloat32:
-      return "F32";
-    case torch::kFloat16:
-      return "F16";
-    case torch::kBFloat16:
-      return "BF16";
-    default:
-      break;
-  }
-  RUNNER_CHECK(false, "dtype {} in the training state", c10::toString(type));
-  return "";
+/// The piece that this rank writes of a tensor, without its bytes.
+Piece piece_of(const StateView& view) {
+  return {.tensor = view.name,
+          .dtype = view.dtype,
+          .global_shape = view.global_shape,
+          .offset = view.offset + view.write_begin,
+          .data = {},
+          .slice = view.slice};
 }
 
-torch::ScalarType scalar_type_named(const std::string& name) {
-  if (name == "F64") return torch::kFloat64;
-  if (name == "F32") return torch::kFloat32;
-  if (name == "F16") return torch::kFloat16;
-  if (name == "BF16") return torch::kBFloat16;
-  throw environment_error("the checkpoint contains dtype {}, which this program does not write", name);
-}
-
-std::span<std::byte> bytes_of_tensor(const torch::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
-}
-
-/// A piece that is read from the tensor in parts while the file is written, without a complete copy.
-Piece streamed_piece(const StateTensor& tensor, int64_t count) {
-  auto type = tensor.swapped ? torch::kFloat32 : tensor.local.scalar_type();
-  auto element = static_cast<int64_t>(torch::elementSize(type));
-  Piece piece{tensor.name, dtype_name(type), tensor.global_shape, tensor.offset + tensor.write_begin, {}};
-  piece.bytes = count * element;
-  piece.source = [tensor, element](int64_t begin, std::span<std::byte> into) {
-    auto part = tensor.read(tensor.write_begin + begin / element, static_cast<int64_t>(into.size()) / element);
-    std::memcpy(into.data(), part.data_ptr(), into.size());
+/// A piece that is read in parts while the file is written, without a complete copy.
+Piece streamed_piece(const StateView& view) {
+  const int64_t element = dtype_bytes(view.dtype);
+  Piece piece = piece_of(view);
+  piece.bytes = (view.write_end - view.write_begin) * element;
+  piece.source = [view, element](int64_t begin, std::span<std::byte> into) {
+    const auto part = view.read(view.write_begin + begin / element, std::ssize(into) / element);
+    std::memcpy(into.data(), part.bytes.data(), into.size());
   };
   return piece;
 }
@@ -66,7 +47,7 @@ Piece streamed_piece(const StateTensor& tensor, int64_t count) {
 struct Checkpointer::Snapshot {
   int64_t number = 0, step = 0;
   TrainerState state;
-  std::vector<torch::Tensor> tensors;  ///< keep the pieces' bytes alive
+  std::vector<HostBytes> copies;  ///< of the pieces' bytes
   std::vector<Piece> pieces;
   std::vector<fs::path> files;
   double begun = 0;
@@ -123,33 +104,30 @@ void Checkpointer::ended(const std::string& failure) {
     calls_.note(fmt::format("{} checkpoints in a row could not be written: {}", failures_, failure));
 }
 
-void Checkpointer::save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more,
-                        bool steps_follow) {
+void Checkpointer::save(Engine& engine, int64_t step, const TrainerState& state, const More& more, bool steps_follow) {
   wait();
   auto snapshot = std::make_shared<Snapshot>();
   snapshot->number = ++saves_;
   snapshot->step = step;
   snapshot->state = state;
   snapshot->begun = steady_seconds();
-  auto tensors = strategy.state_to_save();
-  tensors.insert(tensors.end(), more.tensors.begin(), more.tensors.end());
+  auto views = engine.views_to_save();
+  views.insert(views.end(), more.tensors.begin(), more.tensors.end());
   snapshot->files = more.files;
   // Tensors in a swap file are not copied first. Training waits until they are written.
-  bool swapped =
-      std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.swapped.has_value(); });
-  bool copied = options_.async && steps_follow && !swapped;
-  for (auto& tensor : tensors) {
-    int64_t count = tensor.write_end - tensor.write_begin;
+  const bool in_file = std::any_of(views.begin(), views.end(), [](const auto& view) { return view.in_file; });
+  const bool copied = options_.async && steps_follow && !in_file;
+  for (auto& view : views) {
+    const int64_t count = view.write_end - view.write_begin;
     if (count == 0) continue;
     if (!copied) {
-      snapshot->pieces.push_back(streamed_piece(tensor, count));
+      snapshot->pieces.push_back(streamed_piece(view));
       continue;
     }
-    auto host = tensor.read(tensor.write_begin, count);
-    snapshot->tensors.push_back(host);
-    snapshot->pieces.push_back({tensor.name, dtype_name(host.scalar_type()), tensor.global_shape,
-                                tensor.offset + tensor.write_begin, bytes_of_tensor(host)});
-    tensor.local.reset();  // frees a tensor that was gathered for this save before the next one is copied
+    const auto& copy = snapshot->copies.emplace_back(view.read(view.write_begin, count));
+    auto& piece = snapshot->pieces.emplace_back(piece_of(view));
+    piece.data = copy.bytes;
+    view = {};  // frees a tensor that was gathered for this save before the next one is copied
   }
   if (copied)
     running_ = std::async(std::launch::async, [this, snapshot] { return write(*snapshot); });
@@ -240,7 +218,8 @@ std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nl
 
 torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count) {
   auto host = torch::empty({count}, scalar_type_named(checkpoint.dtype(tensor)));
-  checkpoint.read(tensor, offset, count, bytes_of_tensor(host));
+  checkpoint.read(tensor, offset, count,
+                  {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
   return host;
 }
 
@@ -250,19 +229,20 @@ namespace {
 constexpr int64_t loaded_piece = 1 << 20;
 
 /// Loads the values piece by piece, to limit the host memory in use.
-void load(const StateTensor& tensor, const Checkpoint& checkpoint) {
-  for (int64_t begin = 0; begin < tensor.numel(); begin += loaded_piece) {
-    int64_t count = std::min(loaded_piece, tensor.numel() - begin);
-    tensor.write(begin, read_elements(checkpoint, tensor.name, tensor.offset + begin, count));
+void load(const StateView& view, const Checkpoint& checkpoint) {
+  const auto& dtype = checkpoint.dtype(view.name);
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(loaded_piece, view.count) * dtype_bytes(dtype)));
+  for (int64_t begin = 0; begin < view.count; begin += loaded_piece) {
+    const int64_t count = std::min(loaded_piece, view.count - begin);
+    const auto part = std::span(buffer).first(static_cast<size_t>(count * dtype_bytes(dtype)));
+    const int64_t at = view.offset + begin;
+    checkpoint.read(view.name, {view.slice, at, at + count}, part);
+    view.write(begin, dtype, part);
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// A tensor that is optional has one row of values for each rank.
-const char* why_shape_differs(const StateTensor& tensor, const std::vector<int64_t>& stored) {
+const char* why_shape_differs(const StateView& tensor, const std::vector<int64_t>& stored) {
   if (!tensor.optional) return "";
   const bool ranks_differ = stored.empty() || stored.front() != tensor.global_shape.front();
   return ranks_differ ? " (it has values of each rank: continue with the same number of ranks)"
@@ -271,10 +251,9 @@ const char* why_shape_differs(const StateTensor& tensor, const std::vector<int64
 
 }  // namespace
 
-void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
-  torch::NoGradGuard no_grad;
+void load_state(Engine& engine, const Checkpoint& checkpoint) {
   std::vector<std::string> problems;
-  for (const auto& tensor : strategy.state()) {
+  for (const auto& tensor : engine.state_views()) {
     if (!checkpoint.has(tensor.name)) {
       if (!tensor.optional) problems.push_back(fmt::format("`{}` is missing", tensor.name));
     } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
@@ -293,7 +272,7 @@ void load_state(Strategy& strategy, const Checkpoint& checkpoint) {
   }
   if (!problems.empty())
     throw environment_error("the checkpoint does not fit the recipe's model and optimizer: {}", join(problems, "; "));
-  strategy.state_loaded();
+  engine.state_loaded();
 }
 
 }  // namespace runner

@@ -1,11 +1,12 @@
-// Checkpoints of a strategy: a snapshot on the training thread, which a background thread writes and publishes.
+// Checkpoints of a training: a snapshot on the training thread, which a background thread writes and publishes.
 #pragma once
 #include <functional>
 #include <future>
 #include <string>
 
 #include "runner/checkpoint/checkpoint.hpp"
-#include "strategies/contract/strategy.hpp"
+#include "strategies/collective/world.hpp"
+#include "strategies/engine/engine.hpp"
 
 namespace runner {
 
@@ -36,15 +37,14 @@ class Checkpointer {
   /// Training continues from `step`: later checkpoints of earlier attempts are given up. Without this call it is 0.
   void continue_from(int64_t step);
 
-  /// What a checkpoint contains in addition to the strategy's state.
+  /// What a checkpoint contains in addition to the engine's state.
   struct More {
-    std::vector<StateTensor> tensors;  ///< this rank's pieces of tensors outside the strategy
-    std::vector<fs::path> files;       ///< on rank 0: files that must be on disk before the checkpoint is published
+    std::vector<StateView> tensors;  ///< this rank's pieces of tensors outside the engine
+    std::vector<fs::path> files;     ///< on rank 0: files that must be on disk before the checkpoint is published
   };
   /// Collective. Waits for the previous save, copies the state to host memory, and writes it in the background. If no
   /// step follows, or if saves are not asynchronous, the caller waits, and the state is written without a copy.
-  void save(Strategy& strategy, int64_t step, const TrainerState& state, const More& more = {},
-            bool steps_follow = true);
+  void save(Engine& engine, int64_t step, const TrainerState& state, const More& more = {}, bool steps_follow = true);
   /// Waits until the last save has ended. Throws Error(environment) if it failed and stop_on_error is set. On rank 0 it
   /// throws Error(run_failed), also without stop_on_error, if the next save would fail for the same reason.
   void wait();
@@ -76,8 +76,8 @@ class Checkpointer {
 /// Elements [offset, offset + count) of a tensor of a checkpoint, in host memory, in the dtype that it was saved in.
 torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count);
 
-/// Fills a strategy's state from a checkpoint. Reads only the byte ranges that this rank needs. Throws
+/// Fills an engine's state from a checkpoint. Reads only the byte ranges that this rank needs. Throws
 /// Error(environment) with the names of tensors that are missing or have another shape.
-void load_state(Strategy& strategy, const Checkpoint& checkpoint);
+void load_state(Engine& engine, const Checkpoint& checkpoint);
 
 }  // namespace runner

@@ -77,7 +77,7 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) {
   auto of_replica = [](const std::string& name) { return name.starts_with(replica_piece_name("")); };
   if (std::none_of(tensors.begin(), tensors.end(), of_replica)) return;
   int64_t wrote = checkpoint.world_size();
-  if (!setup_.strategy.replicas_differ()) {
+  if (!setup_.engine.replicas_differ()) {
     report_.note(
         fmt::format("the checkpoint's {} ranks each trained a copy of the model; {} continues with rank 0's copy",
                     wrote, recipe_.strategy.name));
@@ -96,8 +96,8 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   setup_.hooks.restore_history(state);
   set_up_hooks();
   check_replicas(checkpoint);
-  load_state(setup_.strategy, checkpoint);
-  setup_.strategy.load_scalars(state.at("strategy"));
+  load_state(setup_.engine, checkpoint);
+  setup_.engine.load_scalars(state.at("strategy"));
   tokens_ = state.at("tokens");
   loss_ = state_number(state.at("loss"));
   saved_step_ = step_;
@@ -132,7 +132,7 @@ TrainerState Trainer::trainer_state() const {
       {"loss", loss_},
       {"train_seconds", trained_before_ + seconds_trained()},
       {"data", {{"epoch", position_.epoch}, {"sample", position_.sample}, {"meaning", setup_.data_meaning}}},
-      {"strategy", setup_.strategy.scalars()},
+      {"strategy", setup_.engine.scalars()},
       {"strategy_name", recipe_.strategy.name},
       {"world_size", setup_.world.size},
       {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
@@ -144,19 +144,9 @@ TrainerState Trainer::trainer_state() const {
   return state;
 }
 
-MicroBatch Trainer::to_device(const HostBatch& batch) const {
-  if (batch.sequences == 0) return {};
-  auto copy = [&](const std::vector<int64_t>& tokens) {
-    int64_t length = static_cast<int64_t>(tokens.size()) / batch.sequences;
-    auto host = torch::from_blob(const_cast<int64_t*>(tokens.data()), {batch.sequences, length}, torch::kInt64);
-    return host.to(setup_.world.device, /*non_blocking=*/false, /*copy=*/true);
-  };
-  return {copy(batch.inputs), copy(batch.targets)};
-}
-
-StepInput Trainer::to_device(const StepBatch& batch) const {
+StepInput Trainer::input_of(StepBatch& batch) const {
   StepInput input;
-  for (const auto& micro : batch.micro_batches) input.micro_batches.push_back(to_device(micro));
+  input.micro_batches = std::move(batch.micro_batches);
   input.global_tokens = batch.global_sequences * setup_.train.seq_len();
   input.lr_factor = learning_rate(recipe_.lr_scheduler, 1.0, step_ + 1, max_steps_);
   input.first_sequence = batch.first_sequence;
@@ -181,10 +171,9 @@ bool Trainer::time_over(double seconds) const {
   return limit && trained_before_ + seconds >= static_cast<double>(limit->count());
 }
 
-bool Trainer::stop_agreed() const {
-  std::vector<at::Tensor> words{torch::tensor({setup_.stop && setup_.stop->load() ? int64_t{1} : int64_t{0}})};
-  if (setup_.world.size > 1) setup_.world.control->allreduce(words, {c10d::ReduceOp::MAX})->wait();
-  return words[0].item<int64_t>() != 0;
+bool Trainer::stop_agreed() {
+  const bool mine = setup_.stop && setup_.stop->load();
+  return setup_.engine.sum_over_ranks(mine ? 1 : 0) > 0;
 }
 
 bool Trainer::validate() {
@@ -211,14 +200,11 @@ bool Trainer::measure_validation() {
   StepBatch batch;
   for (int64_t n = 0; n < limit && loader.next(batch); ++n) {
     if (stop_agreed()) return false;
-    for (const auto& micro : batch.micro_batches) sum += setup_.strategy.evaluate(to_device(micro));
+    for (const auto& micro : batch.micro_batches) sum += setup_.engine.evaluate(micro);
     sequences += batch.global_sequences;
   }
-  auto total = torch::tensor({sum}, torch::kFloat64);
-  std::vector<at::Tensor> tensors{total};
-  if (setup_.world.size > 1) setup_.world.control->allreduce(tensors, {c10d::ReduceOp::SUM})->wait();
   int64_t tokens = sequences * setup_.validation->seq_len();
-  double loss = total.item<double>() / static_cast<double>(tokens);
+  double loss = setup_.engine.sum_over_ranks(sum) / static_cast<double>(tokens);
   if (setup_.world.rank == 0)
     setup_.events.emit("validation",
                        {{"step", step_}, {"loss", loss}, {"tokens", tokens}, {"seconds", steady_seconds() - begun}});
@@ -235,7 +221,7 @@ void Trainer::save(bool steps_follow) {
   Checkpointer::More of_hooks;
   setup_.hooks.save(state, of_hooks);
   if (hooks_stop()) state["stop"] = stop_to_json(setup_.hooks.stop_reason(), recipe_);
-  checkpointer_.save(setup_.strategy, step_, state, of_hooks, steps_follow);
+  checkpointer_.save(setup_.engine, step_, state, of_hooks, steps_follow);
   setup_.events.snapshot_taken(static_cast<double>(step_));
   fault_point("snapshot");
   saved_step_ = step_;
@@ -284,7 +270,7 @@ void Trainer::complete_step() {
 }
 
 StepResult Trainer::train_step(const StepInput& input) {
-  StepResult result = setup_.strategy.step(input);
+  StepResult result = setup_.engine.step(input);
   if (result.finite) return result;
   const bool fixed_scale = result.loss_scale != 1.0 && std::isfinite(result.loss);
   throw NonFiniteError(fmt::format(
@@ -300,7 +286,7 @@ StepResult Trainer::train_step(const StepInput& input) {
 
 void Trainer::leave_together() {
   checkpointer_.wait();
-  setup_.strategy.barrier();
+  setup_.engine.barrier();
 }
 
 TrainerResult Trainer::run() {
@@ -340,7 +326,7 @@ void Trainer::take_step(Loader& loader) {
   StepBatch batch;
   loader.next(batch);
   const double waited = loader.waited_seconds() - waited_before;
-  const StepInput input = to_device(batch);
+  const StepInput input = input_of(batch);
   progress_.lr_factor = input.lr_factor;
   call_hooks(lua::Moment::on_train_batch_start);
   const StepResult result = train_step(input);

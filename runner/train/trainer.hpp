@@ -15,14 +15,14 @@
 #include "runner/train/due.hpp"
 #include "runner/train/hooks/hooks.hpp"
 #include "runner/train/training_report.hpp"
-#include "strategies/contract/strategy.hpp"
+#include "strategies/engine/engine.hpp"
 
 namespace runner {
 
 struct TrainerSetup {
   const Recipe& recipe;  ///< resolved
   World& world;
-  Strategy& strategy;
+  Engine& engine;
   const Dataset& train;
   const Dataset* validation = nullptr;
   Hooks& hooks;
@@ -71,7 +71,7 @@ class Trainer {
   void start_at(const TrainingStart& start);
   /// Takes over what the checkpoint says about this run's course.
   void continue_course(const TrainerState& state);
-  /// If replicas differ: throws if the checkpoint has another number of them. If the strategy has one model: notes that
+  /// If replicas differ: throws if the checkpoint has another number of them. If the engine has one model: notes that
   /// the replicas of ranks above 0 are not used.
   void check_replicas(const Checkpoint& checkpoint);
   /// Does what is left of the checkpoint's step.
@@ -81,8 +81,7 @@ class Trainer {
   TrainerResult train();
   /// Trains on the next batch.
   void take_step(Loader& loader);
-  StepInput to_device(const StepBatch& batch) const;
-  MicroBatch to_device(const HostBatch& batch) const;
+  StepInput input_of(StepBatch& batch) const;
   uint32_t votes() const;
   StepResult train_step(const StepInput& input);
   /// Whether train.max_time is over, `seconds` after this attempt began to train.
@@ -97,7 +96,7 @@ class Trainer {
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
   bool measure_validation();
-  bool stop_agreed() const;
+  bool stop_agreed();
   void save(bool steps_follow);
   TrainerState trainer_state() const;
   /// For failures that occur on every rank: waits until the checkpoint is written. If a rank left earlier, the

@@ -6,7 +6,7 @@
 #include "runner/config/recipe.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/train/due.hpp"
-#include "strategies/contract/strategy.hpp"
+#include "strategies/engine/engine.hpp"
 
 namespace runner {
 

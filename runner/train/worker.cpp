@@ -177,7 +177,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                                     .cache_dir = options.cache_dir});
   TrainerSetup training_setup{.recipe = recipe,
                               .world = world,
-                              .strategy = *strategy,
+                              .engine = *strategy,
                               .train = *training,
                               .validation = validation.get(),
                               .hooks = *hooks,

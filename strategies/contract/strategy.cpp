@@ -20,35 +20,6 @@ void clip_by_value(std::vector<torch::Tensor>& gradients, double bound) {
 
 }  // namespace
 
-torch::Tensor StateTensor::read(int64_t begin, int64_t count) const {
-  if (!swapped) return local.narrow(0, begin, count).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
-  auto values = torch::empty({count}, torch::kFloat32);
-  swapped->file->read(swapped->array, swapped->begin + begin, count, values.data_ptr());
-  return values;
-}
-
-void StateTensor::write(int64_t begin, const torch::Tensor& values) const {
-  torch::NoGradGuard no_grad;
-  if (!swapped) {
-    local.narrow(0, begin, values.numel()).copy_(values);
-    return;
-  }
-  auto wide = values.to(torch::kFloat32).contiguous();
-  swapped->file->write(swapped->array, swapped->begin + begin, wide.numel(), wide.data_ptr());
-}
-
-std::string replica_piece_name(const std::string& name) { return "replica/" + name; }
-
-StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values) {
-  int64_t n = values.numel();
-  return {.name = replica_piece_name(name),
-          .global_shape = {world.size - 1, n},
-          .offset = (world.rank - 1) * n,
-          .local = values,
-          .write_end = n,
-          .optional = true};  // missing in checkpoints of other strategies: replicas then start equal
-}
-
 Strategy::Strategy(StrategySetup setup)
     : world_(setup.world),
       model_(setup.model),
@@ -94,20 +65,27 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
   }
 }
 
-MicroBatch Strategy::empty_batch() const {
-  auto options = torch::dtype(torch::kInt64).device(world_.device);
-  return {torch::zeros({1, 1}, options), torch::full({1, 1}, -100, options)};
+MicroBatch Strategy::to_device(const HostBatch& batch) const {
+  if (batch.sequences == 0) {
+    auto options = torch::dtype(torch::kInt64).device(world_.device);
+    return {torch::zeros({1, 1}, options), torch::full({1, 1}, -100, options)};
+  }
+  auto copy = [&](const std::vector<int64_t>& tokens) {
+    const int64_t length = std::ssize(tokens) / batch.sequences;
+    auto host = torch::from_blob(const_cast<int64_t*>(tokens.data()), {batch.sequences, length}, torch::kInt64);
+    return host.to(world_.device, /*non_blocking=*/false, /*copy=*/true);
+  };
+  return {copy(batch.inputs), copy(batch.targets)};
 }
 
 std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& input) const {
   std::vector<TrainedBatch> list(input.micro_batches.size());
   int64_t first_sequence = input.first_sequence;
   for (size_t m = 0; m < list.size(); ++m) {
-    const MicroBatch& given = input.micro_batches[m];
-    list[m].batch = given.inputs.defined() ? given : empty_batch();
+    list[m].batch = to_device(input.micro_batches[m]);
     list[m].context = {&list[m].batch, true, input.dropout_key, first_sequence};
     if (token_loss_) list[m].context.token_loss = &token_loss_;
-    if (given.inputs.defined()) first_sequence += given.inputs.size(0);
+    first_sequence += input.micro_batches[m].sequences;
   }
   return list;
 }
@@ -194,7 +172,9 @@ StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& 
 
 StepResult Strategy::step(const StepInput& input) {
   RUNNER_CHECK(!input.micro_batches.empty() && input.global_tokens > 0);
-  const double loss_sum = accumulate_gradients(input).item<double>();
+  const auto micro_batches = micro_batches_of(input);
+  const double loss_factor = scaler_.scale() / static_cast<double>(input.global_tokens);
+  const double loss_sum = accumulate_gradients(micro_batches, loss_factor).item<double>();
   auto gradients = finish_gradients();
   torch::NoGradGuard no_grad;
   auto decision = ask_observer(gradients, input.lr_factor);
@@ -233,19 +213,21 @@ StepResult Strategy::step(const StepInput& input) {
   return result;
 }
 
-double Strategy::evaluate(const MicroBatch& given) {
+double Strategy::evaluate(const HostBatch& given) {
   torch::NoGradGuard no_grad;
-  const MicroBatch batch = given.inputs.defined() ? given : empty_batch();
+  const MicroBatch batch = to_device(given);
   ForwardContext context{&batch, false, 0};
   return forward(context).to(torch::kFloat64).item<double>();
 }
 
-torch::Tensor Strategy::logits(const torch::Tensor& inputs, int64_t position) {
+std::vector<float> Strategy::logits(std::span<const int64_t> tokens, int64_t position) {
   torch::NoGradGuard no_grad;
-  const MicroBatch batch{inputs, torch::full_like(inputs, -100)};
+  const std::vector<int64_t> ids(tokens.begin(), tokens.end());
+  const MicroBatch batch = to_device({1, ids, std::vector<int64_t>(ids.size(), -100)});
   ForwardContext context{&batch, false, 0};
   context.logits_of = position;
-  return forward(context);
+  const auto row = forward(context)[0].to(torch::kCPU, torch::kFloat32).contiguous();
+  return {row.data_ptr<float>(), row.data_ptr<float>() + row.numel()};
 }
 
 std::vector<StateTensor> Strategy::parameters() {
@@ -299,11 +281,11 @@ std::vector<StateTensor> Strategy::state() {
   return list;
 }
 
-std::vector<StateTensor> Strategy::state_to_save() {
+std::vector<StateView> Strategy::views_to_save() {
   auto mine = state();
-  if (!saves_whole()) return mine;
+  if (!saves_whole()) return views_of(std::move(mine));
   torch::NoGradGuard no_grad;
-  std::vector<StateTensor> whole;
+  std::vector<StateView> whole;
   std::vector<std::string> kinds{"param/"};
   for (const auto& name : optimizer_.config().state_names()) kinds.push_back("optimizer/" + name + "/");
   for (const auto* spec : model_.spec.parameters())
@@ -317,7 +299,9 @@ std::vector<StateTensor> Strategy::state_to_save() {
       // Exactly one rank has each element and the others have zeros, so a sum of bytes is exact for any dtype.
       std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};
       if (world_.size > 1) world_.control->reduce(bytes, {.rootRank = 0})->wait();
-      if (world_.rank == 0) whole.push_back({kind + spec->name, spec->shape, 0, full, 0, spec->numel()});
+      if (world_.rank == 0)
+        whole.push_back(view_of(
+            {.name = kind + spec->name, .global_shape = spec->shape, .local = full, .write_end = spec->numel()}));
     }
   return whole;
 }
@@ -332,6 +316,12 @@ void Strategy::load_scalars(const nlohmann::json& scalars) {
   optimizer_.set_steps(scalars.at("optimizer_steps"));
   scaler_.load(scalars.at("loss_scaler"));
   load_own_scalars(scalars.value("own", nlohmann::json()));
+}
+
+double Strategy::sum_over_ranks(double value) {
+  std::vector<at::Tensor> sum{torch::tensor({value}, torch::kFloat64)};
+  if (world_.size > 1) world_.control->allreduce(sum, {c10d::ReduceOp::SUM})->wait();
+  return sum[0].item<double>();
 }
 
 void Strategy::barrier() {

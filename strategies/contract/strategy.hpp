@@ -1,5 +1,5 @@
-// A training run on this rank, as the trainer uses it: optimizer steps, validation, and the training state. This base class does
-// what does not depend on the plan; the executor (strategies/executor) runs the plan's program.
+// The engine on LibTorch (engine.hpp): optimizer steps, validation, and the training state. This base class does what does not
+// depend on the plan; the executor (strategies/executor) runs the plan's program.
 //
 //   step: forward and backward of all micro-batches -> finish_gradients -> norm
 //         -> one exchange of control words (all ranks) -> finite check, clipping -> update -> after_update
@@ -24,6 +24,7 @@
 #include "strategies/contract/module.hpp"
 #include "strategies/contract/optimizer.hpp"
 #include "strategies/contract/reducer.hpp"
+#include "strategies/contract/state_tensor.hpp"
 
 namespace runner {
 
@@ -44,57 +45,6 @@ struct StrategySetup {
   std::shared_ptr<Reducer> reducer = {};  ///< null: gradients are summed according to the plan
 };
 
-/// Input of one optimizer step on this rank.
-struct StepInput {
-  std::vector<MicroBatch> micro_batches;  ///< the same number on every rank; an empty one has undefined tensors
-  int64_t global_tokens = 0;              ///< number of targets in the global batch, over all ranks
-  double lr_factor = 1;                   ///< from the schedule; multiplies the learning rate of every group
-  int64_t first_sequence = 0;  ///< index of this rank's first sequence in the global batch; the others follow it
-  uint64_t dropout_key = 0;    ///< derived from (seed, step); equal on all ranks
-  uint32_t votes = 0;          ///< requests of this rank after this step, one bit each; defined by the trainer
-};
-
-struct StepResult {
-  double loss = 0;        ///< mean over all tokens of the global batch; equal on all ranks
-  double grad_norm = 0;   ///< L2 over all parameters, before clipping; equal on all ranks
-  bool finite = true;     ///< false: loss or norm is not finite, and this is an error (no intended skip)
-  bool skipped = false;   ///< no update was made (loss scaler, skip_nonfinite, or the observer)
-  bool rescaled = false;  ///< no update was made, because gradients overflowed; the loss scaler counts the overflow
-  uint32_t votes = 0;     ///< bitwise OR of the votes of all ranks; equal on all ranks
-  double loss_scale = 1.0;
-  double lr_factor = 1;  ///< of the update: StepInput's, or the observer's
-};
-
-/// Elements [begin, begin + count) of an array in this rank's file on NVMe. Used instead of a tensor.
-struct SwappedSpan {
-  std::shared_ptr<SwappedArrays> file;
-  size_t array = 0;
-  int64_t begin = 0, count = 0;
-};
-
-/// This rank's part of a tensor of the training state: elements [offset, offset + numel()) of the flattened global
-/// tensor. This rank writes [write_begin, write_end), relative to `offset`, to checkpoints; each replicated element is
-/// written by one rank only.
-struct StateTensor {
-  std::string name;  ///< "param/NAME", "optimizer/exp_avg/NAME"
-  std::vector<int64_t> global_shape;
-  int64_t offset = 0;
-  torch::Tensor local = {};  ///< contiguous, 1-d; undefined if the elements are in a file
-  int64_t write_begin = 0, write_end = 0;
-  std::optional<SwappedSpan> swapped = {};  ///< the elements in the file, fp32
-  bool optional = false;                    ///< a checkpoint without it can be loaded; it keeps its values then
-
-  int64_t numel() const { return swapped ? swapped->count : local.numel(); }
-  /// Copies local elements [begin, begin + count) to host memory.
-  torch::Tensor read(int64_t begin, int64_t count) const;
-  /// Overwrites local elements [begin, begin + values.numel()) with a 1-d tensor in host memory, of any dtype.
-  void write(int64_t begin, const torch::Tensor& values) const;
-};
-
-/// The piece "replica/NAME" of a rank above 0 in a tensor of shape [ranks above 0, elements], if replicas differ.
-StateTensor replica_piece(const World& world, const std::string& name, const torch::Tensor& values);
-std::string replica_piece_name(const std::string& name);
-
 /// Callbacks during a step. They are called at the same points on every rank, in the thread that called step().
 class StepObserver {
  public:
@@ -113,29 +63,29 @@ class StepObserver {
   virtual Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) = 0;
 };
 
-class Strategy {
+class Strategy : public Engine {
  public:
   explicit Strategy(StrategySetup setup);
-  virtual ~Strategy() = default;
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
   /// Allocates the parameters on their devices and writes the initial values. Collective.
   virtual void module_to_device() = 0;
-  /// One optimizer step. Collective. Throws what the forward or a collective throws, and NonFiniteError if gradients
-  /// overflow at the smallest loss scale. If an update still runs when step() returns and then fails, its exception is
-  /// thrown by later calls: step, evaluate, state, state_to_save, state_loaded, teardown.
-  StepResult step(const StepInput& input);
-  /// Summed loss of this rank's micro-batch, without gradients. Collective unless every rank updates all parameters: every rank must call
-  /// it equally often. An undefined micro-batch gives 0.
-  double evaluate(const MicroBatch& batch);
-  /// Logits [B, vocab] fp32 at position `position` of `inputs` (int64 [B, T], on the device), without dropout.
-  /// Collective unless every rank updates all parameters: every rank must call it equally often.
-  torch::Tensor logits(const torch::Tensor& inputs, int64_t position);
-  /// Lists the training state, after the last update has ended. The next step may overwrite the values. The trainer
-  /// uses this list to save and to load. After it has loaded all of it, it calls state_loaded().
+
+  // ---- Engine
+  StepResult step(const StepInput& input) override;
+  double evaluate(const HostBatch& batch) override;
+  std::vector<float> logits(std::span<const int64_t> tokens, int64_t position) override;
+  std::vector<StateView> state_views() override { return views_of(state()); }
+  std::vector<StateView> views_to_save() override;
+  nlohmann::json scalars() const override;
+  void load_scalars(const nlohmann::json& scalars) override;
+  double sum_over_ranks(double value) override;
+  void barrier() override;
+
+  // ---- what hooks need of LibTorch
+  /// The tensors behind state_views().
   std::vector<StateTensor> state();
-  virtual void state_loaded() = 0;
   /// The "param/NAME" tensors of state(). After writing to them, between steps, call state_loaded() on all ranks.
   std::vector<StateTensor> parameters();
   /// Sets the observer of later steps; null removes it. It must outlive those steps.
@@ -143,20 +93,6 @@ class Strategy {
   /// Replaces cross entropy in later steps; an empty function restores it. evaluate() always uses cross entropy, so
   /// that trainings with different losses can be compared. If `loss` throws on a rank, step() throws on that rank.
   void use_loss(TokenLoss loss) { token_loss_ = std::move(loss); }
-  /// The tensors that this rank writes to a checkpoint. Usually its part of the state. If the strategy saves unsharded
-  /// tensors, rank 0 gets all of them in host memory, the other ranks get none, and the call is collective.
-  std::vector<StateTensor> state_to_save();
-  /// Non-tensor state: optimizer step count, loss scale. Equal on all ranks.
-  nlohmann::json scalars() const;
-  void load_scalars(const nlohmann::json& scalars);
-  /// Waits for the last update and frees the strategy's resources.
-  virtual void teardown() = 0;
-
-  /// Waits until all ranks have called it.
-  void barrier();
-  /// Whether each rank trains a different replica of the model. Checkpoints contain rank 0's as the model, and the others as
-  /// pieces "replica/NAME" (replica_piece).
-  virtual bool replicas_differ() const = 0;
 
  protected:
   /// A parameter, or a range of one, that this rank's optimizer updates.
@@ -171,8 +107,14 @@ class Strategy {
   // ---- implemented by the executor
   /// Runs the blocks without gradients. Returns the output of the last block.
   virtual torch::Tensor forward(const ForwardContext& context) = 0;
-  /// Forward and backward of all micro-batches. Returns the sum of this rank's losses, fp64, not scaled.
-  virtual torch::Tensor accumulate_gradients(const StepInput& input) = 0;
+  /// A micro-batch and the arguments of its forward.
+  struct TrainedBatch {
+    MicroBatch batch;
+    ForwardContext context;  ///< refers to `batch`
+  };
+  /// Forward and backward of all micro-batches, with each loss multiplied by `loss_factor`. Returns the sum of this rank's
+  /// losses, fp64, not multiplied.
+  virtual torch::Tensor accumulate_gradients(const std::vector<TrainedBatch>& micro_batches, double loss_factor) = 0;
   /// Waits for the reductions. Returns one gradient for each trained local parameter, in order, in the shape of that parameter.
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether the gradient of a local parameter on this rank is added to the norm over all ranks (only one replica must be
@@ -213,17 +155,6 @@ class Strategy {
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   /// state() without own_state().
   std::vector<StateTensor> trained_state();
-  /// A micro-batch and the arguments of its forward. An empty one is replaced by one with ignored targets only, so that this
-  /// rank calls every collective of the step.
-  struct TrainedBatch {
-    MicroBatch batch;
-    ForwardContext context;  ///< refers to `batch`
-  };
-  std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
-  /// The summed loss of a micro-batch is multiplied by it.
-  double loss_factor(const StepInput& input) const {
-    return scaler_.scale() / static_cast<double>(input.global_tokens);
-  }
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
 
@@ -240,8 +171,10 @@ class Strategy {
   /// One StateTensor "KIND/NAME" for each of the first `count` local parameters, without values.
   std::vector<StateTensor> pieces(const std::string& kind, size_t count) const;
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
-  /// One sequence with ignored targets only, so that a rank without data calls every collective of the step.
-  MicroBatch empty_batch() const;
+  /// Copies a micro-batch to the device. An empty one is replaced by one sequence with ignored targets only, so that this
+  /// rank calls every collective of the step.
+  MicroBatch to_device(const HostBatch& batch) const;
+  std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
   /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of
   /// each rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.
   struct Control {

@@ -11,7 +11,6 @@
 
 namespace runner {
 
-using torch::autograd::Engine;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
@@ -160,7 +159,7 @@ void BlockGraphs::run_backward(torch::autograd::Edge output, torch::Tensor gradi
   feed->add_next_edge(std::move(output));
   torch::autograd::edge_list roots;
   roots.emplace_back(std::move(feed), 0);
-  Engine::get_default_engine().execute(roots, {unused}, /*keep_graph=*/false, /*create_graph=*/false,
+  torch::autograd::Engine::get_default_engine().execute(roots, {unused}, /*keep_graph=*/false, /*create_graph=*/false,
                                        /*accumulate_grad=*/true);
 }
 

@@ -83,13 +83,12 @@ class Executor : public Strategy {
     return graphs_.take_output();
   }
 
-  torch::Tensor accumulate_gradients(const StepInput& input) override {
-    const auto micro_batches = micro_batches_of(input);
+  torch::Tensor accumulate_gradients(const std::vector<TrainedBatch>& micro_batches, double loss_factor) override {
     torch::Tensor loss;
     std::optional<size_t> current;
     const auto begin = [&](size_t m) {
       if (current && observer_) observer_->after_backward();
-      if (m < micro_batches.size()) graphs_.begin(micro_batches[m].context, loss_factor(input));
+      if (m < micro_batches.size()) graphs_.begin(micro_batches[m].context, loss_factor);
       current = m;
     };
     for (const auto& instruction : step_of(micro_batches.size())) {

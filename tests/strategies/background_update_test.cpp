@@ -270,7 +270,7 @@ TEST_CASE("training state right after a step has the updated values, and can be 
 TEST_CASE("an error of an update is thrown by the next call and by teardown, with its type", "[offload]") {
   at::set_num_threads(1);
   auto form = GENERATE(from_range(forms_beside()));
-  auto call = GENERATE(as<std::string>(), "step", "evaluate", "state", "state_to_save", "state_loaded", "teardown");
+  auto call = GENERATE(as<std::string>(), "step", "evaluate", "state", "views_to_save", "state_loaded", "teardown");
   TinyRun run = zero_run(form, 2);
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   size_t third = units_in_forward(spec, plan_apart(tiny_job(run, spec))).at(2);
@@ -292,7 +292,7 @@ TEST_CASE("an error of an update is thrown by the next call and by teardown, wit
           if (call == "step") strategy.step(tiny_input(mine, world.rank, 2));
           if (call == "evaluate") strategy.evaluate(tiny_batch(mine, 0, 4));
           if (call == "state") (void)strategy.state();
-          if (call == "state_to_save") (void)strategy.state_to_save();
+          if (call == "views_to_save") (void)strategy.views_to_save();
           if (call == "state_loaded") strategy.state_loaded();
         } catch (const std::range_error& error) {
           text = error.what();

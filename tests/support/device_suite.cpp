@@ -142,7 +142,7 @@ Measured measure(const TinyRun& run, const TestDevice& device) {
     with_strategy(run, world, [&](Strategy& strategy) {
       const int64_t making = device.memory(world.rank).peak - before;
       device.reset_peak(world.rank);
-      for (int64_t step = 0; step < run.steps; ++step) strategy.step(tiny_input(run, world, step));
+      for (int64_t step = 0; step < run.steps; ++step) strategy.step(tiny_input(run, world.rank, step));
       (void)strategy.state();  // waits for an update that overlaps with the next forward
       auto use = device.memory(world.rank);
       std::lock_guard lock(mutex);
@@ -258,7 +258,7 @@ std::vector<double> losses_with_uses_between_steps(const TinyRun& run, const Tes
       batch.inputs = batch.inputs.to(world.device);
       batch.targets = batch.targets.to(world.device);
       for (int64_t step = 0; step < run.steps; ++step) {
-        double loss = strategy.step(tiny_input(run, world, step)).loss;
+        double loss = strategy.step(tiny_input(run, world.rank, step)).loss;
         if (world.rank == 0) losses.push_back(loss);
         if (step == 0) strategy.evaluate(batch);
         for (const auto& tensor : strategy.state())

@@ -81,7 +81,7 @@ struct HookedRun {
         auto hooks = make_training_hooks({recipe, world, strategy, spec, sink, folder.path});
         Trainer trainer({.recipe = recipe,
                          .world = world,
-                         .strategy = strategy,
+                         .engine = strategy,
                          .train = train,
                          .validation = validation_rows > 0 ? &validation : nullptr,
                          .hooks = *hooks,

@@ -66,7 +66,7 @@ inline std::vector<std::vector<StepTraffic>> record_traffic(const TinyRun& run, 
     with_strategy(run, world, [&](Strategy& strategy) {
       for (int64_t step = 0; step < run.steps; ++step) {
         strategy_calls = control_calls = {};
-        strategy.step(tiny_input(run, world, step));
+        strategy.step(tiny_input(run, world.rank, step));
         auto groups = world.trace->groups();
         ranks[static_cast<size_t>(world.rank)].push_back({strategy_calls.wire(groups), control_calls.wire(groups)});
       }

@@ -73,11 +73,11 @@ inline void tiny_row(const TinyRun& run, int64_t k, int64_t* inputs, int64_t* ta
   }
 }
 
-inline MicroBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
-  if (rows == 0) return {};
-  MicroBatch batch{torch::empty({rows, run.seq_len}, torch::kInt64), torch::empty({rows, run.seq_len}, torch::kInt64)};
+inline HostBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
+  const auto tokens = static_cast<size_t>(rows * run.seq_len);
+  HostBatch batch{rows, std::vector<int64_t>(tokens), std::vector<int64_t>(tokens)};
   for (int64_t r = 0; r < rows; ++r)
-    tiny_row(run, first_row + r, batch.inputs[r].data_ptr<int64_t>(), batch.targets[r].data_ptr<int64_t>());
+    tiny_row(run, first_row + r, batch.inputs.data() + r * run.seq_len, batch.targets.data() + r * run.seq_len);
   return batch;
 }
 
@@ -119,17 +119,6 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
   input.global_tokens = rows * run.seq_len;
   input.first_sequence = rows * rank * run.accumulation / parts;
   input.dropout_key = mix64(static_cast<uint64_t>(step));
-  return input;
-}
-
-/// The same on the rank's device.
-inline StepInput tiny_input(const TinyRun& run, const World& world, int64_t step) {
-  auto input = tiny_input(run, world.rank, step);
-  for (auto& batch : input.micro_batches) {
-    if (!batch.inputs.defined()) continue;
-    batch.inputs = batch.inputs.to(world.device);
-    batch.targets = batch.targets.to(world.device);
-  }
   return input;
 }
 
@@ -175,7 +164,7 @@ inline TinyResult train_tiny(const TinyRun& run, const Launch& launch = launch_t
   launch(run.world_size, [&](World& world) {
     with_strategy(run, world, [&](Strategy& strategy) {
       for (int64_t step = 0; step < run.steps; ++step) {
-        auto outcome = strategy.step(tiny_input(run, world, step));
+        auto outcome = strategy.step(tiny_input(run, world.rank, step));
         if (world.rank != 0) continue;
         result.losses.push_back(outcome.loss);
         result.norms.push_back(outcome.grad_norm);

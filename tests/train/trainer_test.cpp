@@ -81,7 +81,7 @@ struct Training {
         Hooks no_hooks;
         Trainer trainer({.recipe = recipe,
                          .world = world,
-                         .strategy = strategy,
+                         .engine = strategy,
                          .train = train,
                          .validation = validation_rows > 0 ? &validation : nullptr,
                          .hooks = no_hooks,

@@ -25,13 +25,12 @@ int64_t draw_token(const torch::Tensor& logits, double temperature, int64_t top_
   return tokens[std::min<int64_t>(drawn, count - 1)].item<int64_t>();
 }
 
-std::vector<int64_t> generate(Strategy& strategy, std::vector<int64_t> tokens, const lua::Generation& wanted,
-                              uint64_t seed, const GenerationLimits& limits,
-                              const std::function<int64_t(int64_t)>& agree) {
+std::vector<int64_t> generate(Engine& engine, std::vector<int64_t> tokens, const lua::Generation& wanted, uint64_t seed,
+                              const GenerationLimits& limits, const std::function<int64_t(int64_t)>& agree) {
   for (int64_t made = 0; made < wanted.max_new_tokens; ++made) {
     auto seen = std::min(limits.window, static_cast<int64_t>(tokens.size()));
-    auto inputs = torch::tensor(std::vector<int64_t>(tokens.end() - seen, tokens.end()), torch::kInt64).unsqueeze(0);
-    auto logits = strategy.logits(inputs.to(limits.device), seen - 1)[0].narrow(0, 0, limits.vocab);
+    auto values = engine.logits(std::span(tokens).last(static_cast<size_t>(seen)), seen - 1);
+    auto logits = torch::from_blob(values.data(), {limits.vocab}, torch::kFloat32);
     auto place = static_cast<int64_t>(tokens.size());
     tokens.push_back(agree(draw_token(logits, wanted.temperature, wanted.top_k, uniform_of(seed, place))));
   }

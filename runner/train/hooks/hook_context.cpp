@@ -197,7 +197,7 @@ json HookContext::generate(const lua::Generation& wanted) {
                   {"top_k", wanted.top_k},
                   {"seed", wanted.seed.value_or(setup_.recipe.run.seed)}};
   exchange_.meet("generate of " + request.dump(-1, ' ', false, json::error_handler_t::replace));
-  GenerationLimits limits{setup_.model.seq_len, setup_.model.vocab_size, setup_.world.device};
+  GenerationLimits limits{setup_.model.seq_len, setup_.model.vocab_size};
   auto tokens = prompt_of(wanted, limits.vocab);
   if (wanted.text) limits.vocab = std::min(limits.vocab, tokenizer().vocab_size());
   auto rank_0s = [&](int64_t token) {

@@ -44,7 +44,7 @@ void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
   auto saved = hooks_.save(context_.value(), keep);
   call_.moment.reset();
   for (auto& [name, piece] : kept)
-    if (saved.contains(name.substr(0, name.find('/')))) more.tensors.push_back(std::move(piece));
+    if (saved.contains(name.substr(0, name.find('/')))) more.tensors.push_back(view_of(std::move(piece)));
   state["hooks"] = std::move(saved);
   state["hooks_history"] = {
       {"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", context_.artifacts().sizes()}};

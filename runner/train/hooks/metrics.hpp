@@ -15,8 +15,8 @@ class Metrics {
   struct Metric {
     std::optional<double> value = {};
     bool allowed = false;  ///< a hook may log under its name, which has been checked
-    bool odd = false;     ///< a note about a value that is not finite was emitted
-    bool rank_0 = false;  ///< last logged without a sync: only rank 0 has the value
+    bool odd = false;      ///< a note about a value that is not finite was emitted
+    bool rank_0 = false;   ///< last logged without a sync: only rank 0 has the value
   };
   using Named = std::pair<const std::string, Metric>;
 
