@@ -170,7 +170,7 @@ void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
   double started = steady_seconds();
   std::string failure;
   try {
-    seed(hook, moment_names()[static_cast<size_t>(moment)]);
+    begin_call(hook, moment_names()[static_cast<size_t>(moment)]);
     state_->call(hook.file.moments[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
   } catch (const LuaError& error) {
     failure = error.what();
@@ -179,7 +179,8 @@ void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
   end_call(hook, moment_names()[static_cast<size_t>(moment)], failure);
 }
 
-void HookSet::seed(const Hook& hook, const std::string& function) {
+void HookSet::begin_call(Hook& hook, const std::string& function) {
+  ++hook.calls[function];
   draws_.seed(*state_, hook.file.name, function, talk_.step ? talk_.step() : 0);
 }
 
@@ -209,6 +210,15 @@ void HookSet::fail(Hook& hook, const std::string& doing, const Talk::Failure& fa
         "stops, although hooks.on_error = \"disable\"");
   hook.disabled = true;
   if (talk_.report) talk_.report(text + "\n  it is disabled from now on (hooks.on_error = \"disable\")");
+}
+
+json HookSet::record() const {
+  json record;
+  for (const auto& hook : hooks_) {
+    record["calls"][hook.file.name] = hook.calls;
+    record["seconds"][hook.file.name] = hook.seconds;
+  }
+  return record;
 }
 
 std::vector<std::string> HookSet::disabled() const {
@@ -277,18 +287,15 @@ bool HookSet::has_loss() const {
   return std::any_of(hooks_.begin(), hooks_.end(), [](const Hook& hook) { return bool(hook.file.loss); });
 }
 
-Matrix::Pointer HookSet::loss(const Value& context, const Matrix::Pointer& logits, const Matrix::Pointer& targets) {
+void HookSet::loss(const Value& context, const Value& logits, const Value& targets,
+                   const std::function<void(const Value&)>& take) {
   auto hook = std::find_if(hooks_.begin(), hooks_.end(), [](const Hook& each) { return bool(each.file.loss); });
   RUNNER_CHECK(hook != hooks_.end(), "no hook makes the loss");
   double started = steady_seconds();
-  MatrixScope scope;
   std::string failure;
-  Matrix::Pointer losses;
   try {
-    seed(*hook, "loss");
-    auto returned =
-        state_->call(hook->file.loss, {context, scope.handle(logits), scope.handle(targets), Value(hook->options)});
-    losses = scope.losses(returned, logits->rows());
+    begin_call(*hook, "loss");
+    take(state_->call(hook->file.loss, {context, logits, targets, Value(hook->options)}));
   } catch (const LuaError& error) {
     failure = error.what();
   } catch (const ScriptMistake& mistake) {
@@ -296,7 +303,6 @@ Matrix::Pointer HookSet::loss(const Value& context, const Matrix::Pointer& logit
   }
   hook->seconds += steady_seconds() - started;
   if (!failure.empty()) throw Error(ExitCode::run_failed, failure_text(*hook, "loss", failure));
-  return losses;
 }
 
 json HookSet::state_of(const Hook& hook, const Keep& keep) {

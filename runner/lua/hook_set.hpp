@@ -8,7 +8,7 @@
 #include "runner/config/recipe.hpp"
 #include "runner/lua/draws.hpp"
 #include "runner/lua/hook_file.hpp"
-#include "runner/lua/matrix.hpp"
+#include "runner/lua/value.hpp"
 
 namespace runner::lua {
 
@@ -62,9 +62,11 @@ class HookSet {
 
   /// Whether a hook has a function `loss`.
   bool has_loss() const;
-  /// The losses [n, 1] that `loss` returns for logits [n, vocab] and targets [n, 1]. Throws Error(run_failed) if it
-  /// fails, also with on_error = "disable", because a training cannot continue with another loss.
-  Matrix::Pointer loss(const Value& context, const Matrix::Pointer& logits, const Matrix::Pointer& targets);
+  /// Calls `loss` with logits [tokens, vocab] and targets [tokens, 1], and `take` with what it returns. `take` throws
+  /// ScriptMistake if that is no loss. Throws Error(run_failed) if it fails, also with on_error = "disable", because a
+  /// training cannot continue with another loss.
+  void loss(const Value& context, const Value& logits, const Value& targets,
+            const std::function<void(const Value& returned)>& take);
 
   /// Stores an object of a state in a checkpoint under NAME, "HOOK/weights/a.b" (hook and JSON pointer). Returns a JSON
   /// object from which Restore can make it again. Throws ScriptMistake if it cannot be stored.
@@ -82,9 +84,12 @@ class HookSet {
     nlohmann::json option_values;
     Reference options, state;
     bool disabled = false;
-    double seconds = 0;  ///< total time in its functions
+    double seconds = 0;                    ///< total time in its functions
+    std::map<std::string, int64_t> calls;  ///< of each function
   };
   const std::vector<Hook>& hooks() const { return hooks_; }
+  /// Until now: {"calls": {hook: {function: number}}, "seconds": {hook: total time in its functions}}.
+  nlohmann::json record() const;
   State& state() { return *state_; }
 
   /// Names of disabled hooks, for a checkpoint. disable() disables them again, if on_error is still "disable".
@@ -93,8 +98,8 @@ class HookSet {
 
  private:
   void call_one(Hook& hook, Moment moment, const Value& context);
-  /// Seeds math.random for a call of `function` (see draws.hpp).
-  void seed(const Hook& hook, const std::string& function);
+  /// Counts a call of `function` and seeds math.random for it (see draws.hpp).
+  void begin_call(Hook& hook, const std::string& function);
   /// Ends a call: agrees with other ranks on its failure and handles it.
   void end_call(Hook& hook, const std::string& doing, std::string failure);
   void fail(Hook& hook, const std::string& doing, const Talk::Failure& failure);

@@ -5,8 +5,8 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/lua/dry_run.hpp"
 #include "runner/lua/error.hpp"
-#include "runner/lua/fake_training.hpp"
 #include "runner/lua/hook_set.hpp"
 
 namespace runner::lua {
@@ -99,7 +99,7 @@ KnownMetrics known_metrics(const Recipe& recipe) {
   for (const auto& name : trainer_metrics())
     if (trainer_records(recipe, name)) known.names.push_back(name);
   if (recipe.hooks.files.empty()) return known;
-  if (recipe.hooks.trusted) {  // they could write files in the fake training
+  if (recipe.hooks.trusted) {  // a dry run could write files
     known.complete = false;
     return known;
   }
@@ -114,7 +114,7 @@ KnownMetrics known_metrics(const Recipe& recipe) {
   known.texts.push_back(recipe.hooks.options.dump());
   try {
     HookSet hooks(hooked);
-    FakeTraining training(hooks.state(), hooked, [](const std::string&) {});
+    DryRun training(hooks.state(), hooked);
     training.run(hooks);
     const auto logged = training.metrics();
     for (const auto& [name, value] : logged.items())

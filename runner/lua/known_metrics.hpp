@@ -1,4 +1,4 @@
-// The metrics that a training records: those of the trainer, and those of hooks as far as a fake training shows them.
+// The metrics that a training records: those of the trainer, and those of hooks as far as a dry run shows them.
 #pragma once
 #include <string>
 #include <string_view>
@@ -27,13 +27,13 @@ struct KnownMetrics {
   std::string mistake = {};        ///< the error of a hook that fails in every training; empty: none is known
 
   enum class Recorded { yes, maybe, no };
-  /// Whether a training of the recipe records the metric. `yes`: a hook logged the name in the fake training, or one
+  /// Whether a training of the recipe records the metric. `yes`: a hook logged the name in a dry run, or one
   /// with the same prefix up to one of / . _ -, or the text of a hook contains it. `no`: the name is certainly not
   /// recorded.
   Recorded recorded(const std::string& name) const;
 };
 
-/// Runs the recipe's hooks in a FakeTraining, which takes milliseconds. Does not run hooks that may write files
+/// Runs the recipe's hooks in a DryRun, which takes milliseconds. Does not run hooks that may write files
 /// (hooks.trusted). Of their mistakes, reports only those that do not depend on the training.
 KnownMetrics known_metrics(const Recipe& recipe);
 

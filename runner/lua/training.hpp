@@ -1,5 +1,4 @@
-// The interface behind a hook's `ctx`. The worker implements Training with tensors and process groups,
-// fake_training.hpp without them.
+// The interface behind a hook's `ctx`. The worker implements Training; dry_run.hpp calls hooks without a training.
 #pragma once
 #include <memory>
 #include <optional>

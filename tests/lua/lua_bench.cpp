@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runner/base/clock.hpp"
-#include "runner/lua/fake_training.hpp"
+#include "runner/lua/dry_run.hpp"
 
 using namespace runner;
 using namespace runner::lua;
@@ -13,8 +13,8 @@ using namespace runner::lua;
 namespace {
 
 /// Ignores logged scalars.
-struct Silent : FakeTraining {
-  using FakeTraining::FakeTraining;
+struct Silent : DryRun {
+  using DryRun::DryRun;
   void log(const std::string&, double value, const std::string&) override { sum += value; }
   double sum = 0;
 };
@@ -32,12 +32,11 @@ int main(int argc, char** argv) {
                   scalars));
   recipe.hooks.files = {folder.string()};
   HookSet hooks(recipe);
-  Silent training(hooks.state(), recipe, [](const std::string&) {});
-  auto context = make_context(training);
+  Silent training(hooks.state(), recipe);
   std::vector<double> seconds;
   for (int step = 0; step < steps; ++step) {
     double started = steady_seconds();
-    hooks.call(Moment::on_train_batch_end, Value(context));
+    hooks.call(Moment::on_train_batch_end, Value(training.context()));
     seconds.push_back(steady_seconds() - started);
   }
   fs::remove(folder);

@@ -8,7 +8,7 @@
 
 #include "runner/models/cross_entropy.hpp"
 #include "runner/models/token_loss.hpp"
-#include "runner/train/hooks/matrix.hpp"
+#include "runner/train/hooks/loss.hpp"
 #include "tests/support/equal_training.hpp"
 #include "tests/support/hooked_run.hpp"
 
@@ -28,7 +28,7 @@ struct LuaLoss {
   Recipe recipe;
   std::unique_ptr<lua::HookSet> hooks;
   TokenLoss loss = [this](const torch::Tensor& logits, const torch::Tensor& targets) {
-    return tensor_of(*hooks->loss({}, make_matrix(logits), make_matrix(targets.unsqueeze(1)))).squeeze(1);
+    return loss_of_hook(*hooks, {}, logits, targets);
   };
 
   explicit LuaLoss(const std::string& body) {
@@ -95,7 +95,7 @@ TEST_CASE("label_smoothing: loss and gradients equal LibTorch's, and the closed 
   });
 }
 
-TEST_CASE("every operation of a matrix has LibTorch's gradient") {
+TEST_CASE("every operation of the tensors of a loss has LibTorch's gradient") {
   auto hit = [](const torch::Tensor& of, const Problem& p) { return of.gather(1, p.counted(p.targets).unsqueeze(1)); };
   check_loss(LuaLoss("local p = logits:softmax():gather(targets); return (1 - p):pow(2) * -p:log()"),
              [&](const Problem& p) {
@@ -117,6 +117,34 @@ TEST_CASE("every operation of a matrix has LibTorch's gradient") {
         auto x = hit(logits, p);
         return ((x.abs() + 1).sqrt() + x.sigmoid() - logits.mean(1, true) + x.exp2() + logits.amax(1, true)).sum();
       });
+}
+
+TEST_CASE("a loss that returns a wrong value, or combines wrong sizes, gives a clear error") {
+  auto said = [](const std::string& body) -> std::string {
+    const auto logits = torch::tensor({{1.0, 0.0, -1.0, 0.5}, {0.0, 0.0, 0.0, 0.0}, {-2.0, 3.0, 0.5, 1.0}});
+    try {
+      LuaLoss("\n" + body).loss(logits, torch::tensor({0, 3, 1}, torch::kInt64));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const std::string must =
+      "hook loss failed in loss: `loss` must return the losses of its tokens, a tensor [3, 1], not ";
+  CHECK(said("return 1") == must + "a number");
+  CHECK(said("return logits") == must + "[3, 4]");
+  CHECK(said("return targets") == must + "the targets");
+  CHECK_THAT(
+      said("return logits + logits:sum(1):sum(2):sum() + logits:gather(logits)"),
+      ContainsSubstring("loss.lua:2: gather: argument 1 must be targets [3, 1], a column for each row, not [3, 4]"));
+  CHECK_THAT(said("return logits:max(1) * logits:gather(targets) + logits:softmax():sum(1) * (logits:max(1) - "
+                  "logits:sum(3))"),
+             ContainsSubstring("loss.lua:2: sum: dim is 1 (over the tokens) or 2 (over each token's columns), not 3"));
+  CHECK_THAT(said("return logits + logits:gather(targets) + logits:max(1):max(2)"), ContainsSubstring("must return"));
+  CHECK_THAT(said("return logits:softmax():sum(1) + targets"), ContainsSubstring("must return"));
+  CHECK_THAT(said("return logits:scale_(2)"),
+             ContainsSubstring("the tensors of `loss` cannot change; compute a new one"));
+  CHECK_THAT(said("return logits:narrow(0, 1)"), ContainsSubstring("narrow: only tensors of strategies have it"));
 }
 
 TEST_CASE("cross entropy in Lua gives the losses of the built-in one, under every strategy") {
@@ -183,7 +211,7 @@ TEST_CASE("a loss can read ctx, but cannot use collectives or change anything") 
                ContainsSubstring("not in `loss`, which is called for each chunk of tokens"));
   CHECK_THAT(
       said("if kept then kept:exp() end kept = logits return logits:max()"),
-      ContainsSubstring("this matrix is not valid any more: it is valid only in the call of `loss` that made it"));
+      ContainsSubstring("this tensor is not valid any more: it is valid only in the call of `loss` that made it"));
   CHECK_THAT(said("return logits:max():detach()"), ContainsSubstring("does not depend on its logits"));
   CHECK_THAT(said("return logits:gather(targets + 1000)"), ContainsSubstring("gather"));
   CHECK_THAT(said("while true do end"), ContainsSubstring("Lua instructions"));

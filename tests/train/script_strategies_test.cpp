@@ -276,7 +276,7 @@ TEST_CASE("the editor's type definitions contain every function of a strategy's 
       CHECK(stubs.find("function " + table + ":" + name + "(") != std::string::npos);
     }
   };
-  check("own", script_tensor_class());
+  check("tensor", tensor_class());
   check("work", script_work_class());
   check("ranks", script_world(host).object->kind());
 }

@@ -9,99 +9,117 @@
 ---arithmetic). Checkpoints contain it.
 ---@alias runner.State table<string, any>
 
----A parameter or a gradient. Each rank stores a shard or a replica of it. Statistics (norm, mean, sum, min, max,
----histogram) are exact over all ranks and are collective calls: every rank calls them in the same order. Changes
----(scale_, add_, copy_) and arithmetic work on the elements of each rank, so every rank must make them. Parameters must
----not change inside a step. A handle is valid only in the call of the hook that got it; keep a clone(), which is valid
----until the training ends and which checkpoints contain if it is in `state`. Changes of parameters from
+---A tensor. Methods with a name ending in _ change it and return it; all others return something new.
+---
+---In hooks, a parameter, a gradient, or what a hook computes from them. Each rank stores a shard or a replica. Statistics
+---(norm, mean, sum, min, max, is_finite, histogram) are exact over all ranks and are collective calls: every rank calls
+---them in the same order. Changes and arithmetic work on the elements of each rank, so every rank must make them.
+---Parameters must not change inside a step. A handle is valid only in the call of the hook that got it; keep a clone(),
+---which is valid until the training ends and which checkpoints contain if it is in `state`. Changes of parameters from
 ---on_validation_start to on_validation_end are undone after the validation. Under a strategy with `replicas_differ`
 ---(local_sgd, gossip), statistics are those of rank 0's replica.
+---
+---In `loss`: logits [tokens, vocab], targets and losses [tokens, 1], and results computed from them. Sizes of operands
+---must be equal or 1. Differentiable; valid only in the call of `loss` that made it. sum, mean, max and logsumexp reduce
+---over one dimension and return a tensor. They cannot be changed.
+---
+---In strategies: a 1-d tensor of this rank, with the statistics of this rank.
 ---@class runner.Tensor
 ---@field numel integer
 ---@field shape integer[]
+---@field rows integer # in `loss`
+---@field columns integer # in `loss`
 ---@operator add(runner.Tensor|number): runner.Tensor
 ---@operator sub(runner.Tensor|number): runner.Tensor
 ---@operator mul(runner.Tensor|number): runner.Tensor
 ---@operator div(runner.Tensor|number): runner.Tensor
+---@operator pow(runner.Tensor|number): runner.Tensor
+---@operator unm: runner.Tensor
 local tensor = {}
 ---@return number # the Euclidean norm
 function tensor:norm() end
+---@overload fun(self: runner.Tensor, dim?: integer): runner.Tensor # in `loss`: over dim 2, the columns of each row, or dim 1, the rows
 ---@return number
 function tensor:mean() end
+---@overload fun(self: runner.Tensor, dim?: integer): runner.Tensor # in `loss`: over dim 2, the columns of each row, or dim 1, the rows
 ---@return number
 function tensor:sum() end
----@return number
-function tensor:min() end
+---@overload fun(self: runner.Tensor, dim?: integer): runner.Tensor # in `loss`: over dim 2, the columns of each row, or dim 1, the rows
 ---@return number
 function tensor:max() end
+---@return number
+function tensor:min() end
+---@param dim? integer # 2: over the columns of each row; 1: over the rows
+---@return runner.Tensor # in `loss`
+function tensor:logsumexp(dim) end
+---@return boolean
+function tensor:is_finite() end
 ---@param bins? integer # 10
 ---@return {min: number, max: number, counts: integer[]}
 function tensor:histogram(bins) end
+---@return runner.Tensor # in `loss`: over each row
+function tensor:softmax() end
+---@return runner.Tensor # in `loss`: over each row
+function tensor:log_softmax() end
+---@param targets runner.Tensor
+---@return runner.Tensor # in `loss`, [rows, 1]: for each row the element in the column of its target
+function tensor:gather(targets) end
+---@return runner.Tensor # in `loss`: the same numbers, without gradient
+function tensor:detach() end
+---@param exponent runner.Tensor|number
+---@return runner.Tensor
+function tensor:pow(exponent) end
+---@return runner.Tensor
+function tensor:exp() end
+---@return runner.Tensor
+function tensor:log() end
+---@return runner.Tensor
+function tensor:abs() end
+---@return runner.Tensor
+function tensor:sqrt() end
+---@return runner.Tensor
+function tensor:tanh() end
+---@return runner.Tensor
+function tensor:sigmoid() end
 ---@return runner.Tensor
 function tensor:clone() end
+---@param dtype "float32"|"float16"|"bfloat16"|"float64"|"int64" # of a hook: not 16-bit
+---@return runner.Tensor # a copy
+function tensor:to(dtype) end
+---@param offset integer # index of the first element, from 0
+---@param count integer
+---@return runner.Tensor # in strategies: of the same storage
+function tensor:narrow(offset, count) end
+---@param count integer
+---@return runner.Tensor # in strategies: indices of the elements that are largest in magnitude
+function tensor:largest(count) end
+---@param indices runner.Tensor
+---@return runner.Tensor # in strategies
+function tensor:take(indices) end
+---@return runner.Tensor
+function tensor:zero_() end
 ---@param factor number
----@return runner.Tensor # itself, changed in place
+---@return runner.Tensor
 function tensor:scale_(factor) end
 ---@param other runner.Tensor|number
----@return runner.Tensor # itself, changed in place
-function tensor:add_(other) end
+---@param factor? number # of other; 1
+---@return runner.Tensor
+function tensor:add_(other, factor) end
 ---@param other runner.Tensor|number
----@return runner.Tensor # itself, changed in place
+---@return runner.Tensor
 function tensor:copy_(other) end
-
 ---@param other runner.Tensor
 ---@param weight number
----@return runner.Tensor # itself, changed in place to itself + weight * (other - itself)
+---@return runner.Tensor # itself + weight * (other - itself)
 function tensor:lerp_(other, weight) end
-
----Logits [tokens, vocab], targets and losses [tokens, 1], and results computed from them. Sizes of operands must be equal
----or 1. Differentiable; valid only in the call of `loss` that made it.
----@class runner.Matrix
----@field rows integer
----@field columns integer
----@operator add(runner.Matrix|number): runner.Matrix
----@operator sub(runner.Matrix|number): runner.Matrix
----@operator mul(runner.Matrix|number): runner.Matrix
----@operator div(runner.Matrix|number): runner.Matrix
----@operator pow(runner.Matrix|number): runner.Matrix
----@operator unm: runner.Matrix
-local matrix = {}
----@return runner.Matrix # over each row
-function matrix:softmax() end
----@return runner.Matrix # over each row
-function matrix:log_softmax() end
----@param targets runner.Matrix
----@return runner.Matrix # [rows, 1]: for each row the element in the column of its target
-function matrix:gather(targets) end
----@param dim? integer # 2: over each row's columns; 1: over the rows
----@return runner.Matrix
-function matrix:sum(dim) end
----@param dim? integer
----@return runner.Matrix
-function matrix:mean(dim) end
----@param dim? integer
----@return runner.Matrix
-function matrix:max(dim) end
----@param dim? integer
----@return runner.Matrix
-function matrix:logsumexp(dim) end
----@param exponent runner.Matrix|number
----@return runner.Matrix
-function matrix:pow(exponent) end
----@return runner.Matrix
-function matrix:exp() end
----@return runner.Matrix
-function matrix:log() end
----@return runner.Matrix
-function matrix:abs() end
----@return runner.Matrix
-function matrix:sqrt() end
----@return runner.Matrix
-function matrix:tanh() end
----@return runner.Matrix
-function matrix:sigmoid() end
----@return runner.Matrix # the same numbers, without gradient
-function matrix:detach() end
+---@param indices runner.Tensor
+---@param values runner.Tensor|number
+---@return runner.Tensor # in strategies
+function tensor:put_(indices, values) end
+---@param indices runner.Tensor
+---@param values runner.Tensor
+---@return runner.Tensor # in strategies
+function tensor:index_add_(indices, values) end
 
 ---A copy of everything that a step changes: parameters, optimizer state and its step count, loss scale. It does not
 ---include the position in the data. It is in host memory, with each rank's part, and not in checkpoints.
@@ -198,7 +216,7 @@ function context:generate(wanted) end
 
 ---Returns losses [tokens, 1] for a chunk of tokens with valid targets. The number of calls differs between ranks, so it
 ---must not use collectives, and it has no `state`. It may only read from ctx. Validation uses cross entropy.
----@alias runner.Loss fun(ctx: runner.Context, logits: runner.Matrix, targets: runner.Matrix, options: runner.Options): runner.Matrix
+---@alias runner.Loss fun(ctx: runner.Context, logits: runner.Tensor, targets: runner.Tensor, options: runner.Options): runner.Tensor
 
 ---@alias runner.Hook fun(ctx: runner.Context, state: runner.State, options: runner.Options)
 
@@ -313,62 +331,6 @@ function sweep:best() end
 
 -- ---- strategies (recipes/strategies_lua)
 
----A 1-d tensor of this rank. Methods with a name ending in _ change the tensor and return it.
----@class runner.strategy.Tensor
----@field numel integer
----@operator add(runner.strategy.Tensor|number): runner.strategy.Tensor
----@operator sub(runner.strategy.Tensor|number): runner.strategy.Tensor
----@operator mul(runner.strategy.Tensor|number): runner.strategy.Tensor
----@operator div(runner.strategy.Tensor|number): runner.strategy.Tensor
-local own = {}
----@return number
-function own:norm() end
----@return number
-function own:sum() end
----@return number
-function own:mean() end
----@return number
-function own:min() end
----@return number
-function own:max() end
----@return boolean
-function own:is_finite() end
----@return runner.strategy.Tensor
-function own:clone() end
----@param dtype "float32"|"float16"|"bfloat16"|"float64"|"int64"
----@return runner.strategy.Tensor # a copy
-function own:to(dtype) end
----@param offset integer # index of the first element, from 0
----@param count integer
----@return runner.strategy.Tensor # of the same storage
-function own:narrow(offset, count) end
----@param count integer
----@return runner.strategy.Tensor # indices of the elements that are largest in magnitude
-function own:largest(count) end
----@param indices runner.strategy.Tensor
----@return runner.strategy.Tensor
-function own:take(indices) end
----@return runner.strategy.Tensor
-function own:zero_() end
----@param factor number
----@return runner.strategy.Tensor
-function own:scale_(factor) end
----@param other runner.strategy.Tensor|number
----@param factor? number # of other; 1
----@return runner.strategy.Tensor
-function own:add_(other, factor) end
----@param other runner.strategy.Tensor|number
----@return runner.strategy.Tensor
-function own:copy_(other) end
----@param indices runner.strategy.Tensor
----@param values runner.strategy.Tensor|number
----@return runner.strategy.Tensor
-function own:put_(indices, values) end
----@param indices runner.strategy.Tensor
----@param values runner.strategy.Tensor
----@return runner.strategy.Tensor
-function own:index_add_(indices, values) end
-
 ---A collective in progress.
 ---@class runner.strategy.Work
 local work = {}
@@ -379,47 +341,47 @@ function work:wait() end
 ---@field rank integer # from 0
 ---@field size integer
 local ranks = {}
----@param tensor runner.strategy.Tensor
+---@param tensor runner.Tensor
 ---@param operation? "sum"|"min"|"max" # "sum"
----@return runner.strategy.Tensor # itself
+---@return runner.Tensor # itself
 function ranks:all_reduce(tensor, operation) end
----@param tensor runner.strategy.Tensor
+---@param tensor runner.Tensor
 ---@param operation? "sum"|"min"|"max" # "sum"
 ---@return runner.strategy.Work
 function ranks:all_reduce_async(tensor, operation) end
----@param out runner.strategy.Tensor # size times as many elements, by rank
----@param tensor runner.strategy.Tensor
----@return runner.strategy.Tensor # out
+---@param out runner.Tensor # size times as many elements, by rank
+---@param tensor runner.Tensor
+---@return runner.Tensor # out
 function ranks:all_gather(out, tensor) end
----@param out runner.strategy.Tensor # size times as many elements, by rank
----@param tensor runner.strategy.Tensor
+---@param out runner.Tensor # size times as many elements, by rank
+---@param tensor runner.Tensor
 ---@return runner.strategy.Work
 function ranks:all_gather_async(out, tensor) end
----@param out runner.strategy.Tensor # this rank's part of the result
----@param tensor runner.strategy.Tensor
+---@param out runner.Tensor # this rank's part of the result
+---@param tensor runner.Tensor
 ---@param operation? "sum"|"min"|"max" # "sum"
----@return runner.strategy.Tensor # out
+---@return runner.Tensor # out
 function ranks:reduce_scatter(out, tensor, operation) end
----@param out runner.strategy.Tensor # this rank's part of the result
----@param tensor runner.strategy.Tensor
+---@param out runner.Tensor # this rank's part of the result
+---@param tensor runner.Tensor
 ---@param operation? "sum"|"min"|"max" # "sum"
 ---@return runner.strategy.Work
 function ranks:reduce_scatter_async(out, tensor, operation) end
----@param tensor runner.strategy.Tensor
+---@param tensor runner.Tensor
 ---@param root? integer # 0
----@return runner.strategy.Tensor # itself
+---@return runner.Tensor # itself
 function ranks:broadcast(tensor, root) end
----@param tensor runner.strategy.Tensor
+---@param tensor runner.Tensor
 ---@param root? integer # 0
 ---@return runner.strategy.Work
 function ranks:broadcast_async(tensor, root) end
----@param out runner.strategy.Tensor # received from rank (rank - by) % size
----@param tensor runner.strategy.Tensor # sent to rank (rank + by) % size
+---@param out runner.Tensor # received from rank (rank - by) % size
+---@param tensor runner.Tensor # sent to rank (rank + by) % size
 ---@param by integer
----@return runner.strategy.Tensor # out
+---@return runner.Tensor # out
 function ranks:shift(out, tensor, by) end
----@param out runner.strategy.Tensor # received from rank (rank - by) % size
----@param tensor runner.strategy.Tensor # sent to rank (rank + by) % size
+---@param out runner.Tensor # received from rank (rank - by) % size
+---@param tensor runner.Tensor # sent to rank (rank + by) % size
 ---@param by integer
 ---@return runner.strategy.Work
 function ranks:shift_async(out, tensor, by) end
@@ -429,10 +391,10 @@ function ranks:barrier() end
 ---@class runner.strategy.Bucket
 ---@field index integer # from 1, in the order in which they are reduced
 ---@field numel integer
----@field gradients runner.strategy.Tensor # scaled for the mean over the global batch, times ctx.loss_scale
----@field parameters? runner.strategy.Tensor # change them in setup and after_update only; not in a comm hook
+---@field gradients runner.Tensor # scaled for the mean over the global batch, times ctx.loss_scale
+---@field parameters? runner.Tensor # change them in setup and after_update only; not in a comm hook
 ---@field sharded boolean # false on one rank
----@field shard? runner.strategy.Tensor # if sharded: output for this rank's part of the sum
+---@field shard? runner.Tensor # if sharded: output for this rank's part of the sum
 
 ---@class runner.strategy.Context
 ---@field step integer # updates done
@@ -443,11 +405,11 @@ local strategy_context = {}
 ---A tensor that checkpoints contain, with different values on each rank, initially zero. `setup` creates it.
 ---@param name string
 ---@param numel? integer
----@return runner.strategy.Tensor
+---@return runner.Tensor
 function strategy_context:kept(name, numel) end
 ---@param numel integer
 ---@param dtype? "float32"|"float16"|"bfloat16"|"float64"|"int64" # "float32"
----@return runner.strategy.Tensor
+---@return runner.Tensor
 function strategy_context:zeros(numel, dtype) end
 
 ---Facts about a job for a strategy's `memory` and `traffic`.

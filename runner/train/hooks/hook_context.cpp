@@ -38,7 +38,7 @@ bool inside_step(lua::Moment moment) {
 }
 
 HookContext::HookContext(const TrainingHooksSetup& setup, HookCall& call, HookExchange& exchange,
-                         HookTensorHost& tensors, Metrics& metrics, lua::State& state)
+                         TensorHost& tensors, Metrics& metrics, lua::State& state)
     : setup_(setup),
       call_(call),
       exchange_(exchange),
@@ -144,7 +144,7 @@ const std::vector<int64_t>& HookContext::shape_of(const std::string& parameter) 
   return setup_.model.parameters().at(setup_.model.slot(parameter))->shape;
 }
 
-Value HookContext::handle(HookTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
+Value HookContext::handle(ScriptTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
                           double divisor) {
   auto object = make_tensor_handle(tensors_, kind, name, shape_of(name), pieces, divisor);
   handles_.push_back(object);
@@ -155,14 +155,14 @@ Value HookContext::parameter(const std::string& name) {
   require_moment("parameter", at_any, "");
   if (exchange_.alone()) throw ScriptMistake("parameter: not in on_exception: a step may be incomplete");
   if (!parameter_pieces_) parameter_pieces_ = setup_.strategy.parameters();
-  return handle(HookTensor::Kind::parameter, name, *parameter_pieces_, 1);
+  return handle(ScriptTensor::Kind::parameter, name, *parameter_pieces_, 1);
 }
 
 Value HookContext::gradient(const std::string& name) {
   require_moment("gradient", before_optimizer_step_only,
                  "gradients are available in on_before_optimizer_step, after their sum over ranks");
   if (!gradient_pieces_) gradient_pieces_ = (*call_.gradients)();
-  return handle(HookTensor::Kind::gradient, name, *gradient_pieces_, call_.gradient_scale);
+  return handle(ScriptTensor::Kind::gradient, name, *gradient_pieces_, call_.gradient_scale);
 }
 
 // ---- slower functions

@@ -16,7 +16,7 @@
 #include "runner/train/hooks/hooks.hpp"
 #include "runner/train/hooks/metrics.hpp"
 #include "runner/train/hooks/snapshot.hpp"
-#include "runner/train/hooks/tensor.hpp"
+#include "runner/train/scripts/tensor.hpp"
 #include "strategies/contract/strategy.hpp"
 
 namespace runner {
@@ -48,7 +48,7 @@ bool inside_step(lua::Moment moment);
 class HookContext : private lua::Training {
  public:
   /// The arguments must outlive it. `state` is that of the hooks' scripts.
-  HookContext(const TrainingHooksSetup& setup, HookCall& call, HookExchange& exchange, HookTensorHost& tensors,
+  HookContext(const TrainingHooksSetup& setup, HookCall& call, HookExchange& exchange, TensorHost& tensors,
               Metrics& metrics, lua::State& state);
   ~HookContext() override;
   HookContext(const HookContext&) = delete;
@@ -90,13 +90,13 @@ class HookContext : private lua::Training {
   void require_moment(const char* what, bool (*allowed)(Moment), const char* when) const;
   const Tokenizer& tokenizer();
   std::vector<int64_t> prompt_of(const lua::Generation& wanted, int64_t vocab);
-  lua::Value handle(HookTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
+  lua::Value handle(ScriptTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
                     double divisor);
 
   const TrainingHooksSetup& setup_;
   HookCall& call_;
   HookExchange& exchange_;
-  HookTensorHost& tensors_;
+  TensorHost& tensors_;
   Metrics& metrics_;
   lua::State& state_;
   std::shared_ptr<lua::Object> object_;

@@ -28,18 +28,18 @@ void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
   const bool own_replica = exchange_.rank() > 0 && setup_.strategy.replicas_differ();
   std::map<std::string, StateTensor> kept;  // sorted by name, because the order of tables differs between ranks
   auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
-    const HookTensor* tensor = object->valid() ? hook_tensor(*object) : nullptr;
-    if (!object->valid() || (tensor && tensor->kind != HookTensor::Kind::own))
+    const ScriptTensor* tensor = object->valid() ? script_tensor(*object) : nullptr;
+    if (!object->valid() || (tensor && tensor->kind != ScriptTensor::Kind::own))
       throw ScriptMistake(
           fmt::format("a {} is valid only in the call that got it; keep a clone()", object->kind().name()));
     if (!tensor) throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
+    const auto& part = *tensor->part;
     auto values = tensor->values.contiguous();
-    kept[name] =
-        own_replica ? replica_piece(setup_.world, tensor_name(name), values)
-                    : StateTensor{tensor_name(name), tensor->shape, tensor->offset, values, tensor->begin, tensor->end};
+    kept[name] = own_replica ? replica_piece(setup_.world, tensor_name(name), values)
+                             : StateTensor{tensor_name(name), part.shape, part.offset, values, part.begin, part.end};
     tensors_of_states_.clear();
     for (const auto& [other, piece] : kept) tensors_of_states_ += other + "\n";
-    return {{"like", tensor->name}};
+    return {{"like", part.name}};
   };
   auto saved = hooks_.save(context_.value(), keep);
   call_.moment.reset();

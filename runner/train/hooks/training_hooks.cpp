@@ -8,7 +8,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/lua/known_metrics.hpp"
-#include "runner/train/hooks/matrix.hpp"
+#include "runner/train/hooks/loss.hpp"
 #include "runner/train/torch_mistake.hpp"
 
 namespace runner {
@@ -46,7 +46,7 @@ std::unique_ptr<Hooks> make_training_hooks(const TrainingHooksSetup& setup) {
 TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
     : setup_(std::move(setup)),
       exchange_(setup_.world),
-      tensors_{exchange_},
+      tensors_{.exchange = &exchange_, .parameters_change_in = "on_train_batch_start or on_train_batch_end"},
       hooks_(make_hooks()),
       context_(setup_, call_, exchange_, tensors_, *metrics_, hooks_.state()) {
   setup_.strategy.observe(this);
@@ -54,10 +54,11 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
     setup_.strategy.use_loss(
         [this](const torch::Tensor& logits, const torch::Tensor& targets) { return token_loss(logits, targets); });
   tensors_.before_write = [this](const StateTensor& place) { keep_for_training(place); };
-  tensors_.made = [this](int64_t bytes) { garbage_.made(bytes, hooks_.state()); };
+  tensors_.made = [this](const std::shared_ptr<lua::Object>&, int64_t bytes) { garbage_.made(bytes, hooks_.state()); };
 }
 
 TrainingHooks::~TrainingHooks() {
+  if (rank() == 0) setup_.events.emit("hooks", hooks_.record());
   setup_.strategy.observe(nullptr);
   setup_.strategy.use_loss({});
 }
@@ -217,8 +218,7 @@ torch::Tensor TrainingHooks::token_loss(const torch::Tensor& logits, const torch
       hooks.exchange_.close({});
     }
   } inside(*this);
-  auto losses = hooks_.loss(context_.value(), make_matrix(logits), make_matrix(targets.unsqueeze(1)));
-  auto made = tensor_of(*losses).squeeze(1);
+  auto made = loss_of_hook(hooks_, context_.value(), logits, targets);
   if (logits.requires_grad() && !made.requires_grad())
     throw Error(ExitCode::run_failed, "a hook's `loss` does not depend on its logits, so nothing would be learnt");
   return made;

@@ -60,7 +60,7 @@ class TrainingHooks : public Hooks, private StepObserver {
 
   TrainingHooksSetup setup_;
   HookExchange exchange_;
-  HookTensorHost tensors_;
+  TensorHost tensors_;
   HookCall call_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   lua::HookSet hooks_;

@@ -31,8 +31,8 @@ c10d::ReduceOp operation_at(const Arguments& arguments, int index) {
 }
 
 torch::Tensor tensor_at(const Arguments& arguments, int index, bool written) {
-  const auto& tensor = arguments.as<ScriptTensor>(index, script_tensor_class());
-  if (written) tensor.require_writable();
+  auto& tensor = arguments.as<ScriptTensor>(index, tensor_class());
+  if (written) tensor.write([](torch::Tensor&) {});  // refuses if it must not change now
   return tensor.values;
 }
 

@@ -12,9 +12,20 @@
 // Each except barrier also exists as NAME_async, which returns a work immediately. Call work:wait() before the tensors
 // are used. Every rank makes the same calls in the same order. The step waits for all remaining works.
 #pragma once
-#include "runner/train/strategies/tensor.hpp"
+#include <memory>
+#include <vector>
+
+#include "runner/train/scripts/tensor.hpp"
+#include "strategies/collective/world.hpp"
 
 namespace runner {
+
+/// Shared by the tensors, collectives and buckets of one script.
+struct ScriptHost {
+  World& world;
+  TensorHost tensors = {};
+  std::vector<std::shared_ptr<lua::Object>> works = {};  ///< works that may not have ended
+};
 
 struct ScriptWork {
   c10::intrusive_ptr<c10d::Work> work;  ///< null if there is nothing to wait for (one rank)

@@ -28,11 +28,11 @@ struct BucketHandle {
 const Class& bucket_class() {
   static const Class kind = [] {
     Class made("bucket");
-    auto tensor = [&](const char* name, torch::Tensor Reducer::Bucket::*member, bool parameters) {
+    auto tensor = [&](const char* name, torch::Tensor Reducer::Bucket::*member, ScriptTensor::Kind kind) {
       made.property(name, [=](Object& object) {
         const auto& handle = object.as<BucketHandle>();
         const auto& values = handle.tensors().*member;
-        return values.defined() ? script_tensor(handle.script->shared(), values, parameters) : Value();
+        return values.defined() ? tensor_handle(handle.script->shared().tensors, values, kind) : Value();
       });
     };
     made.property(
@@ -41,9 +41,9 @@ const Class& bucket_class() {
                   [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().gradients.numel())); });
     made.property("sharded",
                   [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().shard.defined())); });
-    tensor("gradients", &Reducer::Bucket::gradients, false);
-    tensor("parameters", &Reducer::Bucket::parameters, true);
-    tensor("shard", &Reducer::Bucket::shard, false);
+    tensor("gradients", &Reducer::Bucket::gradients, ScriptTensor::Kind::own);
+    tensor("parameters", &Reducer::Bucket::parameters, ScriptTensor::Kind::parameter);
+    tensor("shard", &Reducer::Bucket::shard, ScriptTensor::Kind::own);
     return made;
   }();
   return kind;
@@ -84,7 +84,7 @@ const Class& context_class() {
       if (numel < 0) throw ScriptMistake(fmt::format("zeros: cannot make {} elements", numel));
       auto options = script.options();
       if (arguments.has(2)) options = options.dtype(script_dtype(arguments, 2));
-      return made_tensor(script.shared(), torch::zeros({numel}, options));
+      return made_tensor(script.shared().tensors, torch::zeros({numel}, options));
     });
     return made;
   }();
@@ -96,7 +96,9 @@ const char* const make_list = "return function(...) return {...} end";
 }  // namespace
 
 StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, json options)
-    : shared_{world, false, {}, [this](int64_t bytes) { garbage_.made(bytes, state_); }},
+    : shared_{world,
+              {.parameters_change_in = "setup or after_update",
+               .made = [this](const std::shared_ptr<Object>&, int64_t bytes) { garbage_.made(bytes, state_); }}},
       kind_(kind),
       noun_(kind == Kind::strategy ? "strategy" : "comm hook"),
       state_([&] {
@@ -138,9 +140,9 @@ void StrategyScript::prepare(std::vector<Bucket> buckets, const torch::TensorOpt
   Value list = state_.load_text(make_list, "buckets");
   bucket_list_ = state_.call(list.reference, bucket_handles_).reference;
   if (!has("setup")) return;
-  in_setup_ = shared_.parameters_writable = true;
+  in_setup_ = shared_.tensors.parameters_writable = true;
   call("setup", {});
-  in_setup_ = shared_.parameters_writable = false;
+  in_setup_ = shared_.tensors.parameters_writable = false;
   wait_for_works();
 }
 
@@ -163,10 +165,10 @@ void StrategyScript::finish(size_t bucket) {
 
 void StrategyScript::after_update() {
   if (!has("after_update")) return;
-  shared_.parameters_writable = true;
+  shared_.tensors.parameters_writable = true;
   call("after_update", {});
   wait_for_works();
-  shared_.parameters_writable = false;
+  shared_.tensors.parameters_writable = false;
 }
 
 void StrategyScript::wait_for_works() {
@@ -204,7 +206,7 @@ Value StrategyScript::kept(const std::string& name, std::optional<int64_t> numel
   }
   if (numel && *numel != found->second.numel())
     throw ScriptMistake(fmt::format("kept: `{}` has {} elements, not {}", name, found->second.numel(), *numel));
-  return script_tensor(shared_, found->second);
+  return tensor_handle(shared_.tensors, found->second);
 }
 
 std::vector<StateTensor> StrategyScript::state() {

@@ -1,0 +1,138 @@
+#include "runner/commands/check_hook.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/tiny_training.hpp"
+#include "runner/config/config.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/lua/hook_set.hpp"
+#include "runner/lua/known_metrics.hpp"
+#include "runner/selection/strategy_options.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+/// A second hook, which ends the training with an error, so that on_exception is called.
+const char* const failing_hook =
+    "return {on_train_batch_end = function(ctx) if ctx.is_last_step then error('an error, as a test') end end}";
+
+/// The recipe, or an empty one, with this hook as the only hook, and the recipe's options for it.
+Recipe recipe_for(const std::string& file, const std::string& recipe_file) {
+  Recipe recipe;
+  if (!recipe_file.empty()) recipe = load_whole_recipe(recipe_file, {});
+  recipe.hooks.files = {file};
+  recipe.hooks.on_error = "stop";
+  recipe.train.early_stopping.reset();
+  recipe.origins.erase("hooks.files");
+  std::vector<Diagnostic> diagnostics;
+  lua::State state;
+  auto hook = lua::load_hook_file(state, {file, {}}, diagnostics);
+  if (!hook) throw RecipeError(diagnostics);
+  auto options = recipe.hooks.options.value(hook->name, json::object());
+  recipe.hooks.options = json::object();
+  if (!options.empty()) recipe.hooks.options[hook->name] = options;
+  return recipe;
+}
+
+void describe(const lua::HookSet::Hook& hook) {
+  std::printf("hook %s%s\n", hook.file.name.c_str(), hook.file.about.empty() ? "" : (": " + hook.file.about).c_str());
+  for (const auto& [name, option] : hook.file.options)
+    std::printf("  %s = %s%s\n", name.c_str(),
+                hook.option_values.contains(name) ? toml_value(hook.option_values[name]).c_str() : "(unset)",
+                option.help.empty() ? "" : ("  # " + option.help).c_str());
+  std::fflush(stdout);
+}
+
+/// Enough steps for what the hook does every N steps, if an option is N.
+int64_t steps_to_train(const json& options) {
+  constexpr int64_t least = 6, most = 32;
+  int64_t steps = least;
+  for (const auto& [name, value] : options.items())
+    if (value.is_number_integer() && value.get<int64_t>() < most) steps = std::max(steps, value.get<int64_t>() + 1);
+  return steps;
+}
+
+/// Prints how often each function of the hook was called, and the metrics. Returns the functions that were not called.
+std::vector<std::string> describe_calls(const TinyTraining& training, const lua::HookSet::Hook& hook) {
+  std::map<std::string, int64_t> calls;
+  Ledger ledger(training.home(), Ledger::Mode::read);
+  const auto run = ledger.find_run("last");
+  const json shown = ledger.show(run);
+  for (const auto& event : shown.at("events"))
+    if (event.at("event") == "hooks")
+      for (const auto& [function, count] : event.at("calls").at(hook.file.name).items())
+        calls[function] += count.get<int64_t>();
+  std::vector<std::string> missing, functions(lua::moment_names().begin(), lua::moment_names().end());
+  functions.push_back("loss");
+  for (const auto& name : functions) {
+    if (!hook.file.functions.contains(name)) continue;
+    if (calls[name] > 0)
+      std::printf("%s: %s\n", name.c_str(), counted(calls[name], "call").c_str());
+    else
+      missing.push_back(name);
+  }
+  for (const auto& name : ledger.metric_names(run)) {
+    const auto& own = lua::trainer_metrics();
+    if (std::find(own.begin(), own.end(), name) != own.end()) continue;
+    const auto points = ledger.points(run, name);
+    const auto [step, value] = points.back();
+    std::printf("  log %s = %s at step %lld, %s\n", name.c_str(),
+                fmt::format("{}", std::isnan(value) ? std::abs(value) : value).c_str(), static_cast<long long>(step),
+                counted(static_cast<int64_t>(points.size()), "value").c_str());
+  }
+  for (const auto& artifact : shown.at("artifacts"))
+    if (artifact.at("kind") == "artifact")
+      std::printf("  artifact %s\n", fs::path(artifact.at("path").get<std::string>()).filename().c_str());
+  std::fflush(stdout);
+  return missing;
+}
+
+}  // namespace
+
+ExitCode check_hook(const std::string& file, const std::string& recipe_file) {
+  const Recipe given = recipe_for(file, recipe_file);
+  lua::HookSet hooks(given);
+  const auto& hook = hooks.hooks().front();
+  describe(hook);
+  if (auto known = lua::known_metrics(given); !known.mistake.empty()) throw Error(ExitCode::run_failed, known.mistake);
+  TinyTraining training(file);
+  training.recipe.hooks = given.hooks;
+  training.recipe.hooks.files = {training.script()};
+  training.recipe.strategy.name = "fsdp";
+  const int64_t steps = steps_to_train(hook.option_values);
+  int code = training.train(steps);
+  if (code != 0) return static_cast<ExitCode>(code);
+
+  std::vector<std::string> overrides;
+  if (hook.file.functions.contains("on_exception")) {
+    const auto failing = (training.folder() / "failing.lua").string();
+    write_file_atomic(failing, failing_hook);
+    overrides.push_back("hooks.files=" + json{training.script(), failing}.dump());
+  }
+  bool expected = overrides.empty(), failed = false;
+  code = training.train(2 * steps, overrides, [&](const std::string& line) {
+    if (line.find(fmt::format("hook {} failed in on_exception", hook.file.name)) != std::string::npos) failed = true;
+    const bool ours = line.find("error, as a test") != std::string::npos && line.starts_with("error: ");
+    expected |= ours;
+    return ours;
+  });
+  if (code != 0 && (overrides.empty() || !expected)) return static_cast<ExitCode>(code);
+  const auto missing = describe_calls(training, hook);
+  if (failed) return ExitCode::run_failed;
+  const auto trained = fmt::format(
+      "two ranks trained {0} steps with it, stopped, and continued from the checkpoint for {0} more", steps);
+  if (missing.empty())
+    log::info("{} is fine: every function of it ran; {}", file, trained);
+  else
+    log::info("{} has no error in what ran; not called: {}; {}", file, join(missing, ", "), trained);
+  return ExitCode::done;
+}
+
+}  // namespace runner

@@ -1,0 +1,38 @@
+// A training of a tiny model on two ranks in a temporary folder: `runner lua check` tries a script in it.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runner/base/scratch_folder.hpp"
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+class TinyTraining {
+ public:
+  /// Makes the folder with the data. `script` is the checked file as the user wrote it. Messages show it in this form.
+  explicit TinyTraining(const std::string& script);
+
+  /// The script as an absolute path, which is valid in any folder; a bare name of a shipped script is unchanged.
+  const std::string& script() const { return script_; }
+  fs::path folder() const { return folder_.path(); }
+  /// Its own ledger, for Ledger::Mode::read.
+  std::string home() const { return (folder() / "home").string(); }
+
+  /// Trains `recipe` for `steps` steps. The first call begins a run, later calls resume it, with these overrides. Prints
+  /// the output, except lines about the temporary folder and lines for which `hide` is true. Returns the exit code.
+  int train(int64_t steps, const std::vector<std::string>& overrides = {},
+            const std::function<bool(const std::string& line)>& hide = {});
+
+  Recipe recipe;  ///< change it before the first call of train()
+
+ private:
+  void forward(std::string line) const;
+
+  ScratchFolder folder_;
+  std::string shown_, script_;
+  bool begun_ = false;
+};
+
+}  // namespace runner
