@@ -68,7 +68,7 @@ bool can_wait(lua_State* lua, Machine& machine, const Registered& function) noex
   try {
     machine.failure =
         lua == machine.driven
-            ? fmt::format("{}: cannot wait inside of a function that a library calls (table.sort, string.gsub ...)",
+            ? fmt::format("{}: cannot wait inside of a function that a library calls (tostring, load ...)",
                           function.name)
         : machine.driven
             ? fmt::format("{}: cannot wait inside of a coroutine that the script made itself", function.name)

@@ -104,14 +104,9 @@ int seed_random(lua_State* lua);
 /// Pushes the environment of a file: separate base functions, shared read-only libraries. `require` looks in `folder`.
 /// Its files get names in the folder of `name`, the name of the file.
 void push_environment(lua_State* lua, const char* folder, const char* name);
-// ---- replaced library functions: each pushes or sets functions in the table on top of the stack
+// ---- replaced library functions (library.lua has more): each sets functions in the table on top of the stack
 void add_guarded_calls(lua_State* lua);       ///< pcall, xpcall
 void add_guarded_coroutines(lua_State* lua);  ///< resume, wrap, close
-void add_bounded_tables(lua_State* lua);
-/// Wraps the named C functions (without upvalues) so that the lengths of their string arguments count as instructions.
-void charge_functions(lua_State* lua, const char* const* names);
-void add_bounded_strings(lua_State* lua);
-void add_patterns(lua_State* lua);  ///< find, match, gmatch, gsub
 
 // ---- state.cpp
 /// Runs a text as a file in a new environment. Throws LuaError.

@@ -1,8 +1,10 @@
 // The environment of scripts: read-only libraries without functions that access the system or run without limits.
+#include <algorithm>
 #include <cstring>
 
 #include "runner/base/text.hpp"
 #include "runner/lua/machine.hpp"
+#include "runner/lua/shipped.hpp"
 
 namespace runner::lua {
 
@@ -175,10 +177,59 @@ void keep_library(lua_State* lua, const char* name, bool trusted) {
   lua_setfield(lua, -2, name);
 }
 
+// ---- functions whose work counts as instructions
+
+/// Calls the C function in its upvalue. The lengths of string arguments count.
+int charged(lua_State* lua) {
+  size_t bytes = 64;
+  for (int i = 1; i <= lua_gettop(lua); ++i)
+    if (lua_type(lua, i) == LUA_TSTRING) bytes += lua_rawlen(lua, i);
+  Machine::of(lua).charge(lua, bytes / Machine::bytes_per_instruction);
+  return lua_tocfunction(lua, lua_upvalueindex(1))(lua);
+}
+
+/// Wraps the named C functions (without upvalues) of the table on top of the stack.
+void charge_functions(lua_State* lua, const char* const* names) {
+  for (; *names; ++names) {
+    lua_getfield(lua, -1, *names);
+    lua_pushcclosure(lua, charged, 1);
+    lua_setfield(lua, -2, *names);
+  }
+}
+
+int charge_steps(lua_State* lua) {
+  constexpr lua_Number most = 1e15;
+  Machine::of(lua).charge(lua, static_cast<size_t>(std::clamp(lua_tonumber(lua, 1), 0.0, most)));
+  return 0;
+}
+
+/// Runs library.lua on the libraries `string` and `table`, with the base functions as globals.
+void replace_slow_functions(lua_State* lua) {
+  static const char* const strings[] = {"byte",    "char", "format", "lower", "pack", "packsize",
+                                        "reverse", "sub",  "unpack", "upper", nullptr};
+  luaL_requiref(lua, LUA_STRLIBNAME, luaopen_string, 0);
+  luaL_requiref(lua, LUA_TABLIBNAME, luaopen_table, 0);
+  lua_getfield(lua, -2, "dump");  // removes debug information
+  if (luaL_loadbufferx(lua, library_text, std::strlen(library_text), "=library", "t") != LUA_OK) lua_error(lua);
+  lua_pushboolean(lua, 1);
+  lua_call(lua, 2, 1);
+  size_t size;
+  const char* stripped = lua_tolstring(lua, -1, &size);
+  if (luaL_loadbufferx(lua, stripped, size, "=library", "b") != LUA_OK) lua_error(lua);
+  lua_rawgetp(lua, LUA_REGISTRYINDEX, &base_key);
+  lua_setupvalue(lua, -2, 1);
+  lua_pushvalue(lua, -4);  // string, table, stripped text, function, string
+  lua_pushvalue(lua, -4);
+  lua_pushcfunction(lua, charge_steps);
+  lua_pushinteger(lua, static_cast<lua_Integer>(Machine::of(lua).string_limit));
+  lua_call(lua, 4, 0);
+  lua_pop(lua, 2);
+  charge_functions(lua, strings);
+  lua_pop(lua, 1);
+}
+
 void open_string(lua_State* lua, bool trusted) {
   luaL_requiref(lua, LUA_STRLIBNAME, luaopen_string, 0);
-  add_bounded_strings(lua);
-  add_patterns(lua);
   if (!trusted) {  // ("x"):upper() uses the metatable of strings
     lua_pushliteral(lua, "");
     lua_getmetatable(lua, -1);
@@ -318,11 +369,11 @@ const Registered* add_require(Machine& machine, const char* folder, const char* 
 void open_libraries(lua_State* lua) {
   bool trusted = Machine::of(lua).options.trusted;
   open_base(lua, trusted);
+  replace_slow_functions(lua);
   lua_newtable(lua);
   open_string(lua, trusted);
   open_math(lua, trusted);
   luaL_requiref(lua, LUA_TABLIBNAME, luaopen_table, 0);
-  add_bounded_tables(lua);
   keep_library(lua, LUA_TABLIBNAME, trusted);
   static const char* const of_utf8[] = {"char", "codepoint", "len", "offset", nullptr};
   luaL_requiref(lua, LUA_UTF8LIBNAME, luaopen_utf8, 0);

@@ -14,5 +14,6 @@ extern const char* const shipped_strategy_names[];
 extern const char* const shipped_strategy_texts[];
 /// LuaLS definitions (recipes/hooks/types/runner.lua).
 extern const char* const stubs_text;
+extern const char* const library_text;  ///< library.lua
 
 }  // namespace runner::lua
