@@ -5,6 +5,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
+#include "runner/lua/script_error.hpp"
 
 namespace runner::lua {
 
@@ -189,16 +190,9 @@ void HookSet::end_call(Hook& hook, const std::string& doing, std::string failure
   if (!agreed.text.empty()) fail(hook, doing, agreed);
 }
 
-namespace {
-
-std::string failure_text(const HookSet::Hook& hook, const std::string& doing, const std::string& what) {
-  const auto& place = hook.file.asked_at;
-  auto text = fmt::format("hook {} failed in {}: {}", hook.file.name, doing, what);
-  if (place.line > 0) text += fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column);
-  return text;
+static std::string failure_text(const HookSet::Hook& hook, const std::string& doing, const std::string& what) {
+  return failure_text("hook " + hook.file.name, doing, what, hook.file.asked_at);
 }
-
-}  // namespace
 
 void HookSet::fail(Hook& hook, const std::string& doing, const Talk::Failure& failure) {
   auto text = failure_text(hook, doing, failure.text);

@@ -18,4 +18,12 @@ RecipeError located(const LuaError& error, const KeyPlaces& places, const std::s
   return RecipeError({diagnostic});
 }
 
+std::string failure_text(const std::string& who, const std::string& function, const std::string& what,
+                         const Origin& asked_at) {
+  auto text = fmt::format("{} failed in {}: {}", who, function, what);
+  if (asked_at.line > 0)
+    text += fmt::format("\n  the recipe names it at {}:{}:{}", asked_at.file, asked_at.line, asked_at.column);
+  return text;
+}
+
 }  // namespace runner::lua

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <ranges>
 
+#include "runner/lua/script_error.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/program/program.hpp"
@@ -90,11 +91,7 @@ class ScriptClaims {
       lua::Value result = state_.call(file.functions.at(function), values);
       return result.reference.is_table() ? state_.to_json(result.reference, function) : result.plain;
     } catch (const lua::LuaError& error) {
-      const Origin& place = file.asked_at;
-      throw usage_error("strategy {} failed in {}: {}{}", name_, function, error.what(),
-                        place.line == 0
-                            ? ""
-                            : fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column));
+      throw Error(ExitCode::usage, lua::failure_text("strategy " + name_, function, error.what(), file.asked_at));
     }
   }
 

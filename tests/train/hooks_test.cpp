@@ -209,6 +209,37 @@ TEST_CASE("hooks' changes of gradients and parameters take effect, equally under
   for (size_t i = 0; i < 4; ++i) CHECK_THAT(run.of_steps("loss")[i], WithinRel(reference.of_steps("loss")[i], 1e-4));
 }
 
+TEST_CASE("the results of all methods of tensors are equal under every strategy, and other methods are refused") {
+  auto form = GENERATE(from_range(forms));
+  INFO(name_of(form));
+  HookedRun run(form, R"(
+    local function same(a, b) assert(math.abs(a - b) <= 1e-5 * math.abs(b), a .. " instead of " .. b) end
+    local function refused(why, method, tensor, ...)
+      local ok, said = pcall(tensor[method], tensor, ...)
+      assert(not ok and said:find(why, 1, true), said)
+    end
+    return {
+      on_train_batch_end = function(ctx)
+        local kept = ctx:parameter("embedding.tokens.weight"):clone()
+        local sum, norm = kept:sum(), kept:norm()
+        assert(kept:is_finite())
+        assert(not (kept / 0):is_finite())
+        same(kept:clone():zero_():exp():mean(), 1)
+        same(kept:clone():zero_():add_(kept, 2):norm(), 2 * norm)
+        same((-kept):add_(3):sum(), 3 * kept.numel - sum)
+        same((kept:abs():sqrt() ^ 2):norm(), norm)
+        same(kept:to("float64"):tanh():pow(2):sum(), kept:tanh():norm() ^ 2)
+        refused("to: tensors of a hook have at least float32", "to", kept, "bfloat16")
+        refused("softmax: only the tensors of `loss` have rows and columns", "softmax", kept)
+        refused("narrow: only tensors of strategies have it; each rank has its own elements of embedding.tokens.weight",
+          "narrow", kept, 0, 1)
+        refused("put_: only tensors of strategies have it", "put_", kept, kept, 1)
+      end})");
+  run.recipe.train.max_steps = 1;
+  run.go();
+  CHECK(run.failures == std::vector<std::string>(static_cast<size_t>(form.world_size)));
+}
+
 TEST_CASE("a hook that changes other parameters or gradients on one rank is an error") {
   const std::string on_rank_0 = "if ctx.world.rank == 0 then ctx:KIND('embedding.tokens.weight'):scale_(0.5) end",
                     by_rank = "ctx:KIND(ctx:parameter_names()[1 + ctx.world.rank]):scale_(0.5)";

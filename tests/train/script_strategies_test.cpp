@@ -238,6 +238,10 @@ TEST_CASE("tensors and collectives of a strategy compute correct values", "[lua]
         same(t:to("bfloat16"):to("float32"):sum(), 36)
         assert(t:is_finite()); assert(not (t / 0):is_finite())
         local copy = t:clone():zero_(); same(t:sum(), 36); same(copy:copy_(t):sum(), 36)
+        same(copy:lerp_(t * 3, 0.5):sum(), 72); same((-t):abs():sum(), 36); same(ctx:zeros(3):exp():sum(), 3)
+        same(t.shape[1], 6); same((ctx:zeros(2) + 3):pow(2):max(), 9); same(#t:histogram(4).counts, 4)
+        local ok, why = pcall(t.softmax, t)
+        assert(not ok and why:find("softmax: only the tensors of `loss` have rows and columns, not [6]", 1, true), why)
 
         local mine = ctx:zeros(2):add_(rank + 1)
         same(world:all_reduce(mine:clone()):sum(), size * (size + 1))

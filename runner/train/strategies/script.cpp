@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "runner/lua/hook_set.hpp"
+#include "runner/lua/script_error.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/torch_mistake.hpp"
 
@@ -187,11 +188,7 @@ Value StrategyScript::call_function(const std::string& doing, const lua::Referen
   try {
     return state_.call(function, arguments);
   } catch (const lua::LuaError& error) {
-    auto text = fmt::format("{} {} failed in {}: {}", noun_, name_, doing, error.what());
-    const auto& place = file_.asked_at;
-    if (place.line > 0)
-      text += fmt::format("\n  the recipe names it at {}:{}:{}", place.file, place.line, place.column);
-    throw Error(ExitCode::run_failed, text);
+    throw Error(ExitCode::run_failed, lua::failure_text(noun_ + " " + name_, doing, error.what(), file_.asked_at));
   }
 }
 
