@@ -43,10 +43,11 @@ Recipe recipe_for(const std::string& file, const std::string& recipe_file) {
 
 void describe(const lua::HookSet::Hook& hook) {
   std::printf("hook %s%s\n", hook.file.name.c_str(), hook.file.about.empty() ? "" : (": " + hook.file.about).c_str());
-  for (const auto& [name, option] : hook.file.options)
-    std::printf("  %s = %s%s\n", name.c_str(),
-                hook.option_values.contains(name) ? toml_value(hook.option_values[name]).c_str() : "(unset)",
-                option.help.empty() ? "" : ("  # " + option.help).c_str());
+  for (const auto& option : hook.file.options)
+    std::printf(
+        "  %s = %s%s\n", option.name.c_str(),
+        hook.option_values.contains(option.name) ? toml_value(hook.option_values[option.name]).c_str() : "(unset)",
+        option.help.empty() ? "" : ("  # " + option.help).c_str());
   std::fflush(stdout);
 }
 

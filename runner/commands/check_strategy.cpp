@@ -50,7 +50,7 @@ int64_t steps_to_train(const Entry& entry, const Recipe& recipe) {
   int64_t steps = least;
   for (const auto& option : entry.options) {
     const auto value = recipe.strategy.options.value(option.name, option.default_value);
-    if (option.type == OptionSpec::Type::integer && value.is_number_integer() && value.get<int64_t>() < most)
+    if (option.type == Option::Type::integer && value.is_number_integer() && value.get<int64_t>() < most)
       steps = std::max(steps, value.get<int64_t>() + 1);
   }
   return steps;

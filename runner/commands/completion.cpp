@@ -90,7 +90,7 @@ Candidates overrides(const std::string& current) {
     return list;
   }
   auto values = key ? key->choices : std::vector<std::string>();
-  if (key && key->type == KeyType::boolean) values = {"true", "false"};
+  if (key && key->type == Option::Type::boolean) values = {"true", "false"};
   if (key && key->dotted() == "strategy.name") {
     values = strategy_names();
     values.push_back("auto");

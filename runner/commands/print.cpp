@@ -38,7 +38,7 @@ std::string as_deepspeed(Recipe recipe) {
   // Without a global batch, the number of ranks does not matter.
   const auto& train = recipe.train;
   if (!train.global_batch_size && train.micro_batch_size != Recipe::automatic) resolve_batch(recipe, 1, diagnostics);
-  auto text = recipe_as_deepspeed(recipe, complete_options(*resolved.entry, resolved.options));
+  auto text = recipe_as_deepspeed(recipe, with_defaults(resolved.entry->options, resolved.options));
   note_open_values(nlohmann::json::parse(text));
   return text;
 }

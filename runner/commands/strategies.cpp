@@ -19,9 +19,9 @@ namespace runner {
 namespace {
 
 /// Whether the option has an effect only on CUDA devices.
-bool needs_cuda(const Entry& entry, const OptionSpec& option) {
+bool needs_cuda(const Entry& entry, const StrategyOption& option) {
   Job cpu, cuda;
-  cpu.options = cuda.options = complete_options(entry, nlohmann::json::object());
+  cpu.options = cuda.options = with_defaults(entry.options, nlohmann::json::object());
   cuda.accelerator = cuda_accelerator();
   const auto& holds = option.only_with.holds;
   return holds && holds(cuda) && !holds(cpu);
@@ -35,12 +35,7 @@ bool has_cuda_devices() {
   return found;
 }
 
-std::string type_name(const OptionSpec& option) {
-  static const char* names[] = {"boolean", "integer", "number", "string", "choice", "duration", "names", "table"};
-  return names[static_cast<int>(option.type)];
-}
-
-nlohmann::json option_json(const Entry& entry, const OptionSpec& option) {
+nlohmann::json option_json(const Entry& entry, const StrategyOption& option) {
   nlohmann::json json = {
       {"name", option.name}, {"type", type_name(option)}, {"default", option.default_value}, {"help", option.help}};
   if (!option.choices.empty()) json["choices"] = option.choices;
@@ -50,7 +45,7 @@ nlohmann::json option_json(const Entry& entry, const OptionSpec& option) {
   return json;
 }
 
-std::vector<OptionSpec> all_options(const Entry& entry) {
+std::vector<StrategyOption> all_options(const Entry& entry) {
   auto options = entry.options;
   if (entry.distributed && entry.unavailable.empty())
     options.insert(options.end(), common_options().begin(), common_options().end());
@@ -98,7 +93,7 @@ std::string summary(const Entry& entry) {
 }
 
 /// Describes an option in the same form as `runner help recipe` describes a key.
-std::string describe(const Entry& entry, const OptionSpec& option) {
+std::string describe(const Entry& entry, const StrategyOption& option) {
   std::vector<std::string> facts;
   facts.push_back(option.choices.empty() ? type_name(option) : join_or(option.choices));
   if (!option.default_value.is_null()) facts.push_back("default " + option.default_value.dump());

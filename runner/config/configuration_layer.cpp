@@ -21,7 +21,7 @@ bool takes_configuration(const json& strategy) {
 bool same(const Located& located, const DeepSpeedValue& value) {
   auto given = located.value;
   if (value.key == "precision.mode") {
-    const auto& spellings = spellings_of(*find_key(value.key));
+    const auto& spellings = find_key(value.key)->spellings;
     auto spelling = spellings.find(given.is_string() ? given.get<std::string>() : given.dump());
     if (spelling != spellings.end()) given = spelling->second;
   }

@@ -1,9 +1,8 @@
 #include "runner/config/key_table.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
+#include "runner/base/option_table.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/device_request.hpp"
 
@@ -12,64 +11,108 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
-using T = KeyType;
+using T = Option::Type;
 
-/// A field of a section. An optional field that is unset is null in JSON.
-template <typename Owner, typename Value>
-struct Field {
-  Owner Recipe::*section;
-  Value Owner::*member;
+/// What a key has in addition to an option.
+struct Facts {
+  std::string family = "";
+  Need needs = {};
+  json schema = nullptr;
 };
 
-template <typename V>
-void assign(V& target, const json& value) {
-  target = value.get<V>();
-}
-template <typename V>
-void assign(std::optional<V>& target, const json& value) {
-  target = value.get<V>();
-}
-void assign(std::chrono::seconds& target, const json& value) { target = *parse_duration(value.get<std::string>()); }
-void assign(std::optional<std::chrono::seconds>& target, const json& value) {
-  target = *parse_duration(value.get<std::string>());
-}
-
-template <typename V>
-json obtain(const V& value) {
-  return value;
-}
-template <typename V>
-json obtain(const std::optional<V>& value) {
-  return value ? json(*value) : json();
-}
-json obtain(const std::chrono::seconds& value) { return write_duration(value); }
-json obtain(const std::optional<std::chrono::seconds>& value) { return value ? json(write_duration(*value)) : json(); }
-
-template <typename Owner, typename Value>
-Key bind(Key key, Owner Recipe::*section, Value Owner::*member) {
-  key.set = [=](Recipe& recipe, const json& value) { assign(recipe.*section.*member, value); };
-  key.get = [=](const Recipe& recipe) { return obtain(recipe.*section.*member); };
+Key key_of(const std::string& section, Option option, Facts facts) {
+  Key key{std::move(option)};
+  key.section = section;
+  key.family = std::move(facts.family);
+  key.needs = std::move(facts.needs);
+  key.schema = std::move(facts.schema);
   return key;
 }
 
-/// A function that adds keys of one section. It sets `section` and binds the key to a field.
+/// Adds the keys of one section.
 template <typename Owner>
-auto adder(std::vector<Key>& keys, const char* name, Owner Recipe::*section) {
-  return [&keys, name, section](Key key, auto member) {
-    key.section = name;
-    keys.push_back(bind(std::move(key), section, member));
-  };
+class Adder {
+ public:
+  Adder(std::vector<Key>& keys, std::string section, Owner Recipe::*owner)
+      : keys_(keys), section_(std::move(section)), owner_(owner) {}
+
+  /// A key that sets `member`.
+  template <typename Value>
+  void operator()(Option option, Value Owner::*member, Facts facts = {}) {
+    add(std::move(option), std::move(facts),
+        [member](Owner& owner, const json& value) { assign(owner.*member, value); },
+        [member](const Owner& owner) { return obtain(owner.*member); });
+  }
+  /// A key whose value is a table with the fields of `table`.
+  template <typename Value>
+    requires std::is_class_v<Value>
+  void operator()(Option option, std::optional<Value> Owner::*member, const OptionTable<Value>& table, Facts facts = {}) {
+    option.fields = table.options();
+    add(std::move(option), std::move(facts),
+        [=](Owner& owner, const json& value) { owner.*member = table.read(value); },
+        [=](const Owner& owner) { return owner.*member ? table.print(*(owner.*member)) : json(); });
+  }
+  /// A key whose value is a list of tables.
+  template <typename Value>
+    requires std::is_class_v<Value>
+  void operator()(Option option, std::vector<Value> Owner::*member, const OptionTable<Value>& table, Facts facts = {}) {
+    option.fields = table.options();
+    auto set = [=](Owner& owner, const json& list) {
+      (owner.*member).clear();
+      for (const auto& item : list) (owner.*member).push_back(table.read(item));
+    };
+    auto get = [=](const Owner& owner) {
+      json list = json::array();
+      for (const auto& item : owner.*member) list.push_back(table.print(item));
+      return list.empty() ? json() : list;
+    };
+    add(std::move(option), std::move(facts), set, get);
+  }
+  /// A key with its own conversion.
+  template <typename Set, typename Get>
+  void add(Option option, Facts facts, Set set, Get get) {
+    Key key = key_of(section_, std::move(option), std::move(facts));
+    key.set = [owner = owner_, set](Recipe& recipe, const json& value) { set(recipe.*owner, value); };
+    key.get = [owner = owner_, get](const Recipe& recipe) -> json { return get(recipe.*owner); };
+    keys_.push_back(std::move(key));
+  }
+
+ private:
+  std::vector<Key>& keys_;
+  std::string section_;
+  Owner Recipe::*owner_;
+};
+
+const Facts llama{.family = "llama"}, gpt{.family = "gpt"};
+
+/// Why a device or a backend that PyTorch has is not supported here.
+std::string refused_accelerator(const json& value) {
+  const auto word = value.is_string() ? lower(value.get<std::string>()) : "";
+  const bool other = word == "tpu" || word == "hpu" || word == "ipu" || word == "mps";
+  return other ? fmt::format("accelerator \"{}\" is not supported yet; cpu and cuda are", word) : "";
+}
+std::string refused_backend(const json& value) {
+  const auto word = value.is_string() ? lower(value.get<std::string>()) : "";
+  if (word == "mpi")
+    return "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices";
+  return word == "hccl" ? "the \"hccl\" backend is for Gaudi devices, which are not supported yet" : "";
 }
 
-json rope_json(const Recipe::Model::RopeScaling& rope) {
-  return {{"factor", rope.factor},
-          {"low_freq_factor", rope.low_freq_factor},
-          {"high_freq_factor", rope.high_freq_factor},
-          {"original_max_position_embeddings", rope.original_max_position_embeddings}};
+/// Values that have another meaning in Lightning's Trainer, with the way to write them here.
+auto refused_fraction(const std::string& name, const std::string& here) {
+  return [=](const json& value) {
+    const bool fraction = value.is_number_float() && value.get<double>() > 0 && value.get<double>() <= 1;
+    return fraction ? fmt::format("`{}` cannot be {}: {}", name, value_text(value), here) : "";
+  };
+}
+std::string refused_dev_run(const json& value) {
+  if (!value.is_boolean()) return "";
+  return fmt::format("`fast_dev_run` cannot be {}: it is a number of steps; {}", value_text(value),
+                     value == true ? "1 for Lightning's True" : "0 for Lightning's False");
 }
 
 void add_run(std::vector<Key>& keys) {
-  auto add = adder(keys, "run", &Recipe::run);
+  Adder add(keys, "run", &Recipe::run);
   using R = Recipe::Run;
   add({.name = "name", .type = T::text, .help = "Name of the run in listings. Default: the file's name."}, &R::name);
   add({.name = "seed", .type = T::integer, .help = "Determines initial weights, sample order and dropout.",
@@ -80,13 +123,13 @@ void add_run(std::vector<Key>& keys) {
        .help = "Let cuDNN choose its algorithms by measuring them."}, &R::benchmark);
   add({.name = "fast_dev_run", .type = T::integer,
        .help = "If above 0: run this many optimizer steps and validation batches, and keep nothing.",
-       .minimum = 0}, &R::fast_dev_run);
+       .minimum = 0, .refuses = refused_dev_run}, &R::fast_dev_run);
   add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
   add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
 }
 
 void add_model(std::vector<Key>& keys) {
-  auto add = adder(keys, "model", &Recipe::model);
+  Adder add(keys, "model", &Recipe::model);
   using M = Recipe::Model;
   add({.name = "name", .type = T::choice, .help = "Model family.", .choices = {"gpt", "llama"},
        .required = true}, &M::name);
@@ -97,8 +140,8 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
        .maximum = 1 << 16, .required = true}, &M::n_heads);
   add({.name = "n_kv_heads", .type = T::integer,
-       .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1,
-       .family = "llama"}, &M::n_kv_heads);
+       .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
+      &M::n_kv_heads, llama);
   add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
        .minimum = 1}, &M::vocab_size);
   add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
@@ -106,22 +149,22 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "hidden_dim", .type = T::integer,
        .help = "Feed-forward width. Default: 4 x dim (gpt), Llama's rule (llama).", .minimum = 1}, &M::hidden_dim);
   add({.name = "multiple_of", .type = T::integer,
-       .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1,
-       .family = "llama"}, &M::multiple_of);
+       .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
+      &M::multiple_of, {.family = "llama", .needs = {"model.hidden_dim"}});
   add({.name = "ffn_dim_multiplier", .type = T::number, .help = "Llama's rule: factor on the feed-forward width.",
-       .minimum = 0, .above_minimum = true, .family = "llama"}, &M::ffn_dim_multiplier);
+       .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
+      {.family = "llama", .needs = {"model.hidden_dim"}});
   add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms.", .minimum = 0,
        .above_minimum = true}, &M::norm_eps);
   add({.name = "activation", .type = T::choice,
-       .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.", .choices = {"gelu", "gelu_tanh"},
-       .family = "gpt"}, &M::activation);
-  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms.",
-       .family = "gpt"}, &M::bias);
+       .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.", .choices = {"gelu", "gelu_tanh"}},
+      &M::activation, gpt);
+  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt);
   add({.name = "tie_embeddings", .type = T::boolean,
        .help = "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
       &M::tie_embeddings);
   add({.name = "rope_theta", .type = T::number, .help = "Base of the rotary position embeddings.", .minimum = 0,
-       .above_minimum = true, .family = "llama"}, &M::rope_theta);
+       .above_minimum = true}, &M::rope_theta, llama);
   add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
        .maximum = 0.999}, &M::dropout);
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
@@ -134,26 +177,21 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "loss_chunk_tokens", .type = T::integer,
        .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
        .minimum = 0}, &M::loss_chunk_tokens);
-  Key rope{.section = "model", .name = "rope_scaling", .type = T::table,
-           .help = "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
-           .family = "llama"};
-  rope.set = [](Recipe& recipe, const json& value) {
-    Recipe::Model::RopeScaling scaling;
-    scaling.factor = value.value("factor", scaling.factor);
-    scaling.low_freq_factor = value.value("low_freq_factor", scaling.low_freq_factor);
-    scaling.high_freq_factor = value.value("high_freq_factor", scaling.high_freq_factor);
-    scaling.original_max_position_embeddings =
-        value.value("original_max_position_embeddings", scaling.original_max_position_embeddings);
-    recipe.model.rope_scaling = scaling;
-  };
-  rope.get = [](const Recipe& recipe) {
-    return recipe.model.rope_scaling ? rope_json(*recipe.model.rope_scaling) : json();
-  };
-  keys.push_back(rope);
+  using Rope = M::RopeScaling;
+  OptionTable<Rope> rope;
+  rope.add({.name = "factor", .type = T::number}, &Rope::factor)
+      .add({.name = "low_freq_factor", .type = T::number}, &Rope::low_freq_factor)
+      .add({.name = "high_freq_factor", .type = T::number}, &Rope::high_freq_factor)
+      .add({.name = "original_max_position_embeddings", .type = T::integer}, &Rope::original_max_position_embeddings)
+      .add({.name = "rope_type", .type = T::choice, .choices = {"llama3"}});
+  add({.name = "rope_scaling", .type = T::table,
+       .help = "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
+       .wanted = "a table of factor, low_freq_factor, high_freq_factor (numbers) and original_max_position_embeddings "
+                 "(an integer)"}, &M::rope_scaling, rope, llama);
 }
 
 void add_data(std::vector<Key>& keys) {
-  auto add = adder(keys, "data", &Recipe::data);
+  Adder add(keys, "data", &Recipe::data);
   using D = Recipe::Data;
   add({.name = "format", .type = T::choice,
        .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them.",
@@ -169,9 +207,9 @@ void add_data(std::vector<Key>& keys) {
        .help = "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."}, &D::tokenizer);
   add({.name = "tokenizer_vocab_size", .type = T::integer,
        .help = "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
-       .minimum = 300}, &D::tokenizer_vocab_size);
+       .minimum = 300}, &D::tokenizer_vocab_size, {.needs = {"data.tokenizer", {"sentencepiece"}}});
   add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
-       .choices = {"uint16", "uint32"}}, &D::token_dtype);
+       .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
        .minimum = 1}, &D::seq_len);
   add({.name = "shuffle", .type = T::boolean,
@@ -181,33 +219,47 @@ void add_data(std::vector<Key>& keys) {
 }
 
 void add_strategy(std::vector<Key>& keys) {
-  adder(keys, "strategy", &Recipe::strategy)(
+  Adder(keys, "strategy", &Recipe::strategy)(
       {.name = "name", .type = T::text,
        .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &Recipe::Strategy::name);
 }
 
 void add_precision(std::vector<Key>& keys) {
-  adder(keys, "precision", &Recipe::precision)(
-      {.name = "mode", .type = T::precision,
+  Adder(keys, "precision", &Recipe::precision)(
+      {.name = "mode", .type = T::choice,
        .help = "auto: bf16-mixed on CUDA devices that support it, otherwise 32-true.",
-       .choices = {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"}},
+       .choices = {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"},
+       .spellings = {{"16", "16-mixed"}, {"bf16", "bf16-mixed"}, {"32", "32-true"}, {"64", "64-true"},
+                     {"fp16", "16-mixed"}, {"fp32", "32-true"}},
+       .wanted = "a precision such as \"bf16-mixed\" or 32"},
       &Recipe::Precision::mode);
 }
 
+const char* const devices_wanted = "a number of devices, \"auto\", indices such as \"1,3\" or [1, 3], or \"free:2\"";
+
+std::optional<std::string> devices_problem(const json& value) {
+  std::string why;
+  if (parse_devices(value, why)) return std::nullopt;
+  return fmt::format("`devices`: {}; it takes {}", why, devices_wanted);
+}
+
 void add_devices(std::vector<Key>& keys) {
-  auto add = adder(keys, "devices", &Recipe::devices);
+  Adder add(keys, "devices", &Recipe::devices);
   using D = Recipe::Devices;
   add({.name = "accelerator", .type = T::choice,
        .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu.",
-       .choices = {"auto", "cpu", "cuda"}}, &D::accelerator);
-  Key devices{.section = "devices", .name = "devices", .type = T::devices,
-              .help = "Devices on each node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\"."};
-  devices.set = [](Recipe& recipe, const json& value) {
-    std::string problem;
-    recipe.devices.devices = *parse_devices(value, problem);
-  };
-  devices.get = [](const Recipe& recipe) { return json::parse(write_devices(recipe.devices.devices)); };
-  keys.push_back(devices);
+       .choices = {"auto", "cpu", "cuda", "gpu"}, .spellings = {{"gpu", "cuda"}}, .refuses = refused_accelerator},
+      &D::accelerator);
+  add.add({.name = "devices", .type = T::other,
+           .help = "Devices on each node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\".",
+           .wanted = devices_wanted, .fits = devices_problem},
+          {.schema = {{"anyOf", {{{"type", "integer"}}, {{"type", "string"}},
+                                 {{"type", "array"}, {"items", {{"type", "integer"}}}}}}}},
+          [](Recipe::Devices& devices, const json& value) {
+            std::string problem;
+            devices.devices = *parse_devices(value, problem);
+          },
+          [](const Recipe::Devices& devices) { return json::parse(write_devices(devices.devices)); });
   add({.name = "cpu_processes", .type = T::integer, .help = "Number of ranks on each node when training on CPU.",
        .minimum = 1, .maximum = 1024}, &D::cpu_processes);
   add({.name = "num_nodes", .type = T::integer, .help = "Number of nodes.", .minimum = 1,
@@ -222,60 +274,51 @@ void add_devices(std::vector<Key>& keys) {
       &D::simulate);
   add({.name = "cluster", .type = T::choice,
        .help = "Launcher that started the ranks. auto: detected from the environment.",
-       .choices = {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"}}, &D::cluster);
+       .choices = {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"},
+       .spellings = {{"torchelastic", "torchrun"}, {"torchelasticenvironment", "torchrun"}, {"slurmenvironment", "slurm"},
+                     {"lsfenvironment", "lsf"}, {"kubeflowenvironment", "kubeflow"}, {"lightning", "local"},
+                     {"lightningenvironment", "local"}}}, &D::cluster);
   add({.name = "rendezvous_timeout", .type = T::duration,
        .help = "How long to wait for the other nodes at the start."}, &D::rendezvous_timeout);
   add({.name = "process_group_backend", .type = T::choice,
        .help = "Backend of collectives. Default: nccl on CUDA, shm between CPU ranks of one host, otherwise gloo.",
-       .choices = {"shm", "gloo", "nccl"}}, &D::process_group_backend);
-}
-
-json groups_json(const std::vector<Recipe::Optimizer::Group>& groups) {
-  json list = json::array();
-  for (const auto& group : groups) {
-    json item = {{"pattern", group.pattern}};
-    if (group.lr) item["lr"] = *group.lr;
-    if (group.weight_decay) item["weight_decay"] = *group.weight_decay;
-    list.push_back(item);
-  }
-  return list.empty() ? json() : list;
+       .choices = {"shm", "gloo", "nccl"}, .refuses = refused_backend}, &D::process_group_backend);
 }
 
 void add_optimizer(std::vector<Key>& keys) {
-  auto add = adder(keys, "optimizer", &Recipe::optimizer);
+  Adder add(keys, "optimizer", &Recipe::optimizer);
   using O = Recipe::Optimizer;
   add({.name = "name", .type = T::choice, .help = "Optimizer.", .choices = {"adamw", "adam", "sgd"}}, &O::name);
   add({.name = "lr", .type = T::number, .help = "Peak learning rate.", .minimum = 0}, &O::lr);
   add({.name = "weight_decay", .type = T::number,
        .help = "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
        .minimum = 0}, &O::weight_decay);
-  add({.name = "betas", .type = T::numbers, .help = "Adam's two decay rates.", .minimum = 0,
-       .maximum = 0.9999999}, &O::betas);
-  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true}, &O::eps);
+  add({.name = "betas", .type = T::pair, .help = "Adam's two decay rates.", .minimum = 0,
+       .maximum = 0.9999999}, &O::betas, {.needs = {"optimizer.name", {"adamw", "adam"}}});
+  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true}, &O::eps, {.needs = {"optimizer.name", {"adamw", "adam"}}});
   add({.name = "momentum", .type = T::number, .help = "sgd: momentum.", .minimum = 0,
-       .maximum = 0.9999999}, &O::momentum);
-  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov);
+       .maximum = 0.9999999}, &O::momentum, {.needs = {"optimizer.name", {"sgd"}}});
+  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov, {.needs = {"optimizer.name", {"sgd"}}});
   add({.name = "decay_norms_and_biases", .type = T::boolean,
        .help = "Apply weight decay to 1-d parameters too."}, &O::decay_norms_and_biases);
-  Key groups{.section = "optimizer", .name = "groups", .type = T::groups,
-             .help = "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match "
-                     "applies."};
-  groups.set = [](Recipe& recipe, const json& value) {
-    recipe.optimizer.groups.clear();
-    for (const auto& item : value) {
-      Recipe::Optimizer::Group group;
-      group.pattern = item.at("pattern");
-      if (item.contains("lr")) group.lr = item["lr"].get<double>();
-      if (item.contains("weight_decay")) group.weight_decay = item["weight_decay"].get<double>();
-      recipe.optimizer.groups.push_back(group);
-    }
+  using Group = O::Group;
+  OptionTable<Group> groups;
+  groups.add({.name = "pattern", .type = T::text}, &Group::pattern)
+      .add({.name = "lr", .type = T::number, .minimum = 0}, &Group::lr)
+      .add({.name = "weight_decay", .type = T::number, .minimum = 0}, &Group::weight_decay);
+  auto empty_group = [](const json& list) -> std::optional<std::string> {
+    for (const auto& group : list)
+      if (group.size() == 1)
+        return fmt::format("the group {} sets neither lr nor weight_decay", group.at("pattern").dump());
+    return std::nullopt;
   };
-  groups.get = [](const Recipe& recipe) { return groups_json(recipe.optimizer.groups); };
-  keys.push_back(groups);
+  add({.name = "groups", .type = T::tables,
+       .help = "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match applies.",
+       .wanted = "a list of tables with a pattern", .fits = empty_group}, &O::groups, groups);
 }
 
 void add_lr_scheduler(std::vector<Key>& keys) {
-  auto add = adder(keys, "lr_scheduler", &Recipe::lr_scheduler);
+  Adder add(keys, "lr_scheduler", &Recipe::lr_scheduler);
   using L = Recipe::LrScheduler;
   add({.name = "name", .type = T::choice, .help = "Shape of the learning rate schedule after warm-up.",
        .choices = {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
@@ -285,16 +328,27 @@ void add_lr_scheduler(std::vector<Key>& keys) {
        .help = "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is "
                "DeepSpeed's default.", .choices = {"linear", "log"}}, &L::warmup);
   add({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
-       .maximum = 1}, &L::min_lr_ratio);
+       .maximum = 1}, &L::min_lr_ratio, {.needs = {"lr_scheduler.name", {"linear", "cosine", "wsd"}}});
   add({.name = "decay_steps", .type = T::integer,
-       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1}, &L::decay_steps);
+       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1}, &L::decay_steps, {.needs = {"lr_scheduler.name", {"wsd"}}});
   add({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
-       .minimum = 1}, &L::step_size);
+       .minimum = 1}, &L::step_size, {.needs = {"lr_scheduler.name", {"step"}}});
   add({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
-       .above_minimum = true}, &L::gamma);
+       .above_minimum = true}, &L::gamma, {.needs = {"lr_scheduler.name", {"step"}}});
 }
 
-json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
+void set_accumulation(Recipe::Train& train, const json& value) {
+  AccumulationSchedule schedule;
+  if (value.is_object())
+    for (const auto& [epoch, factor] : value.items()) schedule[std::stoll(epoch)] = factor.get<int64_t>();
+  else
+    schedule[0] = value.get<int64_t>();
+  schedule.try_emplace(0, 1);
+  train.accumulate_grad_batches = schedule;
+}
+
+json accumulation_json(const Recipe::Train& train) {
+  const auto& schedule = train.accumulate_grad_batches;
   if (!schedule) return json();
   if (schedule->size() == 1) return schedule->begin()->second;
   json table = json::object();
@@ -302,31 +356,34 @@ json accumulation_json(const std::optional<AccumulationSchedule>& schedule) {
   return table;
 }
 
-void add_early_stopping(std::vector<Key>& keys) {
-  Key stopping{.section = "train", .name = "early_stopping", .type = T::stopping,
-               .help = "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for "
-                       "`patience` validations."};
-  stopping.set = [](Recipe& recipe, const json& value) {
-    Recipe::Train::EarlyStopping rule;
-    rule.monitor = value.value("monitor", rule.monitor);
-    rule.patience = value.value("patience", rule.patience);
-    rule.min_delta = value.value("min_delta", rule.min_delta);
-    rule.mode = value.value("mode", rule.mode);
-    recipe.train.early_stopping = rule;
-  };
-  stopping.get = [](const Recipe& recipe) {
-    const auto& rule = recipe.train.early_stopping;
-    return rule ? json{{"monitor", rule->monitor},
-                       {"patience", rule->patience},
-                       {"min_delta", rule->min_delta},
-                       {"mode", rule->mode}}
-                : json();
-  };
-  keys.push_back(stopping);
+/// A factor, or a table from first epochs to factors.
+std::optional<std::string> accumulation_problem(json& value) {
+  const std::string not_it = "";
+  if (to_integer(value)) return value.get<int64_t>() < 1 ? std::optional(not_it) : std::nullopt;
+  if (!value.is_object() || value.empty()) return not_it;
+  for (auto& [epoch, factor] : value.items())
+    if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) ||
+        factor.get<int64_t>() < 1)
+      return not_it;
+  return std::nullopt;
+}
+
+void add_early_stopping(Adder<Recipe::Train>& add) {
+  using Rule = Recipe::Train::EarlyStopping;
+  auto not_empty = [](const json& text) { return text == "" ? std::optional<std::string>("") : std::nullopt; };
+  OptionTable<Rule> rule;
+  rule.add({.name = "monitor", .type = T::text, .wanted = "the name of a metric", .fits = not_empty}, &Rule::monitor)
+      .add({.name = "patience", .type = T::integer, .minimum = 1}, &Rule::patience)
+      .add({.name = "min_delta", .type = T::number, .minimum = 0}, &Rule::min_delta)
+      .add({.name = "mode", .type = T::choice, .choices = {"min", "max"}}, &Rule::mode);
+  add({.name = "early_stopping", .type = T::table,
+       .help = "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for `patience` "
+               "validations.",
+       .wanted = "a table of monitor, patience, min_delta and mode"}, &Recipe::Train::early_stopping, rule);
 }
 
 void add_train(std::vector<Key>& keys) {
-  auto add = adder(keys, "train", &Recipe::train);
+  Adder add(keys, "train", &Recipe::train);
   using R = Recipe::Train;
   add({.name = "max_steps",
        .type = T::integer,
@@ -341,30 +398,20 @@ void add_train(std::vector<Key>& keys) {
       &R::max_time);
   add({.name = "global_batch_size", .type = T::integer, .help = "Sequences in one optimizer step, over all ranks.",
        .minimum = 1}, &R::global_batch_size);
-  Key micro{.section = "train", .name = "micro_batch_size", .type = T::integer_or_auto,
-            .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
-                    "\"auto\": the largest that fits.", .minimum = 1};
-  micro.set = [](Recipe& recipe, const json& value) {
-    recipe.train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
-  };
-  micro.get = [](const Recipe& recipe) {
-    auto size = recipe.train.micro_batch_size;
-    return size == Recipe::automatic ? json("auto") : obtain(size);
-  };
-  keys.push_back(micro);
-  Key accumulate{.section = "train", .name = "accumulate_grad_batches", .type = T::accumulation,
-                 .help = "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size."};
-  accumulate.set = [](Recipe& recipe, const json& value) {
-    AccumulationSchedule schedule;
-    if (value.is_object())
-      for (const auto& [epoch, factor] : value.items()) schedule[std::stoll(epoch)] = factor.get<int64_t>();
-    else
-      schedule[0] = value.get<int64_t>();
-    schedule.try_emplace(0, 1);
-    recipe.train.accumulate_grad_batches = schedule;
-  };
-  accumulate.get = [](const Recipe& recipe) { return accumulation_json(recipe.train.accumulate_grad_batches); };
-  keys.push_back(accumulate);
+  add.add({.name = "micro_batch_size", .type = T::integer_or_auto,
+           .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
+                   "\"auto\": the largest that fits.", .minimum = 1}, {},
+          [](R& train, const json& value) {
+            train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
+          },
+          [](const R& train) {
+            return train.micro_batch_size == Recipe::automatic ? json("auto") : obtain(train.micro_batch_size);
+          });
+  add.add({.name = "accumulate_grad_batches", .type = T::other,
+           .help = "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size.",
+           .wanted = "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }",
+           .fits = accumulation_problem},
+          {.schema = {{"anyOf", {{{"type", "number"}}, {{"type", "object"}}}}}}, set_accumulation, accumulation_json);
   add({.name = "gradient_clip_val", .type = T::number, .help = "Limit for gradients; see gradient_clip_algorithm.",
        .minimum = 0, .above_minimum = true}, &R::gradient_clip_val);
   add({.name = "gradient_clip_algorithm", .type = T::choice,
@@ -378,13 +425,17 @@ void add_train(std::vector<Key>& keys) {
        .minimum = 1}, &R::print_every_n_steps);
   add({.name = "val_check_interval", .type = T::integer,
        .help = "Steps between validations. Default: after each epoch and at the end.",
-       .minimum = 1}, &R::val_check_interval);
+       .minimum = 1, .refuses = refused_fraction(
+           "val_check_interval", "it counts optimizer steps, and a fraction of an epoch is not supported; without the "
+                                 "key, each epoch ends with a validation")}, &R::val_check_interval);
   add({.name = "limit_val_batches", .type = T::integer, .help = "Global batches in a validation. Default: all.",
-       .minimum = 1}, &R::limit_val_batches);
+       .minimum = 1, .refuses = refused_fraction(
+           "limit_val_batches", "it counts global batches, and a fraction of them is not supported; without the key, a "
+                                "validation uses all")}, &R::limit_val_batches);
   add({.name = "on_nonfinite", .type = T::choice,
        .help = "What to do when a loss or gradient is NaN or infinite: stop the run, or skip the step.",
        .choices = {"stop", "skip"}}, &R::on_nonfinite);
-  add_early_stopping(keys);
+  add_early_stopping(add);
   add({.name = "max_restarts", .type = T::integer,
        .help = "How often to restart from the last checkpoint after a failure.", .minimum = 0}, &R::max_restarts);
   add({.name = "grace_time", .type = T::duration,
@@ -394,7 +445,7 @@ void add_train(std::vector<Key>& keys) {
 }
 
 void add_checkpoint(std::vector<Key>& keys) {
-  auto add = adder(keys, "checkpoint", &Recipe::checkpoint);
+  Adder add(keys, "checkpoint", &Recipe::checkpoint);
   using C = Recipe::Checkpoint;
   add({.name = "every_n_steps", .type = T::integer, .help = "Steps between checkpoints.",
        .minimum = 1}, &C::every_n_steps);
@@ -416,22 +467,22 @@ void add_checkpoint(std::vector<Key>& keys) {
 }
 
 void add_activation_checkpointing(std::vector<Key>& keys) {
-  auto add = adder(keys, "activation_checkpointing", &Recipe::activation_checkpointing);
+  Adder add(keys, "activation_checkpointing", &Recipe::activation_checkpointing);
   using A = Recipe::ActivationCheckpointing;
   add({.name = "mode", .type = T::choice, .help = "Blocks whose activations are recomputed in the backward pass.",
        .choices = {"none", "all", "every", "named"}}, &A::mode);
   add({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th block.",
-       .minimum = 1}, &A::every);
+       .minimum = 1}, &A::every, {.needs = {"activation_checkpointing.mode", {"every"}}});
   add({.name = "blocks", .type = T::texts,
        .help = "mode = \"named\": names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\") to "
-               "recompute, as globs."}, &A::blocks);
+               "recompute, as globs."}, &A::blocks, {.needs = {"activation_checkpointing.mode", {"named"}}});
   add({.name = "cpu_checkpointing", .type = T::boolean,
        .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
       &A::cpu_checkpointing);
 }
 
 void add_selection(std::vector<Key>& keys) {
-  auto add = adder(keys, "selection", &Recipe::selection);
+  Adder add(keys, "selection", &Recipe::selection);
   using S = Recipe::Selection;
   add({.name = "policy", .type = T::choice,
        .help = "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: "
@@ -445,7 +496,7 @@ void add_selection(std::vector<Key>& keys) {
 }
 
 void add_hooks(std::vector<Key>& keys) {
-  auto add = adder(keys, "hooks", &Recipe::hooks);
+  Adder add(keys, "hooks", &Recipe::hooks);
   using H = Recipe::Hooks;
   add({.name = "files", .type = T::paths,
        .help = "Lua files. They are called in this order. Paths are relative to the recipe, and a bare name is a "
@@ -464,27 +515,6 @@ void add_hooks(std::vector<Key>& keys) {
        .minimum = 0, .above_minimum = true}, &H::time_limit);
 }
 
-/// The conditions of keys: "key" -> {other key, its values}.
-const std::map<std::string, Need>& needs() {
-  static const std::map<std::string, Need> list = {
-      {"model.multiple_of", {"model.hidden_dim"}},
-      {"model.ffn_dim_multiplier", {"model.hidden_dim"}},
-      {"data.tokenizer_vocab_size", {"data.tokenizer", {"sentencepiece"}}},
-      {"data.token_dtype", {"data.format", {"bin"}}},
-      {"optimizer.betas", {"optimizer.name", {"adamw", "adam"}}},
-      {"optimizer.eps", {"optimizer.name", {"adamw", "adam"}}},
-      {"optimizer.momentum", {"optimizer.name", {"sgd"}}},
-      {"optimizer.nesterov", {"optimizer.name", {"sgd"}}},
-      {"lr_scheduler.min_lr_ratio", {"lr_scheduler.name", {"linear", "cosine", "wsd"}}},
-      {"lr_scheduler.decay_steps", {"lr_scheduler.name", {"wsd"}}},
-      {"lr_scheduler.step_size", {"lr_scheduler.name", {"step"}}},
-      {"lr_scheduler.gamma", {"lr_scheduler.name", {"step"}}},
-      {"activation_checkpointing.every", {"activation_checkpointing.mode", {"every"}}},
-      {"activation_checkpointing.blocks", {"activation_checkpointing.mode", {"named"}}},
-  };
-  return list;
-}
-
 std::vector<Key> make_table() {
   std::vector<Key> keys;
   add_run(keys);
@@ -500,8 +530,8 @@ std::vector<Key> make_table() {
   add_activation_checkpointing(keys);
   add_selection(keys);
   add_hooks(keys);
-  for (auto& key : keys)
-    if (auto found = needs().find(key.dotted()); found != needs().end()) key.needs = found->second;
+  const Recipe defaults;
+  for (auto& key : keys) key.default_value = key.get(defaults);
   return keys;
 }
 
@@ -573,78 +603,6 @@ const Section* find_section(const std::string& name) {
   for (const auto& section : sections())
     if (section.name == name) return &section;
   return nullptr;
-}
-
-std::string wanted(const Key& key) {
-  switch (key.type) {
-    case T::boolean:
-      return "true or false";
-    case T::integer:
-      return "an integer";
-    case T::integer_or_auto:
-      return "an integer or \"auto\"";
-    case T::number:
-      return "a number";
-    case T::text:
-    case T::path:
-    case T::choice:
-      return "a string";
-    case T::paths:
-    case T::texts:
-      return "a list of strings";
-    case T::numbers:
-      return "a list of two numbers";
-    case T::duration:
-      return "a duration such as \"30m\" or \"1d12h\"";
-    case T::bytes:
-      return "a size such as \"22GiB\"";
-    case T::devices:
-      return "a number of devices, \"auto\", indices such as \"1,3\" or [1, 3], or \"free:2\"";
-    case T::precision:
-      return "a precision such as \"bf16-mixed\" or 32";
-    case T::accumulation:
-      return "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }";
-    case T::table:
-      return "a table of factor, low_freq_factor, high_freq_factor (numbers) and original_max_position_embeddings (an "
-             "integer)";
-    case T::groups:
-      return "a list of tables with a pattern";
-    case T::stopping:
-      return "a table of monitor, patience, min_delta and mode";
-  }
-  return "";
-}
-
-std::string number_text(const Key& key, double number) {
-  if (key.type != T::bytes) return fmt::format("{}", number);
-  static constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  for (; number != 0 && std::fmod(number, 1024) == 0 && unit + 1 < units.size(); ++unit) number /= 1024;
-  return fmt::format("{}{}", number, units[unit]);
-}
-
-const Spellings& spellings_of(const Key& key) {
-  static const std::map<std::string, Spellings> all = {
-      {"precision.mode",
-       {{"16", "16-mixed"},
-        {"bf16", "bf16-mixed"},
-        {"32", "32-true"},
-        {"64", "64-true"},
-        {"fp16", "16-mixed"},
-        {"fp32", "32-true"}}},
-      {"devices.accelerator", {{"gpu", "cuda"}}},
-      {"devices.cluster",
-       {{"torchelastic", "torchrun"},
-        {"torchelasticenvironment", "torchrun"},
-        {"slurmenvironment", "slurm"},
-        {"lsfenvironment", "lsf"},
-        {"kubeflowenvironment", "kubeflow"},
-        {"lightning", "local"},
-        {"lightningenvironment", "local"}}},
-  };
-  static const Spellings none;
-  auto found = all.find(key.dotted());
-  return found == all.end() ? none : found->second;
 }
 
 }  // namespace runner

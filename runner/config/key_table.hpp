@@ -1,36 +1,15 @@
 // The table of recipe keys: type, bounds, help and field of each key. Reader, printer, schema and help use it.
 #pragma once
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runner/base/option.hpp"
 #include "runner/config/recipe.hpp"
 
 namespace runner {
-
-enum class KeyType {
-  boolean,
-  integer,
-  integer_or_auto,
-  number,
-  text,
-  choice,
-  path,
-  paths,
-  texts,
-  numbers,
-  duration,
-  bytes,
-  devices,
-  precision,
-  accumulation,
-  table,
-  groups,
-  stopping
-};
 
 /// The condition under which a key applies: a value of another key in its section.
 struct Need {
@@ -40,18 +19,13 @@ struct Need {
   bool met_by(const nlohmann::json& value) const;
 };
 
-struct Key {
-  std::string section = "", name;
-  KeyType type;
-  std::string help;
-  std::vector<std::string> choices = {};
-  std::optional<double> minimum = {}, maximum = {};
-  bool above_minimum = false;  ///< the minimum itself is not allowed
-  bool required = false;
+struct Key : Option {
+  std::string section = "";
   std::string family = "";  ///< the only model family with this key; empty: all have it
+  Need needs = {};
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
-  Need needs = {};
+  nlohmann::json schema = nullptr;                        ///< for type `other`: the values, as JSON Schema
 
   std::string dotted() const { return section + "." + name; }
   bool needs_met(const Recipe& recipe) const;
@@ -77,15 +51,5 @@ struct TopLevelKey {
 };
 const std::vector<TopLevelKey>& top_level_keys();
 const Section* find_section(const std::string& name);
-
-/// The type of a key in words: "an integer", "a list of strings".
-std::string wanted(const Key& key);
-
-/// A number of a key for messages. Sizes have a unit: "64MiB".
-std::string number_text(const Key& key, double number);
-
-/// Other spellings of a key's choices, in lower case, and the choice that each means.
-using Spellings = std::map<std::string, std::string>;
-const Spellings& spellings_of(const Key& key);
 
 }  // namespace runner

@@ -81,26 +81,28 @@ json enum_schema(const json& values) {
 }
 json either(std::vector<json> schemas) { return {{"anyOf", std::move(schemas)}}; }
 
-std::vector<std::string> words_of(const Key& key) {
-  auto words = key.choices;
-  for (const auto& [spelling, choice] : spellings_of(key)) words.push_back(spelling);
-  return words;
+/// The values that the type and the bounds of an option allow.
+json bounded_schema(const Option& option);
+
+json choice_schema(const Option& option) {
+  json words = option.choices, numbers = json::array();
+  for (const auto& [spelling, choice] : option.spellings) {
+    if (std::find(words.begin(), words.end(), spelling) == words.end()) words.push_back(spelling);
+    if (spelling.find_first_not_of("0123456789") == std::string::npos) numbers.push_back(std::stoi(spelling));
+  }
+  return numbers.empty() ? enum_schema(words) : either({enum_schema(numbers), enum_schema(words)});
 }
 
-json stopping_schema() {
-  return {{"type", "object"},
-          {"properties",
-           {{"monitor", text_schema},
-            {"patience", {{"type", "integer"}, {"minimum", 1}}},
-            {"min_delta", {{"type", "number"}, {"minimum", 0}}},
-            {"mode", enum_schema({"min", "max"})}}},
-          {"additionalProperties", false}};
+json fields_schema(const Option& option) {
+  json properties = json::object();
+  for (const auto& field : option.fields) properties[field.name] = bounded_schema(field);
+  return {{"type", "object"}, {"properties", properties}, {"additionalProperties", false}};
 }
 
-/// The values that the type of a key allows.
-json type_schema(const Key& key) {
-  using T = KeyType;
-  switch (key.type) {
+/// The values that the type of an option allows.
+json type_schema(const Option& option) {
+  using T = Option::Type;
+  switch (option.type) {
     case T::boolean:
       return {{"type", "boolean"}};
     case T::integer:
@@ -113,37 +115,43 @@ json type_schema(const Key& key) {
     case T::path:
       return text_schema;
     case T::choice:
-      return enum_schema(words_of(key));
-    case T::paths:
+      return choice_schema(option);
     case T::texts:
+    case T::paths:
+    case T::names:
       return either({text_schema, list_schema(text_schema)});
+    case T::pair:
     case T::numbers:
       return list_schema(number_schema);
+    case T::list:
+      return {{"type", "array"}};
     case T::duration:
       return {{"type", "string"}, {"pattern", "^(([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?|[0-9]+(:[0-9]+){3})$"}};
     case T::bytes:
       return either({text_schema, number_schema});
-    case T::devices:
-      return either({integer_schema, text_schema, list_schema(integer_schema)});
-    case T::precision:
-      return either({enum_schema({16, 32, 64}), enum_schema(words_of(key))});
-    case T::accumulation:
-      return either({number_schema, table_schema});
     case T::table:
-      return table_schema;
-    case T::stopping:
-      return stopping_schema();
-    case T::groups:
-      return list_schema(table_schema);
+      return fields_schema(option);
+    case T::tables:
+      return list_schema(fields_schema(option));
+    case T::table_or_text:
+      return either({table_schema, text_schema});
+    case T::other:
+      break;
   }
   return json::object();
 }
 
+json bounded_schema(const Option& option) {
+  json schema = type_schema(option);
+  const bool bounded = schema.value("type", "") == "number";
+  if (option.minimum && bounded && !option.above_minimum) schema["minimum"] = *option.minimum;
+  if (option.maximum && bounded) schema["maximum"] = *option.maximum;
+  return schema;
+}
+
 json schema_of(const Key& key) {
-  json schema = type_schema(key);
+  json schema = key.schema.is_null() ? bounded_schema(key) : key.schema;
   schema["description"] = key.help;
-  if (key.minimum && schema.value("type", "") == "number" && !key.above_minimum) schema["minimum"] = *key.minimum;
-  if (key.maximum && schema.value("type", "") == "number") schema["maximum"] = *key.maximum;
   return schema;
 }
 
@@ -241,7 +249,6 @@ std::string recipe_schema() {
 }
 
 std::string recipe_help(const std::string& asked) {
-  Recipe defaults;
   std::string text, topic = asked;
   const bool known = asked.empty() || find_section(asked) || find_key(asked);
   if (auto meant = known ? std::nullopt : key_meant_by(asked)) {
@@ -256,14 +263,14 @@ std::string recipe_help(const std::string& asked) {
     std::string body;
     for (const auto& key : key_table()) {
       if (key.section != section.name || (one_key && key.dotted() != topic)) continue;
-      auto value = key.get(defaults);
+      const auto& value = key.default_value;
       std::string facts = wanted(key);
       if (!key.choices.empty()) facts = join_or(key.choices);
       if (key.required)
         facts += "; required";
       else if (key.help.find("Default:") == std::string::npos && !value.is_null() &&
                !(value.is_string() && value.get<std::string>().empty()) && !(value.is_array() && value.empty()))
-        facts += "; default " + toml_value(key.type == KeyType::bytes ? json(number_text(key, value)) : value);
+        facts += "; default " + toml_value(key.type == Option::Type::bytes ? json(number_text(key, value)) : value);
       if (key.minimum)
         facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", number_text(key, *key.minimum));
       if (key.maximum) facts += fmt::format("; at most {}", number_text(key, *key.maximum));

@@ -179,7 +179,7 @@ class Reader {
     for (const auto& [dotted, located] : layer) {
       if (dotted != name && !dotted.starts_with(name + ".")) continue;
       const Key* key = find_key(dotted);
-      gone[dotted] = {key ? key->get(Recipe()) : json(), place, {}, nullptr, located.from_configuration};
+      gone[dotted] = {key ? key->default_value : json(), place, {}, nullptr, located.from_configuration};
     }
     overlay(layer, gone);  // as if they were set to their defaults
     for (const auto& [dotted, located] : gone) {
@@ -257,7 +257,8 @@ class Reader {
     const Key* key = section ? find_key(section->name, section->main_key) : find_key(name);
     if (!key) return false;
     const auto type = key->type;
-    return type == KeyType::text || type == KeyType::path || type == KeyType::texts || type == KeyType::paths;
+    using T = Option::Type;
+    return type == T::text || type == T::path || type == T::texts || type == T::paths;
   }
 
   /// Sets a key of the same layer a second time. `part`: sets only one key of a table, as in --set
@@ -537,8 +538,9 @@ class Reader {
       diagnostics_.push_back(*diagnostic);
       return false;
     }
-    if (key.type == KeyType::paths) value = located_paths(key, value, located.folder);
-    if (key.type == KeyType::path && !value.get<std::string>().empty() && !plain_word(key, value.get<std::string>()))
+    if (key.type == Option::Type::paths) value = located_paths(key, value, located.folder);
+    if (key.type == Option::Type::path && !value.get<std::string>().empty() &&
+        !plain_word(key, value.get<std::string>()))
       value = absolute(value.get<std::string>(), located.folder);
     return true;
   }

@@ -1,4 +1,4 @@
-// Checks values against the key table: types, choices and bounds.
+// Checks values of recipe keys.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,13 +8,10 @@
 
 namespace runner {
 
+/// A problem of an option as a mistake at `place`.
+Diagnostic diagnostic_of(const OptionProblem& problem, const Origin& place = {}, const std::string& section = "");
+
 /// Checks `value`, and converts it to the form that the setter of `key` takes. Returns the mistake, without a location, if any.
 std::optional<Diagnostic> check_value(const Key& key, nlohmann::json& value);
-
-/// Why a backend of PyTorch is not supported here; empty if `name` is not such a backend.
-std::string unknown_backend(const std::string& name);
-
-/// Whether `value` is an integer of 64 bits. A float without a fraction (2e8) is converted to one.
-bool to_integer(nlohmann::json& value);
 
 }  // namespace runner

@@ -1,52 +1,14 @@
 #include "runner/lua/script_file.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "runner/base/text.hpp"
 #include "runner/config/file_format.hpp"
+#include "runner/config/value_check.hpp"
 
 namespace runner::lua {
 
 using nlohmann::json;
-
-namespace {
-
-const std::vector<std::string> option_types = {"number", "integer", "boolean", "string", "list"};
-
-bool fits(const std::string& type, json& value) {
-  if (type == "number") return value.is_number();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "string") return value.is_string();
-  if (type == "list") return value.is_array();
-  if (value.is_number_float() && std::floor(value.get<double>()) == value.get<double>() &&
-      std::abs(value.get<double>()) < 9e15)
-    value = static_cast<int64_t>(value.get<double>());
-  return value.is_number_integer();
-}
-
-std::string article(const std::string& type) {
-  if (type == "boolean") return "true or false";
-  return (type == "integer" ? "an " : "a ") + type;
-}
-
-}  // namespace
-
-std::string option_problem(const std::string& name, const ScriptOption& option, json& value) {
-  if (!fits(option.type, value))
-    return fmt::format("`{}` must be {}, not {}", name, article(option.type), value.dump());
-  if (value.is_number()) {
-    double number = value.get<double>();
-    if (std::isnan(number)) return fmt::format("`{}` must be a number, not NaN", name);
-    if (option.minimum && number < *option.minimum)
-      return fmt::format("`{}` must be at least {}, not {}", name, *option.minimum, value.dump());
-    if (option.maximum && number > *option.maximum)
-      return fmt::format("`{}` must be at most {}, not {}", name, *option.maximum, value.dump());
-  }
-  bool chosen =
-      option.choices.empty() || std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end();
-  return chosen ? "" : fmt::format("`{}` cannot be {}", name, value.dump());
-}
 
 std::optional<int64_t> claimed_count(const json& claim) {
   constexpr double most = int64_t{1} << 50;
@@ -55,6 +17,13 @@ std::optional<int64_t> claimed_count(const json& claim) {
 }
 
 namespace {
+
+/// The types of options by their names in Lua. A string with choices is a choice.
+constexpr std::pair<const char*, Option::Type> option_types[] = {{"number", Option::Type::number},
+                                                                 {"integer", Option::Type::integer},
+                                                                 {"boolean", Option::Type::boolean},
+                                                                 {"string", Option::Type::text},
+                                                                 {"list", Option::Type::list}};
 
 /// Reads the table of one file.
 class Loader {
@@ -235,15 +204,20 @@ class Loader {
     static const std::vector<std::string> fields = {"type", "default", "min", "max", "choices", "help"};
     auto wrong = [&](const std::string& what) { report(0, code_, fmt::format("option `{}`: {}", name, what)); };
     if (!description.is_object()) return wrong("must be a table of type, default, min, max, choices and help");
-    ScriptOption option;
+    Option option{.name = name, .may_be_infinite = true};
     for (const auto& [field, value] : description.items())
       if (std::find(fields.begin(), fields.end(), field) == fields.end()) {
         auto near = nearest(field, fields);
         return wrong(fmt::format("has no `{}`{}", field, near ? "; did you mean `" + *near + "`?" : ""));
       }
-    option.type = description.value("type", json()).is_string() ? description["type"].get<std::string>() : "";
-    if (std::find(option_types.begin(), option_types.end(), option.type) == option_types.end())
-      return wrong("`type` must be one of " + join(option_types, ", "));
+    const auto type = std::find_if(std::begin(option_types), std::end(option_types),
+                                   [&](const auto& known) { return description.value("type", json()) == known.first; });
+    if (type == std::end(option_types)) {
+      std::vector<std::string> names;
+      for (const auto& [known, meant] : option_types) names.push_back(known);
+      return wrong("`type` must be one of " + join(names, ", "));
+    }
+    option.type = type->second;
     for (auto [field, bound] : {std::pair{"min", &option.minimum}, std::pair{"max", &option.maximum}})
       if (description.contains(field)) {
         if (!description[field].is_number()) return wrong(fmt::format("`{}` must be a number", field));
@@ -254,12 +228,18 @@ class Loader {
         if (!choice.is_string()) return wrong("`choices` must be strings");
         option.choices.push_back(choice);
       }
+    if (!option.choices.empty()) {
+      if (option.type != Option::Type::text) return wrong("`choices` are for the type string");
+      option.type = Option::Type::choice;
+    }
     if (description.contains("help") && description["help"].is_string()) option.help = description["help"];
-    option.default_value = description.value("default", json());
-    if (!option.default_value.is_null())
-      if (auto problem = option_problem("default", option, option.default_value); !problem.empty())
-        return wrong(problem);
-    file_.options[name] = option;
+    if (json value = description.value("default", json()); !value.is_null()) {
+      Option written = option;
+      written.name = "default";
+      if (auto problem = check_option(written, value)) return wrong(problem->message);
+      option.default_value = value;
+    }
+    file_.options.push_back(option);
   }
 
   State& state_;
@@ -292,33 +272,28 @@ bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source
 
 json complete_options(const ScriptFile& file, const json& given, const std::function<Origin(const std::string&)>& place,
                       std::vector<Diagnostic>& diagnostics) {
-  json complete = json::object();
-  for (const auto& [name, option] : file.options)
-    if (!option.default_value.is_null()) complete[name] = option.default_value;
-  if (!given.is_object()) return complete;
-  for (const auto& [name, written] : given.items()) {
-    Diagnostic diagnostic{.place = place(name), .code = "unknown-key", .section = file.kind->section};
-    auto found = file.options.find(name);
-    if (found == file.options.end()) {
+  json checked = json::object();
+  const json none = json::object();
+  for (const auto& [name, written] : (given.is_object() ? given : none).items()) {
+    const Option* option = find_option(file.options, name);
+    if (!option) {
+      Diagnostic diagnostic{.place = place(name), .code = "unknown-key", .section = file.kind->section};
       diagnostic.message = fmt::format("the {} {} has no option `{}`", file.kind->noun, file.name, name);
-      for (const auto& [known, option] : file.options) diagnostic.allowed.push_back(known);
+      for (const auto& known : file.options) diagnostic.allowed.push_back(known.name);
       diagnostic.suggestion = nearest(name, diagnostic.allowed);
       diagnostics.push_back(diagnostic);
       continue;
     }
     json value = written;
-    diagnostic.message = option_problem(name, found->second, value);
-    if (diagnostic.message.empty()) {
-      complete[name] = value;
-      continue;
+    if (const auto problem = check_option(*option, value)) {
+      diagnostics.push_back(diagnostic_of(*problem, place(name), file.kind->section));
+      diagnostics.back().code = "wrong-value";
+      diagnostics.back().message += fmt::format(" (an option of the {} {})", file.kind->noun, file.name);
+    } else {
+      checked[name] = value;
     }
-    diagnostic.code = "wrong-value";
-    diagnostic.message += fmt::format(" (an option of the {} {})", file.kind->noun, file.name);
-    diagnostic.allowed = found->second.choices;
-    if (value.is_string()) diagnostic.suggestion = nearest(value.get<std::string>(), found->second.choices);
-    diagnostics.push_back(diagnostic);
   }
-  return complete;
+  return with_defaults(file.options, checked);
 }
 
 StateOptions script_state_options(const Recipe& recipe) {

@@ -6,18 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/option.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/lua/state.hpp"
 
 namespace runner::lua {
-
-struct ScriptOption {
-  std::string type;  ///< number | integer | boolean | string | list
-  nlohmann::json default_value;
-  std::optional<double> minimum, maximum;
-  std::vector<std::string> choices;
-  std::string help;
-};
 
 /// A file as the recipe names it: a path, or the bare name of a shipped file.
 struct ScriptSource {
@@ -39,9 +32,9 @@ struct ScriptFile {
   const ScriptKind* kind = nullptr;
   std::string name;  ///< default: the file's stem
   std::string about;
-  std::string shown;  ///< name of the file in messages
-  Origin asked_at;    ///< where the recipe names the file
-  std::map<std::string, ScriptOption> options;
+  std::string shown;            ///< name of the file in messages
+  Origin asked_at;              ///< where the recipe names the file
+  std::vector<Option> options;  ///< in alphabetical order
   std::map<std::string, Reference> functions;
   std::map<std::string, Value> fields;
 };
@@ -69,9 +62,5 @@ StateOptions script_state_options(const Recipe& recipe);
 
 /// A number of bytes or calls that a script returned; nullopt unless it is a number from 0 to 2^50.
 std::optional<int64_t> claimed_count(const nlohmann::json& claim);
-
-/// Describes what is wrong with the value of an option ("`name` must be ..."); empty if it is valid. Converts numbers
-/// without a fraction to integers if the type is integer.
-std::string option_problem(const std::string& name, const ScriptOption& option, nlohmann::json& value);
 
 }  // namespace runner::lua

@@ -134,7 +134,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   job.accumulation_most = std::max(job.accumulation_most, batch.accumulation);
   auto options = form.options;
   options.update(given_);
-  job.options = complete_options(*candidate.entry, options);
+  job.options = with_defaults(candidate.entry->options, options);
   auto checkpointing = recipe_.activation_checkpointing;
   if (every > 0) {
     checkpointing.mode = "every";

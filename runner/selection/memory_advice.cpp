@@ -82,7 +82,7 @@ void consider_sharding(Search& search, const Entry& entry, const Job& job) {
   if (job.world_size == 1 || parameters_sharded) return;
   Job sharded = job;
   if (entry.name != "fsdp") {
-    sharded.options = complete_options(fsdp, nlohmann::json::object());
+    sharded.options = with_defaults(fsdp.options, nlohmann::json::object());
     search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, 50 % more bytes on the wire", fsdp,
                     sharded);
   } else if (job.options.at("sharding_strategy") != "FULL_SHARD") {
@@ -100,7 +100,7 @@ void consider_offload(Search& search, const Job& job) {
     nlohmann::json options = named->preset;
     options.update(more);
     Job offloaded = job;
-    offloaded.options = complete_options(*named->entry, options);
+    offloaded.options = with_defaults(named->entry->options, options);
     search.consider(change, price, *named->entry, offloaded);
   };
   if (job.accelerator.own_memory)

@@ -92,7 +92,7 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     plan.entry = resolved.entry;
     plan.rule = "named";
     plan.reason = fmt::format("the recipe names `{}`", recipe.strategy.name);
-    recipe.strategy.options = complete_options(*plan.entry, resolved.options);
+    recipe.strategy.options = with_defaults(plan.entry->options, resolved.options);
     if (!memory_known(*plan.entry) && request.recipe.train.micro_batch_size == Recipe::automatic)
       throw RecipeError(
           {{recipe.origin("train.micro_batch_size"), "needs",

@@ -16,17 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-const char* const hook_option = "ddp_comm_hook";
 const char* const hook_options_option = "ddp_comm_hook_options";
-
-OptionSpec::Type type_of(const lua::ScriptOption& option) {
-  using Type = OptionSpec::Type;
-  if (option.type == "boolean") return Type::boolean;
-  if (option.type == "integer") return Type::integer;
-  if (option.type == "number") return Type::number;
-  if (option.type == "list") return Type::names;
-  return option.choices.empty() ? Type::text : Type::choice;
-}
 
 /// The plan of a strategy in Lua. Its units are as in ddp; sharded parameters and others are in different units.
 ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
@@ -150,15 +140,8 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
   Entry entry;
   entry.name = name;
   entry.summary = file.about.empty() ? "A strategy in Lua (" + file.shown + ")." : file.about;
-  for (const auto& [option, spec] : file.options)
-    entry.options.push_back({.name = option,
-                             .type = type_of(spec),
-                             .default_value = spec.default_value,
-                             .choices = spec.choices,
-                             .minimum = spec.minimum,
-                             .help = spec.help,
-                             .maximum = spec.maximum});
-  if (auto cap = bucket_cap_option(); !file.options.contains(cap.name)) entry.options.push_back(cap);
+  entry.options = strategy_options(file.options);
+  if (const auto& cap = bucket_cap_option(); !find_option(file.options, cap.name)) entry.options.push_back({cap});
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.plan = [claims](const Job& job) {
     std::lock_guard lock(claims->mutex);
@@ -216,7 +199,7 @@ std::vector<const Entry*> learn_registered_strategies(const std::string& registr
 }
 
 bool has_script_hook(const json& options) {
-  auto found = options.find(hook_option);
+  auto found = options.find(script_hook_option);
   return found != options.end() && found->is_string() && lua::names_script(*found);
 }
 
@@ -233,8 +216,8 @@ json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnost
     return json::object();
   }
   lua::State state(lua::script_state_options(recipe));
-  auto file = lua::load_comm_hook_file(state, options[hook_option],
-                                       recipe.origin(std::string("strategy.") + hook_option), diagnostics);
+  auto file = lua::load_comm_hook_file(state, options[script_hook_option],
+                                       recipe.origin(std::string("strategy.") + script_hook_option), diagnostics);
   if (!file) return json::object();
   if (!given.is_null() && !given.is_object()) {
     diagnostics.push_back({.place = place,

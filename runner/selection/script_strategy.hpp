@@ -22,7 +22,9 @@ const Entry* learn_script_strategy(const std::string& name);
 /// All strategies that a file (strategy.registry) registers, ordered by name. Throws RecipeError.
 std::vector<const Entry*> learn_registered_strategies(const std::string& registry);
 
-/// Whether ddp_comm_hook in `options` is a Lua file.
+/// The option of a strategy whose value may be a Lua file that reduces gradients.
+inline constexpr const char* script_hook_option = "ddp_comm_hook";
+/// Whether it is a Lua file in `options`.
 bool has_script_hook(const nlohmann::json& options);
 /// The options of that file, with defaults. Mistakes in the file or in the options go to `diagnostics`.
 nlohmann::json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);

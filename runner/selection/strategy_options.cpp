@@ -5,6 +5,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/foreign_names.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/recipe_file.hpp"
@@ -15,40 +16,6 @@
 namespace runner {
 
 namespace {
-
-using Type = OptionSpec::Type;
-
-/// The type of the option in words if `value` has another type; otherwise empty.
-std::string type_problem(const OptionSpec& option, nlohmann::json& value) {
-  switch (option.type) {
-    case Type::boolean:
-      return value.is_boolean() ? "" : "true or false";
-    case Type::integer:
-      return to_integer(value) ? "" : "an integer";
-    case Type::number:
-      return value.is_number() ? "" : "a number";
-    case Type::text:
-    case Type::choice:
-      return value.is_string() ? "" : "a string";
-    case Type::duration:
-      return value.is_string() && parse_duration(value.get<std::string>()) ? "" : "a duration such as \"30m\"";
-    case Type::names: {
-      if (value.is_string()) return "";
-      bool list = value.is_array() && !value.empty();
-      for (const auto& item : value) list = list && item.is_string();
-      return list ? "" : "a string or a list of strings";
-    }
-    case Type::table:
-      return value.is_object() || value.is_string() || value.is_boolean() ? "" : "a table or a string";
-  }
-  return "";
-}
-
-const OptionSpec* find_option(const std::vector<OptionSpec>& options, const std::string& name) {
-  for (const auto& option : options)
-    if (option.name == name) return &option;
-  return nullptr;
-}
 
 /// Strategies that have an option of this name.
 std::vector<std::string> owners(const std::string& option) {
@@ -88,54 +55,11 @@ void name_owners(std::vector<Diagnostic>& diagnostics) {
   }
 }
 
-/// Why a value of another tool is not supported; empty: it is not such a value.
-std::string known_but_not_here(const OptionSpec& option, const std::string& value) {
-  if (option.name == "process_group_backend") return unknown_backend(value);
-  if (option.name == "ddp_comm_hook" && lower(value).find("powersgd") != std::string::npos)
-    return "PowerSGD is not implemented; ddp_comm_hook = \"lua:topk\" compresses gradients, too";
-  return "";
-}
-
-/// The choice that `given` means: in another case, with the name of an enumeration in front
-/// ("ShardingStrategy.FULL_SHARD"), or by another word. Otherwise `given`.
-std::string choice_spelt(const OptionSpec& option, const std::string& given) {
-  auto word = lower(std::string_view(given).substr(given.rfind('.') + 1));
-  if (auto found = option.spellings.find(word); found != option.spellings.end()) return found->second;
-  for (const auto& choice : option.choices)
-    if (lower(choice) == word) return choice;
-  return given;
-}
-
-/// Checks `value` and converts it: 2e8 to an integer for an integer option, and other spellings of a choice to the
-/// choice.
-void check_option(const Recipe& recipe, const OptionSpec& option, nlohmann::json& value,
-                  std::vector<Diagnostic>& diagnostics) {
-  Diagnostic diagnostic;
-  diagnostic.place = recipe.origin("strategy." + option.name);
-  bool choice = option.type == Type::choice && value.is_string();
-  if (choice && !lua::names_script(value.get<std::string>())) value = choice_spelt(option, value.get<std::string>());
-  if (auto wanted = type_problem(option, value); !wanted.empty()) {
-    diagnostic.code = "wrong-type";
-    diagnostic.message = fmt::format("`{}` must be {}, not {}", option.name, wanted, value.dump());
-  } else if (option.name == "ddp_comm_hook" && lua::names_script(value.get<std::string>())) {
-    return;
-  } else if (option.type == Type::choice &&
-             std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
-    diagnostic.code = "not-allowed";
-    diagnostic.message = known_but_not_here(option, value.get<std::string>());
-    if (diagnostic.message.empty()) diagnostic.message = fmt::format("`{}` cannot be {}", option.name, value.dump());
-    diagnostic.allowed = option.choices;
-    diagnostic.suggestion = nearest(value.get<std::string>(), option.choices);
-  } else if (option.minimum && value.is_number() && value.get<double>() < *option.minimum) {
-    diagnostic.code = "out-of-bounds";
-    diagnostic.message = fmt::format("`{}` must be at least {}, not {}", option.name, *option.minimum, value.dump());
-  } else if (option.maximum && value.is_number() && value.get<double>() > *option.maximum) {
-    diagnostic.code = "out-of-bounds";
-    diagnostic.message = fmt::format("`{}` must be at most {}, not {}", option.name, *option.maximum, value.dump());
-  } else {
-    return;
-  }
-  diagnostics.push_back(diagnostic);
+/// Checks `value` and converts it, as check_option() does.
+void check_given(const Recipe& recipe, const Option& option, nlohmann::json& value,
+                 std::vector<Diagnostic>& diagnostics) {
+  if (const auto problem = check_option(option, value))
+    diagnostics.push_back(diagnostic_of(*problem, recipe.origin("strategy." + option.name)));
 }
 
 /// An option that differs from what the name of the strategy means, for example stage = 2 of `deepspeed_stage_3`.
@@ -173,11 +97,11 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
   for (const auto& [name, item] : recipe.strategy.options.items()) {
     nlohmann::json value = item;
     given.push_back("`" + name + "`");
-    const OptionSpec* option = find_option(common_options(), name);
+    const StrategyOption* option = find_option(common_options(), name);
     for (const auto& entry : catalog())
       if (!option) option = find_option(entry.options, name);
     if (option) {
-      check_option(recipe, *option, value, diagnostics);
+      check_given(recipe, *option, value, diagnostics);
       options[name] = value;
       continue;
     }
@@ -236,21 +160,23 @@ bool takes(const Entry& entry, const std::string& option) {
   return find_option(entry.options, option) || (entry.distributed && find_option(common_options(), option));
 }
 
-const std::vector<OptionSpec>& common_options() {
-  static const std::vector<OptionSpec> options = {
-      {.name = "timeout",
-       .type = Type::duration,
-       .help = "How long a collective may take before the run stops; default train.timeout.",
-       .only_with = only_among_ranks()},
-      {.name = "registry",
-       .type = Type::text,
-       .help = "A Lua file that registers names of strategies; relative to the recipe."},
-      {.name = "process_group_backend",
-       .type = Type::choice,
-       .choices = {"shm", "gloo", "nccl"},
-       .help = "Backend of collectives; default nccl on CUDA, shm between CPU ranks of one host, gloo between hosts.",
-       .only_with = only_among_ranks()},
-  };
+const std::vector<StrategyOption>& common_options() {
+  using Type = Option::Type;
+  static const auto options = [] {
+    Option backend = *find_key("devices.process_group_backend");
+    backend.help =
+        "Backend of collectives; default nccl on CUDA, shm between CPU ranks of one host, gloo between hosts.";
+    auto list =
+        strategy_options({{.name = "timeout",
+                           .type = Type::duration,
+                           .help = "How long a collective may take before the run stops; default train.timeout."},
+                          {.name = "registry",
+                           .type = Type::text,
+                           .help = "A Lua file that registers names of strategies; relative to the recipe."},
+                          backend});
+    need(list, {"timeout", backend.name}, only_among_ranks());
+    return list;
+  }();
   return options;
 }
 
@@ -293,40 +219,34 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   resolved.options = named->preset;
   for (const auto& [name, given] : recipe.strategy.options.items()) {
     nlohmann::json value = given;
-    const OptionSpec* option = find_option(named->entry->options, name);
+    const StrategyOption* option = find_option(named->entry->options, name);
     if (name == "registry" && find_option(common_options(), name)) option = find_option(common_options(), name);
     if (!option && named->entry->distributed) option = find_option(common_options(), name);
     if (!option) {
       diagnostics.push_back(unknown_option(recipe, *named->entry, name));
       continue;
     }
-    check_option(recipe, *option, value, diagnostics);
+    check_given(recipe, *option, value, diagnostics);
     if (auto preset = named->preset.find(name); preset != named->preset.end() && *preset != value)
       diagnostics.push_back(against_name(recipe, *named, name, *preset));
     if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
     resolved.options[name] = value;
   }
   if (resolved.options.contains("config")) refuse_configuration(recipe, diagnostics);
-  if (named->entry->name == "ddp") script_hook_options(recipe, diagnostics);
+  if (find_option(named->entry->options, script_hook_option)) script_hook_options(recipe, diagnostics);
   return resolved;
 }
 
 std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job) {
   std::vector<std::string> notes;
   for (const auto& [name, value] : given.items()) {
-    const OptionSpec* option = find_option(entry.options, name);
+    const StrategyOption* option = find_option(entry.options, name);
     if (!option && entry.distributed) option = find_option(common_options(), name);
     bool off = value == false || value == "none" || value == "NONE";
     if (!option || off || !option->only_with.holds || option->only_with.holds(job)) continue;
     notes.push_back(fmt::format("`{}`: nothing to do here: it needs {}", name, option->only_with.what));
   }
   return notes;
-}
-
-nlohmann::json complete_options(const Entry& entry, nlohmann::json options) {
-  for (const auto& option : entry.options)
-    if (!options.contains(option.name) && !option.default_value.is_null()) options[option.name] = option.default_value;
-  return options;
 }
 
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,

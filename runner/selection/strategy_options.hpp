@@ -11,15 +11,14 @@
 namespace runner {
 
 struct ResolvedStrategy {
-  const Entry* entry =
-      nullptr;  ///< null for "auto", which chooses among the strategies that have `options`
+  const Entry* entry = nullptr;  ///< null for "auto", which chooses among the strategies that have `options`
   nlohmann::json options =
       nlohmann::json::object();    ///< preset of an alias, and options of the recipe; without defaults
   std::vector<std::string> notes;  ///< for example about an alias that differs, or an option without effect
 };
 
 /// Options of every distributed strategy: `timeout`, `registry` and `process_group_backend`.
-const std::vector<OptionSpec>& common_options();
+const std::vector<StrategyOption>& common_options();
 
 /// Whether the strategy has the option, also as a common option.
 bool takes(const Entry& entry, const std::string& option);
@@ -36,10 +35,7 @@ Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>
 Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& overrides,
                                  const RecipeCheck& further = {});
 
-/// A note for each option of [strategy] that has no effect in this job (OptionSpec::only_with). `given`: options of the recipe.
+/// A note for each option of [strategy] that has no effect in this job (StrategyOption::only_with). `given`: options of the recipe.
 std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job);
-
-/// `options` with the defaults of unset options.
-nlohmann::json complete_options(const Entry& entry, nlohmann::json options);
 
 }  // namespace runner

@@ -6,27 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/option.hpp"
 #include "runner/sweep/method.hpp"
 
 namespace runner::sweep {
 
-struct MethodOption {
-  enum class Kind { integer, number, boolean, choice, numbers };
-  std::string name;
-  Kind kind;
-  std::string help;
-  nlohmann::json default_value = {};  ///< null: must be given
-  double minimum = 0, maximum = 0;    ///< bounds of numbers; maximum 0: none
-  std::vector<std::string> choices = {};
-};
-
 struct MethodEntry {
   std::string name;
   std::string help;
-  std::vector<MethodOption> options = {};
+  std::vector<Option> options = {};
   bool uses_reports = false;  ///< stops trials early, or continues them from each other
   bool needs_trials = true;   ///< does not end by itself: needs a budget
-  /// `options` must be complete and of the right types.
+  /// `options` must be checked. Missing ones are defaults.
   std::function<std::unique_ptr<Method>(const Space&, uint64_t seed, const nlohmann::json& options)> make = {};
 };
 
@@ -39,7 +30,7 @@ std::optional<int64_t> trials_without_results(const std::string& method, const n
 
 /// `options` with defaults for missing ones.
 std::unique_ptr<Method> make_method(const std::string& name, const Space& space, uint64_t seed,
-                                    nlohmann::json options = nlohmann::json::object());
+                                    const nlohmann::json& options = nlohmann::json::object());
 
 // The factories. Each method has one file.
 
@@ -66,6 +57,7 @@ std::unique_ptr<Method> make_tpe(const Space& space, uint64_t seed, const TpeOpt
 
 struct AshaOptions {
   int64_t min_steps = 1, reduction_factor = 4;
+  std::string sampler = "random";  ///< the method that makes the argument `sampler`
 };
 /// Asynchronous successive halving (Li et al.: A system for massively parallel hyperparameter tuning, MLSys 2020), in
 /// the form that stops trials: at steps min_steps x factor^k a trial continues only if it is among the best 1/factor of the

@@ -130,27 +130,26 @@ class SpaceReader {
   }
 
   bool detail(Parameter& parameter, const std::string& name, const LocatedJson& at, const std::string& kind) {
-    const auto& value = at.value;
     bool means = name == "step"  ? kind == "integer" || kind == "uniform"
                  : name == "log" ? kind == "integer"
                                  : kind != "choice";
     if (!means) return out(at, fmt::format("`{}` has no effect with `{}`", name, kind));
-    if (name == "log") {
-      if (!value.is_boolean()) return wrong(at, name, "true or false");
-      parameter.log = value;
-      return positive_if_log(parameter, at);
+    if (name == "points" && !grid_) return out(at, "`points` is for method = \"grid\" only");
+    Option option{.name = name, .type = Option::Type::boolean};
+    if (name != "log") {
+      option.type = name == "points" || kind == "integer" ? Option::Type::integer : Option::Type::number;
+      option.minimum = 0;
+      option.above_minimum = true;
     }
-    if (name == "points") {
-      if (!grid_) return out(at, "`points` is for method = \"grid\" only");
-      if (!value.is_number_integer() || value.get<int64_t>() < 1) return wrong(at, name, "an integer above 0");
-      parameter.points = value;
-      return true;
+    json value = at.plain();
+    if (const auto problem = check_option(option, value)) {
+      problems_.add(diagnostic_of(*problem, at.place));
+      return false;
     }
-    bool fits = kind == "integer" ? value.is_number_integer() : value.is_number();
-    if (!fits || value.get<double>() <= 0)
-      return wrong(at, name, kind == "integer" ? "an integer above 0" : "a number above 0");
-    parameter.step = value;
-    return true;
+    if (name == "step") parameter.step = value;
+    if (name == "points") parameter.points = value;
+    if (name == "log") parameter.log = value;
+    return name != "log" || positive_if_log(parameter, at);
   }
 
   bool condition(Parameter& parameter, const LocatedJson& at) {
@@ -182,8 +181,7 @@ class SpaceReader {
       for (const auto& choice : parent->choices) diagnostic.allowed.push_back(word(choice));
       if (near) diagnostic.suggestion = word(*near);
       if (!finite)
-        diagnostic.other_message =
-            fmt::format("`{}` is a continuous range: give it a `step` or a list", parent->name);
+        diagnostic.other_message = fmt::format("`{}` is a continuous range: give it a `step` or a list", parent->name);
       else if (parent->choices.empty() && !near)
         diagnostic.other_message = fmt::format("its values are from {} to {}", parent->low, parent->high);
       problems_.add(diagnostic);
@@ -223,7 +221,7 @@ class SpaceReader {
     const Key* key = find_key(parameter.name);
     if (!key) return true;
     if (parameter.kind == Parameter::Kind::real && parameter.step == 0 &&
-        (key->type == KeyType::integer || key->type == KeyType::integer_or_auto)) {
+        (key->type == Option::Type::integer || key->type == Option::Type::integer_or_auto)) {
       problems_.add(place, "wrong-type",
                     fmt::format("`{}` is an integer: write integer = [lowest, highest]", parameter.name));
       return false;

@@ -8,6 +8,7 @@
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/config/sweep_keys.hpp"
+#include "runner/config/value_check.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_method.hpp"
 #include "runner/sweep/lua_sweep.hpp"
@@ -52,12 +53,7 @@ class SweepReader {
                     "a sweep in Lua has no `method`: its `run` decides what is tried");
     else
       check_names(table, sweep_key_names(SweepKey::In::lua), "the table of a sweep", problems_);
-    if (const auto* reports = table.find("reports")) {
-      if (reports->value.is_boolean())
-        sweep_.reports = reports->value;
-      else
-        wrong_type(*reports, "reports", "true or false", problems_);
-    }
+    read(table, {.name = "reports"}, [&](const json& value) { sweep_.reports = value; });
     read_rest(table);
   }
 
@@ -70,42 +66,42 @@ class SweepReader {
     problems_.throw_if_any();
   }
 
-  const LocatedJson* text(const LocatedJson& table, const std::string& name, std::string& target) {
-    const auto* found = table.find(name);
+  /// Checks the value of `option` in `table`, if it is there, and passes it to `use` in the form that the type has.
+  template <typename Use>
+  const LocatedJson* read(const LocatedJson& table, const Option& option, Use&& use) {
+    const auto* found = table.find(option.name);
     if (!found) return nullptr;
-    if (found->is_object || !found->value.is_string() || found->value.get<std::string>().empty())
-      wrong_type(*found, name, "a string", problems_);
+    json value = found->plain();
+    if (const auto problem = check_option(option, value))
+      problems_.add(diagnostic_of(*problem, found->place));
     else
-      target = found->value;
+      use(value);
     return found;
   }
 
+  const LocatedJson* text(const LocatedJson& table, const std::string& name, std::string& target) {
+    auto not_empty = [](const json& value) { return value == "" ? std::optional<std::string>("") : std::nullopt; };
+    return read(table, {.name = name, .type = Option::Type::text, .fits = not_empty},
+                [&](const json& value) { target = value; });
+  }
+
+  /// The first choice is the default.
   std::string one_of(const LocatedJson& table, const std::string& name, const std::vector<std::string>& allowed) {
-    std::string value = allowed.front();
-    const auto* found = text(table, name, value);
-    if (found && std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-      problems_.add(found->place, "not-allowed", fmt::format("`{}` cannot be \"{}\"", name, value), allowed, value);
-    return value;
+    std::string word = allowed.front();
+    read(table, {.name = name, .type = Option::Type::choice, .choices = allowed},
+         [&](const json& value) { word = value; });
+    return word;
   }
 
   template <typename Target>
-  void integer(const LocatedJson& table, const std::string& name, int64_t least, Target& target) {
-    const auto* found = table.find(name);
-    if (!found) return;
-    if (found->is_object || !found->value.is_number_integer() || found->value.get<int64_t>() < least)
-      wrong_type(*found, name, fmt::format("an integer from {} up", least), problems_);
-    else
-      target = found->value.get<int64_t>();
+  void integer(const LocatedJson& table, const std::string& name, double least, Target& target) {
+    read(table, {.name = name, .type = Option::Type::integer, .minimum = least},
+         [&](const json& value) { target = value.get<int64_t>(); });
   }
 
   void duration(const LocatedJson& table, const std::string& name, std::optional<double>& target) {
-    const auto* found = table.find(name);
-    if (!found) return;
-    auto seconds = found->value.is_string() ? parse_duration(found->value.get<std::string>()) : std::nullopt;
-    if (seconds)
-      target = static_cast<double>(seconds->count());
-    else
-      wrong_type(*found, name, "a duration such as \"30m\" or \"1d12h\"", problems_);
+    read(table, {.name = name, .type = Option::Type::duration},
+         [&](const json& value) { target = static_cast<double>(parse_duration(value.get<std::string>())->count()); });
   }
 
   void simple_keys(const LocatedJson& table) {
@@ -114,12 +110,9 @@ class SweepReader {
     sweep_.goal = one_of(table, "goal", {"min", "max"}) == "max" ? Goal::max : Goal::min;
     sweep_.best_value = one_of(table, "value", {"last", "best"}) == "best";
     integer(table, "seed", 0, sweep_.seed);
-    const auto* parallel = table.find("parallel");
-    if (parallel && parallel->value != "auto") {
-      int64_t slots = 1;
-      integer(table, "parallel", 1, slots);
-      sweep_.parallel = static_cast<int>(std::min<int64_t>(slots, 100'000));
-    }
+    read(table, {.name = "parallel", .type = Option::Type::integer_or_auto, .minimum = 1}, [&](const json& value) {
+      if (value != "auto") sweep_.parallel = static_cast<int>(std::min<int64_t>(value, 100'000));
+    });
   }
 
   void recipe(const LocatedJson& table) {
@@ -175,35 +168,13 @@ class SweepReader {
     for (const auto& option : entry->options) method_option(*entry, option, *found);
   }
 
-  void method_option(const MethodEntry& entry, const MethodOption& option, const LocatedJson& table) {
-    const auto* found = table.is_object ? table.find(option.name) : nullptr;
-    if (!found) {
-      if (option.default_value.is_null())
-        problems_.add(table.place, "missing-key",
-                      fmt::format("the method {} needs `{}`: {}", entry.name, option.name, option.help));
-      return;
-    }
-    using Kind = MethodOption::Kind;
-    const auto& value = found->value;
-    auto bounded = [&](const json& number) {
-      return number.is_number() && number.get<double>() >= option.minimum &&
-             (option.maximum == 0 || number.get<double>() <= option.maximum);
-    };
-    auto bounds = option.maximum == 0 ? fmt::format("from {} up", option.minimum)
-                                      : fmt::format("from {} to {}", option.minimum, option.maximum);
-    if (option.kind == Kind::choice) {
-      if (!value.is_string() || std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end())
-        problems_.add(found->place, "not-allowed", fmt::format("`{}` cannot be {}", option.name, value.dump()),
-                      option.choices, value.is_string() ? value.get<std::string>() : "");
-    } else if (option.kind == Kind::boolean) {
-      if (!value.is_boolean()) wrong_type(*found, option.name, "true or false", problems_);
-    } else if (option.kind == Kind::numbers) {
-      if (!value.is_array() || value.empty() || !std::all_of(value.begin(), value.end(), bounded))
-        wrong_type(*found, option.name, "a list of numbers " + bounds, problems_);
-    } else if (!bounded(value) || (option.kind == Kind::integer && !value.is_number_integer())) {
-      wrong_type(*found, option.name, (option.kind == Kind::integer ? "an integer " : "a number ") + bounds, problems_);
-    }
-    sweep_.method_options[option.name] = value;
+  void method_option(const MethodEntry& entry, const Option& option, const LocatedJson& table) {
+    const bool given = table.is_object && table.find(option.name);
+    if (given)
+      read(table, option, [&](const json& value) { sweep_.method_options[option.name] = value; });
+    else if (option.required)
+      problems_.add(table.place, "missing-key",
+                    fmt::format("the method {} needs `{}`: {}", entry.name, option.name, option.help));
   }
 
   void limits(const LocatedJson& table) {
@@ -222,12 +193,8 @@ class SweepReader {
       check_names(*stop, {"target", "no_improvement", "failures"}, "stop", problems_);
       integer(*stop, "no_improvement", 1, sweep_.limits.no_improvement);
       integer(*stop, "failures", 1, sweep_.limits.failures);
-      if (const auto* target = stop->find("target")) {
-        if (target->value.is_number())
-          sweep_.limits.target = target->value.get<double>();
-        else
-          wrong_type(*target, "target", "a number", problems_);
-      }
+      read(*stop, {.name = "target", .type = Option::Type::number},
+           [&](const json& value) { sweep_.limits.target = value.get<double>(); });
     }
     if (sweep_.in_lua()) return;  // ends where `run` does
     const auto* entry = find_method(sweep_.method);

@@ -284,7 +284,7 @@ class Calibration {
       for (const auto& block : spec.blocks) job.recompute.push_back(block.kind == BlockKind::transformer);
     if (one.strategy == "single") return job;
     job.world_size = job.local_size = world_.size;
-    job.options = complete_options(*find_strategy(one.strategy)->entry, one.options);
+    job.options = with_defaults(find_strategy(one.strategy)->entry->options, one.options);
     return job;
   }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/option.hpp"
 #include "strategies/collective/accelerator.hpp"
 #include "strategies/collective/operation.hpp"
 #include "strategies/contract/cpu_products.hpp"
@@ -42,18 +43,9 @@ struct OnlyWith {
   std::function<bool(const Job&)> holds = nullptr;  ///< tests the condition; the job contains the strategy's options
 };
 
-struct OptionSpec {
-  enum class Type { boolean, integer, number, text, choice, duration, names, table };
-  std::string name;
-  Type type = Type::boolean;
-  nlohmann::json default_value = nullptr;  ///< null: unset
-  std::vector<std::string> choices = {};   ///< for choice
-  std::optional<double> minimum = {};
-  std::string help = "";
-  std::string note = "";  ///< printed if a recipe sets the option (e.g. why it has no effect)
-  std::optional<double> maximum = {};
-  std::map<std::string, std::string> spellings = {};  ///< other spellings of choices, in lower case, and their choice
-  OnlyWith only_with = {};                            ///< a recipe that sets the option gets a note otherwise
+/// An option of [strategy].
+struct StrategyOption : Option {
+  OnlyWith only_with = {};  ///< a recipe that sets the option gets a note otherwise
 };
 
 /// Bytes that a run's hooks keep on one rank. `device`: in the memory where the optimizer state is (device, or host
@@ -141,20 +133,21 @@ struct HostWork {
   int64_t updated = 0;       ///< parameter elements that the CPU updates
 };
 
-/// Conditions for options: a device with streams (CUDA), several ranks, or a value of another option.
+/// Conditions for options: a device with streams (CUDA), or several ranks.
 inline OnlyWith only_with_streams() {
   return {"CUDA devices", [](const Job& job) { return job.accelerator.streams; }};
 }
 inline OnlyWith only_among_ranks() {
   return {"several ranks", [](const Job& job) { return job.world_size > 1; }};
 }
-inline OnlyWith only_with_option(const std::string& option, const nlohmann::json& value) {
-  return {option + " = " + value.dump(),
-          [option, value](const Job& job) { return job.options.value(option, nlohmann::json()) == value; }};
-}
 
+/// The options of [strategy] in `options`, without conditions.
+inline std::vector<StrategyOption> strategy_options(const std::vector<Option>& options) {
+  return {options.begin(), options.end()};
+}
 /// Sets the condition of the options `names`.
-inline void need(std::vector<OptionSpec>& options, const std::vector<std::string>& names, const OnlyWith& only_with) {
+inline void need(std::vector<StrategyOption>& options, const std::vector<std::string>& names,
+                 const OnlyWith& only_with) {
   for (auto& option : options)
     if (std::find(names.begin(), names.end(), option.name) != names.end()) option.only_with = only_with;
 }
@@ -169,13 +162,17 @@ struct Entry {
   std::string name;
   std::string summary;
   std::vector<Alias> aliases;
-  std::vector<OptionSpec> options;
+  std::vector<StrategyOption> options;
+  /// Options with which gradients of several micro-batches are reduced once a step instead of after each; null: none.
+  nlohmann::json reduced_once = nullptr;
   bool distributed = true;       ///< useful with two or more ranks; one is allowed
   std::string unavailable = "";  ///< if not implemented: the reason and an alternative; the functions are empty then
   /// Why the job cannot run, and the nearest alternative; nullopt if it can run.
   std::function<std::optional<std::string>(const Job&)> refuse = {};
   /// Notes for a job that can run: an option without effect, traffic that another choice would save.
   std::function<std::vector<std::string>(const Job&)> notes = {};
+  /// The strategy with the options that matter most, for lists of candidates: "fsdp FULL_SHARD". Empty: its name.
+  std::function<std::string(const Job&)> label = {};
   /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
   /// `memory`, `traffic` and `host_work` from it. For a strategy in Lua, the results of its functions
   /// `memory` and `traffic` are added.

@@ -2,21 +2,33 @@
 
 #include <algorithm>
 
+#include "runner/base/option_table.hpp"
+
 namespace runner {
 
-OptionSpec bucket_cap_option() {
-  return {.name = "bucket_cap_mb",
-          .type = OptionSpec::Type::number,
-          .default_value = 25,
-          .minimum = 0.001,
-          .help = "A bucket of gradients has whole blocks, with at least this number of MiB (the first: 1 MiB)."};
+namespace {
+
+struct BucketOptions {
+  double bucket_cap_mb = 25;
+};
+
+const OptionTable<BucketOptions>& bucket_options() {
+  static const auto table = OptionTable<BucketOptions>().add(
+      {.name = "bucket_cap_mb",
+       .type = Option::Type::number,
+       .help = "A bucket of gradients has whole blocks, with at least this number of MiB (the first: 1 MiB).",
+       .minimum = 0.001},
+      &BucketOptions::bucket_cap_mb);
+  return table;
 }
+
+}  // namespace
+
+const Option& bucket_cap_option() { return bucket_options().options().front(); }
 
 BucketBytes bucket_bytes(const Job& job) {
   constexpr double mebibyte = 1024 * 1024;
-  const OptionSpec cap = bucket_cap_option();
-  // A strategy in Lua may declare the option itself, without a default.
-  auto others = static_cast<int64_t>(job.options.value(cap.name, cap.default_value).get<double>() * mebibyte);
+  const auto others = static_cast<int64_t>(bucket_options().read(job.options).bucket_cap_mb * mebibyte);
   return {.first = std::min(static_cast<int64_t>(mebibyte), others), .others = others};
 }
 

@@ -1,14 +1,11 @@
 // The size of the buckets of gradients that are reduced together during backward, as in DistributedDataParallel.
 #pragma once
-#include <functional>
-#include <vector>
-
 #include "strategies/contract/entry.hpp"
 
 namespace runner {
 
 /// The option for their size.
-OptionSpec bucket_cap_option();
+const Option& bucket_cap_option();
 
 struct BucketBytes {
   int64_t first, others;

@@ -1,5 +1,6 @@
 #include "strategies/ddp/entry.hpp"
 
+#include "runner/base/option_table.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
 
 namespace runner {
@@ -31,6 +32,56 @@ std::vector<Alias> ddp_aliases() {
   return aliases;
 }
 
+struct DdpOptions {
+  std::string ddp_comm_hook = "none";
+  nlohmann::json ddp_comm_hook_options = nullptr;
+};
+
+/// PowerSGD, by the names of PyTorch's hooks.
+std::string refused_hook(const nlohmann::json& hook) {
+  const bool power = hook.is_string() && lower(hook.get<std::string>()).find("powersgd") != std::string::npos;
+  return power ? "PowerSGD is not implemented; ddp_comm_hook = \"lua:topk\" compresses gradients, too" : "";
+}
+
+const OptionTable<DdpOptions>& ddp_options() {
+  using Type = Option::Type;
+  static const auto table =
+      OptionTable<DdpOptions>()
+          .add({.name = "find_unused_parameters",
+                .type = Type::boolean,
+                .default_value = false,
+                .help = "Find the parameters that a step did not use.",
+                .note = "no effect: gradients that a step did not compute count as zeros in any case"})
+          .add({.name = "gradient_as_bucket_view",
+                .type = Type::boolean,
+                .default_value = true,
+                .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients.",
+                .note = "no effect: gradients are views of the buckets in any case"})
+          .add({.name = "static_graph",
+                .type = Type::boolean,
+                .default_value = false,
+                .help = "The autograd graph is the same in every step.",
+                .note = "no effect: the order of reductions is known before the first step"})
+          .add(bucket_cap_option())
+          .add(
+              {.name = "ddp_comm_hook",
+               .type = Type::choice,
+               .help = "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
+                       "\"lua:FILE.lua\": a Lua function reduces them.",
+               .choices = {"none", "fp16_compress", "bf16_compress"},
+               .spellings = {{"fp16_compress_hook", "fp16_compress"},
+                             {"bf16_compress_hook", "bf16_compress"},
+                             {"allreduce_hook", "none"}},
+               .takes_script = true,
+               .refuses = refused_hook},
+              &DdpOptions::ddp_comm_hook)
+          .add({.name = "ddp_comm_hook_options",
+                .type = Type::table_or_text,
+                .help = "Options for the comm hook if it is a Lua file."},
+               &DdpOptions::ddp_comm_hook_options);
+  return table;
+}
+
 }  // namespace
 
 ShardPlan ddp_plan(const Job& job) {
@@ -38,7 +89,7 @@ ShardPlan ddp_plan(const Job& job) {
   ShardPlan plan = replicated_plan(job, first, others);
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
-  const auto& hook = job.options.at("ddp_comm_hook");
+  const auto hook = ddp_options().read(job.options).ddp_comm_hook;
   const bool compresses = hook == "fp16_compress" || hook == "bf16_compress";
   plan.own_reducer = hook != "none" && !compresses;
   if (compresses && job.world_size > 1)  // one rank sends nothing
@@ -47,40 +98,12 @@ ShardPlan ddp_plan(const Job& job) {
 }
 
 Entry ddp_entry() {
-  using Type = OptionSpec::Type;
   Entry entry;
   entry.name = "ddp";
   entry.summary =
       "Every rank has a full copy of the model; gradients are all-reduced in buckets, overlapped with backward.";
   entry.aliases = ddp_aliases();
-  entry.options = {
-      {.name = "find_unused_parameters",
-       .type = Type::boolean,
-       .default_value = false,
-       .help = "Find the parameters that a step did not use.",
-       .note = "no effect: gradients that a step did not compute count as zeros in any case"},
-      {.name = "gradient_as_bucket_view",
-       .type = Type::boolean,
-       .default_value = true,
-       .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients.",
-       .note = "no effect: gradients are views of the buckets in any case"},
-      {.name = "static_graph",
-       .type = Type::boolean,
-       .default_value = false,
-       .help = "The autograd graph is the same in every step.",
-       .note = "no effect: the order of reductions is known before the first step"},
-      bucket_cap_option(),
-      {.name = "ddp_comm_hook",
-       .type = Type::choice,
-       .default_value = "none",
-       .choices = {"none", "fp16_compress", "bf16_compress"},
-       .help = "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
-               "\"lua:FILE.lua\": a Lua function reduces them.",
-       .spellings = {{"fp16_compress_hook", "fp16_compress"},
-                     {"bf16_compress_hook", "bf16_compress"},
-                     {"allreduce_hook", "none"}}},
-      {.name = "ddp_comm_hook_options", .type = Type::table, .help = "Options for the comm hook if it is a Lua file."},
-  };
+  entry.options = strategy_options(ddp_options().options());
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.plan = ddp_plan;
   return entry;

@@ -7,6 +7,7 @@
 
 #include "runner/base/glob.hpp"
 #include "runner/base/layer_class.hpp"
+#include "runner/base/option_table.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/program/program.hpp"
 
@@ -24,9 +25,107 @@ std::string without_torch(const std::string& dtype) {
   return dtype.starts_with(prefix) ? dtype.substr(prefix.size()) : dtype;
 }
 
-/// The dtype of `part` in mixed_precision, which is a table of parts, or one dtype for all parts.
-std::optional<DType> mixed_dtype(const Job& job, const char* part) {
-  auto mixed = job.options.value("mixed_precision", nlohmann::json());
+const char* no_wrapping_needed = "no effect: the original parameters, with their names and groups, are always used";
+const char* no_sync_needed =
+    "no effect: initial values depend only on the seed and the parameter's name, so all ranks start with equal values "
+    "without a broadcast";
+
+struct FsdpOptions {
+  std::string sharding_strategy = "FULL_SHARD", backward_prefetch = "BACKWARD_PRE", state_dict_type = "sharded";
+  std::optional<int64_t> hybrid_group_size;
+  nlohmann::json auto_wrap_policy = "block";  ///< a word, or a list of names
+  int64_t min_num_params = 100'000'000;
+  bool cpu_offload = false;
+  nlohmann::json mixed_precision = nullptr;      ///< a table of parts, or one dtype for all parts
+  std::optional<bool> reduce_every_micro_batch;  ///< default: unless NO_SHARD
+};
+
+const OptionTable<FsdpOptions>& option_table() {
+  using Type = Option::Type;
+  static const auto table = [] {
+    OptionTable<FsdpOptions> options;
+    options.add(
+        {.name = "sharding_strategy",
+         .type = Type::choice,
+         .help = "What is sharded. FULL_SHARD: parameters, gradients and optimizer state; SHARD_GRAD_OP: gradients and "
+                 "optimizer state; NO_SHARD: nothing; HYBRID_SHARD: as FULL_SHARD, within groups of ranks.",
+         .choices = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"}},
+        &FsdpOptions::sharding_strategy);
+    options.add({.name = "hybrid_group_size",
+                 .type = Type::integer,
+                 .help = "HYBRID_SHARD: number of ranks in a group; default: the ranks of a node.",
+                 .minimum = 1},
+                &FsdpOptions::hybrid_group_size);
+    options.add(
+        {.name = "auto_wrap_policy",
+         .type = Type::names,
+         .help = "How blocks are combined to units, which are gathered as one: \"block\", \"size\", \"none\", or a "
+                 "list of names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\"). Classes of layers and "
+                 "transformer_auto_wrap_policy mean \"block\"."},
+        &FsdpOptions::auto_wrap_policy);
+    options.add({.name = "min_num_params",
+                 .type = Type::integer,
+                 .help = "auto_wrap_policy = \"size\": minimum number of parameters in a unit.",
+                 .minimum = 1},
+                &FsdpOptions::min_num_params);
+    options.add({.name = "backward_prefetch",
+                 .type = Type::choice,
+                 .help = "When the gather of the next unit starts in backward: before or after this unit's gradients "
+                         "are computed, or not in advance.",
+                 .choices = {"BACKWARD_PRE", "BACKWARD_POST", "NONE"}},
+                &FsdpOptions::backward_prefetch);
+    options.add({.name = "forward_prefetch",
+                 .type = Type::boolean,
+                 .default_value = false,
+                 .help = "Start the next unit's gather before this unit's forward.",
+                 .note = "always on with CUDA: the gather of the next unit overlaps with this unit's forward. Always "
+                         "off on CPU, where gathers do not overlap with computation"});
+    options.add({.name = "limit_all_gathers",
+                 .type = Type::boolean,
+                 .default_value = true,
+                 .help = "At most two units are gathered at the same time, to bound memory.",
+                 .note = "no effect: at most one unit is gathered in advance"});
+    options.add(
+        {.name = "cpu_offload", .type = Type::boolean, .help = "Keep shards and optimizer state in host memory."},
+        &FsdpOptions::cpu_offload);
+    options.add(
+        {.name = "mixed_precision",
+         .type = Type::table_or_text,
+         .help = "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype is the dtype "
+                 "of computation in `precision`, reduce_dtype the dtype of its masters (float32 in mixed precision)."},
+        &FsdpOptions::mixed_precision);
+    options.add({.name = "state_dict_type",
+                 .type = Type::choice,
+                 .help = "Checkpoint files. sharded: each rank writes its shards; full: rank 0 writes everything. Both "
+                         "can be loaded with any strategy and number of ranks.",
+                 .choices = {"sharded", "full"},
+                 .spellings = {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
+                &FsdpOptions::state_dict_type);
+    options.add({.name = "reduce_every_micro_batch",
+                 .type = Type::boolean,
+                 .help = "With accumulation. true: reduce after each micro-batch, so that accumulated gradients are "
+                         "sharded (as with Lightning's Trainer and PyTorch without no_sync); false: reduce once a "
+                         "step, and keep unsharded gradients on every rank. Default: true, but false for NO_SHARD."},
+                &FsdpOptions::reduce_every_micro_batch);
+    options.add({.name = "use_orig_params",
+                 .type = Type::boolean,
+                 .default_value = true,
+                 .help = "Accepted for compatibility.",
+                 .note = no_wrapping_needed});
+    options.add({.name = "sync_module_states",
+                 .type = Type::boolean,
+                 .default_value = false,
+                 .help = "Accepted for compatibility.",
+                 .note = no_sync_needed});
+    return options;
+  }();
+  return table;
+}
+
+FsdpOptions options_of(const Job& job) { return option_table().read(job.options); }
+
+std::optional<DType> mixed_dtype(const FsdpOptions& options, const char* part) {
+  const auto& mixed = options.mixed_precision;
   auto value = mixed.is_object() ? mixed.value(part, nlohmann::json()) : mixed;
   for (const auto& [name, dtype] : dtypes)
     if (value.is_string() && without_torch(value.get<std::string>()) == name) return dtype;
@@ -40,8 +139,8 @@ struct WrapPolicy {
 };
 
 /// Also accepts the names of PyTorch's policies, and classes of layers.
-WrapPolicy wrap_policy(const Job& job) {
-  auto policy = job.options.at("auto_wrap_policy");
+WrapPolicy wrap_policy(const FsdpOptions& options) {
+  const auto& policy = options.auto_wrap_policy;
   if (policy.is_string()) {
     auto word = policy.get<std::string>();
     bool blocks = word == "transformer_auto_wrap_policy" || word == "ModuleWrapPolicy" || names_layer_class(word);
@@ -52,88 +151,8 @@ WrapPolicy wrap_policy(const Job& job) {
   return {"names", names};
 }
 
-int64_t hybrid_group(const Job& job) {
-  auto group = job.options.value("hybrid_group_size", nlohmann::json());
-  return group.is_number() ? group.get<int64_t>() : job.local_size;
-}
-
-const char* no_wrapping_needed = "no effect: the original parameters, with their names and groups, are always used";
-const char* no_sync_needed =
-    "no effect: initial values depend only on the seed and the parameter's name, so all ranks start with equal values "
-    "without a broadcast";
-
-std::vector<OptionSpec> fsdp_options() {
-  using Type = OptionSpec::Type;
-  return {
-      {.name = "sharding_strategy",
-       .type = Type::choice,
-       .default_value = "FULL_SHARD",
-       .choices = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"},
-       .help = "What is sharded. FULL_SHARD: parameters, gradients and optimizer state; SHARD_GRAD_OP: gradients and "
-               "optimizer state; NO_SHARD: nothing; HYBRID_SHARD: as FULL_SHARD, within groups of ranks."},
-      {.name = "hybrid_group_size",
-       .type = Type::integer,
-       .minimum = 1,
-       .help = "HYBRID_SHARD: number of ranks in a group; default: the ranks of a node."},
-      {.name = "auto_wrap_policy",
-       .type = Type::names,
-       .default_value = "block",
-       .help = "How blocks are combined to units, which are gathered as one: \"block\", \"size\", \"none\", or a list "
-               "of names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\"). Classes of layers and "
-               "transformer_auto_wrap_policy mean \"block\"."},
-      {.name = "min_num_params",
-       .type = Type::integer,
-       .default_value = 100'000'000,
-       .minimum = 1,
-       .help = "auto_wrap_policy = \"size\": minimum number of parameters in a unit."},
-      {.name = "backward_prefetch",
-       .type = Type::choice,
-       .default_value = "BACKWARD_PRE",
-       .choices = {"BACKWARD_PRE", "BACKWARD_POST", "NONE"},
-       .help = "When the gather of the next unit starts in backward: before or after this unit's gradients are "
-               "computed, or not in advance."},
-      {.name = "forward_prefetch",
-       .type = Type::boolean,
-       .default_value = false,
-       .help = "Start the next unit's gather before this unit's forward.",
-       .note = "always on with CUDA: the gather of the next unit overlaps with this unit's forward. Always off on CPU, "
-               "where gathers do not overlap with computation"},
-      {.name = "limit_all_gathers",
-       .type = Type::boolean,
-       .default_value = true,
-       .help = "At most two units are gathered at the same time, to bound memory.",
-       .note = "no effect: at most one unit is gathered in advance"},
-      {.name = "cpu_offload",
-       .type = Type::boolean,
-       .default_value = false,
-       .help = "Keep shards and optimizer state in host memory."},
-      {.name = "mixed_precision",
-       .type = Type::table,
-       .help = "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype is the dtype "
-               "of computation in `precision`, reduce_dtype the dtype of its masters (float32 in mixed precision)."},
-      {.name = "state_dict_type",
-       .type = Type::choice,
-       .default_value = "sharded",
-       .choices = {"sharded", "full"},
-       .help = "Checkpoint files. sharded: each rank writes its shards; full: rank 0 writes everything. Both can be "
-               "loaded with any strategy and number of ranks.",
-       .spellings = {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
-      {.name = "reduce_every_micro_batch",
-       .type = Type::boolean,
-       .help = "With accumulation. true: reduce after each micro-batch, so that accumulated gradients are sharded (as "
-               "with Lightning's Trainer and PyTorch without no_sync); false: reduce once a step, and keep unsharded "
-               "gradients on every rank. Default: true, but false for NO_SHARD."},
-      {.name = "use_orig_params",
-       .type = Type::boolean,
-       .default_value = true,
-       .help = "Accepted for compatibility.",
-       .note = no_wrapping_needed},
-      {.name = "sync_module_states",
-       .type = Type::boolean,
-       .default_value = false,
-       .help = "Accepted for compatibility.",
-       .note = no_sync_needed},
-  };
+int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
+  return options.hybrid_group_size.value_or(job.local_size);
 }
 
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
@@ -152,18 +171,25 @@ std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan&
 }
 
 std::vector<std::string> fsdp_notes(const Job& job) {
+  const auto options = options_of(job);
   ShardPlan plan = fsdp_plan(job);
   std::vector<std::string> notes;
-  if (job.options.at("cpu_offload") == true && !job.accelerator.own_memory)
+  if (options.cpu_offload && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
   if (auto note = note_on_accumulation(job, plan)) notes.push_back(*note);
-  auto mixed = job.options.value("mixed_precision", nlohmann::json());
-  if (mixed.is_object() && mixed.contains("buffer_dtype"))
+  if (options.mixed_precision.is_object() && options.mixed_precision.contains("buffer_dtype"))
     notes.push_back(
         "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
   if (job.world_size == 1 && plan.optimizer == Tier::device)
     notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
   return notes;
+}
+
+/// "fsdp FULL_SHARD".
+std::string fsdp_label(const Job& job) {
+  const auto options = options_of(job);
+  return "fsdp " + options.sharding_strategy +
+         (options.reduce_every_micro_batch == false ? ", reduced once a step" : "");
 }
 
 std::string in_quotes(const std::string& word) { return "\"" + word + "\""; }
@@ -174,8 +200,7 @@ std::string suggestion(const nlohmann::json& given, const std::vector<std::strin
   return near ? fmt::format(" (did you mean {}?)", in_quotes(*near)) : "";
 }
 
-std::optional<std::string> refuse_mixed_precision(const Job& job) {
-  auto mixed = job.options.value("mixed_precision", nlohmann::json());
+std::optional<std::string> refuse_mixed_precision(const nlohmann::json& mixed) {
   if (mixed.is_null()) return std::nullopt;
   std::vector<std::string> names, parts{"param_dtype", "reduce_dtype", "buffer_dtype"};
   for (const auto& [name, dtype] : dtypes) names.push_back(name);
@@ -196,8 +221,8 @@ std::optional<std::string> refuse_mixed_precision(const Job& job) {
   return std::nullopt;
 }
 
-std::optional<std::string> refuse_wrap_policy(const Job& job) {
-  WrapPolicy policy = wrap_policy(job);
+std::optional<std::string> refuse_wrap_policy(const Job& job, const FsdpOptions& options) {
+  WrapPolicy policy = wrap_policy(options);
   const std::vector<std::string> words{"block", "size", "none"};
   const auto& blocks = job.model->blocks;
   std::string names = fmt::format("blocks are {} to {}", in_quotes(blocks.front().name), in_quotes(blocks.back().name));
@@ -217,31 +242,31 @@ std::optional<std::string> refuse_wrap_policy(const Job& job) {
 }
 
 std::optional<std::string> refuse_fsdp(const Job& job) {
-  if (job.options.at("sharding_strategy") == "HYBRID_SHARD")
-    if (auto why = refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job))) return why;
-  if (auto why = refuse_mixed_precision(job)) return why;
-  return refuse_wrap_policy(job);
+  const auto options = options_of(job);
+  if (options.sharding_strategy == "HYBRID_SHARD")
+    if (auto why = refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job, options))) return why;
+  if (auto why = refuse_mixed_precision(options.mixed_precision)) return why;
+  return refuse_wrap_policy(job, options);
 }
 
 }  // namespace
 
 ShardPlan fsdp_plan(const Job& job) {
-  const auto& options = job.options;
+  const auto options = options_of(job);
   ShardPlan plan;
-  std::string sharding = options.at("sharding_strategy");
+  const auto& sharding = options.sharding_strategy;
   plan.shards = sharding == "NO_SHARD"       ? 1
-                : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job))
+                : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job, options))
                                              : job.world_size;
   plan.replicas = job.world_size / plan.shards;
-  auto each = options.value("reduce_every_micro_batch", nlohmann::json());
-  plan.reduce_every_micro_batch = each.is_boolean() ? each.get<bool>() : plan.shards > 1;
-  plan.parameter = mixed_dtype(job, "param_dtype").value_or(job.precision.compute);
-  plan.reduce = mixed_dtype(job, "reduce_dtype").value_or(job.precision.parameter);
+  plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(plan.shards > 1);
+  plan.parameter = mixed_dtype(options, "param_dtype").value_or(job.precision.compute);
+  plan.reduce = mixed_dtype(options, "reduce_dtype").value_or(job.precision.parameter);
   plan.gradient = job.precision.parameter;
   bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
   plan.accumulate = several ? wider(plan.reduce, job.precision.parameter) : plan.reduce;
   plan.overlap = job.accelerator.streams;
-  std::string prefetch = options.at("backward_prefetch");
+  const auto& prefetch = options.backward_prefetch;
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
                            : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
                                                          : ShardPlan::Prefetch::none;
@@ -249,13 +274,13 @@ ShardPlan fsdp_plan(const Job& job) {
   plan.prefetches = job.accelerator.streams;
   plan.separate_host = job.accelerator.own_memory;
   plan.pin_memory = job.accelerator.pinned;
-  Tier tier = options.at("cpu_offload") == true && job.accelerator.own_memory ? Tier::host : Tier::device;
+  Tier tier = options.cpu_offload && job.accelerator.own_memory ? Tier::host : Tier::device;
   plan.optimizer = tier;
-  plan.saves_whole = options.at("state_dict_type") == "full";
+  plan.saves_whole = options.state_dict_type == "full";
 
-  WrapPolicy policy = wrap_policy(job);
+  WrapPolicy policy = wrap_policy(options);
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
-  for (auto& unit : make_units(*job.model, policy.word, options.at("min_num_params"), policy.names)) {
+  for (auto& unit : make_units(*job.model, policy.word, options.min_num_params, policy.names)) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
     plan.units.push_back({.slots = unit.slots,
                           .frozen = unit.frozen,
@@ -283,15 +308,19 @@ Entry fsdp_entry() {
                    {"DDPFullyShardedNativeStrategy", nlohmann::json::object(), native},
                    {"ddp_fully_sharded", nlohmann::json::object(), fairscale},
                    {"DDPFullyShardedStrategy", nlohmann::json::object(), fairscale}};
-  entry.options = fsdp_options();
-  need(entry.options, {"hybrid_group_size"}, only_with_option("sharding_strategy", "HYBRID_SHARD"));
+  entry.options = strategy_options(option_table().options());
+  need(entry.options, {"hybrid_group_size"}, {"sharding_strategy = \"HYBRID_SHARD\"", [](const Job& job) {
+                                                return options_of(job).sharding_strategy == "HYBRID_SHARD";
+                                              }});
   need(entry.options, {"min_num_params"},
-       {"auto_wrap_policy = \"size\"", [](const Job& job) { return wrap_policy(job).word == "size"; }});
+       {"auto_wrap_policy = \"size\"", [](const Job& job) { return wrap_policy(options_of(job)).word == "size"; }});
   need(entry.options, {"backward_prefetch"}, only_with_streams());  // the note of forward_prefetch has its condition
   need(entry.options, {"reduce_every_micro_batch"},
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
   entry.refuse = refuse_fsdp;
   entry.notes = fsdp_notes;
+  entry.label = fsdp_label;
+  entry.reduced_once = {{"reduce_every_micro_batch", false}};
   entry.plan = fsdp_plan;
   return entry;
 }

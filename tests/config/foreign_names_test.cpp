@@ -108,7 +108,7 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
   } catch (const RecipeError& error) {
     CHECK(std::string(error.what()).find("did you mean") == std::string::npos);
   }
-  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", wd=0.1}]"}) == "unknown key `wd` of the group \"*\"");
+  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", wd=0.1}]"}) == "the group \"*\" has no `wd`");
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", lr=\"x\"}]"}) ==
         "`lr` of the group \"*\" must be a number, not \"x\"");
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\"}]"}) == "the group \"*\" sets neither lr nor weight_decay");

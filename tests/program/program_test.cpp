@@ -56,10 +56,7 @@ struct Case {
                          .pinned = true,
                          .host_kernels = false,
                          .collectives = "nccl"};
-    job.options = options;
-    for (const auto& option : find_strategy(strategy)->entry->options)
-      if (!job.options.contains(option.name) && !option.default_value.is_null())
-        job.options[option.name] = option.default_value;
+    job.options = with_defaults(find_strategy(strategy)->entry->options, options);
     return job;
   }
 };

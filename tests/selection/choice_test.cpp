@@ -301,7 +301,7 @@ MemoryParts zero_paper(const std::string& strategy, const nlohmann::json& option
   job.local_size = 8;
   job.num_nodes = 8;
   const Entry& entry = *find_strategy(strategy)->entry;
-  job.options = complete_options(entry, options);
+  job.options = with_defaults(entry.options, options);
   REQUIRE(model.parameter_count() == Catch::Approx(7.5e9).epsilon(0.01));
   return entry.memory(job);
 }

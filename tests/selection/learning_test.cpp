@@ -54,7 +54,7 @@ StepLoad random_load(Random& random, bool cuda) {
   job.accumulation = job.accumulation_most = pick<int64_t>(random, {1, 1, 2});
   for (const auto& block : model.blocks)
     job.recompute.push_back(block.kind == BlockKind::transformer && job.micro_batch_size == 8);
-  job.options = complete_options(*candidate.entry, way.options.is_null() ? nlohmann::json::object() : way.options);
+  job.options = with_defaults(candidate.entry->options, way.options.is_null() ? nlohmann::json::object() : way.options);
   candidate.memory = candidate.entry->memory(job);
   return *step_load(candidate);
 }

@@ -72,7 +72,7 @@ double predicted_tokens_per_s(const Published& one) {
   candidate.entry = find_strategy(job.world_size > 1 ? "fsdp" : "single")->entry;
   auto options = nlohmann::json::object();
   if (!one.sharding.empty()) options["sharding_strategy"] = one.sharding;
-  job.options = complete_options(*candidate.entry, options);
+  job.options = with_defaults(candidate.entry->options, options);
   candidate.memory = candidate.entry->memory(job);
   auto rates = rates_of(*find_device_kind(one.device), job.precision.compute, job.local_size);
   REQUIRE(rates);

@@ -169,7 +169,7 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdp", {{"min_num_params", 1e300}}) == "`min_num_params` must be an integer, not 1e+300");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
   CHECK(only_message("fsdp", {{"hybrid_group_size", 0}}) == "`hybrid_group_size` must be at least 1, not 0");
-  CHECK(only_message("ddp", {{"timeout", "soon"}}) == "`timeout` must be a duration such as \"30m\", not \"soon\"");
+  CHECK(only_message("ddp", {{"timeout", "soon"}}) == "`timeout` must be a duration such as \"30m\" or \"1d12h\", not \"soon\"");
   CHECK(problems("auto", {{"cpu_offload", true}}).empty());
   CHECK(only_message("auto", {{"cpu_ofload", true}}) == "no strategy has an option `cpu_ofload`");
   CHECK(problems("auto", {{"cpu_ofload", true}})[0].suggestion == "cpu_offload");
@@ -215,7 +215,7 @@ TEST_CASE("options without an effect are accepted, with the reason") {
 TEST_CASE("an option without an effect in a job gives a note with its condition") {
   auto idle = [](const std::string& name, const nlohmann::json& given, Job job = {}) {
     const Entry& entry = *find_strategy(name)->entry;
-    job.options = complete_options(entry, given);
+    job.options = with_defaults(entry.options, given);
     return idle_options(given, entry, job);
   };
   auto note = [](const std::string& option, const std::string& need) {
@@ -252,7 +252,7 @@ TEST_CASE("different sizes for the buckets of ZeRO give a note with the size tha
   Job job;
   job.world_size = 2;
   auto notes = [&](const nlohmann::json& options) {
-    job.options = complete_options(zero, options);
+    job.options = with_defaults(zero.options, options);
     return zero.notes(job);
   };
   CHECK(notes({{"reduce_bucket_size", 1000}, {"allgather_bucket_size", 1000}}).empty());
@@ -271,13 +271,13 @@ TEST_CASE("the condition of every option is met by some job") {
     for (const auto& option : entry.options) {
       if (!option.only_with.holds) continue;
       INFO(entry.name << " " << option.name);
-      job.options = complete_options(entry, {{"sharding_strategy", "HYBRID_SHARD"},
-                                             {"auto_wrap_policy", "size"},
-                                             {"stage", 3},
-                                             {"offload_optimizer", true},
-                                             {"offload_optimizer_device", "nvme"},
-                                             {"offload_parameters", true},
-                                             {"offload_params_device", "nvme"}});
+      job.options = with_defaults(entry.options, {{"sharding_strategy", "HYBRID_SHARD"},
+                                                  {"auto_wrap_policy", "size"},
+                                                  {"stage", 3},
+                                                  {"offload_optimizer", true},
+                                                  {"offload_optimizer_device", "nvme"},
+                                                  {"offload_parameters", true},
+                                                  {"offload_params_device", "nvme"}});
       CHECK(option.only_with.holds(job));
       CHECK(!option.only_with.what.empty());
     }

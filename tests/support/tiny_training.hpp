@@ -95,10 +95,7 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.products.threads = at::get_num_threads();
   auto checkpointing = run.checkpointing;
   if (run.recompute) checkpointing.mode = "all";
-  job.options = run.options;
-  for (const auto& option : find_strategy(run.strategy)->entry->options)
-    if (!job.options.contains(option.name) && !option.default_value.is_null())
-      job.options[option.name] = option.default_value;
+  job.options = with_defaults(find_strategy(run.strategy)->entry->options, run.options);
   set_recompute(job, checkpointing);
   // As for a device with memory separate from host memory.
   job.host_checkpoints = checkpointing.cpu_checkpointing;

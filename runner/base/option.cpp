@@ -1,0 +1,287 @@
+#include "runner/base/option.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+using Type = Option::Type;
+
+bool to_integer(json& value) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
+  if (value.is_number_integer()) return true;
+  if (!value.is_number_float()) return false;
+  double number = value.get<double>();
+  if (number != std::floor(number) || std::abs(number) > 9e15) return false;
+  value = static_cast<int64_t>(number);
+  return true;
+}
+
+std::string value_text(const json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) return nonfinite_word(value.get<double>());
+  bool date = value.is_object() && value.size() == 1 && value.contains("date") && value["date"].is_string();
+  return date ? "the date " + value["date"].get<std::string>() : value.dump();
+}
+
+std::string wanted(const Option& option) {
+  if (!option.wanted.empty()) return option.wanted;
+  switch (option.type) {
+    case Type::boolean:
+      return "true or false";
+    case Type::integer:
+      return "an integer";
+    case Type::integer_or_auto:
+      return "an integer or \"auto\"";
+    case Type::number:
+      return "a number";
+    case Type::pair:
+      return "a list of two numbers";
+    case Type::numbers:
+      return "a list of numbers";
+    case Type::text:
+    case Type::path:
+    case Type::choice:
+      return "a string";
+    case Type::texts:
+    case Type::paths:
+      return "a list of strings";
+    case Type::names:
+      return "a string or a list of strings";
+    case Type::list:
+      return "a list";
+    case Type::duration:
+      return "a duration such as \"30m\" or \"1d12h\"";
+    case Type::bytes:
+      return "a size such as \"22GiB\"";
+    case Type::table:
+    case Type::other:
+      return "a table";
+    case Type::tables:
+      return "a list of tables";
+    case Type::table_or_text:
+      return "a table or a string";
+  }
+  return "";
+}
+
+std::string type_name(const Option& option) {
+  switch (option.type) {
+    case Type::boolean:
+      return "boolean";
+    case Type::integer:
+    case Type::integer_or_auto:
+      return "integer";
+    case Type::number:
+      return "number";
+    case Type::pair:
+    case Type::numbers:
+      return "numbers";
+    case Type::text:
+    case Type::path:
+      return "string";
+    case Type::choice:
+      return "choice";
+    case Type::texts:
+    case Type::paths:
+    case Type::names:
+      return "names";
+    case Type::list:
+      return "list";
+    case Type::duration:
+      return "duration";
+    case Type::bytes:
+      return "size";
+    case Type::table:
+    case Type::tables:
+    case Type::table_or_text:
+    case Type::other:
+      return "table";
+  }
+  return "";
+}
+
+std::string number_text(const Option& option, double number) {
+  if (option.type != Type::bytes) return fmt::format("{}", number);
+  static constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; number != 0 && std::fmod(number, 1024) == 0 && unit + 1 < units.size(); ++unit) number /= 1024;
+  return fmt::format("{}{}", number, units[unit]);
+}
+
+namespace {
+
+bool is_script(const json& value) { return value.is_string() && value.get<std::string>().starts_with("lua:"); }
+
+bool all_of(const json& list, bool (json::*is)() const noexcept) {
+  return list.is_array() && std::all_of(list.begin(), list.end(), [&](const json& item) { return (item.*is)(); });
+}
+
+/// Checks one value.
+class Checker {
+ public:
+  /// `name`: of the option, for messages.
+  Checker(const Option& option, std::string name, json& value)
+      : option_(option), name_(std::move(name)), value_(value) {}
+
+  std::optional<OptionProblem> check() {
+    if (option_.refuses)
+      if (auto reason = option_.refuses(value_); !reason.empty())
+        return OptionProblem{.code = option_.choices.empty() ? "wrong-type" : "not-allowed",
+                             .message = reason,
+                             .allowed = option_.choices};
+    if (!convert())
+      return OptionProblem{"wrong-type",
+                           fmt::format("{} must be {}, not {}", name_, wanted(option_), value_text(value_))};
+    if (auto problem = choice()) return problem;
+    if (auto problem = fields()) return problem;
+    if (auto problem = bounds()) return problem;
+    return own_check();
+  }
+
+ private:
+  /// Whether the value has the type of the option. Converts it.
+  bool convert() {
+    switch (option_.type) {
+      case Type::boolean:
+        return value_.is_boolean();
+      case Type::integer:
+        return to_integer(value_);
+      case Type::integer_or_auto:
+        return value_ == "auto" || to_integer(value_);
+      case Type::number:
+        return value_.is_number();
+      case Type::pair:
+        return all_of(value_, &json::is_number) && value_.size() == 2;
+      case Type::numbers:
+        return all_of(value_, &json::is_number) && !value_.empty();
+      case Type::text:
+      case Type::path:
+        return value_.is_string();
+      case Type::choice:
+        if (value_.is_number_integer() && takes_numbers()) value_ = value_.dump();  // 32
+        return value_.is_string();
+      case Type::texts:
+      case Type::paths:
+        if (value_.is_string()) value_ = json::array({value_});
+        return all_of(value_, &json::is_string);
+      case Type::names:
+        return value_.is_string() || (all_of(value_, &json::is_string) && !value_.empty());
+      case Type::list:
+        return value_.is_array();
+      case Type::duration:
+        return value_.is_string() && parse_duration(value_.get<std::string>());
+      case Type::bytes:
+        if (value_.is_string())
+          if (auto bytes = parse_bytes(value_.get<std::string>())) value_ = *bytes;
+        return to_integer(value_);
+      case Type::table:
+        return value_.is_object();
+      case Type::tables:
+        return all_of(value_, &json::is_object);
+      case Type::table_or_text:
+        return value_.is_object() || value_.is_string() || value_.is_boolean();
+      case Type::other:
+        return true;
+    }
+    return false;
+  }
+
+  /// Whether a spelling of a choice is a number.
+  bool takes_numbers() const {
+    return std::any_of(option_.spellings.begin(), option_.spellings.end(), [](const auto& spelling) {
+      return spelling.first.find_first_not_of("0123456789") == std::string::npos;
+    });
+  }
+
+  /// Checks choices, and replaces other spellings of a choice.
+  std::optional<OptionProblem> choice() {
+    if (option_.type != Type::choice || (option_.takes_script && is_script(value_))) return {};
+    const auto& choices = option_.choices;
+    const auto given = value_.get<std::string>();
+    for (const auto& word : {given, given.substr(given.rfind('.') + 1)}) {  // "Enumeration.CHOICE"
+      auto spelling = option_.spellings.find(lower(word));
+      if (spelling != option_.spellings.end()) value_ = spelling->second;
+      for (const auto& choice : choices)
+        if (lower(choice) == lower(word) && spelling == option_.spellings.end()) value_ = choice;
+      if (std::find(choices.begin(), choices.end(), value_) != choices.end()) return {};
+    }
+    return OptionProblem{.code = "not-allowed",
+                         .message = fmt::format("{} cannot be {}", name_, value_.dump()),
+                         .allowed = choices,
+                         .suggestion = nearest(given, choices)};
+  }
+
+  std::optional<OptionProblem> fields() {
+    if (option_.fields.empty() || (option_.type != Type::table && option_.type != Type::tables)) return {};
+    if (option_.type == Type::table) return fields_of(value_, option_.name);
+    for (auto& item : value_) {  // the first field names the item: "the group "blocks.*""
+      const auto& title = option_.fields.front().name;
+      if (!item.contains(title) || !item[title].is_string())
+        return OptionProblem{"wrong-type",
+                             fmt::format("{} must be {}, not {}", name_, wanted(option_), value_text(value_))};
+      auto noun = option_.name.ends_with("s") ? option_.name.substr(0, option_.name.size() - 1) : option_.name;
+      if (auto problem = fields_of(item, fmt::format("the {} {}", noun, item[title].dump()))) return problem;
+    }
+    return {};
+  }
+
+  std::optional<OptionProblem> fields_of(json& table, const std::string& owner) {
+    for (auto& [name, value] : table.items()) {
+      if (const Option* field = find_option(option_.fields, name)) {
+        if (auto problem = Checker(*field, fmt::format("`{}` of {}", name, owner), value).check()) return problem;
+        continue;
+      }
+      OptionProblem problem{
+          .code = "not-allowed", .message = fmt::format("{} has no `{}`", owner, name), .unknown_field = name};
+      for (const auto& field : option_.fields) problem.allowed.push_back(field.name);
+      problem.suggestion = nearest(name, problem.allowed);
+      return problem;
+    }
+    return {};
+  }
+
+  std::optional<OptionProblem> bounds() const {
+    for (const auto& number : value_.is_array() ? value_ : json::array({value_}))
+      if (auto message = number.is_number() ? bounds_message(number) : ""; !message.empty())
+        return OptionProblem{"out-of-bounds", message};
+    return {};
+  }
+
+  std::string bounds_message(const json& given) const {
+    const auto number = given.get<double>();
+    const auto &minimum = option_.minimum, &maximum = option_.maximum;
+    const auto text = option_.type == Type::bytes ? number_text(option_, number) : value_text(given);
+    if (std::isnan(number)) return fmt::format("{} must be a number, not NaN", name_);
+    if (minimum && (number < *minimum || (option_.above_minimum && number == *minimum)))
+      return fmt::format("{} must be {} {}, not {}", name_, option_.above_minimum ? "above" : "at least",
+                         number_text(option_, *minimum), text);
+    if (maximum && number > *maximum)
+      return fmt::format("{} must be at most {}, not {}", name_, number_text(option_, *maximum), text);
+    return std::isfinite(number) || option_.may_be_infinite ? "" : fmt::format("{} must be finite", name_);
+  }
+
+  std::optional<OptionProblem> own_check() {
+    auto reason = option_.fits ? option_.fits(value_) : std::nullopt;
+    if (!reason) return {};
+    if (!reason->empty()) return OptionProblem{"wrong-type", *reason};
+    return OptionProblem{"wrong-type",
+                         fmt::format("{} must be {}, not {}", name_, wanted(option_), value_text(value_))};
+  }
+
+  const Option& option_;
+  std::string name_;
+  json& value_;
+};
+
+}  // namespace
+
+std::optional<OptionProblem> check_option(const Option& option, json& value) {
+  return Checker(option, fmt::format("`{}`", option.name), value).check();
+}
+
+}  // namespace runner
