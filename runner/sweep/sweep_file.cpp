@@ -111,7 +111,7 @@ class SweepReader {
     sweep_.best_value = one_of(table, "value", {"last", "best"}) == "best";
     integer(table, "seed", 0, sweep_.seed);
     read(table, {.name = "parallel", .type = Option::Type::integer_or_auto, .minimum = 1}, [&](const json& value) {
-      if (value != "auto") sweep_.parallel = static_cast<int>(std::min<int64_t>(value, 100'000));
+      if (value != "auto") sweep_.parallel = static_cast<int>(std::min(value.get<int64_t>(), int64_t{100'000}));
     });
   }
 

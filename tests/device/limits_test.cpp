@@ -55,7 +55,7 @@ TEST_CASE("a training that is too large ends with OutOfMemoryError, and the advi
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
   const Entry& entry = *find_strategy(run.strategy)->entry;
   Job job = device_job(run, spec);
-  job.options = complete_options(entry, run.options);
+  job.options = with_defaults(entry.options, run.options);
   const auto ways = ways_out_of_memory(entry, job);
   const int64_t micro_batch_size = job.micro_batch_size / 2;
   const std::string change = fmt::format("train.micro_batch_size = {}", micro_batch_size);

@@ -254,9 +254,7 @@ std::vector<double> losses_with_uses_between_steps(const TinyRun& run, const Tes
   std::vector<double> losses;
   device.launch(run.world_size, [&](World& world) {
     with_strategy(run, world, [&](Strategy& strategy) {
-      auto batch = tiny_batch(run, 0, 4);
-      batch.inputs = batch.inputs.to(world.device);
-      batch.targets = batch.targets.to(world.device);
+      const auto batch = tiny_batch(run, 0, 4);
       for (int64_t step = 0; step < run.steps; ++step) {
         double loss = strategy.step(tiny_input(run, world.rank, step)).loss;
         if (world.rank == 0) losses.push_back(loss);

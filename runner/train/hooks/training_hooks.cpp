@@ -58,7 +58,7 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
 }
 
 TrainingHooks::~TrainingHooks() {
-  if (rank() == 0) setup_.events.emit("hooks", hooks_.record());
+  if (setup_.world.rank == 0) setup_.events.emit("hooks", hooks_.record());
   setup_.strategy.observe(nullptr);
   setup_.strategy.use_loss({});
 }
