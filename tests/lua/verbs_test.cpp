@@ -7,42 +7,6 @@
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("runner lua check trains a tiny model with a hook, resumes it, and ends it with an error") {
-  Workplace place;
-  place.write("norms.lua", R"lua(
-return {
-  name = "norms",
-  about = "Logs the norm of the head's gradient.",
-  options = {every = {type = "integer", default = 5, min = 1, help = "steps"}},
-  on_before_optimizer_step = function(ctx, state, options)
-    if ctx.step % options.every == 0 then ctx:log("norm", ctx:gradient("embedding.tokens.weight"):norm(), {sync = "max"}) end
-  end,
-  on_load_checkpoint = function() end,
-  on_exception = function(ctx) assert(ctx.exception:find("as a test")) end,
-  teardown = function() print("bye") end,
-}
-)lua");
-  auto result = place.run({"lua", "check", "norms.lua"});
-  CHECK(result.code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("hook norms: Logs the norm of the head's gradient.\n"
-                                           "  every = 5  # steps\n"
-                                           "on_before_optimizer_step: 12 calls\n"
-                                           "on_load_checkpoint: 1 call\n"
-                                           "on_exception: 1 call\n"
-                                           "teardown: 1 call\n"
-                                           "  log norm = ") &&
-                             ContainsSubstring(" at step 10, 3 values\n"));
-  CHECK_THAT(result.err,
-             ContainsSubstring("\nbye\n") &&
-                 ContainsSubstring("norms.lua is fine: every function of it ran; two ranks trained 6 steps with it, "
-                                   "stopped, and continued from the checkpoint for 6 more"));
-  CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
-  write_tiny_recipe(place, "[hooks.norms]\nevery = 0\n[hooks]\nfiles = [\"norms.lua\"]\n");
-  result = place.run({"lua", "check", "norms.lua", "--recipe", "tiny.toml"});
-  CHECK(result.code == 2);
-  CHECK_THAT(result.err, ContainsSubstring("error: `every` must be at least 1, not 0 (an option of the hook norms)"));
-}
-
 TEST_CASE("runner lua check rejects the same files as a run") {
   Workplace place;
   place.write("c.lua", "return {on_train_batch_end = function(ctx) ctx:log('loss', 1) end}");
@@ -50,22 +14,25 @@ TEST_CASE("runner lua check rejects the same files as a run") {
   CHECK(result.code == 1);
   CHECK_THAT(result.err, ContainsSubstring("log: the trainer itself records a metric named \"loss\""));
   CHECK_THAT(result.err, !ContainsSubstring("is fine"));
+  place.write("norms.lua", "return {options = {every = {type = 'integer', default = 5, min = 1}}}");
+  write_tiny_recipe(place, "[hooks.norms]\nevery = 0\n[hooks]\nfiles = [\"norms.lua\"]\n");
+  result = place.run({"lua", "check", "norms.lua", "--recipe", "tiny.toml"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("error: `every` must be at least 1, not 0 (an option of the hook norms)"));
 }
 
-TEST_CASE("runner lua check prints every NaN as nan, and refuses other files and verbs") {
+TEST_CASE("runner lua check refuses other files and verbs") {
   Workplace place;
-  place.write("nan.lua", "return {on_train_end = function(ctx) ctx:log('z', -(0/0)); ctx:log('y', 0/0) end}");
-  CHECK_THAT(place.run({"lua", "check", "nan.lua"}).out,
-             ContainsSubstring("  log z = nan at step") && ContainsSubstring("  log y = nan at step"));
+  place.write("hook.lua", "return {}");
   write_tiny_recipe(place);
   CHECK_THAT(place.run({"lua", "check", "tiny.toml"}).err,
              ContainsSubstring("tiny.toml: error: this looks like a TOML recipe, not like a Lua file; check it with: "
                                "runner check tiny.toml"));
-  CHECK_THAT(place.run({"lua", "chek", "nan.lua"}).err,
+  CHECK_THAT(place.run({"lua", "chek", "hook.lua"}).err,
              ContainsSubstring("verb cannot be `chek`: did you mean `check`?"));
 }
 
-TEST_CASE("runner lua check rejects a misspelt hook, and shows where a hook fails") {
+TEST_CASE("runner lua check rejects a misspelt hook") {
   Workplace place;
   place.write("wrong.lua", "return {on_trian_end = function() end}");
   auto result = place.run({"lua", "check", "wrong.lua"});
@@ -75,36 +42,6 @@ TEST_CASE("runner lua check rejects a misspelt hook, and shows where a hook fail
         "    1 | return {on_trian_end = function() end}\n"
         "      | ^\n"
         "  did you mean `on_train_end`?\n");
-  place.write("fails.lua", "return {\n  on_train_end = function(ctx)\n    ctx:lgo('x', 1)\n  end,\n}");
-  result = place.run({"lua", "check", "fails.lua"});
-  CHECK(result.code == 1);
-  CHECK_THAT(
-      result.err,
-      ContainsSubstring("hook fails failed in on_train_end: fails.lua:3: a context has no `lgo`; did you mean `log`?"));
-}
-
-TEST_CASE("runner lua check finds what only a real training on two ranks shows") {
-  Workplace place;
-  auto said = [&](const std::string& body) {
-    place.write("hook.lua", "return {name = 'hook', " + body + "}");
-    auto result = place.run({"lua", "check", "hook.lua"});
-    CHECK(result.code == 1);
-    CHECK_THAT(result.err, !ContainsSubstring("is fine"));
-    return result.err;
-  };
-  CHECK_THAT(said("on_train_batch_end = function(ctx) if ctx.is_global_zero then ctx.world:barrier() end end"),
-             ContainsSubstring("barrier: every rank must call it, in the same order: rank 0 is at barrier, rank 1 at"));
-  CHECK_THAT(said("on_validation_end = function(ctx) ctx:parameter('head.weight') end"),
-             ContainsSubstring("parameter: the model has no parameter \"head.weight\""));
-  CHECK_THAT(said("on_exception = function(ctx) nothing() end"),
-             ContainsSubstring("hook hook failed in on_exception: hook.lua:1: "));
-  CHECK_THAT(said("on_train_start = function() while true do end end"),
-             ContainsSubstring("failed in on_train_start: hook.lua:1: took more than "));
-  place.write("stops.lua",
-              "return {setup = function(ctx) ctx:stop('enough') end, on_train_batch_end = function() end}");
-  auto stops = place.run({"lua", "check", "stops.lua"});
-  CHECK(stops.code == 0);
-  CHECK_THAT(stops.err, ContainsSubstring("stops.lua has no error in what ran; not called: on_train_batch_end"));
 }
 
 TEST_CASE("runner init --lua writes the editor's files, and does not overwrite them") {

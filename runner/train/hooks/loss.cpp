@@ -14,7 +14,7 @@ namespace {
 class LossTensors {
  public:
   LossTensors() {
-    host_.made = [this](const std::shared_ptr<lua::Object>& handle, int64_t) { handles_.push_back(handle); };
+    host_.made = [this](const std::shared_ptr<lua::Object>& handle) { handles_.push_back(handle); };
   }
   ~LossTensors() {
     for (auto& weak : handles_)

@@ -54,7 +54,7 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
     setup_.strategy.use_loss(
         [this](const torch::Tensor& logits, const torch::Tensor& targets) { return token_loss(logits, targets); });
   tensors_.before_write = [this](const StateTensor& place) { keep_for_training(place); };
-  tensors_.made = [this](const std::shared_ptr<lua::Object>&, int64_t bytes) { garbage_.made(bytes, hooks_.state()); };
+  tensors_.collects = &hooks_.state();
 }
 
 TrainingHooks::~TrainingHooks() {

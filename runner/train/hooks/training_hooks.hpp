@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "runner/train/hooks/garbage.hpp"
 #include "runner/train/hooks/hook_context.hpp"
 #include "runner/train/hooks/hooks.hpp"
 
@@ -75,7 +74,6 @@ class TrainingHooks : public Hooks, private StepObserver {
   std::map<std::string, Kept> kept_;  ///< original values of parameters that hooks changed in this validation
   bool lent_ = false;                 ///< a rank has changed one; equal on all ranks
   std::string tensors_of_states_;     ///< names of the tensors in states, since the last exchange
-  TensorGarbage garbage_;
 };
 
 /// The hooks of the recipe; Hooks, which does nothing, if it has none.

@@ -51,11 +51,16 @@ Value tensor_handle(TensorHost& host, torch::Tensor values, ScriptTensor::Kind k
 }
 
 Value made_tensor(const ScriptTensor& like, torch::Tensor values) {
+  constexpr int64_t bytes_between_collections = int64_t{64} << 20;
   if (like.part && at::isReducedFloatingType(values.scalar_type())) values = values.to(torch::kFloat32);
-  const auto bytes = static_cast<int64_t>(values.nbytes());
-  auto made =
-      Object::make(tensor_class(), ScriptTensor{.host = like.host, .values = std::move(values), .part = like.part});
-  if (like.host->made) like.host->made(made, bytes);
+  auto& host = *like.host;
+  host.bytes_made += static_cast<int64_t>(values.nbytes());
+  auto made = Object::make(tensor_class(), ScriptTensor{.host = &host, .values = std::move(values), .part = like.part});
+  if (host.made) host.made(made);
+  if (host.collects && host.bytes_made >= bytes_between_collections) {
+    host.collects->collect_garbage();
+    host.bytes_made = 0;
+  }
   return Value(made);
 }
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/lua/value.hpp"
+#include "runner/lua/state.hpp"
 #include "runner/train/hooks/exchange.hpp"
 #include "strategies/contract/strategy.hpp"
 
@@ -30,9 +30,11 @@ struct TensorHost {
   bool parameters_written = false;        ///< a global one on this rank, since ranks last exchanged it
   bool gradients_written = false;         ///< the same for gradients
   std::vector<std::string> written = {};  ///< the names of both
-  std::function<void(const StateTensor&)> before_write = {};  ///< called before a global parameter is written
-  /// Called with each tensor that the script makes, and its bytes.
-  std::function<void(const std::shared_ptr<lua::Object>& handle, int64_t bytes)> made = {};
+  std::function<void(const StateTensor&)> before_write = {};           ///< called before a global parameter is written
+  std::function<void(const std::shared_ptr<lua::Object>&)> made = {};  ///< called with each tensor that a script makes
+  /// Its garbage collector runs after each 64 MiB of new tensors, because it counts a tensor as a few bytes.
+  lua::State* collects = nullptr;
+  int64_t bytes_made = 0;  ///< since it last ran
 };
 
 struct ScriptTensor {

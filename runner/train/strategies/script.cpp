@@ -97,9 +97,7 @@ const char* const make_list = "return function(...) return {...} end";
 }  // namespace
 
 StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, json options)
-    : shared_{world,
-              {.parameters_change_in = "setup or after_update",
-               .made = [this](const std::shared_ptr<Object>&, int64_t bytes) { garbage_.made(bytes, state_); }}},
+    : shared_{world, {.parameters_change_in = "setup or after_update", .collects = &state_}},
       kind_(kind),
       noun_(kind == Kind::strategy ? "strategy" : "comm hook"),
       state_([&] {

@@ -20,7 +20,6 @@
 #include "runner/lua/draws.hpp"
 #include "runner/lua/state.hpp"
 #include "runner/lua/strategy_file.hpp"
-#include "runner/train/hooks/garbage.hpp"
 #include "runner/train/strategies/collectives.hpp"
 #include "strategies/contract/strategy.hpp"
 
@@ -73,7 +72,6 @@ class StrategyScript : public Reducer {
   std::string noun_, name_;
   mutable lua::State state_;
   lua::Draws draws_;
-  TensorGarbage garbage_;
   lua::StrategyFile file_;
   nlohmann::json option_values_;
   lua::Reference options_, own_state_;
