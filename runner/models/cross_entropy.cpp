@@ -1,6 +1,9 @@
 #include "runner/models/cross_entropy.hpp"
 
+#include <ATen/Parallel.h>
+
 #include "runner/base/error.hpp"
+#include "runner/models/cross_entropy_loops.hpp"
 #include "runner/models/loss_chunks.hpp"
 
 namespace runner {
@@ -21,6 +24,44 @@ Tensor summed_loss(const Tensor& log_probabilities, const Tensor& targets) {
   return at::nll_loss(log_probabilities, targets, /*weight=*/{}, at::Reduction::Sum, ignored_target);
 }
 
+bool overwrites_logits(const Tensor& hidden) { return hidden.is_cpu() && hidden.scalar_type() == torch::kBFloat16; }
+
+/// The summed loss of bfloat16 logits in host memory, which are overwritten by their gradient.
+Tensor overwriting_loss(const Tensor& logits, const Tensor& targets) {
+  const int64_t rows = logits.size(0), columns = logits.size(1);
+  auto valid = targets.eq(ignored_target).logical_or_(targets.ge(0).logical_and_(targets.lt(columns)));
+  RUNNER_CHECK(valid.all().item<bool>(), "a target is not below the vocabulary size {}", columns);
+  auto losses = at::empty({rows}, torch::kFloat32);
+  const auto contiguous = targets.contiguous();
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    auto* first = reinterpret_cast<uint16_t*>(logits.data_ptr<at::BFloat16>()) + begin * columns;
+    cross_entropy_rows(first, end - begin, columns, contiguous.data_ptr<int64_t>() + begin, ignored_target,
+                       losses.data_ptr<float>() + begin);
+  });
+  return losses.sum();
+}
+
+struct LossGradient {
+  Tensor loss, logit_gradient;
+};
+
+/// The summed loss of rows of hidden states. d loss / d logits = softmax - onehot, also for ignored targets unless the
+/// logits are overwritten.
+LossGradient loss_gradient(const Tensor& rows, const Tensor& weight, const Tensor& target) {
+  if (overwrites_logits(rows)) {
+    auto logits = at::linear(rows, weight);
+    auto loss = overwriting_loss(logits, target);
+    return {loss, logits};
+  }
+  auto probabilities = log_probabilities(rows, weight);
+  auto loss = summed_loss(probabilities, target);
+  // index_put_ accumulates deterministically on CUDA, unlike scatter_add_.
+  auto row = at::arange(rows.size(0), target.options());
+  auto minus_one = at::full({}, -1.0, loss.options());
+  probabilities.exp_().index_put_({row, target.clamp_min(0)}, minus_one, /*accumulate=*/true);
+  return {loss, probabilities.to(rows.scalar_type())};
+}
+
 class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
@@ -29,7 +70,6 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     bool one_chunk = chunk_tokens <= 0 || chunk_tokens >= tokens;
     auto cast_weight = weight.to(hidden.scalar_type());
     auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
-    auto minus_one = at::full({}, -1.0, loss.options());
     auto hidden_gradient = at::empty_like(hidden);
     Tensor weight_gradient;
     if (weight.requires_grad() && (!one_chunk || tokens == 0))
@@ -38,14 +78,10 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     for_each_chunk(tokens, chunk_tokens, [&](int64_t start, int64_t count) {
       auto rows = hidden.narrow(0, start, count);
       auto target = targets.narrow(0, start, count);
-      auto probabilities = log_probabilities(rows, cast_weight);
-      loss.add_(summed_loss(probabilities, target));
-      // d loss / d logits = softmax - onehot, and 0 for ignored targets. Rows of ignored targets are zeroed on the
-      // hidden side, which is narrower. index_put_ accumulates deterministically on CUDA, unlike scatter_add_.
+      auto [chunk_loss, logit_gradient] = loss_gradient(rows, cast_weight, target);
+      loss.add_(chunk_loss);
+      // Rows of ignored targets are zeroed on the hidden side, which is narrower.
       auto counted = target.ne(ignored_target).unsqueeze(1).to(rows.scalar_type());
-      auto row = at::arange(count, target.options());
-      probabilities.exp_().index_put_({row, target.clamp_min(0)}, minus_one, /*accumulate=*/true);
-      auto logit_gradient = probabilities.to(rows.scalar_type());
       auto rows_gradient = hidden_gradient.narrow(0, start, count);
       at::mm_out(rows_gradient, logit_gradient, cast_weight);
       rows_gradient.mul_(counted);
@@ -80,8 +116,9 @@ Tensor chunked_cross_entropy(const Tensor& hidden, const Tensor& weight, const T
   auto cast_weight = weight.to(hidden.scalar_type());
   auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
-    loss.add_(
-        summed_loss(log_probabilities(hidden.narrow(0, start, count), cast_weight), targets.narrow(0, start, count)));
+    auto rows = hidden.narrow(0, start, count), target = targets.narrow(0, start, count);
+    loss.add_(overwrites_logits(hidden) ? overwriting_loss(at::linear(rows, cast_weight), target)
+                                        : summed_loss(log_probabilities(rows, cast_weight), target));
   });
   return loss;
 }

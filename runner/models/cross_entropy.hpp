@@ -9,7 +9,8 @@ namespace runner {
 /// inputs. hidden [N, dim] is in the compute dtype, weight [V, dim] in any dtype (cast to hidden's for the products),
 /// targets int64 [N].
 ///
-/// At most the logits of `chunk_tokens` tokens (0 = all) exist at the same time. If a gradient is needed, forward
+/// At most the logits of `chunk_tokens` tokens (0 = all) exist at the same time. bfloat16 logits in host memory are
+/// overwritten by their gradient; others are copied to the loss's dtype. If a gradient is needed, forward
 /// computes each chunk's part of it while the chunk's logits exist, and backward only scales it. So no logits are saved
 /// or recomputed, and the FLOPs equal those without chunks. Saved for backward: the gradients of hidden and of weight
 /// (in weight's dtype; summed in fp32 if there are several chunks). Backward works only once, because it scales in

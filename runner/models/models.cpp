@@ -187,14 +187,12 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   // The norm's input, and the gradients of the norm's output and of the vocabulary projection, which the cross entropy
   // computes in forward.
   head.saved = {2 * dim, memory.saved_float32, weight};
-  // First the logits and their log-softmax. Then the logits' gradient, whose product with the hidden states is the
-  // weight's gradient.
+  // First the logits and their log-softmax, unless the logits are overwritten. Then the logits' gradient, whose product
+  // with the hidden states is the weight's gradient.
   head.forward_moments = {
       {.compute_elements_per_token = 3 * dim, .float32_per_chunk_token = 2 * vocab, .summed_over_chunks = weight},
       {.compute_elements_per_token = 3 * dim,
-       .compute_elements_per_chunk_token = dim,
-       .float32_per_chunk_token = vocab,
-       .narrowed_per_chunk_token = vocab,
+       .compute_elements_per_chunk_token = dim + vocab,
        .summed_over_chunks = weight,
        .arriving = weight,
        .out_features = vocab_size,

@@ -47,9 +47,8 @@ struct MemoryMoment {
   double compute_elements_per_token = 0;
   double mask_bytes_per_token = 0;
   double compute_elements_per_chunk_token = 0;  ///< per token of one loss chunk
+  /// fp32 values, per token of one loss chunk. There are none for bfloat16 on CPUs.
   double float32_per_chunk_token = 0;
-  /// 16-bit copies of fp32 values, per token of one loss chunk. There are none if the compute dtype is fp32 or wider.
-  double narrowed_per_chunk_token = 0;
   double widened_per_token =
       0;  ///< fp32 copies of 16-bit values, which only CPUs make; freed before the gradient is delivered
   int64_t summed_over_chunks = 0;  ///< elements of a gradient that is summed if there are several chunks

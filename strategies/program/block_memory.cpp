@@ -65,13 +65,16 @@ int64_t BlockMemory::moment_bytes(const MemoryMoment& moment) const {
   int64_t chunk = job_.model->loss_chunk_tokens;
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
-  auto element = static_cast<double>(compute_), wide = static_cast<double>(wide_);
-  double narrow = compute_ < wide_ ? element : 0;
+  auto element = static_cast<double>(compute_), wide = overwrites_logits() ? 0 : static_cast<double>(wide_);
   return whole(tokens *
                    (moment.compute_elements_per_token * element + moment.mask_bytes_per_token + widened_bytes(moment)) +
-               chunk_tokens * (moment.compute_elements_per_chunk_token * element +
-                               moment.float32_per_chunk_token * wide + moment.narrowed_per_chunk_token * narrow)) +
+               chunk_tokens *
+                   (moment.compute_elements_per_chunk_token * element + moment.float32_per_chunk_token * wide)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
+}
+
+bool BlockMemory::overwrites_logits() const {
+  return job_.accelerator.host_kernels && job_.precision.compute == DType::bfloat16;
 }
 
 double BlockMemory::widened_bytes(const MemoryMoment& moment) const {
@@ -102,19 +105,30 @@ std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {
 
 void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const {
   const auto& spec = job_.model->blocks[block];
-  const int64_t chunk = job_.model->loss_chunk_tokens;
+  const int64_t chunk = job_.model->loss_chunk_tokens, tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
+  const bool several_chunks = tokens < tokens_;
   // If the gradient is summed over chunks, each chunk's product is added to it in place when the dtypes are equal. Otherwise the
   // product is a separate tensor, and a CPU also makes a wide copy of it.
   int64_t product = compute_;
-  if (chunk > 0 && chunk < tokens_)
-    product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
-  int64_t bytes = moment_bytes(moment);
+  if (several_chunks) product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
   // The cast of the vocabulary projection's weight exists during all chunks.
-  if (spec.kind == BlockKind::head && leaf_ != job_.precision.compute) bytes += spec.saved.gradient_elements * compute_;
-  const int64_t tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
+  const bool casts = spec.kind == BlockKind::head && leaf_ != job_.precision.compute;
+  const int64_t cast = casts ? spec.saved.gradient_elements * compute_ : 0, bytes = cast + moment_bytes(moment);
   peaks.push_back(bytes + input_scratch(moment, tokens));
   peaks.push_back(bytes + moment.arriving * product);
   peaks.push_back(bytes + moment.arriving * std::min(product, compute_) + weight_scratch(moment, tokens));
+  if (moment.arriving == 0) return;
+  MemoryMoment outside = moment;  // of the chunks
+  outside.compute_elements_per_chunk_token = 0;
+  // At the end the gradient is copied to the dtype of the weight.
+  if ((several_chunks ? wide_ : compute_) != bytes_of(leaf_))
+    peaks.push_back(cast + moment_bytes(outside) +
+                    moment.arriving * (bytes_of(leaf_) + (several_chunks ? 0 : compute_)));
+  if (!overwrites_logits()) return;
+  // At the beginning of a chunk the product of its logits has scratch memory.
+  const ProductShape shape{tokens, moment.out_features, moment.in_features};
+  peaks.push_back(cast + moment_bytes(outside) + tokens * moment.out_features * compute_ +
+                  scratch_bytes(job_.products, job_.precision.compute, shape));
 }
 
 /// Lists the events of a block's backward. Gradients are computed from the block's last parameter to its first.

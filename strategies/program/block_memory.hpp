@@ -50,6 +50,8 @@ class BlockMemory {
   class Backward;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;
   int64_t moment_bytes(const MemoryMoment& moment) const;
+  /// Whether the logits' gradient overwrites the logits, and no fp32 values of them exist.
+  bool overwrites_logits() const;
   /// Bytes per token of the moment's fp32 copies of 16-bit values.
   double widened_bytes(const MemoryMoment& moment) const;
   /// Bytes that are freed before the gradient of the moment is delivered: with the fp32 copies.

@@ -1,6 +1,7 @@
 // Chunked cross entropy compared with at::cross_entropy_loss: value, gradients, chunk sizes, ignored targets,
 // precisions.
 #include "runner/models/cross_entropy.hpp"
+#include "runner/models/cross_entropy_loops.hpp"
 
 #include "test_model.hpp"
 
@@ -82,6 +83,32 @@ TEST_CASE("half precision keeps the loss in fp32 and sums the weight's gradient 
     // 64 partial sums: in pure bf16 the error would be much larger than one rounding.
     CHECK(relative_error(actual[1], expected[1]) < 0.01);
   }
+}
+
+TEST_CASE("bfloat16 logits are overwritten by their gradient, for every number of columns") {
+  for (int64_t columns : {1, 31, 50, 2048, 5000}) {
+    CAPTURE(columns);
+    auto logits =
+        at::normal(0.0, 3.0, {3, columns}, at::detail::createCPUGenerator(5), torch::kFloat32).to(torch::kBFloat16);
+    auto targets = torch::tensor({columns - 1, int64_t{-100}, columns / 2}, torch::kInt64), losses = torch::empty({3});
+    auto wide = logits.to(torch::kFloat64).requires_grad_(true);
+    auto expected = at::cross_entropy_loss(wide, targets, {}, at::Reduction::None, -100);
+    auto gradient = torch::autograd::grad({expected.sum()}, {wide})[0];
+    cross_entropy_rows(reinterpret_cast<uint16_t*>(logits.data_ptr<at::BFloat16>()), 3, columns,
+                       targets.data_ptr<int64_t>(), -100, losses.data_ptr<float>());
+    CHECK((losses - expected).abs().max().item<double>() < 1e-5);
+    CHECK(((logits - gradient).abs() - 0.005 * gradient.abs()).max().item<double>() < 1e-6);
+  }
+}
+
+TEST_CASE("an infinite bfloat16 logit gives NaN, and a target outside of the vocabulary is refused") {
+  Problem p(torch::kBFloat16, false);
+  {
+    torch::NoGradGuard none;
+    p.hidden[0].fill_(INFINITY);
+  }
+  CHECK(chunked_cross_entropy(p.hidden, p.weight, p.targets, 0).isnan().item<bool>());
+  CHECK_THROWS(chunked_cross_entropy(p.hidden, p.weight, p.targets + 50, 0));
 }
 
 TEST_CASE("an fp32 weight gets an fp32 gradient from half-precision products") {
