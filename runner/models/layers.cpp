@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runner/models/fused_kernel.hpp"
+#include "runner/models/host_layer_norm.hpp"
 
 namespace runner {
 
@@ -67,8 +68,9 @@ LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
     : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")), eps_(eps) {}
 
 Tensor LayerNorm::operator()(const Tensor& x) const {
-  return std::get<0>(
-      at::native_layer_norm(x, {x.size(-1)}, weight_.as(x.scalar_type()), bias_.as(x.scalar_type()), eps_));
+  auto weight = weight_.as(x.scalar_type()), bias = bias_.as(x.scalar_type());
+  if (x.is_cpu() && x.scalar_type() == torch::kBFloat16) return host_layer_norm(x.contiguous(), weight, bias, eps_);
+  return std::get<0>(at::native_layer_norm(x, {x.size(-1)}, weight, bias, eps_));
 }
 
 RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps)
