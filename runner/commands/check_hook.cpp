@@ -113,7 +113,7 @@ ExitCode check_hook(const std::string& file, const std::string& recipe_file) {
 
   std::vector<std::string> overrides;
   if (hook.file.functions.contains("on_exception")) {
-    const auto failing = (training.folder() / "failing.lua").string();
+    const auto failing = (training.folder() / "error_of_the_check.lua").string();
     write_file_atomic(failing, failing_hook);
     overrides.push_back("hooks.files=" + json{training.script(), failing}.dump());
   }
