@@ -50,7 +50,7 @@ TEST_CASE("an option that the strategy refuses is reported where it is set") {
   write_tiny_recipe(place);
   check_refused(place, "--set strategy.stage=4: error: `stage` must be at most 3, not 4",
                 {"strategy.name=zero", "strategy.stage=4"});
-  check_refused(place, "--set strategy.gradient_predivide_factor=0: error: gradient_predivide_factor must be",
+  check_refused(place, "--set strategy.gradient_predivide_factor=0: error: `gradient_predivide_factor` must be",
                 {"strategy.name=zero", "strategy.gradient_predivide_factor=0"});
 }
 
