@@ -5,7 +5,7 @@
 #include "runner/base/files.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/deepspeed_config.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {

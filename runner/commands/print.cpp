@@ -7,7 +7,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/deepspeed_config.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/strategy_options.hpp"
 

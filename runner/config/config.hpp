@@ -7,31 +7,37 @@
 
 #include "runner/config/computed_recipe.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/config/importer.hpp"
 #include "runner/config/recipe.hpp"
 
 namespace runner {
+
+struct ReaderHelp {
+  RecipeEvaluator evaluate = {};       ///< evaluates files that end in ".lua"; without it, such a file is a mistake
+  const Importer* importer = nullptr;  ///< of the configurations in strategy.config, and of the tool's keys
+};
 
 /// Reads `file` and the recipes that it extends, removes the keys in `unset`, applies `overrides`
 /// ("train.max_steps=10", "unset=KEY"), which are one layer without an order, and expands ${env:NAME}. Checks every key
 /// against the table, and finds the contradictions that need no knowledge of strategies or devices. Relative paths are
 /// resolved against the folder of the file that contains them. Throws RecipeError with all mistakes at once. `check`
-/// may add mistakes (the catalog's, about [strategy]). `evaluate` evaluates files that end in ".lua"; without it, such
-/// a file is a mistake.
+/// may add mistakes (the catalog's, about [strategy]).
+/// `help` is what the reader needs from higher rooms.
 using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
-                   const RecipeCheck& check = {}, const RecipeEvaluator& evaluate = {});
+                   const RecipeCheck& check = {}, const ReaderHelp& help = {});
 
 /// Overrides of several commands. Each command is a layer over those before it.
 using OverrideLayers = std::vector<std::vector<std::string>>;
 Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overrides, const RecipeCheck& check = {},
-                           const RecipeEvaluator& evaluate = {});
+                           const ReaderHelp& help = {});
 
 /// The override that removes a key or a section; --unset uses it.
 std::string unset_override(const std::string& key);
 
 /// Like load_recipe(), but from text. `name` is used as the file name.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {},
-                    const RecipeEvaluator& evaluate = {});
+                    const ReaderHelp& help = {});
 
 enum class PrintOrigins { no, yes };
 /// The recipe with all defaults, as TOML that parses back to the same recipe. Unset optional keys are omitted.

@@ -10,15 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Whether the strategy is DeepSpeed's, under any of its names.
-bool takes_configuration(const json& strategy) {
-  if (!strategy.is_string()) return false;
-  auto name = lower(strategy.get<std::string>());
-  return name == "zero" || name.starts_with("deepspeed");
-}
-
 /// Whether a recipe's value means the same as that of the configuration.
-bool same(const Located& located, const DeepSpeedValue& value) {
+bool same(const Located& located, const ImportedValue& value) {
   auto given = located.value;
   if (value.key == "precision.mode") {
     const auto& spellings = find_key(value.key)->spellings;
@@ -43,7 +36,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   const bool anew = own.contains("strategy.name"), replaced_strategy = replaces_strategy(own, below);
   if (found == own.end() || (!anew && !below.contains("strategy.name"))) return;
   const Located name = anew ? own.at("strategy.name") : below.at("strategy.name");
-  if (!takes_configuration(name.value)) return;
+  if (!importer_ || !name.value.is_string() || !importer_->takes(name.value)) return;
   Located config = found->second;
   found->second = {nullptr, config.origin, config.folder, nullptr, true};
   configured_at_ = config.origin;
@@ -56,7 +49,7 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
                  !(replaced_strategy && key.starts_with("strategy."));
     return own.contains(key) || stays;
   };
-  auto meaning = read_deepspeed(*tree, given);
+  auto meaning = importer_->read(*tree, given);
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
   const fs::path folder = config.tree ? config.folder : (config.folder / config.value.get<std::string>()).parent_path();
@@ -73,13 +66,13 @@ void ConfigurationLayers::add(Layer& own, const Layer& below) {
   if (!replaced.empty())
     notes_.push_back(fmt::format("the configuration ({}) replaces values of the recipe: {}", place_of(config.origin),
                                  join(replaced, "; ")));
-  check_stage(name, own);
 }
 
 std::optional<LocatedJson> ConfigurationLayers::read(const Located& config) {
   if (config.tree) return *config.tree;
   if (!config.value.is_string()) {
-    report(config.origin, "wrong-type", "`config` must be a DeepSpeed configuration: a file or a table");
+    report(config.origin, "wrong-type",
+           fmt::format("`config` must be a {} configuration: a file or a table", importer_->tool()));
     return std::nullopt;
   }
   auto path = fs::path(config.value.get<std::string>());
@@ -96,7 +89,7 @@ std::optional<LocatedJson> ConfigurationLayers::read(const Located& config) {
   return std::nullopt;
 }
 
-void ConfigurationLayers::add_value(Layer& own, const DeepSpeedValue& value, const fs::path& folder) {
+void ConfigurationLayers::add_value(Layer& own, const ImportedValue& value, const fs::path& folder) {
   auto found = own.find(value.key);
   if (found == own.end() || found->second.value == "auto") {
     own[value.key] = {value.value, value.place, folder, nullptr, true};
@@ -139,21 +132,6 @@ Located ConfigurationLayers::over(const Located* lower, Located upper) {
   return upper;
 }
 
-/// Reports a stage of the configuration that differs from that in the name, for example `deepspeed_stage_2`.
-void ConfigurationLayers::check_stage(const Located& name, const Layer& own) {
-  const std::string prefix = "deepspeed_stage_";
-  auto text = lower(name.value.get<std::string>());
-  auto stage = own.find("strategy.stage");
-  if (!text.starts_with(prefix) || stage == own.end() || !stage->second.from_configuration) return;
-  auto digit = text.substr(prefix.size(), 1);
-  if (stage->second.value.dump() == digit) return;
-  auto& diagnostic =
-      report(name.origin, "contradiction",
-             fmt::format("`{}` means stage {}, but stage = {}", text, digit, stage->second.value.dump()));
-  diagnostic.other = stage->second.origin;
-  diagnostic.other_message = "the stage is set here";
-}
-
 void ConfigurationLayers::forget() {
   configured_at_.reset();
   notes_.clear();
@@ -161,16 +139,8 @@ void ConfigurationLayers::forget() {
 
 void ConfigurationLayers::complete(Recipe& recipe) {
   recipe.notes = notes_;
-  if (!takes_configuration(recipe.strategy.name)) return;
-  auto& options = recipe.strategy.options;
-  for (auto& [name, value] : options.items())
-    if (auto automatic = automatic_option(name, recipe.model.dim); value == "auto" && !automatic.is_null())
-      value = automatic;
-  bool named = lower(recipe.strategy.name).starts_with("deepspeed_stage_");
-  if (!configured_at_ || named || options.contains("stage") || !diagnostics_.empty()) return;
-  report(*configured_at_, "missing-key",
-         "the configuration has no zero_optimization.stage, and DeepSpeed's stage 0 shards nothing (that is "
-         "strategy.name = \"ddp\"); set it to 1, 2 or 3");
+  if (!importer_ || !importer_->takes(recipe.strategy.name)) return;
+  importer_->complete(recipe, diagnostics_.empty() ? configured_at_ : std::nullopt, diagnostics_);
 }
 
 }  // namespace runner

@@ -1,20 +1,21 @@
-// `strategy.config`: translates a DeepSpeed configuration to values of the layer that names it.
+// `strategy.config`: a configuration of another tool, as values of the layer that names it.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "runner/config/deepspeed_config.hpp"
+#include "runner/config/importer.hpp"
 #include "runner/config/layer.hpp"
 
 namespace runner {
 
 class ConfigurationLayers {
  public:
-  /// Mistakes go to `diagnostics`.
-  explicit ConfigurationLayers(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
+  /// Mistakes go to `diagnostics`. Without an importer, strategy.config is an option like others.
+  ConfigurationLayers(std::vector<Diagnostic>& diagnostics, const Importer* importer)
+      : diagnostics_(diagnostics), importer_(importer) {}
 
-  /// If the strategy is DeepSpeed's, translates `own`'s strategy.config and adds the values to `own`. A value that
+  /// If the strategy takes configurations, translates `own`'s strategy.config and adds the values to `own`. A value that
   /// `own` sets itself must be equal. A value of `below` is overridden, with a note if it differs. strategy.config
   /// becomes null and is marked as `from_configuration`.
   void add(Layer& own, const Layer& below);
@@ -28,7 +29,7 @@ class ConfigurationLayers {
   /// removed again.
   static Located over(const Located* lower, Located upper);
 
-  /// To be called when the configuration is removed: drops its notes, and it no longer has to name a stage.
+  /// To be called when the configuration is removed: drops its notes, and its options need not be complete.
   void forget();
 
   /// To be called after all layers are merged: sets the options that depend on the model, and the notes.
@@ -36,11 +37,11 @@ class ConfigurationLayers {
 
  private:
   std::optional<LocatedJson> read(const Located& config);
-  void add_value(Layer& own, const DeepSpeedValue& value, const fs::path& folder);
-  void check_stage(const Located& name, const Layer& own);
+  void add_value(Layer& own, const ImportedValue& value, const fs::path& folder);
   Diagnostic& report(const Origin& place, const std::string& code, const std::string& message);
 
   std::vector<Diagnostic>& diagnostics_;
+  const Importer* importer_;
   std::vector<std::string> notes_;
   std::optional<Origin> configured_at_;
 };

@@ -5,7 +5,6 @@
 
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
-#include "runner/config/deepspeed_keys.hpp"
 #include "runner/config/key_table.hpp"
 
 namespace runner {
@@ -114,18 +113,8 @@ ForeignName::Meaning same_value_of(std::string key) {
   return [key = std::move(key)](const json& value) { return Values{{key, value}}; };
 }
 
-ForeignName::Meaning any_value() {
-  return [](const json&) { return Values{}; };
-}
-
-/// These values have no effect; all others are refused. Case does not matter.
-ForeignName::Meaning one_of(std::vector<json> values) {
-  return [values = std::move(values)](const json& value) -> std::optional<Values> {
-    json wanted = value.is_string() ? json(lower(value.get<std::string>())) : value;
-    bool found = std::find(values.begin(), values.end(), wanted) != values.end();
-    return found ? std::optional(Values{}) : std::nullopt;
-  };
-}
+const auto any_value = ForeignName::any_value;
+const auto one_of = ForeignName::one_of;
 
 /// "cuda:1" -> 1.
 std::optional<int> cuda_index(const json& value) {
@@ -182,11 +171,6 @@ std::optional<Values> compression(const json& value) {
 }
 
 using Names = std::vector<ForeignName>;
-
-/// A name that has no effect here, for the reason of a key in the table of DeepSpeed's keys.
-ForeignName without_effect(const std::string& name, const DeepSpeedKey& key) {
-  return {.name = name, .meaning = any_value(), .note = "nothing to do: " + key.reason};
-}
 
 /// Lightning's auto_scale_batch_size. Its two ways of search have the same result.
 std::optional<Values> scaled_batch(const json& value) {
@@ -420,7 +404,6 @@ void add_data(Names& names) {
       {.name = "sampler", .refusal = own_sampler},
       {.name = "batch_sampler", .refusal = own_sampler},
       {.name = "collate_fn", .refusal = "all samples have data.seq_len tokens, so a batch is a stack of them"},
-      without_effect("drop_last", *find_deepspeed_key("dataloader_drop_last")),
       {.name = "pin_memory_device", .meaning = any_value(), .note = not_pinned},
       {.name = "num_workers",
        .meaning = any_value(),
@@ -477,7 +460,6 @@ void add_ddp(Names& names) {
       {.name = "num_groups", .meaning = any_value(), .note = grouped},
       {.name = "strategy.groups", .meaning = any_value(), .note = grouped},
       {.name = "named_parameters", .meaning = any_value(), .note = "nothing to do: parameters always have names here"},
-      without_effect("sparse_as_dense", *find_deepspeed_key("sparse_gradients")),
   };
   names.insert(names.end(), more.begin(), more.end());
 }
@@ -491,34 +473,6 @@ void add_fsdp(Names& names) {
        .refusal = "each rank creates only its shards; model.init_std and model.init_from determine their values"},
   };
   names.insert(names.end(), more.begin(), more.end());
-}
-
-/// The entry for a DeepSpeed key that is ignored, refused, or has only one supported value.
-ForeignName name_of(const DeepSpeedKey& key) {
-  if (key.fate == DeepSpeedKey::Fate::ignored) return without_effect(key.name(), key);
-  if (key.fate == DeepSpeedKey::Fate::refused) return {.name = key.name(), .refusal = key.reason};
-  return {.name = key.name(),
-          .meaning = one_of({key.works}),
-          .note = "already the case here: " + key.reason,
-          .refusal = key.reason};
-}
-
-void add_deepspeed(Names& names) {
-  Names more = {
-      {.name = "zero_optimization",
-       .meaning = one_of({true}),
-       .note = "already the case here: the strategy is ZeRO",
-       .refusal =
-           "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
-      {.name = "logging_batch_size_per_gpu",
-       .meaning = any_value(),
-       .note = "nothing to do: DeepSpeed would log train.micro_batch_size"},
-  };
-  names.insert(names.end(), more.begin(), more.end());
-  // The names in further blocks (ratio, betas) mean something only in their block.
-  for (const auto& key : deepspeed_keys())
-    for (const char* block : {"", "zero_optimization", "activation_checkpointing", "fp16", "bf16"})
-      if (key.parent() == block && !key.reason.empty() && !find_section(key.name())) names.push_back(name_of(key));
 }
 
 Names make_names() {
@@ -538,11 +492,22 @@ Names make_names() {
   add(add_data);
   add(add_ddp, {"", "train", "strategy"});
   add(add_fsdp, {"", "train", "strategy"});
-  add(add_deepspeed, {"", "train", "strategy", "activation_checkpointing"});
   return names;
 }
 
 }  // namespace
+
+ForeignName::Meaning ForeignName::any_value() {
+  return [](const json&) { return Values{}; };
+}
+
+ForeignName::Meaning ForeignName::one_of(std::vector<json> values) {
+  return [values = std::move(values)](const json& value) -> std::optional<Values> {
+    json wanted = value.is_string() ? json(lower(value.get<std::string>())) : value;
+    bool found = std::find(values.begin(), values.end(), wanted) != values.end();
+    return found ? std::optional(Values{}) : std::nullopt;
+  };
+}
 
 const ForeignName* find_foreign_name(const std::string& name) {
   static const std::map<std::string, ForeignName> table = [] {

@@ -16,6 +16,11 @@ struct ForeignName {
   /// Translates a value of the name to recipe keys. Empty: the value has no effect. nullopt: it is refused.
   using Meaning = std::function<std::optional<Values>(const nlohmann::json& value)>;
 
+  /// Every value has no effect.
+  static Meaning any_value();
+  /// These values have no effect; all others are refused. Case does not matter.
+  static Meaning one_of(std::vector<nlohmann::json> values);
+
   std::string name;             ///< "checkpoint.mode" if it has this meaning in one section only
   std::string key = "";         ///< dotted key of the recipe, for messages; empty: none
   bool only_suggested = false;  ///< the name is unknown, and the message suggests `key`

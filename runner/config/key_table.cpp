@@ -295,7 +295,8 @@ void add_optimizer(std::vector<Key>& keys) {
        .minimum = 0}, &O::weight_decay);
   add({.name = "betas", .type = T::pair, .help = "Adam's two decay rates.", .minimum = 0,
        .maximum = 0.9999999}, &O::betas, {.needs = {"optimizer.name", {"adamw", "adam"}}});
-  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true}, &O::eps, {.needs = {"optimizer.name", {"adamw", "adam"}}});
+  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true},
+      &O::eps, {.needs = {"optimizer.name", {"adamw", "adam"}}});
   add({.name = "momentum", .type = T::number, .help = "sgd: momentum.", .minimum = 0,
        .maximum = 0.9999999}, &O::momentum, {.needs = {"optimizer.name", {"sgd"}}});
   add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov, {.needs = {"optimizer.name", {"sgd"}}});
@@ -490,9 +491,9 @@ void add_selection(std::vector<Key>& keys) {
                "offload: DeepSpeed with offloading, for the "
                "largest model or micro-batch.",
        .choices = {"documented", "fastest", "smallest", "offload"}}, &S::policy);
-  add({.name = "prefer", .type = T::choice,
-       .help = "Whether \"auto\" uses FSDP or DeepSpeed's ZeRO where both do the same.",
-       .choices = {"fsdp", "zero"}}, &S::prefer);
+  add({.name = "prefer", .type = T::text,
+       .help = "The strategy that \"auto\" uses where several do the same. Default: the one that the rules name."},
+      &S::prefer);
 }
 
 void add_hooks(std::vector<Key>& keys) {

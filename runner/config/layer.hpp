@@ -15,7 +15,7 @@ struct Located {
   Origin origin;
   fs::path folder;                              ///< relative paths in the value are resolved against it
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< the located value of strategy.config, if it is a table
-  bool from_configuration = false;              ///< the value comes from a DeepSpeed configuration
+  bool from_configuration = false;              ///< the value comes from a configuration of another tool
   std::shared_ptr<Located> replaced =
       nullptr;               ///< the value that this one replaced; restored when the configuration is removed
   bool of_strategy = false;  ///< translated from a foreign name in [strategy]; removed with its options

@@ -23,8 +23,8 @@ using nlohmann::json;
 
 class Reader {
  public:
-  explicit Reader(std::vector<Diagnostic>& diagnostics, const RecipeEvaluator& evaluate = {})
-      : diagnostics_(diagnostics), evaluate_(evaluate), configurations_(diagnostics) {}
+  explicit Reader(std::vector<Diagnostic>& diagnostics, const ReaderHelp& help)
+      : diagnostics_(diagnostics), help_(help), configurations_(diagnostics, help.importer) {}
 
   /// The layer of a file, merged over those that it extends. `chain`: the files being read, outermost first.
   Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
@@ -40,7 +40,7 @@ class Reader {
       std::vector<std::string> beside;
       std::error_code ignored;
       for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, ignored))
-        if (auto kind = entry.path().extension(); kind == ".toml" || (kind == ".lua" && evaluate_))
+        if (auto kind = entry.path().extension(); kind == ".toml" || (kind == ".lua" && help_.evaluate))
           beside.push_back((folder / entry.path().filename()).string());
       Diagnostic diagnostic{.place = asked_at, .code = "missing-file", .suggestion = nearest(file, beside)};
       diagnostic.message = asked_at.line > 0 ? fmt::format("{} extends {}, which does not exist", asked_at.file, file)
@@ -52,12 +52,12 @@ class Reader {
     chain.push_back(canonical);
     auto folder = fs::absolute(fs::path(file)).lexically_normal().parent_path();
     if (fs::path(file).extension() != ".lua") return read_text(runner::read_file(file), file, folder, chain);
-    if (!evaluate_) {
+    if (!help_.evaluate) {
       problem(asked_at, "unavailable",
               fmt::format("{} must be evaluated: convert it to TOML with `runner print {}` first", file, file));
       return {};
     }
-    auto computed = evaluate_(
+    auto computed = help_.evaluate(
         file, [&](const std::string& base, const Origin& place) { return read_base(file, base, place, chain); });
     return read_text(computed.toml, file, folder, chain, std::move(computed.places));
   }
@@ -66,7 +66,7 @@ class Reader {
   json read_base(const std::string& file, const std::string& base, const Origin& asked_at,
                  const std::vector<std::string>& chain) {
     std::vector<Diagnostic> diagnostics;
-    Reader reader(diagnostics, evaluate_);
+    Reader reader(diagnostics, help_);
     auto layer =
         reader.read_file_layers((fs::path(file).parent_path() / base).lexically_normal().string(), asked_at, chain);
     if (!diagnostics.empty()) throw RecipeError(diagnostics);
@@ -406,10 +406,11 @@ class Reader {
   }
 
   /// The entry by which translate() handles "section.name", or ".name" at the top; nullptr: it leaves the name alone.
-  static const ForeignName* translation_of(const std::string& dotted) {
+  const ForeignName* translation_of(const std::string& dotted) const {
     const auto dot = dotted.find('.');
     const auto* foreign = find_foreign_name(dotted);
     if (!foreign) foreign = find_foreign_name(dotted.substr(dot + 1));
+    if (!foreign && help_.importer) foreign = help_.importer->find_name(dotted.substr(dot + 1));
     if (!foreign || foreign->only_suggested) return nullptr;
     const auto& sections = foreign->sections;
     const bool meant = sections.empty() || std::ranges::find(sections, dotted.substr(0, dot)) != sections.end();
@@ -418,7 +419,7 @@ class Reader {
 
   /// Whether translate() handles `name = value` outside the sections. A section has priority if `value` can be its
   /// table or its main key: activation_checkpointing = "all", but not activation_checkpointing = true.
-  static bool translated_at_top(const std::string& name, const toml::node& value) {
+  bool translated_at_top(const std::string& name, const toml::node& value) const {
     const bool of_section = find_section(name) && (value.is_table() || value.is_string());
     return !of_section && translation_of("." + name);
   }
@@ -580,7 +581,7 @@ class Reader {
   }
 
   std::vector<Diagnostic>& diagnostics_;
-  RecipeEvaluator evaluate_;
+  ReaderHelp help_;
   ConfigurationLayers configurations_;
   std::set<std::string> failed_;           ///< keys with a wrong value
   std::map<std::string, Origin> removed_;  ///< keys that `unset` removed -> location of `unset`
@@ -614,14 +615,14 @@ Origin Recipe::origin(const std::string& key) const {
 std::string unset_override(const std::string& key) { return "unset=" + key; }
 
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, const RecipeCheck& check,
-                   const RecipeEvaluator& evaluate) {
-  return load_layered_recipe(file, {overrides}, check, evaluate);
+                   const ReaderHelp& help) {
+  return load_layered_recipe(file, {overrides}, check, help);
 }
 
 Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overrides, const RecipeCheck& check,
-                           const RecipeEvaluator& evaluate) {
+                           const ReaderHelp& help) {
   std::vector<Diagnostic> diagnostics;
-  Reader reader(diagnostics, evaluate);
+  Reader reader(diagnostics, help);
   Origin asked;
   asked.file = file;
   Layer layer = reader.read_file_layers(file, asked, {});
@@ -629,9 +630,9 @@ Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overri
 }
 
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
-                    const RecipeEvaluator& evaluate) {
+                    const ReaderHelp& help) {
   std::vector<Diagnostic> diagnostics;
-  Reader reader(diagnostics, evaluate);
+  Reader reader(diagnostics, help);
   Layer layer = reader.read_text(text, name, fs::current_path(), {});
   return finish(reader, std::move(layer), name, {overrides}, diagnostics);
 }

@@ -10,6 +10,7 @@
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/contract/optimizer_state.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 
@@ -18,41 +19,14 @@ namespace {
 /// Factors by which the memory may exceed the prediction (scripts/bench/planner). A plan must fit with this factor.
 constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
 
-std::string zero_label(const nlohmann::json& options) {
-  std::string text = fmt::format("stage {}", options.at("stage").get<int>());
-  bool optimizer = options.at("offload_optimizer") == true;
-  bool parameters = options.at("offload_parameters") == true && options.at("stage") == 3;
-  if (!optimizer && !parameters) return text;
-  bool disk = (optimizer && options.at("offload_optimizer_device") == "nvme") ||
-              (parameters && options.at("offload_params_device") == "nvme");
-  return fmt::format("{}, {} on {}", text,
-                     optimizer && parameters ? "all"
-                     : optimizer             ? "optimizer"
-                                             : "parameters",
-                     disk ? "NVMe" : "CPU");
-}
-
 }  // namespace
 
 const char* const own_form = "the recipe's own";
 
-namespace {
-
-std::string plain_label(const Candidate& candidate) {
-  const auto& options = candidate.job.options;
-  if (candidate.entry->name == "fsdp") {
-    auto each = options.value("reduce_every_micro_batch", nlohmann::json());
-    return "fsdp " + options.at("sharding_strategy").get<std::string>() +
-           (each == false ? ", reduced once a step" : "");
-  }
-  if (candidate.entry->name == "zero") return "zero " + zero_label(options);
-  return candidate.entry->name;
-}
-
-}  // namespace
-
 std::string label(const Candidate& candidate) {
-  return candidate.form == own_form ? fmt::format("{}, {}", plain_label(candidate), own_form) : plain_label(candidate);
+  const auto& entry = *candidate.entry;
+  const auto text = entry.label ? entry.label(candidate.job) : entry.name;
+  return candidate.form == own_form ? fmt::format("{}, {}", text, own_form) : text;
 }
 
 std::string batch_condition(const Recipe& recipe, const Candidate& candidate) {
@@ -90,10 +64,10 @@ nlohmann::json parts_json(const MemoryParts& memory) {
   return json;
 }
 
-int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory) {
+int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job, const MemoryParts& memory) {
   if (recipe.run.fast_dev_run > 0) return 0;
   const auto& checkpoint = recipe.checkpoint;
-  bool whole = job.options.value("state_dict_type", "sharded") == "full";
+  bool whole = entry.plan(job).saves_whole;
   bool beside_steps = checkpoint.async && !memory.state_on_disk &&
                       (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
   if (!whole && !beside_steps) return 0;
@@ -150,7 +124,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     return candidate;
   }
   candidate.memory = claimed_memory(*candidate.entry, job);
-  candidate.snapshot = snapshot_bytes(recipe_, job, candidate.memory);
+  candidate.snapshot = snapshot_bytes(recipe_, *candidate.entry, job, candidate.memory);
   candidate.bytes = candidate.memory.total() + limit_.context + (job.accelerator.own_memory ? 0 : candidate.snapshot);
   candidate.host = job.accelerator.own_memory ? candidate.memory.host + candidate.snapshot : 0;
   candidate.fits = fits(candidate.bytes, candidate.host);

@@ -54,7 +54,7 @@ nlohmann::json parts_json(const MemoryParts& memory);
 /// Bytes of host memory that a rank needs for checkpoints, in addition to those of its steps: the copy of its state
 /// from which an asynchronous checkpoint is written, and the full state if rank 0 writes all of it. A checkpoint that
 /// training waits for is written from the state itself.
-int64_t snapshot_bytes(const Recipe& recipe, const Job& job, const MemoryParts& memory);
+int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job, const MemoryParts& memory);
 
 class CandidateSearch {
  public:

@@ -6,10 +6,18 @@
 
 #include "runner/base/text.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "strategies/program/plan.hpp"
 
 namespace runner {
 
 namespace {
+
+const char* word_of(DType dtype) {
+  return dtype == DType::bfloat16  ? "bf16"
+         : dtype == DType::float16 ? "fp16"
+         : dtype == DType::float32 ? "fp32"
+                                   : "fp64";
+}
 
 class Chooser {
  public:
@@ -27,7 +35,7 @@ class Chooser {
   Choice choose() {
     const std::string& policy = request_.recipe.selection.policy;
     situation_ = {request_.model->parameter_count(), request_.topology.world_size(), request_.topology.num_nodes,
-                  ddp_fits()};
+                  replica_fits()};
     const SelectionRule& rule = book_.match(situation_);
     choice_.rule = rule.rule;
     choice_.source = rule.source;
@@ -46,21 +54,20 @@ class Chooser {
   }
 
  private:
-  bool ddp_fits() {
-    return request_.topology.world_size() == 1 || search_.at(book_.form("ddp"), search_.batches().back(), 0).fits;
+  bool replica_fits() {
+    return request_.topology.world_size() == 1 ||
+           search_.at(book_.form(book_.replica), search_.batches().back(), 0).fits;
   }
 
   /// Whether the form is useful on these devices, and has all options that the recipe sets.
   bool makes_sense(const std::string& name) const {
     const Form& form = book_.form(name);
     const auto& topology = request_.topology;
-    bool several = topology.world_size() > 1;
-    if (form.strategy == "single" && several) return false;
-    if (name == "hybrid_shard" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
-    if (!topology.cuda && (name == "offload_optimizer" || name == "offload_all"))
-      return false;  // already in host memory
-    return takes_own_options(form) &&
-           (several || form.strategy == "single" || is_offload(name) || !own_options_.empty());
+    const bool several = topology.world_size() > 1, distributed = find_strategy(form.strategy)->entry->distributed;
+    if (!distributed && several) return false;
+    if (form.only == "groups" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
+    if (form.only == "device_memory" && !topology.cuda) return false;  // already in host memory
+    return takes_own_options(form) && (several || !distributed || is_offload(name) || !own_options_.empty());
   }
 
   bool takes_own_options(const Form& form) const {
@@ -124,18 +131,20 @@ class Chooser {
     return candidate;
   }
 
-  /// FSDP reduces gradients after each micro-batch, so that they stay sharded. If the unsharded gradients fit too, and
-  /// one reduction per step is faster by 2 %, returns that candidate.
+  /// A strategy may reduce gradients after each micro-batch, so that they stay sharded. If the unsharded gradients fit too,
+  /// and one reduction per step is faster by 2 %, returns that candidate.
   std::optional<Candidate> reduced_once(const Form& form, const Candidate& each) const {
     constexpr double worth_its_memory = 1.02;
-    const std::string option = "reduce_every_micro_batch";
-    bool open = form.strategy == "fsdp" && !request_.given.contains(option) && !form.options.contains(option) &&
-                each.job.accumulation > 1 && each.job.options.at("sharding_strategy") != "NO_SHARD";
-    if (!open || !each.fits || !each.step_seconds) return std::nullopt;
+    const auto& options = each.entry->reduced_once;
+    if (options.is_null() || each.job.accumulation == 1 || !each.fits || !each.step_seconds) return std::nullopt;
+    const bool given = std::ranges::any_of(options.items(), [&](const auto& option) {
+      return request_.given.contains(option.key()) || form.options.contains(option.key());
+    });
+    if (given || !each.entry->plan(each.job).reduce_every_micro_batch) return std::nullopt;
     Form changed = form;
-    changed.options[option] = false;
+    changed.options.update(options);
     Candidate once = timed(search_.best(changed));
-    once.tuned = {{option, false}};
+    once.tuned = options;
     bool comparable = once.fits && once.step_seconds && (once.every == 0 || each.every > 0);
     return comparable && pace(once) * worth_its_memory < pace(each) ? std::optional(once) : std::nullopt;
   }
@@ -147,19 +156,27 @@ class Chooser {
     return -1;
   }
 
-  /// The candidate for this form: its form of zero if the recipe prefers zero, or has options that only zero has.
-  int in_place_of(const std::string& name) const {
-    const Form& form = book_.form(name);
-    bool prefers = form.strategy == "fsdp" && request_.recipe.selection.prefer == "zero";
-    return prefers || !takes_own_options(form) ? index(form.zero) : index(name);
+  /// Whether selection.prefer decides between this form and its twin.
+  bool has_choice(const Form& form) const { return form.strategy == book_.preferences.front(); }
+
+  const std::string& preferred() const {
+    const auto& prefer = request_.recipe.selection.prefer;
+    return prefer ? *prefer : book_.preferences.front();
   }
 
-  /// The other one of FSDP and ZeRO, which is equivalent if the first one does not fit; -1: none.
+  /// The candidate for this form: its twin if the recipe prefers the twin's strategy, or has options that only that has.
+  int in_place_of(const std::string& name) const {
+    const Form& form = book_.form(name);
+    const bool prefers_twin = has_choice(form) && preferred() != form.strategy;
+    return prefers_twin || !takes_own_options(form) ? index(form.twin) : index(name);
+  }
+
+  /// The other one of a form and its twin, which is equivalent if the first one does not fit; -1: none.
   int twin_of(const std::string& name) const {
     const Form& form = book_.form(name);
-    if (form.strategy != "fsdp") return -1;
+    if (!has_choice(form)) return -1;
     int first = in_place_of(name), other = index(name);
-    return other != first ? other : index(form.zero);
+    return other != first ? other : index(form.twin);
   }
 
   /// Chooses the first of `forms`, or else of their twins, that fits. Candidates with added checkpointing count only if
@@ -220,11 +237,24 @@ class Chooser {
     if (!no_offload_.empty()) text += "; " + no_offload_;
     if (!takes_own_options(book_.form(rule.choose.front())))
       text += fmt::format("; [strategy] sets {}, so {} is chosen", own_options_text(), plan.entry->name);
-    else if (plan.entry->name == "zero" && request_.recipe.selection.prefer != "zero" && situation_.devices > 1 &&
-             plan.job.precision.autocast())
-      text += fmt::format("; DeepSpeed's stages reduce gradients in {}, FSDP in fp32",
-                          plan.job.precision.compute == DType::bfloat16 ? "bf16" : "fp16");
+    else
+      text += other_reduction(plan);
     return text;
+  }
+
+  /// Names the dtypes in which gradients are reduced, if the plan is of a strategy that is not preferred and uses another dtype.
+  std::string other_reduction(const Candidate& plan) const {
+    const auto& first = book_.preferences.front();
+    const bool replaces = std::ranges::find(book_.preferences, plan.entry->name) != book_.preferences.end() &&
+                          plan.entry->name != first && plan.entry->name != preferred();
+    if (!replaces || situation_.devices == 1) return "";
+    Job job = plan.job;
+    const Entry& usual = *find_strategy(first)->entry;
+    job.options = with_defaults(usual.options, nlohmann::json::object());
+    const auto here = plan.entry->plan(plan.job).reduce, there = usual.plan(job).reduce;
+    return here == there ? ""
+                         : fmt::format("; {} reduces gradients in {}, {} in {}", plan.entry->name, word_of(here), first,
+                                       word_of(there));
   }
 
   std::string own_options_text() const {
@@ -261,6 +291,13 @@ class Chooser {
     choice_.chosen = best;
   }
 
+  /// Replaces the documented rule by that of a policy.
+  void follow_policy(const std::string& name) {
+    choice_.rule = book_.policies.at(name).rule;
+    choice_.source = book_.policies.at(name).source;
+    choice_.differs.clear();
+  }
+
   void take_smallest() {
     for (size_t i = 0; i < choice_.candidates.size(); ++i) {
       const Candidate& candidate = choice_.candidates[i];
@@ -268,13 +305,7 @@ class Chooser {
       if (!choice_.fits() || candidate.bytes < choice_.plan().bytes) choice_.chosen = static_cast<int>(i);
     }
     if (!choice_.fits()) return;
-    bool offload = is_offload(choice_.plan().form);
-    choice_.differs.clear();
-    choice_.rule = fmt::format("any size, maximum memory efficiency -> {}",
-                               offload ? "DeepSpeed with offload" : "the least memory");
-    choice_.source = offload
-                         ? "Strategy Selection Guide, row 5"
-                         : "Strategy Selection Guide, row 5: DeepSpeed with offload, unless another form needs less";
+    follow_policy(is_offload(choice_.plan().form) ? "smallest_offload" : "smallest");
     choice_.reason = fmt::format("policy \"smallest\": {} needs the least memory, {} a rank", label(choice_.plan()),
                                  format_bytes(choice_.plan().bytes));
   }
@@ -287,9 +318,7 @@ class Chooser {
                                            : policy + "on CPUs the optimizer's state is in host memory already";
       return false;
     }
-    choice_.rule = "any size, maximum efficiency -> DeepSpeed with offload";
-    choice_.source = "Strategy Selection Guide, row 5";
-    choice_.differs.clear();
+    follow_policy("offload");
     choice_.reason = fmt::format("{}{} fits, {} a rank at micro-batch {}", policy, label(choice_.plan()),
                                  format_bytes(choice_.plan().bytes), choice_.plan().job.micro_batch_size);
     return true;

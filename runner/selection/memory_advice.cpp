@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/selection/rules.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 
@@ -76,41 +78,51 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
                   entry, chunked);
 }
 
-void consider_sharding(Search& search, const Entry& entry, const Job& job) {
-  const Entry& fsdp = *find_strategy("fsdp")->entry;
-  const bool parameters_sharded = entry.name == "zero" && job.options.at("stage") == 3;
-  if (job.world_size == 1 || parameters_sharded) return;
-  Job sharded = job;
-  if (entry.name != "fsdp") {
-    sharded.options = with_defaults(fsdp.options, nlohmann::json::object());
-    search.consider("strategy = \"fsdp\"", "parameters are gathered for each use, 50 % more bytes on the wire", fsdp,
-                    sharded);
-  } else if (job.options.at("sharding_strategy") != "FULL_SHARD") {
-    sharded.options["sharding_strategy"] = "FULL_SHARD";
-    search.consider("strategy.sharding_strategy = \"FULL_SHARD\"", "parameters are gathered twice", fsdp, sharded);
-  }
+/// The change in TOML: `strategy = NAME`, with the options that the name does not set, or the options of the same strategy.
+std::string change_text(const std::string& name, const nlohmann::json& options) {
+  std::string text;
+  for (const auto& [option, value] : options.items())
+    text += (text.empty() ? "" : ", ") + option + " = " + toml_value(value);
+  return text.empty() ? "strategy = \"" + name + "\"" : fmt::format("strategy = {{name = \"{}\", {}}}", name, text);
 }
 
-/// Offload to host memory and to a disk, the most expensive change. A new strategy name drops the options that are set,
-/// so only the options in the change count.
-void consider_offload(Search& search, const Job& job) {
-  auto consider = [&](const std::string& alias, const nlohmann::json& more, const std::string& change,
-                      const std::string& price) {
-    auto named = find_strategy(alias);
-    nlohmann::json options = named->preset;
-    options.update(more);
-    Job offloaded = job;
-    offloaded.options = with_defaults(named->entry->options, options);
-    search.consider(change, price, *named->entry, offloaded);
+/// A change to a form of the rules, for jobs on several ranks that do not run it or its twin. With the same strategy, only the
+/// options that differ change.
+void consider_form(Search& search, const Entry& entry, const Job& job, const Saving& saving) {
+  const auto& form = rule_book().form(saving.form);
+  const Entry& other = *find_strategy(form.strategy)->entry;
+  auto runs = [&](const Form& running) {
+    const auto& options = running.options.items();
+    return entry.name == running.strategy && std::all_of(options.begin(), options.end(), [&](const auto& option) {
+             return job.options.value(option.key(), nlohmann::json()) == option.value();
+           });
   };
-  if (job.accelerator.own_memory)
-    consider("deepspeed_stage_3_offload", nlohmann::json::object(), "strategy = \"deepspeed_stage_3_offload\"",
-             "the update runs on the CPU");
-  consider("deepspeed_stage_3_offload_nvme",
-           {{"max_in_cpu", 0}, {"nvme_path", "/"}, {"stage3_param_persistence_threshold", 0}},
-           "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, "
-           "stage3_param_persistence_threshold = 0, nvme_path = \"FOLDER\"}",
-           "parameters and optimizer state pass through a disk in every step");
+  if (job.world_size == 1 || runs(form) || (!form.twin.empty() && runs(rule_book().form(form.twin)))) return;
+  Job sharded = job;
+  if (&entry != &other) {
+    nlohmann::json options = form.options, set = nlohmann::json::object();
+    sharded.options = with_defaults(other.options, options);
+    for (const auto& [name, value] : options.items())  // defaults need not be written
+      if (find_option(other.options, name)->default_value != value) set[name] = value;
+    search.consider(change_text(form.strategy, set), saving.price, other, sharded);
+    return;
+  }
+  std::vector<std::string> changes;
+  for (const auto& [name, value] : form.options.items())
+    changes.push_back(fmt::format("strategy.{} = {}", name, toml_value(value)));
+  sharded.options.update(form.options);
+  search.consider(join(changes, ", "), saving.price_of_options, other, sharded);
+}
+
+/// A change to a name, for example of a strategy with offloading. A new name drops the options that are set, so only the
+/// options in the change count.
+void consider_name(Search& search, const Job& job, const Saving& saving) {
+  auto named = find_strategy(saving.name);
+  nlohmann::json options = named->preset;
+  options.update(saving.options);
+  Job changed = job;
+  changed.options = with_defaults(named->entry->options, options);
+  search.consider(change_text(saving.name, saving.options), saving.price, *named->entry, changed);
 }
 
 }  // namespace
@@ -120,10 +132,13 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
   Search search(entry, job);
   consider_loss_chunk(search, entry, job);
   consider_micro_batch(search, entry, job);
-  consider_sharding(search, entry, job);
+  for (const auto& saving : rule_book().savings)
+    if (!saving.form.empty()) consider_form(search, entry, job, saving);
   consider_recompute(search, entry, job);
   consider_mixed_precision(search, entry, job);
-  consider_offload(search, job);
+  for (const auto& saving : rule_book().savings)
+    if (!saving.name.empty() && (saving.only != "device_memory" || job.accelerator.own_memory))
+      consider_name(search, job, saving);
   return search.ways();
 }
 

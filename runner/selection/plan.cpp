@@ -315,7 +315,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   return plan;
 }
 
-int64_t Plan::snapshot_bytes() const { return runner::snapshot_bytes(recipe, job, memory); }
+int64_t Plan::snapshot_bytes() const { return runner::snapshot_bytes(recipe, *entry, job, memory); }
 
 nlohmann::json Plan::to_json() const {
   nlohmann::json traffic_list = nlohmann::json::array();

@@ -34,22 +34,36 @@ SelectionRule read_rule(const toml::table& table) {
   rule.because = table["because"].value<std::string>().value();
   rule.several_devices = is_several(table, "devices");
   rule.several_nodes = is_several(table, "nodes");
-  rule.ddp_fits = table["ddp_fits"].value<bool>();
+  rule.replica_fits = table["replica_fits"].value<bool>();
   rule.parameters_from = table["parameters_from"].value_or(rule.parameters_from);
   rule.parameters_below = table["parameters_below"].value_or(rule.parameters_below);
   rule.choose = texts(table["choose"].as_array());
   return rule;
 }
 
+nlohmann::json options_of(const toml::table& table) {
+  const auto* options = table["options"].as_table();
+  if (!options) return nlohmann::json::object();
+  std::ostringstream text;
+  text << toml::json_formatter{*options};
+  return nlohmann::json::parse(text.str());
+}
+
 Form read_form(const std::string& name, const toml::table& table) {
-  Form form{name, table["strategy"].value<std::string>().value()};
-  form.zero = table["zero"].value_or(std::string());
-  if (const auto* options = table["options"].as_table()) {
-    std::ostringstream text;
-    text << toml::json_formatter{*options};
-    form.options = nlohmann::json::parse(text.str());
-  }
-  return form;
+  return {.name = name,
+          .strategy = table["strategy"].value<std::string>().value(),
+          .options = options_of(table),
+          .twin = table["twin"].value_or(std::string()),
+          .only = table["only"].value_or(std::string())};
+}
+
+Saving read_saving(const toml::table& table) {
+  return {.form = table["form"].value_or(std::string()),
+          .name = table["name"].value_or(std::string()),
+          .options = options_of(table),
+          .only = table["only"].value_or(std::string()),
+          .price = table["price"].value<std::string>().value(),
+          .price_of_options = table["price_of_options"].value_or(std::string())};
 }
 
 RuleBook read_rule_book() {
@@ -58,6 +72,12 @@ RuleBook read_rule_book() {
   for (const auto& rule : *table["rule"].as_array()) book.rules.push_back(read_rule(*rule.as_table()));
   for (const auto& [name, form] : *table["forms"].as_table())
     book.forms.emplace(std::string(name.str()), read_form(std::string(name.str()), *form.as_table()));
+  for (const auto& [name, policy] : *table["policies"].as_table())
+    book.policies.emplace(std::string(name.str()), PolicyText{policy.at_path("rule").value<std::string>().value(),
+                                                              policy.at_path("source").value<std::string>().value()});
+  for (const auto& saving : *table["saving"].as_array()) book.savings.push_back(read_saving(*saving.as_table()));
+  book.replica = table["replica"].value<std::string>().value();
+  book.preferences = texts(table["preferences"].as_array());
   book.considered = texts(table["considered"].as_array());
   book.sharding = texts(table["ladder"]["sharding"].as_array());
   book.offload = texts(table["ladder"]["offload"].as_array());
@@ -69,7 +89,7 @@ RuleBook read_rule_book() {
 bool SelectionRule::holds(const Situation& situation) const {
   auto agrees = [](const std::optional<bool>& wanted, bool is) { return !wanted || *wanted == is; };
   return agrees(several_devices, situation.devices > 1) && agrees(several_nodes, situation.nodes > 1) &&
-         agrees(ddp_fits, situation.ddp_fits) && situation.parameters >= parameters_from &&
+         agrees(replica_fits, situation.replica_fits) && situation.parameters >= parameters_from &&
          situation.parameters < parameters_below;
 }
 

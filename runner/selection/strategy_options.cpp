@@ -7,10 +7,12 @@
 #include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/recipe_file.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/selection/lengths.hpp"
+#include "runner/selection/rules.hpp"
 #include "runner/selection/script_strategy.hpp"
 
 namespace runner {
@@ -62,7 +64,7 @@ void check_given(const Recipe& recipe, const Option& option, nlohmann::json& val
     diagnostics.push_back(diagnostic_of(*problem, recipe.origin("strategy." + option.name)));
 }
 
-/// An option that differs from what the name of the strategy means, for example stage = 2 of `deepspeed_stage_3`.
+/// An option that differs from what the name of the strategy means.
 Diagnostic against_name(const Recipe& recipe, const Named& named, const std::string& option,
                         const nlohmann::json& meant) {
   Diagnostic diagnostic;
@@ -78,12 +80,12 @@ Diagnostic against_name(const Recipe& recipe, const Named& named, const std::str
   return diagnostic;
 }
 
-/// Reports a DeepSpeed configuration that the reader did not translate, because the strategy has no name of DeepSpeed.
+/// Reports a configuration of another tool that the reader did not translate, because the strategy does not take it.
 void refuse_configuration(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy.config");
   diagnostic.code = "needs";
-  diagnostic.message = "`config` needs a strategy with a name of DeepSpeed: name = \"deepspeed\"";
+  diagnostic.message = deepspeed_needed;
   diagnostics.push_back(diagnostic);
 }
 
@@ -249,6 +251,19 @@ std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& 
   return notes;
 }
 
+namespace {
+
+/// Checks selection.prefer, whose values are in the rules.
+void check_preference(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (!recipe.selection.prefer) return;
+  const Option prefer{.name = "prefer", .type = Option::Type::choice, .choices = rule_book().preferences};
+  nlohmann::json value = *recipe.selection.prefer;
+  if (const auto problem = check_option(prefer, value))
+    diagnostics.push_back(diagnostic_of(*problem, recipe.origin("selection.prefer"), "selection"));
+}
+
+}  // namespace
+
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further) {
   return load_whole_layered_recipe(file, {overrides}, further);
@@ -259,10 +274,11 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
     name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
+    check_preference(recipe, diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };
-  return load_layered_recipe(file, overrides, check, lua::evaluate_recipe);
+  return load_layered_recipe(file, overrides, check, {lua::evaluate_recipe, &deepspeed_importer()});
 }
 
 }  // namespace runner

@@ -15,7 +15,7 @@ namespace {
 /// Values with an origin, without defaults.
 std::string read(const std::string& file) {
   try {
-    auto recipe = load_recipe(file, {}, {}, lua::evaluate_recipe);
+    auto recipe = load_recipe(file, {}, {}, {lua::evaluate_recipe});
     std::string text;
     for (const auto& line : split(print_recipe(recipe, PrintOrigins::yes), '\n'))
       if (!line.ends_with("# default") && line.find(" = ") != std::string::npos) text += line + "\n";
@@ -50,7 +50,7 @@ TEST_CASE("every computed recipe has the expected values and origins") {
 
 TEST_CASE("a computed recipe printed as TOML is the same recipe") {
   auto file = std::string(RUNNER_SOURCE_DIR) + "/tests/cases/lua/recipes/computed.lua";
-  auto recipe = load_recipe(file, {}, {}, lua::evaluate_recipe);
+  auto recipe = load_recipe(file, {}, {}, {lua::evaluate_recipe});
   CHECK(recipe_to_json(parse_recipe(print_recipe(recipe), "printed.toml")) == recipe_to_json(recipe));
 }
 

@@ -105,13 +105,13 @@ TEST_CASE("the plans match plans.txt") {
 }
 
 TEST_CASE("the documented rules are applied on both sides of every boundary") {
-  auto rule = [](int64_t parameters, int devices, int nodes, bool ddp_fits) {
-    return rule_book().match({parameters, devices, nodes, ddp_fits}).id;
+  auto rule = [](int64_t parameters, int devices, int nodes, bool replica_fits) {
+    return rule_book().match({parameters, devices, nodes, replica_fits}).id;
   };
   struct Row {
     int64_t parameters;
     int devices, nodes;
-    bool ddp_fits;
+    bool replica_fits;
     const char* rule;
   };
   const int64_t small = 499'999'999, medium = 500'000'000, below_large = 2'999'999'999, large = 3'000'000'000;
@@ -127,7 +127,7 @@ TEST_CASE("the documented rules are applied on both sides of every boundary") {
   };
   for (const auto& row : rows) {
     INFO(row.parameters << " parameters, " << row.devices << " devices, " << row.nodes << " nodes");
-    CHECK(rule(row.parameters, row.devices, row.nodes, row.ddp_fits) == row.rule);
+    CHECK(rule(row.parameters, row.devices, row.nodes, row.replica_fits) == row.rule);
   }
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("every rule has a source and existing forms, and every form has a stra
     auto strategy = find_strategy(form.strategy);
     REQUIRE(strategy);
     for (const auto& [option, value] : form.options.items()) CHECK(takes(*strategy->entry, option));
-    if (!form.zero.empty()) CHECK(rule_book().form(form.zero).strategy == "zero");
+    if (!form.twin.empty()) CHECK(rule_book().form(form.twin).strategy == "zero");
   }
 }
 

@@ -50,14 +50,14 @@ TEST_CASE("the advice names the parts, the largest first, and the changes, the c
       "compute)\n"
       "  precision = \"bf16-mixed\"  (saves 63.5 MiB; products are rounded to bfloat16, so the losses differ a "
       "little)\n"
-      "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = "
-      "0, "
-      "nvme_path = \"FOLDER\"}  (saves 17.6 MiB; parameters and optimizer state pass through a disk in every step)");
+      "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = "
+      "\"FOLDER\", stage3_param_persistence_threshold = 0}  (saves 17.6 MiB; parameters and optimizer state pass "
+      "through a disk in every step)");
 }
 
 const std::string on_nvme =
-    "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, stage3_param_persistence_threshold = 0, "
-    "nvme_path = \"FOLDER\"}";
+    "strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = \"FOLDER\", "
+    "stage3_param_persistence_threshold = 0}";
 
 TEST_CASE("a change is named only if it is possible and saves memory") {
   CHECK(changes(plan("single", 1, 8)) == std::vector<std::string>{"train.micro_batch_size = 4",

@@ -9,6 +9,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/foreign_names.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -132,6 +133,7 @@ TEST_CASE("a name of another tool is not also an option of a strategy") {
     for (const auto& option : entry.options) {
       INFO(option.name);
       const auto* foreign = find_foreign_name(option.name);
+      if (!foreign) foreign = deepspeed_importer().find_name(option.name);
       CHECK((!foreign || foreign->only_suggested || !foreign->in_strategy));
     }
 }
@@ -169,7 +171,8 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdp", {{"min_num_params", 1e300}}) == "`min_num_params` must be an integer, not 1e+300");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
   CHECK(only_message("fsdp", {{"hybrid_group_size", 0}}) == "`hybrid_group_size` must be at least 1, not 0");
-  CHECK(only_message("ddp", {{"timeout", "soon"}}) == "`timeout` must be a duration such as \"30m\" or \"1d12h\", not \"soon\"");
+  CHECK(only_message("ddp", {{"timeout", "soon"}}) ==
+        "`timeout` must be a duration such as \"30m\" or \"1d12h\", not \"soon\"");
   CHECK(problems("auto", {{"cpu_offload", true}}).empty());
   CHECK(only_message("auto", {{"cpu_ofload", true}}) == "no strategy has an option `cpu_ofload`");
   CHECK(problems("auto", {{"cpu_ofload", true}})[0].suggestion == "cpu_offload");
@@ -199,6 +202,23 @@ TEST_CASE("an option outside [strategy] is answered with the strategies that hav
     INFO(answer);
     REQUIRE(found != diagnostics.end());
     CHECK(found->suggestion->starts_with("strategy.st"));
+  }
+}
+
+TEST_CASE("selection.prefer is one of the strategies that the rules name") {
+  TemporaryFolder folder;
+  write_file_atomic(folder.path / "recipe.toml", "[selection]\nprefer = \"fsdpp\"\n");
+  try {
+    load_whole_recipe((folder.path / "recipe.toml").string(), {});
+    FAIL("the recipe was accepted");
+  } catch (const RecipeError& error) {
+    auto of_prefer = [](const Diagnostic& one) { return one.section == "selection"; };
+    auto found = std::find_if(error.diagnostics().begin(), error.diagnostics().end(), of_prefer);
+    REQUIRE(found != error.diagnostics().end());
+    CHECK(found->message == "`prefer` cannot be \"fsdpp\"");
+    CHECK(found->allowed == std::vector<std::string>{"fsdp", "zero"});
+    CHECK(found->suggestion == "fsdp");
+    CHECK(found->place.line == 2);
   }
 }
 
@@ -308,13 +328,30 @@ TEST_CASE("an error in an option of a configuration is reported at its position 
       "[strategy]\nname = \"zero\"\nconfig = { zero_optimization = { stage = \"two\" } }\n"
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
       "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
-      "recipe.toml");
+      "recipe.toml", {}, {.importer = &deepspeed_importer()});
   std::vector<Diagnostic> diagnostics;
   resolve_strategy(recipe, diagnostics);
   REQUIRE(diagnostics.size() == 1);
   CHECK(diagnostics[0].message == "`stage` must be an integer, not \"two\"");
   CHECK(diagnostics[0].place.line == 3);
   CHECK(diagnostics[0].place.column == 34);
+}
+
+TEST_CASE("a configuration that contradicts the name of the strategy is reported with both places") {
+  auto recipe = parse_recipe(
+      "[strategy]\nname = \"deepspeed_stage_3\"\nconfig = { zero_optimization = { stage = 1 } }\n"
+      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
+      "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
+      "recipe.toml", {}, {.importer = &deepspeed_importer()});
+  std::vector<Diagnostic> diagnostics;
+  resolve_strategy(recipe, diagnostics);
+  REQUIRE(diagnostics.size() == 1);
+  CHECK(diagnostics[0].message ==
+        "`deepspeed_stage_3` means stage = 3, and stage = 1 contradicts it: choose one of them, or write name = "
+        "\"zero\"");
+  CHECK(diagnostics[0].place.line == 3);
+  REQUIRE(diagnostics[0].other);
+  CHECK(diagnostics[0].other->line == 2);
 }
 
 TEST_CASE("a configuration is refused for strategies that do not read it") {

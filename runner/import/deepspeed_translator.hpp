@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runner/config/deepspeed_config.hpp"
-#include "runner/config/deepspeed_keys.hpp"
+#include "runner/import/deepspeed_config.hpp"
+#include "runner/import/deepspeed_keys.hpp"
 
 namespace runner {
 
@@ -14,7 +14,7 @@ class DeepSpeedTranslator {
  public:
   DeepSpeedTranslator(LocatedJson root, const std::function<bool(const std::string&)>& given)
       : root_(std::move(root)), given_(given) {}
-  DeepSpeedMeaning all();
+  Imported all();
 
  private:
   // ---- reporting and emitting
@@ -72,7 +72,7 @@ class DeepSpeedTranslator {
 
   LocatedJson root_;
   const std::function<bool(const std::string&)>& given_;
-  DeepSpeedMeaning meaning_;
+  Imported meaning_;
   std::vector<std::pair<const DeepSpeedKey*, const LocatedJson*>> automatic_;  ///< keys whose value is "auto"
 };
 

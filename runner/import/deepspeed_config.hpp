@@ -6,31 +6,22 @@
 
 #include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/config/importer.hpp"
 #include "runner/config/located_json.hpp"
 
 namespace runner {
 
-/// A value that a configuration sets: of a recipe's key or, under "strategy.", of an option of the strategy `zero`.
-struct DeepSpeedValue {
-  std::string key;       ///< dotted, of the recipe
-  nlohmann::json value;  ///< null: the key must be unset
-  Origin place;
-  std::string path;         ///< dotted, in the configuration
-  bool is_default = false;  ///< DeepSpeed's default for a key that the configuration lacks; every given value overrides it
-};
-
-struct DeepSpeedMeaning {
-  std::vector<DeepSpeedValue> values;
-  std::vector<std::string> notes;  ///< keys that are ignored, and why
-  std::vector<Diagnostic> diagnostics;
-};
-
 /// `given`: whether the recipe itself sets a dotted key. Options that are "auto" and depend on the model's width remain "auto";
 /// see automatic_option().
-DeepSpeedMeaning read_deepspeed(const LocatedJson& configuration, const std::function<bool(const std::string&)>& given);
+Imported read_deepspeed(const LocatedJson& configuration, const std::function<bool(const std::string&)>& given);
 
 /// The value of "auto" for options that Accelerate computes from the width of the hidden states, `dim`; null for other options.
 nlohmann::json automatic_option(const std::string& option, int64_t dim);
+
+/// The importer for the reader of recipes.
+const Importer& deepspeed_importer();
+/// The error for a configuration whose strategy does not take it.
+extern const char* const deepspeed_needed;
 
 /// The equivalent sections of a recipe, with the notes as comments. Throws RecipeError. `check`: gets a recipe with the
 /// options of the strategy, and adds their mistakes.

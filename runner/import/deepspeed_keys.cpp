@@ -1,4 +1,4 @@
-#include "runner/config/deepspeed_keys.hpp"
+#include "runner/import/deepspeed_keys.hpp"
 
 #include <map>
 

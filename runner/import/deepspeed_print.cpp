@@ -4,10 +4,10 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/deepspeed_config.hpp"
-#include "runner/config/deepspeed_keys.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
+#include "runner/import/deepspeed_config.hpp"
+#include "runner/import/deepspeed_keys.hpp"
 
 namespace runner {
 
@@ -129,7 +129,7 @@ void put_options(Ordered& out, const nlohmann::json& options) {
 }
 
 /// Adds the mistakes in the values that only a recipe with them shows.
-void check_values(DeepSpeedMeaning& meaning, const RecipeCheck& check) {
+void check_values(Imported& meaning, const RecipeCheck& check) {
   Recipe recipe;
   recipe.strategy.name = "zero";
   for (const auto& [key, given, place, path, is_default] : meaning.values) {

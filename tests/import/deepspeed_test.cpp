@@ -7,14 +7,15 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/deepspeed_config.hpp"
-#include "runner/config/deepspeed_keys.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/import/deepspeed_config.hpp"
+#include "runner/import/deepspeed_keys.hpp"
 
 using namespace runner;
 
 namespace {
 
+const ReaderHelp help{.importer = &deepspeed_importer()};
 const fs::path cases = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/deepspeed";
 
 /// Keeps paths in the texts relative.
@@ -27,7 +28,7 @@ struct InFolder {
 std::string outcome(const fs::path& file) {
   try {
     if (file.extension() == ".json") return deepspeed_as_recipe(parse_located_json(read_file(file), file.string()));
-    auto recipe = load_recipe(file.string());
+    auto recipe = load_recipe(file.string(), {}, {}, help);
     std::string text;
     for (const auto& note : recipe.notes) text += "# " + note + "\n";
     const auto origins = origins_to_json(recipe), values = recipe_to_json(recipe);
@@ -64,7 +65,7 @@ max_steps = 1000
 )";
 
 Recipe with(const std::string& strategy, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(model + "\n[strategy]\n" + strategy, "recipe.toml", overrides);
+  return parse_recipe(model + "\n[strategy]\n" + strategy, "recipe.toml", overrides, help);
 }
 
 }  // namespace
@@ -208,8 +209,8 @@ TEST_CASE("a configuration replaces the one below it") {
       "extends = \"recipe_extends.toml\"\n[strategy]\nconfig = { gradient_clipping = 0.5, zero_optimization = { stage "
       "= "
       "2 } }\n";
-  CHECK(parse_recipe(extending, "recipe.toml").train.gradient_clip_val == 0.5);
-  recipe = parse_recipe(extending, "recipe.toml", {other});
+  CHECK(parse_recipe(extending, "recipe.toml", {}, help).train.gradient_clip_val == 0.5);
+  recipe = parse_recipe(extending, "recipe.toml", {other}, help);
   CHECK(recipe.train.gradient_clip_val == 0.25);
   CHECK_FALSE(recipe.train.global_batch_size);
 }

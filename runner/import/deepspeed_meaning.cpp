@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "runner/base/text.hpp"
-#include "runner/config/deepspeed_translator.hpp"
+#include "runner/import/deepspeed_translator.hpp"
 
 namespace runner {
 
@@ -34,8 +34,9 @@ void DeepSpeedTranslator::product(const LocatedJson& global, const LocatedJson& 
   if (each <= 0 || times <= 0 || (whole % each == 0 && whole / each % times == 0)) return;
   auto& diagnostic = refuse(
       global, "contradiction",
-      fmt::format("train_batch_size = {} is not a multiple of micro-batch x accumulation = {} x {}, for any number of ranks",
-                  a.dump(), b.dump(), c.dump()));
+      fmt::format(
+          "train_batch_size = {} is not a multiple of micro-batch x accumulation = {} x {}, for any number of ranks",
+          a.dump(), b.dump(), c.dump()));
   diagnostic.other = micro.place;
   diagnostic.other_message = "the micro-batch is set here";
 }
@@ -164,7 +165,8 @@ void DeepSpeedTranslator::decay(const LocatedJson& type) {
   bool decays = node->value.is_number() && node->value.get<double>() > 0;
   if (decays && !given_("optimizer.decay_norms_and_biases"))
     note(*node,
-         "`weight_decay` applies to matrices only; with optimizer.decay_norms_and_biases = true also to norms and biases");
+         "`weight_decay` applies to matrices only; with optimizer.decay_norms_and_biases = true also to norms and "
+         "biases");
 }
 
 void DeepSpeedTranslator::scheduler() {

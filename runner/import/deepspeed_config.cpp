@@ -1,4 +1,4 @@
-#include "runner/config/deepspeed_translator.hpp"
+#include "runner/import/deepspeed_translator.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@ json integral(json value) {
   return whole ? json(static_cast<int64_t>(number)) : value;
 }
 
-DeepSpeedMeaning DeepSpeedTranslator::all() {
+Imported DeepSpeedTranslator::all() {
   if (!root_.is_object) {
     refuse(root_, "wrong-type", "a configuration is an object: { ... }");
     return meaning_;
@@ -278,8 +278,7 @@ bool DeepSpeedTranslator::in_disabled_block(const DeepSpeedKey& key, const Locat
   return switched_off(key, node);
 }
 
-DeepSpeedMeaning read_deepspeed(const LocatedJson& configuration,
-                                const std::function<bool(const std::string&)>& given) {
+Imported read_deepspeed(const LocatedJson& configuration, const std::function<bool(const std::string&)>& given) {
   return DeepSpeedTranslator(configuration, given).all();
 }
 

@@ -1,0 +1,49 @@
+// What the reader of recipes needs from an importer of another tool's configurations. The importers are in runner/import, which
+// depends on this library, and are therefore passed in.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/foreign_names.hpp"
+#include "runner/config/located_json.hpp"
+
+namespace runner {
+
+/// A value that a configuration sets: of a recipe's key or, under "strategy.", of an option of the strategy.
+struct ImportedValue {
+  std::string key;       ///< dotted, of the recipe
+  nlohmann::json value;  ///< null: the key must be unset
+  Origin place;
+  std::string path;  ///< dotted, in the configuration
+  bool is_default =
+      false;  ///< the tool's default for a key that the configuration lacks; every given value overrides it
+};
+
+struct Imported {
+  std::vector<ImportedValue> values;
+  std::vector<std::string> notes;  ///< keys that are ignored, and why
+  std::vector<Diagnostic> diagnostics;
+};
+
+class Importer {
+ public:
+  virtual ~Importer() = default;
+  /// "DeepSpeed".
+  virtual std::string tool() const = 0;
+  /// Whether the strategy of this name takes a configuration in strategy.config.
+  virtual bool takes(const std::string& strategy) const = 0;
+  /// Translates a configuration. `given`: whether the recipe itself sets a dotted key.
+  virtual Imported read(const LocatedJson& configuration,
+                        const std::function<bool(const std::string&)>& given) const = 0;
+  /// Sets the options of a strategy of the tool that depend on other keys. `configured_at`: the place of strategy.config, if
+  /// the recipe has one and has no mistake so far. Mistakes go to `diagnostics`.
+  virtual void complete(Recipe& recipe, const std::optional<Origin>& configured_at,
+                        std::vector<Diagnostic>& diagnostics) const = 0;
+  /// What a key of the tool means in a recipe; nullptr: it means nothing there.
+  virtual const ForeignName* find_name(const std::string& name) const = 0;
+};
+
+}  // namespace runner
