@@ -6,7 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/models/models.hpp"
-#include "strategies/contract/optimizer_state.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -16,7 +16,8 @@ using nlohmann::json;
 
 /// The kinds of state tensors that an optimizer keeps for each parameter.
 std::vector<std::string> state_kinds(const json& settings) {
-  return state_names_of(settings.at("optimizer.name"), settings.value("optimizer.momentum", 0.0));
+  const auto* optimizer = find_optimizer(settings.at("optimizer.name"));
+  return optimizer ? optimizer->state_names(settings.value("optimizer.momentum", 0.0)) : std::vector<std::string>();
 }
 
 json settings_in(const Checkpoint& checkpoint) { return checkpoint.state().value("settings", json::object()); }
@@ -89,7 +90,8 @@ constexpr const char* other_optimizer_advice =
 json settings_of_tensors(const Recipe& resolved) {
   json settings = model_settings(resolved.model, resolved.model.vocab_size.value());
   settings["optimizer.name"] = resolved.optimizer.name;
-  if (resolved.optimizer.name == "sgd") settings["optimizer.momentum"] = resolved.optimizer.momentum;
+  if (find_optimizer(resolved.optimizer.name)->states_need_momentum)
+    settings["optimizer.momentum"] = resolved.optimizer.momentum;
   return settings;
 }
 

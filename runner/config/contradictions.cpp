@@ -104,7 +104,7 @@ class Finder {
 
   void optimizer() {
     const auto& optimizer = recipe_.optimizer;
-    if (optimizer.name == "sgd" && optimizer.nesterov && optimizer.momentum == 0)
+    if (find_key("optimizer.nesterov")->needs_met(recipe_) && optimizer.nesterov && optimizer.momentum == 0)
       report("optimizer.nesterov", "nesterov = true needs momentum above 0", "optimizer.momentum",
              "momentum is set here");
   }

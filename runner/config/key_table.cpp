@@ -5,6 +5,7 @@
 #include "runner/base/option_table.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/device_request.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -285,21 +286,29 @@ void add_devices(std::vector<Key>& keys) {
        .choices = {"shm", "gloo", "nccl"}, .refuses = refused_backend}, &D::process_group_backend);
 }
 
+/// For a key that only some optimizers read.
+Facts read_by(const std::string& key) {
+  return {.needs = {"optimizer.name", optimizer_names([&](const OptimizerSpec& spec) {
+                      return std::find(spec.keys.begin(), spec.keys.end(), key) != spec.keys.end();
+                    })}};
+}
+
 void add_optimizer(std::vector<Key>& keys) {
   Adder add(keys, "optimizer", &Recipe::optimizer);
   using O = Recipe::Optimizer;
-  add({.name = "name", .type = T::choice, .help = "Optimizer.", .choices = {"adamw", "adam", "sgd"}}, &O::name);
+  add({.name = "name", .type = T::choice, .help = "Optimizer.", .choices = optimizer_names([](const auto&) { return true; })},
+      &O::name);
   add({.name = "lr", .type = T::number, .help = "Peak learning rate.", .minimum = 0}, &O::lr);
   add({.name = "weight_decay", .type = T::number,
        .help = "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
        .minimum = 0}, &O::weight_decay);
   add({.name = "betas", .type = T::pair, .help = "Adam's two decay rates.", .minimum = 0,
-       .maximum = 0.9999999}, &O::betas, {.needs = {"optimizer.name", {"adamw", "adam"}}});
+       .maximum = 0.9999999}, &O::betas, read_by("betas"));
   add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true},
-      &O::eps, {.needs = {"optimizer.name", {"adamw", "adam"}}});
+      &O::eps, read_by("eps"));
   add({.name = "momentum", .type = T::number, .help = "sgd: momentum.", .minimum = 0,
-       .maximum = 0.9999999}, &O::momentum, {.needs = {"optimizer.name", {"sgd"}}});
-  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov, {.needs = {"optimizer.name", {"sgd"}}});
+       .maximum = 0.9999999}, &O::momentum, read_by("momentum"));
+  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov, read_by("nesterov"));
   add({.name = "decay_norms_and_biases", .type = T::boolean,
        .help = "Apply weight decay to 1-d parameters too."}, &O::decay_norms_and_biases);
   using Group = O::Group;
@@ -331,7 +340,8 @@ void add_lr_scheduler(std::vector<Key>& keys) {
   add({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
        .maximum = 1}, &L::min_lr_ratio, {.needs = {"lr_scheduler.name", {"linear", "cosine", "wsd"}}});
   add({.name = "decay_steps", .type = T::integer,
-       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1}, &L::decay_steps, {.needs = {"lr_scheduler.name", {"wsd"}}});
+       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1},
+      &L::decay_steps, {.needs = {"lr_scheduler.name", {"wsd"}}});
   add({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
        .minimum = 1}, &L::step_size, {.needs = {"lr_scheduler.name", {"step"}}});
   add({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
@@ -476,7 +486,8 @@ void add_activation_checkpointing(std::vector<Key>& keys) {
        .minimum = 1}, &A::every, {.needs = {"activation_checkpointing.mode", {"every"}}});
   add({.name = "blocks", .type = T::texts,
        .help = "mode = \"named\": names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\") to "
-               "recompute, as globs."}, &A::blocks, {.needs = {"activation_checkpointing.mode", {"named"}}});
+               "recompute, as globs."},
+      &A::blocks, {.needs = {"activation_checkpointing.mode", {"named"}}});
   add({.name = "cpu_checkpointing", .type = T::boolean,
        .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
       &A::cpu_checkpointing);

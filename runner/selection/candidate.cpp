@@ -9,7 +9,6 @@
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "strategies/contract/optimizer_state.hpp"
 #include "strategies/program/plan.hpp"
 
 namespace runner {
@@ -51,7 +50,8 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.world_size = topology.world_size();
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
-  job.optimizer_states = static_cast<int>(state_names_of(recipe.optimizer.name, recipe.optimizer.momentum).size());
+  job.optimizer = find_optimizer(recipe.optimizer.name);
+  job.optimizer_states = static_cast<int>(job.optimizer->state_names(recipe.optimizer.momentum).size());
   job.hooks = hook_memory(recipe);
   if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
     for (const auto& [epoch, factor] : *schedule) job.accumulation_most = std::max(job.accumulation_most, factor);

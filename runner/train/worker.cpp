@@ -77,9 +77,7 @@ WorldOptions world_options(const Recipe& recipe) {
 
 OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   OptimizerConfig config;
-  config.kind = optimizer.name == "sgd"    ? OptimizerConfig::Kind::sgd
-                : optimizer.name == "adam" ? OptimizerConfig::Kind::adam
-                                           : OptimizerConfig::Kind::adamw;
+  config.kind = find_optimizer(optimizer.name)->kind;
   config.lr = optimizer.lr;
   config.weight_decay = optimizer.weight_decay;
   config.beta1 = optimizer.betas.at(0);

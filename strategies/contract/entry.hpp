@@ -17,6 +17,7 @@
 #include "strategies/contract/cpu_products.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/contract/precision.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -65,6 +66,7 @@ struct Job {
   int world_size = 1, local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< the largest factor, if a schedule changes it by epoch
+  const OptimizerSpec* optimizer = &optimizers().front();
   int optimizer_states = 2;       ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
   std::vector<bool> recompute;    ///< one per block: activation checkpointing
   bool host_checkpoints = false;  ///< inputs of recomputed blocks are kept in host memory (host_checkpoints.hpp)

@@ -10,13 +10,8 @@
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
 #include "strategies/contract/adam.hpp"
-#include "strategies/contract/optimizer_state.hpp"
 
 namespace runner {
-
-std::vector<std::string> OptimizerConfig::state_names() const {
-  return state_names_of(kind == Kind::sgd ? "sgd" : "adamw", momentum);
-}
 
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config) {
   GroupSettings settings;
@@ -41,7 +36,7 @@ size_t Optimizer::add(const torch::Tensor& parameter, const GroupSettings& group
 
 size_t Optimizer::add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
                               const torch::Tensor& copy) {
-  RUNNER_CHECK(swap_ && config_.kind != OptimizerConfig::Kind::sgd);
+  RUNNER_CHECK(swap_ && config_.spec().has_host_kernel);
   RUNNER_CHECK(slots_.empty() || slots_.back().begin + slots_.back().count <= begin);
   slots_.push_back({parameter, copy, {}, group, begin, count});
   return slots_.size() - 1;
@@ -86,8 +81,7 @@ void Optimizer::step_part(const Update& update, size_t first, const std::vector<
     if (begin == end) continue;
     Members members(begin, end);
     const auto& parameter = slots_[members.front()].parameter;
-    bool ours =
-        config_.kind != OptimizerConfig::Kind::sgd && parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32;
+    bool ours = config_.spec().has_host_kernel && parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32;
     if (ours)
       step_on_host(update, group, members, part);
     else
@@ -116,7 +110,7 @@ AdamSettings Optimizer::settings_of(const Update& update, const GroupSettings& g
           .beta2 = config_.beta2,
           .eps = config_.eps,
           .weight_decay = group.weight_decay,
-          .decoupled = config_.kind == OptimizerConfig::Kind::adamw,
+          .decoupled = config_.spec().decays_apart_from_gradient,
           .gradient_divisor = update.gradient_divisor,
           .step = update.step};
 }

@@ -12,11 +12,12 @@
 #include "strategies/contract/adam.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/offload/swapped_arrays.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
 struct OptimizerConfig {
-  enum class Kind { adamw, adam, sgd };
+  using Kind = OptimizerKind;
   Kind kind = Kind::adamw;
   double lr = 1e-3;  ///< of parameters without a rate from a group; the schedule multiplies all rates
   double weight_decay = 0.01;
@@ -30,8 +31,9 @@ struct OptimizerConfig {
   };
   std::vector<Group> groups;
 
+  const OptimizerSpec& spec() const { return optimizer_spec(kind); }
   /// The state tensors of a parameter, and their number.
-  std::vector<std::string> state_names() const;
+  std::vector<std::string> state_names() const { return spec().state_names(momentum); }
   int states() const { return static_cast<int>(state_names().size()); }
 };
 

@@ -333,7 +333,7 @@ class Replay {
   int64_t update_copies() const {
     DType master = job_.precision.parameter;
     bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
-         reads_any = master == DType::float32 && job_.optimizer_states == 2;
+         reads_any = master == DType::float32 && job_.optimizer->has_host_kernel;
     if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
     int64_t elements = held_most_;
     if (plan_.updates_beside()) {  // the update casts one unit at a time

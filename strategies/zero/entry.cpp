@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "runner/base/round_up.hpp"
+#include "runner/base/text.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/zero/options.hpp"
 
@@ -42,9 +43,12 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   bool optimizer = options.optimizer_on_nvme(), parameters = options.parameters_on_nvme();
   if (!optimizer && !parameters) return std::nullopt;
   if (!options.nvme_path) return "offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk";
-  if (optimizer && (job.optimizer_states != 2 || job.precision.parameter != DType::float32))
-    return "optimizer state on NVMe needs optimizer.name = \"adamw\" or \"adam\", and a precision with fp32 masters "
-           "(32-true, bf16-mixed, 16-mixed)";
+  if (optimizer && (!job.optimizer->has_host_kernel || job.precision.parameter != DType::float32))
+    return fmt::format(
+        "optimizer state on NVMe needs optimizer.name = \"{}\", and a precision with fp32 masters (32-true, "
+        "bf16-mixed, "
+        "16-mixed)",
+        join(optimizer_names([](const auto& spec) { return spec.has_host_kernel; }), "\" or \""));
   if (const int64_t block = options.block_size; block % 4096 != 0)
     return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example",
                        block, round_up(block, 4096));

@@ -6,9 +6,9 @@
 using namespace runner;
 
 TEST_CASE("the rate of a group is absolute: with lr = 0 only the parameters of that group change") {
-  for (auto kind : {OptimizerConfig::Kind::adamw, OptimizerConfig::Kind::adam, OptimizerConfig::Kind::sgd}) {
+  for (const auto& spec : optimizers()) {
     OptimizerConfig config;
-    config.kind = kind;
+    config.kind = spec.kind;
     config.lr = 0;
     config.groups = {{"head.*", 0.5, 0.0}};
     ParameterSpec head, body;
@@ -27,4 +27,25 @@ TEST_CASE("the rate of a group is absolute: with lr = 0 only the parameters of t
     CHECK(torch::allclose(moving, torch::full({2, 2}, 0.5), 1e-5));
     CHECK(torch::allclose(half, torch::full({2, 2}, 0.75), 1e-5));
   }
+}
+
+TEST_CASE("an optimizer keeps the state tensors that its spec names") {
+  for (const auto& spec : optimizers())
+    for (double momentum : {0.0, 0.9}) {
+      INFO(spec.name << ", momentum " << momentum);
+      OptimizerConfig config;
+      config.kind = spec.kind;
+      config.momentum = momentum;
+      Optimizer optimizer(config);
+      auto parameter = torch::ones({4});
+      optimizer.add(parameter, {.lr = 0.1});
+      optimizer.step({torch::ones({4})}, 1.0, 1.0);
+      optimizer.step({torch::ones({4})}, 1.0, 1.0);
+      const auto state = optimizer.state(0);
+      CHECK(state.size() == spec.state_names(momentum).size());
+      for (const auto& tensor : state) CHECK(tensor.count_nonzero().item<int64_t>() == 4);  // the update has written it
+      CHECK(find_optimizer(spec.name) == &spec);
+      CHECK(&optimizer_spec(spec.kind) == &spec);
+    }
+  CHECK_FALSE(find_optimizer("lion"));
 }

@@ -89,6 +89,7 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.world_size = job.local_size = run.world_size;
   job.accumulation = run.accumulation;
   job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
+  job.optimizer = &run.optimizer.spec();
   job.optimizer_states = run.optimizer.states();
   static const CpuProducts products = probe_cpu_products();
   job.products = products;
