@@ -25,6 +25,7 @@ endif()
 if(RUNNER_SANITIZE)
   add_compile_options(-fsanitize=${RUNNER_SANITIZE} -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${RUNNER_SANITIZE})
+  add_compile_options(-Wno-maybe-uninitialized)  # GCC 12 reports it wrongly in instrumented code
 endif()
 
 add_library(runner_warnings INTERFACE)

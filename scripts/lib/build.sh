@@ -46,12 +46,16 @@ build_programs() {
   if [[ -e $deps/.cuda ]]; then build_targets app_cuda; else build_targets app; fi
 }
 
-# test_preset PRESET: builds and tests a CMake preset whose folder is build-PRESET.
+# test_preset PRESET [PROGRAM...]: builds and tests a CMake preset whose folder is build-PRESET; only these test programs, if some
+# are named.
 test_preset() {
+  local preset=$1 programs
+  shift
+  programs=$(IFS='|' && printf '%s' "$*")
   cd "$root"
-  cmake --preset "$1"
-  ninja -C "build-$1" -j "$(job_count)"
-  ctest --preset "$1" -j "$(nproc)"
+  cmake --preset "$preset"
+  ninja -C "build-$preset" -j "$(job_count)" "$@"
+  ctest --preset "$preset" --no-tests=error -j "$(nproc)" ${programs:+-R "^($programs): "}
 }
 
 # Estimates the time of ninja's plan from seconds per step on one core: precompiled header, several files of a library, one
