@@ -13,7 +13,8 @@ return {
       if not squares[block] then
         blocks[#blocks + 1], squares[block] = block, 0
       end
-      squares[block] = squares[block] + ctx:gradient(name):norm() ^ 2
+      local gradient = ctx:gradient(name)  -- nil if the parameter is frozen
+      if gradient then squares[block] = squares[block] + gradient:norm() ^ 2 end
     end
     for _, block in ipairs(blocks) do ctx:log("gradient_norm/" .. block, math.sqrt(squares[block])) end
   end,

@@ -67,9 +67,8 @@ std::vector<std::string> describe_calls(const TinyTraining& training, const lua:
   const auto run = ledger.find_run("last");
   const json shown = ledger.show(run);
   for (const auto& event : shown.at("events"))
-    if (event.at("event") == "hooks")
-      for (const auto& [function, count] : event.at("calls").at(hook.file.name).items())
-        calls[function] += count.get<int64_t>();
+    if (event.at("event") == "hook" && event.at("hook") == hook.file.name)
+      for (const auto& [function, count] : event.at("calls").items()) calls[function] += count.get<int64_t>();
   std::vector<std::string> missing, functions(lua::moment_names().begin(), lua::moment_names().end());
   functions.push_back("loss");
   for (const auto& name : functions) {

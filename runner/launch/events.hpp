@@ -14,7 +14,7 @@
 //   artifact     global rank 0: a file for a hook        {step, path, saved}
 //   sample       global rank 0: text for a hook          {step, text or tokens, saved}
 //   note         any rank: a message for the user        {message, saved}
-//   hooks        global rank 0, when training has ended  {calls: {hook: {function: number}}, seconds: {hook: seconds}}
+//   hook         global rank 0, when training has ended  {hook, seconds, calls: {function: number}}, one for each hook
 //   printed      global rank 0: a hook's print()         {text}; not recorded
 //   stopping     global rank 0: the run ends early       {step, reason, saved}
 //   memory       every rank, after training              {peak_bytes, rss_peak_bytes, lost_share}

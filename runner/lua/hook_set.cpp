@@ -206,13 +206,11 @@ void HookSet::fail(Hook& hook, const std::string& doing, const Talk::Failure& fa
   if (talk_.report) talk_.report(text + "\n  it is disabled from now on (hooks.on_error = \"disable\")");
 }
 
-json HookSet::record() const {
-  json record;
-  for (const auto& hook : hooks_) {
-    record["calls"][hook.file.name] = hook.calls;
-    record["seconds"][hook.file.name] = hook.seconds;
-  }
-  return record;
+std::vector<json> HookSet::records() const {
+  std::vector<json> records;
+  for (const auto& hook : hooks_)
+    records.push_back({{"hook", hook.file.name}, {"seconds", hook.seconds}, {"calls", hook.calls}});
+  return records;
 }
 
 std::vector<std::string> HookSet::disabled() const {

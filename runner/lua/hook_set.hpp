@@ -88,8 +88,8 @@ class HookSet {
     std::map<std::string, int64_t> calls;  ///< of each function
   };
   const std::vector<Hook>& hooks() const { return hooks_; }
-  /// Until now: {"calls": {hook: {function: number}}, "seconds": {hook: total time in its functions}}.
-  nlohmann::json record() const;
+  /// For each hook until now: {"hook": name, "seconds": time in its functions, "calls": {function: number}}.
+  std::vector<nlohmann::json> records() const;
   State& state() { return *state_; }
 
   /// Names of disabled hooks, for a checkpoint. disable() disables them again, if on_error is still "disable".

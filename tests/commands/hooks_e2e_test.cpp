@@ -160,7 +160,7 @@ max_new_tokens = 5
   CHECK(parts.points("loss") == whole.points("loss"));
   auto shown = parts.run({"show", "last", "--json"}).json();
   int samples = 0;
-  for (const auto& event : shown.at("events")) samples += event.dump().find("sample") != std::string::npos;
+  for (const auto& event : shown.at("events")) samples += event.at("event") == "sample";
   CHECK(samples == 4);
   CHECK(slurp(fs::path(rest.json().at("run_dir").get<std::string>()) / "artifacts/samples.txt")
             .starts_with("step 3\nline 4"));

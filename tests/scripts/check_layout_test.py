@@ -41,7 +41,7 @@ class CheckLayout(unittest.TestCase):
         self.assertEqual(self.violations({
             "runner/base/text.cpp": '#include <string>\n\n#include "runner/config/recipe.hpp"\n',
             "runner/config/recipe.hpp": "",
-        }), ["runner/base/text.cpp:3: includes runner/config/recipe.hpp: runner/config (layer 1) is above; runner/base is in layer 0"])
+        }), ["runner/base/text.cpp:3: includes runner/config/recipe.hpp: runner/config (layer 2) is above; runner/base is in layer 0"])
 
     def test_libraries_in_one_layer_must_not_include_each_other(self):
         self.assertEqual(self.violations({

@@ -111,7 +111,7 @@ s.lua:4:3: error: `goal` cannot be "least"
       |   ^~~~
   allowed: min, max
 
-s.lua:5:13: error: `trials` must be an integer from 1 up, not 0
+s.lua:5:13: error: `trials` must be at least 1, not 0
     5 |   budget = {trials = 0},
       |             ^~~~~~
 

@@ -137,7 +137,7 @@ s.toml:7:8: error: `goal` cannot be "minimum"
       |        ^~~~~~~~~
   allowed: min, max
 
-s.toml:8:21: error: `trials` must be an integer from 1 up, not 0
+s.toml:8:21: error: `trials` must be at least 1, not 0
     8 | budget = { trials = 0, tim = "2h" }
       |                     ^
 

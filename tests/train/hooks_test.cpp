@@ -357,3 +357,25 @@ TEST_CASE("parameters cannot change inside a step, and gradients are available b
   CHECK_THAT(run.failures[0], ContainsSubstring("gradient: not in on_train_batch_end: gradients are available in "
                                                 "on_before_optimizer_step"));
 }
+
+TEST_CASE("a frozen parameter has no gradient, and its handle reads and writes its values") {
+  auto form = GENERATE(from_range(forms));
+  INFO(name_of(form));
+  HookedRun run(form, R"(return {
+    on_before_optimizer_step = function(ctx)
+      ctx:log("frozen", ctx:gradient("embedding.tokens.weight") and 0 or 1)
+      ctx:log("trained", ctx:gradient("head.norm.weight"):norm())
+    end,
+    on_train_batch_end = function(ctx)
+      ctx:log("norm", ctx:parameter("embedding.tokens.weight"):norm())
+      if ctx.step == 3 then ctx:parameter("embedding.tokens.weight"):scale_(2) end
+    end})");
+  run.tiny.frozen = {"embedding.*"};
+  run.go();
+  REQUIRE(run.failures == std::vector<std::string>(static_cast<size_t>(form.world_size)));
+  CHECK(run.logged("frozen") == std::vector<double>{1, 1, 1, 1});
+  CHECK(run.logged("trained")[0] > 0);
+  const auto norms = run.logged("norm");
+  CHECK(norms[0] == norms[2]);
+  CHECK_THAT(norms[3], WithinRel(2 * norms[2], 1e-6));
+}

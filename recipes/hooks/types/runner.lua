@@ -193,9 +193,9 @@ function context:parameter_names() end
 ---@param name string
 ---@return runner.Tensor
 function context:parameter(name) end
----In on_before_optimizer_step only. Gradients are summed over ranks and not yet clipped.
+---In on_before_optimizer_step only. Gradients are summed over ranks and not yet clipped. nil for a frozen parameter.
 ---@param name string
----@return runner.Tensor
+---@return runner.Tensor?
 function context:gradient(name) end
 
 ---@return runner.Snapshot

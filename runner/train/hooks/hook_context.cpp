@@ -37,8 +37,8 @@ bool inside_step(lua::Moment moment) {
          moment == lua::Moment::on_before_optimizer_step;
 }
 
-HookContext::HookContext(const TrainingHooksSetup& setup, HookCall& call, HookExchange& exchange,
-                         TensorHost& tensors, Metrics& metrics, lua::State& state)
+HookContext::HookContext(const TrainingHooksSetup& setup, HookCall& call, HookExchange& exchange, TensorHost& tensors,
+                         Metrics& metrics, lua::State& state)
     : setup_(setup),
       call_(call),
       exchange_(exchange),
@@ -140,13 +140,13 @@ std::vector<std::string> HookContext::parameter_names() {
   return names;
 }
 
-const std::vector<int64_t>& HookContext::shape_of(const std::string& parameter) const {
-  return setup_.model.parameters().at(setup_.model.slot(parameter))->shape;
+const ParameterSpec& HookContext::spec_of(const std::string& parameter) const {
+  return *setup_.model.parameters().at(setup_.model.slot(parameter));
 }
 
 Value HookContext::handle(ScriptTensor::Kind kind, const std::string& name, const std::vector<StateTensor>& pieces,
                           double divisor) {
-  auto object = make_tensor_handle(tensors_, kind, name, shape_of(name), pieces, divisor);
+  auto object = make_tensor_handle(tensors_, kind, name, spec_of(name).shape, pieces, divisor);
   handles_.push_back(object);
   return Value(object);
 }
@@ -161,6 +161,7 @@ Value HookContext::parameter(const std::string& name) {
 Value HookContext::gradient(const std::string& name) {
   require_moment("gradient", before_optimizer_step_only,
                  "gradients are available in on_before_optimizer_step, after their sum over ranks");
+  if (!spec_of(name).trainable) return {};  // nil
   if (!gradient_pieces_) gradient_pieces_ = (*call_.gradients)();
   return handle(ScriptTensor::Kind::gradient, name, *gradient_pieces_, call_.gradient_scale);
 }

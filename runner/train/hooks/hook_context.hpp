@@ -58,7 +58,7 @@ class HookContext : private lua::Training {
   /// Invalidates the handles of parameters and gradients. Call it at the end of a hook's call.
   void end_handles();
   std::vector<std::string> parameter_names() override;
-  const std::vector<int64_t>& shape_of(const std::string& parameter) const;
+  const ParameterSpec& spec_of(const std::string& parameter) const;
 
  private:
   using Moment = lua::Moment;

@@ -70,11 +70,11 @@ void TrainingHooks::load(const Checkpoint& checkpoint, const Progress& progress)
     auto like = kept.at("like").get<std::string>();
     auto names = context_.parameter_names();
     if (std::find(names.begin(), names.end(), like) == names.end() || !checkpoint.has(stored) ||
-        checkpoint.shape(stored) != context_.shape_of(like))
+        checkpoint.shape(stored) != context_.spec_of(like).shape)
       throw environment_error(
           "the checkpoint's `{}`, part of a hook's state, is missing or does not fit the model's {}", stored, like);
     const auto mine = replica_piece_name(stored);
-    return make_own_tensor(tensors_, like, context_.shape_of(like), pieces, [&](int64_t offset, int64_t count) {
+    return make_own_tensor(tensors_, like, context_.spec_of(like).shape, pieces, [&](int64_t offset, int64_t count) {
       if (!own_replica || !checkpoint.has(mine)) return read_elements(checkpoint, stored, offset, count);
       return read_elements(checkpoint, mine, (exchange_.rank() - 1) * count, count);
     });

@@ -58,7 +58,8 @@ TrainingHooks::TrainingHooks(TrainingHooksSetup setup)
 }
 
 TrainingHooks::~TrainingHooks() {
-  if (setup_.world.rank == 0) setup_.events.emit("hooks", hooks_.record());
+  if (setup_.world.rank == 0)
+    for (const auto& record : hooks_.records()) setup_.events.emit("hook", record);
   setup_.strategy.observe(nullptr);
   setup_.strategy.use_loss({});
 }
