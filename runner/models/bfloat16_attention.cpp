@@ -28,6 +28,9 @@ using Row = std::array<float, column_count>;
 constexpr int64_t key_block = 256;  ///< keys of a block of scores
 constexpr int64_t depth_unit = 32;  ///< the depth of a product is a multiple of this
 
+/// Keys for which a block of scores has space.
+int64_t block_keys(const AttentionShape& shape) { return std::min(key_block, round_up(shape.seq_len, depth_unit)); }
+
 uint16_t* bits(Half* x) { return reinterpret_cast<uint16_t*>(x); }
 const Half* halves(const uint32_t* pairs) { return reinterpret_cast<const Half*>(pairs); }
 
@@ -118,8 +121,8 @@ class Forward {
         out_(output),
         values_(shape_, scratch),
         queries_(scratch.take<uint32_t>(column_count * shape_.head_dim / 2)),
-        scores_(scratch.take(key_block * column_count)),
-        probabilities_(scratch.take<uint32_t>(key_block / 2 * column_count)),
+        scores_(scratch.take(block_keys(shape_) * column_count)),
+        probabilities_(scratch.take<uint32_t>(block_keys(shape_) / 2 * column_count)),
         sums_(scratch.take(shape_.head_dim * column_count)) {}
 
   void operator()(int64_t batch, int64_t key_head) {
@@ -181,11 +184,11 @@ class Backward {
         row_gradients_(shape_.head_dim, scratch),
         transposed_queries_(scratch.take<uint32_t>(column_count * shape_.head_dim / 2)),
         transposed_gradients_(scratch.take<uint32_t>(column_count * shape_.head_dim / 2)),
-        scores_(scratch.take(key_block * column_count)),
-        probability_gradients_(scratch.take(key_block * column_count)),
-        probabilities_(scratch.take<Half>(key_block * column_count)),
-        score_gradients_(scratch.take<Half>(key_block * column_count)),
-        paired_score_gradients_(scratch.take<uint32_t>(key_block / 2 * column_count)),
+        scores_(scratch.take(block_keys(shape_) * column_count)),
+        probability_gradients_(scratch.take(block_keys(shape_) * column_count)),
+        probabilities_(scratch.take<Half>(block_keys(shape_) * column_count)),
+        score_gradients_(scratch.take<Half>(block_keys(shape_) * column_count)),
+        paired_score_gradients_(scratch.take<uint32_t>(block_keys(shape_) / 2 * column_count)),
         query_gradients_(scratch.take(shape_.head_dim * column_count)) {}
 
   void operator()(int64_t batch, int64_t key_head) {
