@@ -121,6 +121,17 @@ bool all_of(const json& list, bool (json::*is)() const noexcept) {
   return list.is_array() && std::all_of(list.begin(), list.end(), [&](const json& item) { return (item.*is)(); });
 }
 
+/// Converts "Enumeration.CHOICE" of Python to "CHOICE". The name of the enumeration begins with an upper-case letter. With
+/// `modules`, also converts "module.CHOICE".
+std::string without_enumeration(const std::string& value, bool modules) {
+  const auto dot = value.find('.');
+  const bool named = dot != std::string::npos && dot > 0 &&
+                     (modules || std::isupper(static_cast<unsigned char>(value[0]))) &&
+                     std::all_of(value.begin(), value.begin() + static_cast<int64_t>(dot),
+                                 [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  return named ? value.substr(dot + 1) : value;
+}
+
 /// Checks one value.
 class Checker {
  public:
@@ -129,7 +140,7 @@ class Checker {
       : option_(option), name_(std::move(name)), value_(value) {}
 
   std::optional<OptionProblem> check() {
-    if (option_.refuses)
+    if (option_.refuses && !(option_.takes_script && is_script(value_)))
       if (auto reason = option_.refuses(value_); !reason.empty())
         return OptionProblem{.code = option_.choices.empty() ? "wrong-type" : "not-allowed",
                              .message = reason,
@@ -203,7 +214,9 @@ class Checker {
     if (option_.type != Type::choice || (option_.takes_script && is_script(value_))) return {};
     const auto& choices = option_.choices;
     const auto given = value_.get<std::string>();
-    for (const auto& word : {given, given.substr(given.rfind('.') + 1)}) {  // "Enumeration.CHOICE"
+    const bool exact = std::find(choices.begin(), choices.end(), given) != choices.end();
+    if (exact && !option_.spellings.contains(lower(given))) return {};
+    for (const auto& word : {given, without_enumeration(given, !option_.spellings.empty())}) {
       auto spelling = option_.spellings.find(lower(word));
       if (spelling != option_.spellings.end()) value_ = spelling->second;
       for (const auto& choice : choices)

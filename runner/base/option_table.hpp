@@ -26,6 +26,11 @@ template <typename V>
 nlohmann::json obtain(const V& value) {
   return value;
 }
+/// A default without a fraction is printed without one.
+inline nlohmann::json as_default(nlohmann::json value) {
+  to_integer(value);
+  return value;
+}
 template <typename V>
 nlohmann::json obtain(const std::optional<V>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
@@ -41,7 +46,7 @@ class OptionTable {
  public:
   template <typename Value>
   OptionTable& add(Option option, Value Target::*member) {
-    if (!option.required) option.default_value = obtain(Target().*member);
+    if (!option.required) option.default_value = as_default(obtain(Target().*member));
     rows_.push_back({[member](Target& target, const nlohmann::json& value) { assign(target.*member, value); },
                      [member](const Target& target) { return obtain(target.*member); }});
     options_.push_back(std::move(option));

@@ -124,7 +124,10 @@ void Checkpoint::read(const std::string& name, const SlicePart& part, std::span<
                    part.end <= slice_numel(part.slice, tensor.shape) &&
                    static_cast<int64_t>(out.size()) == (part.end - part.begin) * element_bytes,
                "[{}, {}) of `{}`{} into {} bytes", part.begin, part.end, name, to_text(part.slice), out.size());
+  const TensorSlice slice = normalized(part.slice, tensor.shape);
   for (const auto& piece : tensor.pieces) {
+    const bool apart = piece.offset >= part.end || piece.offset + piece.length <= part.begin;
+    if (apart && piece.slice == slice) continue;
     const auto file = impl_->files[piece.file]->bytes();
     const SlicePart stored{piece.slice, piece.offset, piece.offset + piece.length};
     for_each_common(tensor.shape, part, stored, [&](int64_t at, int64_t at_stored, int64_t count) {

@@ -130,7 +130,7 @@ json CheckpointWriter::write_file(const std::vector<Piece>& pieces) const {
     const TensorSlice slice = normalized(piece.slice, piece.global_shape);
     const auto name = piece.tensor + to_text(slice);
     RUNNER_CHECK(length * dtype_bytes(piece.dtype) == piece.size() && checked_numel(piece.global_shape) &&
-                     is_inside(slice, piece.global_shape) && piece.offset >= 0 &&
+                     is_inside(piece.slice, piece.global_shape) && piece.offset >= 0 &&
                      piece.offset + length <= slice_numel(slice, piece.global_shape),
                  "[{}, {}) is not a piece of `{}`", piece.offset, piece.offset + length, name);
     infos.push_back({fmt::format("{}[{}:{}]", name, piece.offset, piece.offset + length), piece.dtype, {length}});

@@ -69,6 +69,17 @@ void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const 
       problems.push_back(fmt::format("the recipe's model has no `{}`, which the checkpoint has", name));
 }
 
+/// Parameters that the recipe trains, and for which the checkpoint has no optimizer state although it has that of others.
+std::vector<std::string> frozen_before(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& kind) {
+  std::vector<std::string> names;
+  bool any = false;
+  for (const auto* parameter : spec.parameters()) {
+    any |= checkpoint.has(kind + parameter->name);
+    if (parameter->trainable && !checkpoint.has(kind + parameter->name)) names.push_back(parameter->name);
+  }
+  return any ? names : std::vector<std::string>();
+}
+
 [[noreturn]] void refuse(const Checkpoint& checkpoint, std::vector<std::string> problems, const std::string& advice) {
   constexpr size_t listed = 12;
   if (problems.size() > listed) {
@@ -81,6 +92,9 @@ void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const 
 }
 
 constexpr const char* other_model_advice = "A run keeps its model. Keep these settings, or start a new run";
+constexpr const char* frozen_advice =
+    "Keep model.frozen, or start a new run from the weights alone: runner export RUN --output DIR, then "
+    "model.init_from = \"DIR\"";
 constexpr const char* other_optimizer_advice =
     "An optimizer cannot continue with the state of another one. Keep these settings, or start a new run from the "
     "weights alone: runner export RUN --output DIR, then model.init_from = \"DIR\"";
@@ -108,6 +122,12 @@ std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& r
 
   compare_tensors(checkpoint, spec, "param/", problems);
   if (!problems.empty()) refuse(checkpoint, problems, other_model_advice);
+  for (const auto& kind : state_kinds(now)) {
+    for (const auto& name : frozen_before(checkpoint, spec, "optimizer/" + kind + "/"))
+      problems.push_back(
+          fmt::format("`{}` was frozen (model.frozen), so the checkpoint has no optimizer state of it", name));
+    if (!problems.empty()) refuse(checkpoint, problems, frozen_advice);
+  }
   for (const auto& kind : state_kinds(now)) compare_tensors(checkpoint, spec, "optimizer/" + kind + "/", problems);
   if (!problems.empty()) refuse(checkpoint, problems, other_optimizer_advice);
 

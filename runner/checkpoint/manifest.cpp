@@ -104,7 +104,7 @@ TensorSlice read_slice(const Part& part, const std::vector<int64_t>& shape) {
   const Part found = part.at("slice");
   const TensorSlice slice{read_sizes(found.at("start")), read_sizes(found.at("size"))};
   if (slice.whole() || !is_inside(slice, shape))
-    found.fail("= {} is not a slice of a tensor [{}]", to_text(slice), fmt::join(shape, ", "));
+    found.fail("= {} is not a slice of a tensor [{}]", found.value().dump(), fmt::join(shape, ", "));
   return normalized(slice, shape);
 }
 

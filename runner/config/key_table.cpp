@@ -502,9 +502,9 @@ void add_selection(std::vector<Key>& keys) {
                "offload: DeepSpeed with offloading, for the "
                "largest model or micro-batch.",
        .choices = {"documented", "fastest", "smallest", "offload"}}, &S::policy);
-  add({.name = "prefer", .type = T::text,
-       .help = "The strategy that \"auto\" uses where several do the same. Default: the one that the rules name."},
-      &S::prefer);
+  add({.name = "prefer", .type = T::choice,
+       .help = "Whether \"auto\" uses FSDP or DeepSpeed's ZeRO where both do the same.",
+       .choices = {"fsdp", "zero"}}, &S::prefer);  // as in schemas/selection_rules.toml
 }
 
 void add_hooks(std::vector<Key>& keys) {

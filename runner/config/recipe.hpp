@@ -185,7 +185,7 @@ struct Recipe {
 
   struct Selection {
     std::string policy = "documented";
-    std::optional<std::string> prefer;  ///< the strategy to use where several do the same; default: as the rules say
+    std::string prefer = "fsdp";  ///< which of fsdp and zero to use if both do the same
   } selection;
 
   struct Hooks {

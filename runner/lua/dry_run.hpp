@@ -16,7 +16,7 @@ class DryRun : public Training, private HookWorld {
   DryRun(State& state, const Recipe& recipe);
   ~DryRun() override { context_->invalidate("the training is over"); }
 
-  /// Calls all moments in the order of a training, without checkpoints and `loss`. Ends early if a hook stops it. Throws
+  /// Calls every moment, also those of checkpoints and exceptions, but not `loss`. Ends early if a hook stops it. Throws
   /// what HookSet throws.
   void run(HookSet& hooks);
   const std::shared_ptr<Object>& context() const { return context_; }  ///< `ctx`

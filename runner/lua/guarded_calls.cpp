@@ -11,6 +11,13 @@ int finish_pcall(lua_State* lua, int status, lua_KContext hidden) {
     Machine::of(lua).charge(lua, 100);  // the cost of an error
     lua_pushboolean(lua, 0);
     lua_pushvalue(lua, -2);
+    size_t size = 0;
+    const char* text = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &size) : nullptr;
+    constexpr auto no_place = Machine::no_place;
+    if (text && std::string_view(text, size).starts_with(no_place)) {
+      lua_pushlstring(lua, text + no_place.size(), size - no_place.size());
+      lua_replace(lua, -2);
+    }
     return 2;
   }
   return lua_gettop(lua) - static_cast<int>(hidden);

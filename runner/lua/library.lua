@@ -21,7 +21,9 @@ end
 local function integer_of(value, index, name, otherwise)
   if value == nil and otherwise then return otherwise end
   local number = tonumber(value) or wrong(value, index, name, "number")
-  if number % 1 ~= 0 then fail("bad argument #%d to '%s' (number has no integer representation)", index, name) end
+  if number % 1 ~= 0 or number >= 2 ^ 63 or number < -(2 ^ 63) then
+    fail("bad argument #%d to '%s' (number has no integer representation)", index, name)
+  end
   return number | 0
 end
 
@@ -149,7 +151,7 @@ local function matcher(text, items)
         return at > #text and at or nil
       elseif kind == "back" then
         local size = sizes[probe]
-        if probe > level or size == open then fail("invalid capture index %%%d", probe) end
+        if probe == 0 or probe > level or size == open then fail("invalid capture index %%%d", probe) end
         if size == position or sub(text, at, at + size - 1) ~= sub(text, starts[probe], starts[probe] + size - 1) then
           return nil
         end

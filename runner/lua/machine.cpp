@@ -183,6 +183,7 @@ LuaError State::Machine::error_of(int status, const char* message, size_t size) 
             fmt::format("needs more memory than {}, or a string longer than {}", format_bytes(limits.memory_bytes),
                         format_bytes(string_limit)),
             trace.data()};
+  if (text.starts_with(no_place)) text.erase(0, no_place.size());
   // If the message has the form "short name:line: message", uses this place, which Lua or error() added.
   for (const auto& [shortened, name] : chunks) {
     if (!text.starts_with(shortened + ":")) continue;

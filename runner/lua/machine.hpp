@@ -82,6 +82,8 @@ struct State::Machine {
   std::array<char, 512> place_file{};
   int place_line = 0;
   std::array<char, 4096> trace{};
+  /// What Lua writes before a message that has no place: an error of its own inside library.lua.
+  static constexpr std::string_view no_place = "?:-1: ";
   std::map<std::string, std::string> chunks;  ///< name as Lua shortens it in messages -> full name
   std::list<Registered> functions;            ///< closures point into it, so addresses are stable
   std::map<std::string, Value> modules;       ///< results of `require` by path; nil while the file is loading

@@ -15,7 +15,7 @@ bool bfloat16_attention_takes(const torch::Tensor& q, const torch::Tensor& k, co
 /// Products have bfloat16 factors and fp32 results; probabilities and score gradients are rounded to bfloat16 between
 /// them. Saves q, k, v, the result and one fp32 log-sum-exp per row (to base 2) for backward, which recomputes the
 /// probabilities. One thread computes all of a key head, so the results do not depend on the number of threads. Scratch
-/// memory per thread is a few blocks, a copy of a key head and, in backward, its two gradients in fp32.
+/// memory per thread is a few blocks, two copies of a key head and, in backward, its two gradients in fp32.
 /// Source: Dao, FlashAttention-2 (2023), arXiv:2307.08691.
 torch::Tensor bfloat16_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
 

@@ -51,8 +51,12 @@ class UnusedLinear : public torch::autograd::Function<UnusedLinear> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &gradient = gradients[0];
-    auto bias_gradient = context->saved_data["bias"].toBool() ? gradient.sum(at::IntArrayRef{0}) : Tensor();
-    return {at::mm(gradient, weight), at::mm(gradient.t(), x), bias_gradient};
+    const bool has_bias = context->saved_data["bias"].toBool();
+    variable_list results(3);
+    if (context->needs_input_grad(0)) results[0] = at::mm(gradient, weight);
+    if (context->needs_input_grad(1)) results[1] = at::mm(gradient.t(), x);
+    if (has_bias && context->needs_input_grad(2)) results[2] = gradient.sum(at::IntArrayRef{0});
+    return results;
   }
 };
 

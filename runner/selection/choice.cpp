@@ -159,10 +159,7 @@ class Chooser {
   /// Whether selection.prefer decides between this form and its twin.
   bool has_choice(const Form& form) const { return form.strategy == book_.preferences.front(); }
 
-  const std::string& preferred() const {
-    const auto& prefer = request_.recipe.selection.prefer;
-    return prefer ? *prefer : book_.preferences.front();
-  }
+  const std::string& preferred() const { return request_.recipe.selection.prefer; }
 
   /// The candidate for this form: its twin if the recipe prefers the twin's strategy, or has options that only that has.
   int in_place_of(const std::string& name) const {

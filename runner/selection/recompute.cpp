@@ -34,6 +34,9 @@ std::vector<bool> recomputed_blocks(const Recipe::ActivationCheckpointing& setti
 
 void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings) {
   job.recompute = recomputed_blocks(settings, *job.model);
+  // Blocks without a backward are not recomputed.
+  const size_t first = std::min(job.model->first_trained_block(), job.recompute.size());
+  std::fill_n(job.recompute.begin(), first, false);
   job.host_checkpoints = job.accelerator.own_memory && settings.cpu_checkpointing;
 }
 

@@ -251,19 +251,6 @@ std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& 
   return notes;
 }
 
-namespace {
-
-/// Checks selection.prefer, whose values are in the rules.
-void check_preference(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  if (!recipe.selection.prefer) return;
-  const Option prefer{.name = "prefer", .type = Option::Type::choice, .choices = rule_book().preferences};
-  nlohmann::json value = *recipe.selection.prefer;
-  if (const auto problem = check_option(prefer, value))
-    diagnostics.push_back(diagnostic_of(*problem, recipe.origin("selection.prefer"), "selection"));
-}
-
-}  // namespace
-
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further) {
   return load_whole_layered_recipe(file, {overrides}, further);
@@ -274,7 +261,6 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
     name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
-    check_preference(recipe, diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };

@@ -260,7 +260,7 @@ void Trainer::complete_step() {
   if (course_ == Course::going && !unfinished_) return;
   const UnfinishedStep step = unfinished_.value_or(UnfinishedStep{.epoch = position_.epoch});
   progress_.epoch = step.epoch;
-  progress_.last_step = course_ != Course::going;
+  progress_.last_step = course_ == Course::complete || course_ == Course::max_time;  // a hook's stop does not count
   // The checkpoint of this step is replaced. What is recorded until then belongs to the new one.
   setup_.events.snapshot_taken(static_cast<double>(step_) - 0.5);
   completing_ = true;

@@ -49,9 +49,22 @@ size_t ModelSpec::first_trained_block() const {
 }
 
 double ModelSpec::training_flops_per_token() const {
-  double forward = 0;
-  for (const auto& block : blocks) forward += block.forward_flops_per_token;
-  return 3 * forward;
+  double flops = 0;
+  for (size_t block = 0; block < blocks.size(); ++block)
+    flops += blocks[block].forward_flops_per_token + backward_flops_per_token(block);
+  return flops;
+}
+
+double ModelSpec::backward_flops_per_token(size_t index) const {
+  const BlockSpec& block = blocks[index];
+  if (block.kind == BlockKind::embedding || index < first_trained_block()) return 0;
+  double frozen = 0;
+  const auto count = [&](const ParameterSpec& parameter) {
+    if (!parameter.trainable && parameter.shape.size() == 2) frozen += 2 * static_cast<double>(parameter.numel());
+  };
+  std::ranges::for_each(block.parameters, count);
+  for (const auto& name : block.shared) count(*parameters()[slot(name)]);
+  return 2 * block.forward_flops_per_token - frozen;
 }
 
 std::vector<const ParameterSpec*> ModelSpec::parameters() const {

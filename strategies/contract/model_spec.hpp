@@ -47,7 +47,7 @@ struct MemoryMoment {
   double compute_elements_per_token = 0;
   double mask_bytes_per_token = 0;
   double compute_elements_per_chunk_token = 0;  ///< per token of one loss chunk
-  /// fp32 values, per token of one loss chunk. There are none for bfloat16 on CPUs.
+  /// fp32 values, per token of one loss chunk. Cross entropy has none for bfloat16 on CPUs.
   double float32_per_chunk_token = 0;
   double widened_per_token =
       0;  ///< fp32 copies of 16-bit values, which only CPUs make; freed before the gradient is delivered
@@ -101,7 +101,9 @@ struct ModelSpec {
   int64_t layers_with(const std::vector<bool>& chosen) const;
   /// The first block with a trainable parameter. Backward ends there. The number of blocks if there is none.
   size_t first_trained_block() const;
-  /// Training FLOPs per token: 3 x forward (backward = 2 x forward), without recomputation.
+  /// FLOPs per token of a block's backward: 2 x forward, without the gradients of frozen matrices; 0 before the first trained block.
+  double backward_flops_per_token(size_t block) const;
+  /// Training FLOPs per token: forward and backward, without recomputation.
   double training_flops_per_token() const;
   /// All parameters in block order. An index into this list is called a slot.
   std::vector<const ParameterSpec*> parameters() const;

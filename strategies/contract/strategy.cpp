@@ -290,6 +290,7 @@ std::vector<StateView> Strategy::views_to_save() {
   for (const auto& name : optimizer_.config().state_names()) kinds.push_back("optimizer/" + name + "/");
   for (const auto* spec : model_.spec.parameters())
     for (const auto& kind : kinds) {
+      if (kind != kinds.front() && !spec->trainable) continue;
       auto full = torch::zeros({spec->numel()}, scalar_type(job_.precision.parameter));
       for (const auto& piece : mine) {
         int64_t count = piece.write_end - piece.write_begin;

@@ -113,11 +113,13 @@ void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, 
   if (several_chunks) product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
   // The cast of the vocabulary projection's weight exists during all chunks.
   const bool casts = spec.kind == BlockKind::head && leaf_ != job_.precision.compute;
-  const int64_t cast = casts ? spec.saved.gradient_elements * compute_ : 0, bytes = cast + moment_bytes(moment);
+  const int64_t cast = casts ? job_.model->vocab_size * job_.model->dim * compute_ : 0;
+  const int64_t bytes = cast + moment_bytes(moment);
   peaks.push_back(bytes + input_scratch(moment, tokens));
   peaks.push_back(bytes + moment.arriving * product);
-  peaks.push_back(bytes + moment.arriving * std::min(product, compute_) + weight_scratch(moment, tokens));
-  if (moment.arriving == 0) return;
+  if (moment.arriving > 0)
+    peaks.push_back(bytes + moment.arriving * std::min(product, compute_) + weight_scratch(moment, tokens));
+  if (moment.out_features == 0) return;
   MemoryMoment outside = moment;  // of the chunks
   outside.compute_elements_per_chunk_token = 0;
   // At the end the gradient is copied to the dtype of the weight.

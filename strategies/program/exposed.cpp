@@ -17,8 +17,6 @@ struct Timed {
   double share = 0;    ///< of all computation, or of all communication
 };
 
-double forward_flops(const Job& job, size_t block) { return job.model->blocks[block].forward_flops_per_token; }
-
 /// The instructions that take time. Blocks take time in proportion to their FLOPs, collectives to the bytes that a rank sends. A
 /// micro-batch that stands for several takes as long as all of them.
 std::vector<Timed> timed(const Job& job, const ShardPlan& plan) {
@@ -33,7 +31,8 @@ std::vector<Timed> timed(const Job& job, const ShardPlan& plan) {
     const bool several = i.micro_batch == 1 && few == distinct_micro_batches;
     const auto count = static_cast<double>(several ? job.accumulation - 2 : 1);
     if (i.block != Instruction::none) {
-      const double share = count * (i.op == Op::backward ? 2 : 1) * forward_flops(job, i.block);
+      const double share = count * (i.op == Op::backward ? job.model->backward_flops_per_token(i.block)
+                                                         : job.model->blocks[i.block].forward_flops_per_token);
       list.push_back({.kind = Kind::compute, .share = share});
       computation += share;
     } else if (const auto call = collectives.of(i)) {

@@ -163,7 +163,11 @@ class Replay {
 
   void forward(size_t block) {
     int64_t saved = blocks_.saved(block);
-    if (job_.recomputes(block) || block < job_.model->first_trained_block()) saved = 0;
+    if (block < job_.model->first_trained_block()) {  // it keeps nothing
+      hold_at_peak(block, saved + blocks_.output(block));
+      return hold(block, 0);
+    }
+    if (job_.recomputes(block)) saved = 0;
     if (job_.begins_recomputation(block)) {
       saved = blocks_.input(block);
       if (job_.host_checkpoints && last_kept_) hold(*last_kept_, 0);  // its input was copied to host memory

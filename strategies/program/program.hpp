@@ -26,7 +26,7 @@ enum class Op : uint8_t {
   wait_gather,     ///< computation waits until the unit is gathered
   release,         ///< the gathered copy of a unit is freed
   forward,         ///< of a block. Saves what its backward needs, or only its input if the block is recomputed
-  recompute,       ///< the forward of a recomputed block again, right before its backward
+  recompute,       ///< the forward of a recomputed block again, before the backward of its layer
   backward,        ///< of a block. Its parameters' gradients are added to the buffers of their units
   start_reduce,    ///< the sum of a unit's gradients over the ranks of an axis starts
   wait_reduce,     ///< computation waits until the sum is there

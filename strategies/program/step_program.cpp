@@ -146,13 +146,14 @@ class Writer {
   void backward_all(bool reduces) {
     for (size_t b = blocks_; b-- > first_trained_;) {
       make_ready_for_backward(b);
-      read_ahead(ahead_in_backward_[b]);
+      read_ahead(used_in_backward(ahead_in_backward_[b]));
       if (plan_.backward_prefetch == ShardPlan::Prefetch::before) gather_ahead_in_backward(b);
       recompute(b);
       for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
       add({.op = Op::backward, .block = index(b)});
-      const bool unit_ends =
-          std::ranges::any_of(units_of_[b], [&](size_t u) { return plan_.units[u].blocks.front() == b; });
+      const bool unit_ends = b == 0 || std::ranges::any_of(units_of_[b], [&](size_t u) {
+                               return std::ranges::find(units_of_[b - 1], u) == units_of_[b - 1].end();
+                             });
       if (plan_.backward_prefetch == ShardPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
       if (reduces)
         for (size_t u = plan_.units.size(); u-- > 0;)
@@ -184,8 +185,13 @@ class Writer {
 
   void gather_ahead_in_backward(size_t b) {
     if (!plan_.prefetches) return;
-    for (size_t u : ahead_in_backward_[b])
-      if (plan_.units[u].blocks.back() >= first_trained_) start_gather(u);
+    for (size_t u : used_in_backward(ahead_in_backward_[b])) start_gather(u);
+  }
+
+  /// Without the units of blocks that have no backward.
+  std::vector<size_t> used_in_backward(std::vector<size_t> units) const {
+    std::erase_if(units, [&](size_t u) { return plan_.units[u].blocks.back() < first_trained_; });
+    return units;
   }
 
   // ---- gradients

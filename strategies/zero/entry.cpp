@@ -42,6 +42,9 @@ std::optional<std::string> refuse_loss_scale(const Job& job) {
 std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& options) {
   bool optimizer = options.optimizer_on_nvme(), parameters = options.parameters_on_nvme();
   if (!optimizer && !parameters) return std::nullopt;
+  const auto all = job.model->parameters();
+  if (!std::ranges::all_of(all, &ParameterSpec::trainable))
+    return "offload to NVMe cannot be combined with model.frozen; offload to \"cpu\" can";
   if (!options.nvme_path) return "offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk";
   if (optimizer && (!job.optimizer->has_host_kernel || job.precision.parameter != DType::float32))
     return fmt::format(

@@ -29,9 +29,21 @@ TEST_CASE("a value is converted to the form of its option's type") {
   CHECK(converted({.name = "size", .type = Type::bytes}, "2KiB") == 2048);
   CHECK(converted({.name = "tags", .type = Type::texts}, "one") == json{"one"});
   CHECK(converted({.name = "policy", .type = Type::names}, "block") == "block");
-  const Option mode{.name = "mode", .type = Type::choice, .choices = {"32-true", "SUM"}, .spellings = {{"32", "32-true"}}};
+  const Option mode{
+      .name = "mode", .type = Type::choice, .choices = {"32-true", "SUM"}, .spellings = {{"32", "32-true"}}};
   for (const json& given : {json(32), json("32"), json("32-TRUE"), json("Precision.32-true")})
     CHECK(converted(mode, given) == "32-true");
+  CHECK(converted({.name = "case", .type = Type::choice, .choices = {"B", "b"}}, "B") == "B");
+  CHECK(said({.name = "monitor", .type = Type::choice, .choices = {"loss", "val_loss"}}, "val.loss") ==
+        "`monitor` cannot be \"val.loss\"");
+  const Option hook{
+      .name = "hook",
+      .type = Type::choice,
+      .choices = {"none"},
+      .takes_script = true,
+      .refuses = [](const json& value) { return value.dump().find("sgd") == std::string::npos ? "" : "no"; }};
+  CHECK(converted(hook, "lua:my_sgd.lua") == "lua:my_sgd.lua");
+  CHECK(said(hook, "sgd") == "no");
   CHECK(converted({.name = "hook", .type = Type::choice, .choices = {"none"}, .takes_script = true}, "lua:a.lua") ==
         "lua:a.lua");
 }

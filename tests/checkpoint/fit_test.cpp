@@ -34,8 +34,9 @@ struct Saved {
     std::vector<Piece> pieces;
     for (const auto* parameter : spec.parameters())
       for (const auto& kind : kinds)
-        pieces.push_back({kind + parameter->name, "F32", parameter->shape, 0,
-                          std::span(zeros).first(static_cast<size_t>(4 * parameter->numel()))});
+        if (kind == "param/" || parameter->trainable)
+          pieces.push_back({kind + parameter->name, "F32", parameter->shape, 0,
+                            std::span(zeros).first(static_cast<size_t>(4 * parameter->numel()))});
     CheckpointWriter writer(folder.path, 5, 0, 1);
     TrainerState state = nlohmann::json::object();
     if (settings) state["settings"] = settings_of_tensors(recipe);
@@ -141,6 +142,18 @@ TEST_CASE("an optimizer with other state is refused, in both directions") {
   momentum.optimizer.momentum = 0.5;
   CHECK(of_momentum.refusal(momentum) == none);
   CHECK(of_sgd.refusal(sgd) == none);
+}
+
+TEST_CASE("parameters may be frozen when a run continues, but not trained again without their optimizer state") {
+  Recipe frozen = recipe_of(tiny_gpt());
+  frozen.model.frozen = {"head.norm.weight"};
+  Recipe trained = recipe_of(tiny_gpt());
+  CHECK(Saved(trained, adam_kinds).refusal(frozen) == none);
+  CHECK(Saved(frozen, adam_kinds).refusal(frozen) == none);
+  const auto text = Saved(frozen, adam_kinds).refusal(trained);
+  CHECK_THAT(text,
+             ContainsSubstring("\n  `head.norm.weight` was frozen (model.frozen), so the checkpoint has no optimizer "
+                               "state of it\nKeep model.frozen, or start a new run"));
 }
 
 TEST_CASE("without stored settings, names and shapes of the tensors are compared") {

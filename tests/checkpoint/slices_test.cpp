@@ -135,8 +135,12 @@ TEST_CASE("a rank's file and the manifest name slices, and a manifest with a wro
     return said.substr(said.find("manifest.json"));
   };
   const std::string place = "manifest.json: tensors.`param/w`.pieces[0].slice ";
-  CHECK(after({{"start", {0, 5}}, {"size", {4, 2}}}) == place + "= [0:4, 5:7] is not a slice of a tensor [4, 6]");
-  CHECK(after({{"start", {0}}, {"size", {4}}}) == place + "= [0:4] is not a slice of a tensor [4, 6]");
+  CHECK(after({{"start", {0, 5}}, {"size", {4, 2}}}) ==
+        place + R"(= {"size":[4,2],"start":[0,5]} is not a slice of a tensor [4, 6])");
+  CHECK(after({{"start", {0}}, {"size", {4}}}) ==
+        place + R"(= {"size":[4],"start":[0]} is not a slice of a tensor [4, 6])");
+  CHECK(after({{"start", {0, 1}}, {"size", {4}}}) ==
+        place + R"(= {"size":[4],"start":[0,1]} is not a slice of a tensor [4, 6])");
   CHECK(after({{"start", {0, 0}}}) == place + "has no `size`");
   CHECK(after({{"start", {0, -1}}, {"size", {4, 2}}}) ==
         "manifest.json: tensors.`param/w`.pieces[0].slice.start[1] = -1 is not a valid size");

@@ -43,7 +43,7 @@ name = sys.argv[1]
 assert name in ("strategies train\\\\, all of them", "memory \\\\[of a rank\\\\]"), name
 if name.startswith("memory"):
     how = os.environ.get("FAKE_TEST", "")
-    if how == "skip": print("x.cpp:1: SKIPPED:\\nexplicitly with message:\\n  no CUDA device here\\n")
+    if how == "skip": print("x.cpp:1: SKIPPED:\\nexplicitly with message:\\n  no CUDA device here\\n"); sys.exit(4)
     if how == "crash": os.abort()
     if how == "fail": print("CHECK( 1 == 2 )\\nassertions: 3 | 2 passed | 1 failed"); sys.exit(1)
     if how == "none": print("No test cases matched"); sys.exit(0)
@@ -163,7 +163,7 @@ class GpuCheck(unittest.TestCase):
             file.write(RUNNER.replace('fake("MODULE", True)', "False"))
         os.chmod(os.path.join(self.programs, "runner"), 0o755)
         done = self.check()
-        self.assertEqual((done.returncode, done.stderr), (4, "scripts/gpu_check: this build has no CUDA module; run scripts/setup --cuda and build again\n"))
+        self.assertEqual((done.returncode, done.stderr), (5, "scripts/gpu_check: this build has no CUDA module; run scripts/setup --cuda and build again\n"))
 
     def test_the_simulation_runs_the_same_checks_without_a_gpu(self):
         code, rows = self.rows("--simulate", gpus=[])

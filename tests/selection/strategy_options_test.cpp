@@ -9,7 +9,9 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/foreign_names.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/import/deepspeed_config.hpp"
+#include "runner/selection/rules.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -205,21 +207,9 @@ TEST_CASE("an option outside [strategy] is answered with the strategies that hav
   }
 }
 
-TEST_CASE("selection.prefer is one of the strategies that the rules name") {
-  TemporaryFolder folder;
-  write_file_atomic(folder.path / "recipe.toml", "[selection]\nprefer = \"fsdpp\"\n");
-  try {
-    load_whole_recipe((folder.path / "recipe.toml").string(), {});
-    FAIL("the recipe was accepted");
-  } catch (const RecipeError& error) {
-    auto of_prefer = [](const Diagnostic& one) { return one.section == "selection"; };
-    auto found = std::find_if(error.diagnostics().begin(), error.diagnostics().end(), of_prefer);
-    REQUIRE(found != error.diagnostics().end());
-    CHECK(found->message == "`prefer` cannot be \"fsdpp\"");
-    CHECK(found->allowed == std::vector<std::string>{"fsdp", "zero"});
-    CHECK(found->suggestion == "fsdp");
-    CHECK(found->place.line == 2);
-  }
+TEST_CASE("the values of selection.prefer are the strategies that the rules name, the default first") {
+  CHECK(find_key("selection.prefer")->choices == rule_book().preferences);
+  CHECK(Recipe::Selection().prefer == rule_book().preferences.front());
 }
 
 TEST_CASE("options without an effect are accepted, with the reason") {

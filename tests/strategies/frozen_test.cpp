@@ -21,7 +21,9 @@ bool is_frozen(const TinyRun& run, const std::string& parameter) {
 }
 
 std::vector<std::vector<std::string>> frozen_sets() {
-  return {{"embedding.*", "blocks.0.*"}, {"*.attention.*"}, {"*norm*", "blocks.1.mlp.*"}, {"embedding.tokens.weight"}};
+  return {{"embedding.*", "blocks.0.*"},   {"*.attention.*"},
+          {"*norm*", "blocks.1.mlp.*"},    {"embedding.tokens.weight"},
+          {"*.mlp.down.*", "head.weight"}, {"embedding.*", "blocks.*"}};
 }
 
 TinyRun frozen_run(const std::vector<std::string>& frozen) {
@@ -85,6 +87,7 @@ TEST_CASE("memory with frozen layers is predicted, and with frozen parts of laye
   run.dim = 64;
   run.seq_len = 64;
   run.tied = false;
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
   run.recompute = GENERATE(false, true);
   run.strategy = GENERATE(as<std::string>(), "single", "ddp", "fsdp", "zero");
   run.world_size = run.strategy == "single" ? 1 : 2;
@@ -92,8 +95,39 @@ TEST_CASE("memory with frozen layers is predicted, and with frozen parts of laye
   const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
   const auto measured = measure_memory(run);
   const double error = static_cast<double>(claim.total()) / static_cast<double>(measured.peak) - 1;
-  INFO(run.strategy << ", recomputed " << run.recompute << ", frozen " << run.frozen.front() << ": " << 100 * error
-                    << " %");
-  CHECK(error >= -0.01);
-  CHECK(error <= (run.frozen.back() == "blocks.0.*" ? 0.03 : 0.25));
+  INFO(run.strategy << ", " << run.precision << ", recomputed " << run.recompute << ", frozen " << run.frozen.back()
+                    << ": " << 100 * error << " %");
+  // In 16 bits, the scratch memory of products in models of this size is not exact, least of all if only the head is trained.
+  CHECK(error >= (run.frozen.back() == "blocks.*" ? -0.06 : -0.02));
+  CHECK(error <= (run.frozen.back() == "blocks.0.*" ? 0.04 : 0.3));
+}
+
+TEST_CASE("a checkpoint in one file has no optimizer state of frozen parameters", "[frozen]") {
+  TinyRun run = frozen_run({"embedding.*"});
+  run.strategy = "fsdp";
+  run.options = {{"state_dict_type", "full"}};
+  run.world_size = 2;
+  std::vector<std::string> names;
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      strategy.step(tiny_input(run, world.rank, 0));
+      for (const auto& view : strategy.views_to_save())
+        if (world.rank == 0 && view.name.ends_with("embedding.tokens.weight")) names.push_back(view.name);
+    });
+  });
+  CHECK(names == std::vector<std::string>{"param/embedding.tokens.weight"});
+}
+
+TEST_CASE("frozen parameters and offload to NVMe exclude each other", "[frozen]") {
+  TinyRun run = frozen_run({"embedding.*"});
+  run.strategy = "zero";
+  run.options = {
+      {"stage", 3}, {"offload_optimizer", true}, {"offload_optimizer_device", "nvme"}, {"nvme_path", "/nowhere"}};
+  const ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  const Entry& entry = *find_strategy(run.strategy)->entry;
+  CHECK(entry.refuse(tiny_job(run, spec)) ==
+        "offload to NVMe cannot be combined with model.frozen; offload to \"cpu\" can");
+  run.frozen.clear();
+  const ModelSpec all = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  CHECK_FALSE(entry.refuse(tiny_job(run, all)));
 }

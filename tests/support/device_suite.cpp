@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <numeric>
 
 #include "tests/support/equal_training.hpp"
 #include "tests/support/every_nth.hpp"
@@ -21,7 +22,7 @@ using nlohmann::json;
 TinyRun fitted(TinyRun run, const TestDevice& device) {
   run.world_size = std::min(run.world_size, device.ranks_most);
   for (const char* size : {"hybrid_group_size", "mics_shard_size"})
-    if (run.options.contains(size)) run.options[size] = std::min(run.options[size].get<int>(), run.world_size);
+    if (run.options.contains(size)) run.options[size] = std::gcd(run.options[size].get<int>(), run.world_size);
   return run;
 }
 

@@ -275,8 +275,8 @@ void add_maps(Class& made) {
     arguments.at_most(1);
     const auto& tensor = self(arguments);
     const auto dtype = script_dtype(arguments, 1);
-    if (tensor.part && at::isReducedFloatingType(dtype))
-      throw ScriptMistake("to: tensors of a hook have at least float32");
+    if (tensor.part && dtype != torch::kFloat32 && dtype != torch::kFloat64)
+      throw ScriptMistake("to: tensors of a hook have float32 or float64");
     return made_tensor(tensor, tensor.read().to(dtype, /*non_blocking=*/false, /*copy=*/true));
   });
 }
