@@ -97,6 +97,17 @@ int64_t BlockMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) 
                        {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
 }
 
+int64_t BlockMemory::forward_without_graph(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  int64_t scratch = 0;
+  if (job_.accelerator.host_kernels && spec.kind != BlockKind::embedding)
+    for (const auto& parameter : spec.parameters)
+      if (parameter.shape.size() == 2)
+        scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
+                                                  {tokens_, parameter.shape[0], parameter.shape[1]}));
+  return saved(block) + output(block) + scratch;
+}
+
 std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {
   std::vector<int64_t> peaks;
   for (const auto& moment : job_.model->blocks[block].forward_moments) add_forward_moment(peaks, block, moment);
@@ -192,8 +203,8 @@ class BlockMemory::Backward {
       add(Kind::peak, bytes - memory_.released_bytes(moment) + arriving * (compute + gradient));
   }
 
-  /// At the end of backward, each kept gradient is added to its buffer and freed. `beside`: bytes that exist in addition, with the
-  /// gradient of the block's input.
+  /// At the end of backward, each kept gradient is added to its buffer and freed. `beside`: bytes of other tensors that exist
+  /// meanwhile, among them the gradient of the block's input.
   void hand_on(int64_t beside) {
     int64_t kept = trained(0, spec_.parameter_count()) * bytes_of(memory_.leaf_);
     for (size_t i = spec_.parameters.size(); i-- > 0;) {

@@ -38,6 +38,9 @@ class BlockMemory {
   int64_t saved(size_t block) const;
   /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
   int64_t waiting(size_t block) const;
+  /// An upper bound of the bytes in the forward of a block that keeps nothing for a backward: all its tensors, and the scratch memory
+  /// of its largest product.
+  int64_t forward_without_graph(size_t block) const;
   /// Possible peaks of forward: bytes of the block's activations, without what earlier blocks saved.
   std::vector<int64_t> forward_peaks(size_t block) const;
   /// `takes`: the strategy keeps the tensors of gradients (and counts them), instead of copying them.

@@ -162,11 +162,11 @@ class Replay {
   }
 
   void forward(size_t block) {
-    int64_t saved = blocks_.saved(block);
-    if (block < job_.model->first_trained_block()) {  // it keeps nothing
-      hold_at_peak(block, saved + blocks_.output(block));
+    if (block < job_.model->first_trained_block()) {
+      hold_at_peak(block, blocks_.forward_without_graph(block));
       return hold(block, 0);
     }
+    int64_t saved = blocks_.saved(block);
     if (job_.recomputes(block)) saved = 0;
     if (job_.begins_recomputation(block)) {
       saved = blocks_.input(block);

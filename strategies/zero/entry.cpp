@@ -49,8 +49,7 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   if (optimizer && (!job.optimizer->has_host_kernel || job.precision.parameter != DType::float32))
     return fmt::format(
         "optimizer state on NVMe needs optimizer.name = \"{}\", and a precision with fp32 masters (32-true, "
-        "bf16-mixed, "
-        "16-mixed)",
+        "bf16-mixed, 16-mixed)",
         join(optimizer_names([](const auto& spec) { return spec.has_host_kernel; }), "\" or \""));
   if (const int64_t block = options.block_size; block % 4096 != 0)
     return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example",

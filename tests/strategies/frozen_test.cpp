@@ -97,8 +97,7 @@ TEST_CASE("memory with frozen layers is predicted, and with frozen parts of laye
   const double error = static_cast<double>(claim.total()) / static_cast<double>(measured.peak) - 1;
   INFO(run.strategy << ", " << run.precision << ", recomputed " << run.recompute << ", frozen " << run.frozen.back()
                     << ": " << 100 * error << " %");
-  // In 16 bits, the scratch memory of products in models of this size is not exact, least of all if only the head is trained.
-  CHECK(error >= (run.frozen.back() == "blocks.*" ? -0.06 : -0.02));
+  CHECK(error >= -0.01);
   CHECK(error <= (run.frozen.back() == "blocks.0.*" ? 0.04 : 0.3));
 }
 

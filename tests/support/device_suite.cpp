@@ -210,9 +210,7 @@ void check_memory(const TinyRun& run, const TestDevice& device) {
 }  // namespace
 
 TEST_CASE(
-    "predicted device memory is the measured peak: exactly for stored state where it can be, within the device's "
-    "limits for "
-    "steps, and construction needs no more",
+    "predicted device memory is exact for stored state, within the device's limits for steps, and covers construction",
     "[gpu][memory]") {
   at::set_num_threads(1);
   const auto devices = test_devices();

@@ -71,7 +71,7 @@ TEST_CASE("what is due at the end of a step") {
        .end = {.step = 7, .course = hook},
        .due = {.validate = true, .save = true, .course = hook}},
       {.what = "a stop request", .end = {.step = 7, .asked_to_stop = true}, .due = {.save = true, .course = asked}},
-      {.what = "a stop request saves, whatever the recipe says",
+      {.what = "a stop request saves a checkpoint even if the recipe saves none",
        .change = saves_rarely,
        .end = {.step = 7, .asked_to_stop = true},
        .due = {.save = true, .course = asked}},
