@@ -89,7 +89,7 @@ const Entry* learn_strategy(Entry entry) {
 MemoryParts claimed_memory(const Entry& entry, const Job& job) {
   MemoryParts parts = entry.memory(job);
   if (!job.hooks) return parts;
-  HookBytes kept = job.hooks(job, parts.held);
+  HookBytes kept = job.hooks(job, parts);
   int64_t on_device = (parts.held_on_host ? 0 : kept.device) + (job.accelerator.own_memory ? 0 : kept.host);
   parts.hooks += on_device;
   parts.between_steps += on_device;

@@ -85,7 +85,8 @@ return {
   end,
   on_before_optimizer_step = function(ctx, state, options)
     each_frozen(ctx, options, function(name, thaws)
-      if share(ctx, thaws, ctx.step + 1) == 0 then ctx:gradient(name):scale_(0) end
+      local gradient = ctx:gradient(name) -- nil if model.frozen matches the parameter
+      if gradient and share(ctx, thaws, ctx.step + 1) == 0 then gradient:scale_(0) end
     end)
   end,
   on_train_batch_end = function(ctx, state, options)

@@ -19,7 +19,7 @@ return {
     max_rewinds = {type = "integer", default = 10, min = 1, help = "the next spike after this many rewinds stops training"},
   },
 
-  memory = function(job) return {host = 2 * job.element_bytes * job.held * (1 + job.optimizer_states)} end,
+  memory = function(job) return {host = 2 * job.element_bytes * (job.held + job.trained * job.optimizer_states)} end,
 
   on_train_start = function(ctx) older = ctx:snapshot() end,
   on_train_batch_end = function(ctx, state, options)

@@ -1,4 +1,4 @@
-// Classes of layers as PyTorch's wrapping policies name them. All of them mean a model's transformer blocks here.
+// Classes of layers as PyTorch's wrapping policies name them. All of them mean a model's transformer layers here.
 #pragma once
 #include <string_view>
 

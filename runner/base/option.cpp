@@ -124,11 +124,11 @@ bool all_of(const json& list, bool (json::*is)() const noexcept) {
 /// Converts "Enumeration.CHOICE" of Python to "CHOICE". The name of the enumeration begins with an upper-case letter. With
 /// `modules`, also converts "module.CHOICE".
 std::string without_enumeration(const std::string& value, bool modules) {
-  const auto dot = value.find('.');
-  const bool named = dot != std::string::npos && dot > 0 &&
-                     (modules || std::isupper(static_cast<unsigned char>(value[0]))) &&
-                     std::all_of(value.begin(), value.begin() + static_cast<int64_t>(dot),
-                                 [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  const auto dot = value.rfind('.');
+  if (dot == std::string::npos || dot == 0) return value;
+  const auto path = value.substr(0, dot), last = path.substr(path.rfind('.') + 1);
+  const bool named = !last.empty() && (modules || std::isupper(static_cast<unsigned char>(last[0]))) &&
+                     std::ranges::all_of(path, [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; });
   return named ? value.substr(dot + 1) : value;
 }
 

@@ -1,6 +1,6 @@
-// A checkpoint is a folder with manifest.json and one rank-NNNNN.safetensors for each rank, published by one rename. A
-// checkpoint that any strategy wrote on N ranks can be read by any strategy on M ranks: each rank stores pieces of
-// tensors, and the manifest lists the file and the byte offset of each piece. A piece is an interval of a flattened slice. Torch-free.
+// A checkpoint is a folder with manifest.json and one rank-NNNNN.safetensors for each rank, published by one rename. Any
+// strategy on any number of ranks can read it. Each rank stores pieces of tensors; a piece is an interval of a flattened
+// slice. The manifest lists the file and the byte offset of each piece. Torch-free.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -41,8 +41,8 @@ using TrainerState = nlohmann::json;
 
 /// Writes a checkpoint; each rank uses one object for each checkpoint. All ranks write into the same temporary folder,
 /// .step-NNNNNN.ATTEMPT.tmp; rank 0 publishes it. The attempt number keeps out an older attempt that still runs
-/// although it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]" or "TENSOR[SLICE][begin:end]"; __metadata__ repeats
-/// step, rank and global shapes.
+/// although it was considered dead. In a rank's file, a piece is a 1-d tensor "TENSOR[begin:end]" or
+/// "TENSOR[SLICE][begin:end]". __metadata__ repeats step, rank and global shapes.
 class CheckpointWriter {
  public:
   /// `checkpoints` = RUN_DIR/checkpoints; the final name is step-NNNNNN.

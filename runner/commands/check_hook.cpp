@@ -20,8 +20,7 @@ using nlohmann::json;
 namespace {
 
 /// A second hook, which ends the training with an error, so that on_exception is called.
-const char* const failing_hook =
-    "return {on_train_batch_end = function(ctx) if ctx.is_last_step then error('an error, as a test') end end}";
+const char* const failing_hook = "return {on_train_batch_end = function() error('an error, as a test') end}";
 
 /// The recipe, or an empty one, with this hook as the only hook, and the recipe's options for it.
 Recipe recipe_for(const std::string& file, const std::string& recipe_file) {
@@ -51,13 +50,20 @@ void describe(const lua::HookSet::Hook& hook) {
   std::fflush(stdout);
 }
 
-/// Enough steps for what the hook does every N steps, if an option is N.
-int64_t steps_to_train(const json& options) {
-  constexpr int64_t least = 6, most = 32;
-  int64_t steps = least;
-  for (const auto& [name, value] : options.items())
-    if (value.is_number_integer() && value.get<int64_t>() < most) steps = std::max(steps, value.get<int64_t>() + 1);
-  return steps;
+/// Continues the training with a second hook that fails, so that on_exception is called. Returns whether the hook's on_exception
+/// failed, or another error than that of the second hook happened.
+bool fails_in_exception(TinyTraining& training, const std::string& hook, int64_t steps) {
+  const auto failing = (training.folder() / "error_of_the_check.lua").string();
+  write_file_atomic(failing, failing_hook);
+  bool expected = false, failed = false;
+  const int code =
+      training.train(steps, {"hooks.files=" + json{training.script(), failing}.dump()}, [&](const std::string& line) {
+        if (line.find(fmt::format("hook {} failed in on_exception", hook)) != std::string::npos) failed = true;
+        const bool ours = line.find("error, as a test") != std::string::npos && line.starts_with("error: ");
+        expected |= ours;
+        return ours;
+      });
+  return failed || (code != 0 && !expected);
 }
 
 /// Prints how often each function of the hook was called, and the metrics. Returns the functions that were not called.
@@ -106,28 +112,20 @@ ExitCode check_hook(const std::string& file, const std::string& recipe_file) {
   training.recipe.hooks = given.hooks;
   training.recipe.hooks.files = {training.script()};
   training.recipe.strategy.name = "fsdp";
-  const int64_t steps = steps_to_train(hook.option_values);
+  const int64_t steps = steps_to_train(hook.file.options, hook.option_values, 6);
   int code = training.train(steps);
   if (code != 0) return static_cast<ExitCode>(code);
-
-  std::vector<std::string> overrides;
-  if (hook.file.functions.contains("on_exception")) {
-    const auto failing = (training.folder() / "error_of_the_check.lua").string();
-    write_file_atomic(failing, failing_hook);
-    overrides.push_back("hooks.files=" + json{training.script(), failing}.dump());
-  }
-  bool expected = overrides.empty(), failed = false;
-  code = training.train(2 * steps, overrides, [&](const std::string& line) {
-    if (line.find(fmt::format("hook {} failed in on_exception", hook.file.name)) != std::string::npos) failed = true;
-    const bool ours = line.find("error, as a test") != std::string::npos && line.starts_with("error: ");
-    expected |= ours;
-    return ours;
-  });
-  if (code != 0 && (overrides.empty() || !expected)) return static_cast<ExitCode>(code);
+  const int64_t before = training.steps_done();
+  code = training.train(2 * steps);
+  if (code != 0) return static_cast<ExitCode>(code);
+  const int64_t after = training.steps_done() - before;
+  const bool failed =
+      hook.file.functions.contains("on_exception") && fails_in_exception(training, hook.file.name, 2 * steps + 1);
   const auto missing = describe_calls(training, hook);
   if (failed) return ExitCode::run_failed;
-  const auto trained = fmt::format(
-      "two ranks trained {0} steps with it, stopped, and continued from the checkpoint for {0} more", steps);
+  const auto trained =
+      fmt::format("two ranks trained {} with it, stopped, and continued from the checkpoint for {} more",
+                  counted(before, "step"), after);
   if (missing.empty())
     log::info("{} is fine: every function of it ran; {}", file, trained);
   else

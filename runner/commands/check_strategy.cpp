@@ -44,18 +44,6 @@ void describe(const Entry& entry, const Recipe& recipe) {
   std::fflush(stdout);
 }
 
-/// Enough steps for what the strategy does every N steps, if an option is N.
-int64_t steps_to_train(const Entry& entry, const Recipe& recipe) {
-  constexpr int64_t least = 3, most = 32;
-  int64_t steps = least;
-  for (const auto& option : entry.options) {
-    const auto value = recipe.strategy.options.value(option.name, option.default_value);
-    if (option.type == Option::Type::integer && value.is_number_integer() && value.get<int64_t>() < most)
-      steps = std::max(steps, value.get<int64_t>() + 1);
-  }
-  return steps;
-}
-
 /// Prints the log of rank 0, which contains the output of the script.
 void show_prints(const TinyTraining& training) {
   std::error_code none;
@@ -97,7 +85,7 @@ ExitCode check_strategy(const std::string& given, const std::string& recipe_file
   const Entry* entry = learn_script_strategy(recipe, diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   describe(*entry, recipe);
-  const int64_t steps = steps_to_train(*entry, recipe);
+  const int64_t steps = steps_to_train({entry->options.begin(), entry->options.end()}, recipe.strategy.options, 3);
   int code = training.train(steps);
   if (code == 0) code = training.train(2 * steps);
   show_prints(training);

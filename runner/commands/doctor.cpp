@@ -178,8 +178,7 @@ Finding check_clock() {
 Finding check_files() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const std::string text =
-      limit.rlim_cur == RLIM_INFINITY ? "any number" : fmt::format("at most {}", limit.rlim_cur);
+  const std::string text = limit.rlim_cur == RLIM_INFINITY ? "any number" : fmt::format("at most {}", limit.rlim_cur);
   if (limit.rlim_cur >= 1024) return {"open files", Health::ok, text};
   return {"open files", limit.rlim_cur < 256 ? Health::fail : Health::warn, text + "; each local rank takes about 20",
           "ulimit -n 4096"};

@@ -89,18 +89,16 @@ void print_sweeps(const std::vector<SweepRow>& sweeps, const Sweeps& store) {
                     format_ago(row.started, wall_seconds()), std::to_string(trials.size()),
                     best ? number(best->value) : "-"});
   }
-  std::fputs(
-      format_table(
-          {{"ID"},
-           {.title = "NAME", .may_shrink = true},
-           {"STATUS"},
-           {"METHOD"},
-           {"STARTED"},
-           {"TRIALS", true},
-           {"BEST", true}},
-          rows)
-          .c_str(),
-      stdout);
+  std::fputs(format_table({{"ID"},
+                           {.title = "NAME", .may_shrink = true},
+                           {"STATUS"},
+                           {"METHOD"},
+                           {"STARTED"},
+                           {"TRIALS", true},
+                           {"BEST", true}},
+                          rows)
+                 .c_str(),
+             stdout);
 }
 
 /// The class of a trial's failure and the first line of its message.

@@ -12,12 +12,13 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/launch/lines.hpp"
+#include "runner/ledger/ledger.hpp"
 
 namespace runner {
 
 namespace {
 
-/// Two blocks, two ranks, epochs of six steps. train() sets the number of steps.
+/// Two layers, two ranks, epochs of six steps. train() sets the number of steps.
 const char* const tiny_recipe = R"([model]
 name = "gpt"
 n_layers = 2
@@ -55,11 +56,13 @@ TinyTraining::TinyTraining(const std::string& script)
   recipe = load_recipe((folder() / "tiny.toml").string());
 }
 
-/// Prints a line of the child process, except lines with paths of the temporary folder.
+/// Prints a line of the child process. Leaves out lines about the temporary run.
 void TinyTraining::forward(std::string line) const {
+  for (const char* about_run : {"run ", "continuing from ", "logs of all ranks: "})
+    if (line.starts_with(about_run) && line.find(folder().string()) != std::string::npos) return;
   for (const char* left_out :
-       {"note: ", "run 2", "starting ", "continuing ", "more: ", "logs of all ranks: ", "  the recipe names it at "})
-    if (line.starts_with(left_out) && !line.starts_with("note: hook ")) return;
+       {"starting 2 workers", "more: runner show ", "continue with: runner resume ", "  the recipe names it at "})
+    if (line.starts_with(left_out)) return;
   for (size_t at = 0; script_ != shown_ && (at = line.find(script_, at)) != std::string::npos; at += shown_.size())
     line.replace(at, script_.size(), shown_);
   std::fprintf(stderr, "%s\n", line.c_str());
@@ -94,6 +97,22 @@ int TinyTraining::train(int64_t steps, const std::vector<std::string>& overrides
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int64_t TinyTraining::steps_done() const {
+  Ledger ledger(home(), Ledger::Mode::read);
+  return ledger.show(ledger.find_run("last")).at("steps").get<int64_t>();
+}
+
+int64_t steps_to_train(const std::vector<Option>& options, const nlohmann::json& given, int64_t least) {
+  constexpr int64_t most = 32;
+  int64_t steps = least;
+  for (const auto& option : options) {
+    const auto value = given.value(option.name, option.default_value);
+    if (option.type == Option::Type::integer && value.is_number_integer() && value.get<int64_t>() < most)
+      steps = std::max(steps, value.get<int64_t>() + 1);
+  }
+  return steps;
 }
 
 }  // namespace runner

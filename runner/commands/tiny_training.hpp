@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/option.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/config/recipe.hpp"
 
@@ -21,9 +22,12 @@ class TinyTraining {
   std::string home() const { return (folder() / "home").string(); }
 
   /// Trains `recipe` for `steps` steps. The first call begins a run, later calls resume it, with these overrides. Prints
-  /// the output, except lines about the temporary folder and lines for which `hide` is true. Returns the exit code.
+  /// the output, except lines about the temporary run and lines for which `hide` is true. Returns the exit code.
   int train(int64_t steps, const std::vector<std::string>& overrides = {},
             const std::function<bool(const std::string& line)>& hide = {});
+
+  /// Steps of the run so far. A script may have ended a call of train() early.
+  int64_t steps_done() const;
 
   Recipe recipe;  ///< change it before the first call of train()
 
@@ -34,5 +38,8 @@ class TinyTraining {
   std::string shown_, script_;
   bool begun_ = false;
 };
+
+/// Steps to train, at least `least`: enough for what a script does every N steps, if N is the value of one of its options.
+int64_t steps_to_train(const std::vector<Option>& options, const nlohmann::json& given, int64_t least);
 
 }  // namespace runner

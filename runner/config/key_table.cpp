@@ -480,16 +480,16 @@ void add_checkpoint(std::vector<Key>& keys) {
 void add_activation_checkpointing(std::vector<Key>& keys) {
   Adder add(keys, "activation_checkpointing", &Recipe::activation_checkpointing);
   using A = Recipe::ActivationCheckpointing;
-  add({.name = "mode", .type = T::choice, .help = "Blocks whose activations are recomputed in the backward pass.",
+  add({.name = "mode", .type = T::choice, .help = "Which layers are recomputed in the backward pass.",
        .choices = {"none", "all", "every", "named"}}, &A::mode);
-  add({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th block.",
+  add({.name = "every", .type = T::integer, .help = "mode = \"every\": recompute every k-th transformer layer.",
        .minimum = 1}, &A::every, {.needs = {"activation_checkpointing.mode", {"every"}}});
   add({.name = "blocks", .type = T::texts,
        .help = "mode = \"named\": names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\") to "
                "recompute, as globs."},
       &A::blocks, {.needs = {"activation_checkpointing.mode", {"named"}}});
   add({.name = "cpu_checkpointing", .type = T::boolean,
-       .help = "Keep the inputs of recomputed blocks in pinned host memory between forward and backward (CUDA)."},
+       .help = "Keep the inputs of recomputed layers in pinned host memory between forward and backward (CUDA)."},
       &A::cpu_checkpointing);
 }
 

@@ -178,9 +178,9 @@ struct Recipe {
 
   struct ActivationCheckpointing {
     std::string mode = "none";
-    int64_t every = 1;                     ///< every: each k-th block
+    int64_t every = 1;                     ///< every: each k-th layer
     std::vector<std::string> blocks = {};  ///< named: globs over block names
-    bool cpu_checkpointing = false;        ///< keep inputs of recomputed blocks in host memory
+    bool cpu_checkpointing = false;        ///< keep inputs of recomputed layers in host memory
   } activation_checkpointing;
 
   struct Selection {

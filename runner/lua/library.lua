@@ -29,7 +29,8 @@ end
 
 -- ---- patterns (section 6.4.1 of Lua's manual). The functions in C match single items only, which takes linear time.
 
-local captures_max, depth_max = 32, 200
+local captures_max, depth_max, set_max = 32, 200, 1024
+local short_set, piece = 64, 4096 -- bytes
 local open, position = -1, -2 -- sizes of captures that are not finished, or are positions
 
 -- The index of the ']' of the set that begins at `at`.
@@ -37,6 +38,7 @@ local function set_end(pattern, at)
   local p = sub(pattern, at + 1, at + 1) == "^" and at + 2 or at + 1
   repeat
     if p > #pattern then fail("malformed pattern (missing ']')") end
+    if p - at > set_max then fail("a set of a pattern has more than %d bytes", set_max) end -- C compares them all
     p = p + (sub(pattern, p, p) == "%" and 2 or 1)
   until sub(pattern, p, p) == "]"
   return p
@@ -72,11 +74,11 @@ local function compile(pattern, at)
       add("end", nil, at)
     elseif two == "%b" then
       if at + 3 > #pattern then fail("malformed pattern (missing arguments to '%%b')") end
-      add("jump", "^" .. sub(pattern, at, at + 3), at + 3)
+      add("balanced", "^" .. sub(pattern, at, at + 3), at + 3)
     elseif two == "%f" then
       if sub(pattern, at + 2, at + 2) ~= "[" then fail("missing '[' after '%%f' in pattern") end
       local last = set_end(pattern, at + 2)
-      add("jump", "^" .. sub(pattern, at, last), last)
+      add("frontier", "^" .. sub(pattern, at, last), last)
     elseif raw_find(two, "^%%%d") then
       add("back", tonumber(sub(two, 2)), at + 1)
     else
@@ -113,6 +115,22 @@ local function matcher(text, items)
     return found
   end
 
+  -- The last position of the longest run of an item's repetitions at `at`. C compares each character with all of a set, so a run
+  -- of a long set is found in pieces.
+  local function run_end(item, at)
+    if #item.run <= short_set then
+      local _, last = raw_find(text, item.run, at)
+      charge(last - at + 1)
+      return last
+    end
+    while true do
+      local _, size = raw_find(sub(text, at, at + piece - 1), item.run)
+      charge(size * #item.run // 8)
+      at = at + size
+      if size < piece then return at - 1 end
+    end
+  end
+
   -- The position after a match of the items from number `k` at `at`, or nil.
   function match(k, at, depth)
     if depth == 0 then fail("pattern too complex") end
@@ -127,9 +145,7 @@ local function matcher(text, items)
         found = raw_find(text, probe, at) and match(k, at + 1, depth - 1)
         if found then return found end
       elseif kind == "*" or kind == "+" then
-        local _, last = raw_find(text, item.run, at)
-        charge(last - at + 1)
-        for from = last + 1, kind == "*" and at or at + 1, -1 do
+        for from = run_end(item, at) + 1, kind == "*" and at or at + 1, -1 do
           found = match(k, from, depth - 1)
           if found then return found end
         end
@@ -142,8 +158,8 @@ local function matcher(text, items)
           found = match(k, at, depth - 1)
         end
         return found
-      elseif kind == "jump" then
-        charge((#text - at + 1) // 4 + 1)
+      elseif kind == "balanced" or kind == "frontier" then
+        if kind == "balanced" then charge((#text - at + 1) // 4 + 1) end
         local _, last = raw_find(text, probe, at)
         if not last then return nil end
         at = last + 1
@@ -193,7 +209,8 @@ local function find_or_match(name, text, pattern, init, plain)
   init = start_of(integer_of(init, 3, name, 1), #text)
   if init > #text + 1 then return nil end
   if name == "find" and (plain or not raw_find(pattern, "[%^%$%*%+%?%.%(%[%%%-]")) then
-    charge(#text // 32 + #text * #pattern // 256 + 1) -- the search compares the pattern at each position
+    local size = #text - init + 1
+    charge(size // 32 + size * #pattern // 256 + 1) -- the search compares the pattern at each position
     return raw_find(text, pattern, init, true)
   end
   local anchored = sub(pattern, 1, 1) == "^"

@@ -10,11 +10,10 @@ namespace runner {
 /// strided views (each key head serves H / KV query heads); the result is [B * T, H * head_dim].
 ///
 /// Without active dropout, no T x T tensor exists, and one log-sum-exp per row is saved for backward. fp32 in host
-/// memory uses host_attention, bfloat16 there bfloat16_attention if the CPU has matrix instructions, everything else
-/// ATen's fused kernel. ATen's fused kernels draw dropout from the default
-/// generator, so attention with dropout is written in single operations. It then has one [B, H, T, T] tensor of
-/// probabilities in forward and about three in backward, which recomputes them (one product more) instead of saving
-/// them.
+/// memory uses host_attention. bfloat16 in host memory uses bfloat16_attention if the CPU has matrix instructions.
+/// Everything else uses ATen's fused kernel, which draws dropout from the default generator. So attention with dropout
+/// is written in single operations. It has one [B, H, T, T] tensor of probabilities in forward and about three in
+/// backward, which recomputes them (one product more) instead of saving them.
 torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                const Dropout& dropout, const ForwardContext& context);
 

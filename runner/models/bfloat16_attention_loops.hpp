@@ -1,8 +1,8 @@
 // The loops of bfloat16_attention except its products: copies in the layouts of the products, softmax and its gradient.
 //
-// Scores are transposed: a row for each key, a column for each of column_count queries. So the softmax of a query needs
-// no sum over the elements of a vector. The right-hand matrix of a product is stored in pairs of rows: a word of 32
-// bits has the elements (2 r, c) and (2 r + 1, c), in the lower and the upper half.
+// Scores are transposed: one row for each key, one column for each of column_count queries. So a query's softmax needs no
+// sum within a vector. The right-hand matrix of a product stores pairs of rows: a 32-bit word has element (2 r, c) in its
+// lower half and (2 r + 1, c) in its upper half.
 #pragma once
 #include <cstdint>
 
@@ -20,12 +20,12 @@ void pair_rows(const uint16_t* from, int64_t stride, int64_t rows, int64_t colum
 void transpose_words(const uint32_t* from, int64_t stride, int64_t rows, int64_t columns, int64_t padded, uint32_t* to,
                      int64_t to_stride);
 
-/// to(r, c) = from(c, r) scale[r], rounded. `from` has rows of column_count; columns, a multiple of 8; rows <=
-/// column_count.
+/// to(r, c) = from(c, r) scale[r], rounded. `from` has rows of column_count. `columns` is a multiple of 8.
+/// rows <= column_count.
 void copy_transposed(const float* from, int64_t rows, int64_t columns, const float* scale, uint16_t* to,
                      int64_t to_stride);
 
-/// dots[r] = sum over c of a(r, c) b(r, c); columns, a multiple of 8.
+/// dots[r] = sum over c of a(r, c) b(r, c). `columns` is a multiple of 8.
 void row_dots(const uint16_t* a, int64_t a_stride, const uint16_t* b, int64_t b_stride, int64_t rows, int64_t columns,
               float* dots);
 

@@ -30,7 +30,7 @@ bool overwrites_logits(const Tensor& hidden) { return hidden.is_cpu() && hidden.
 Tensor overwriting_loss(const Tensor& logits, const Tensor& targets) {
   const int64_t rows = logits.size(0), columns = logits.size(1);
   auto valid = targets.eq(ignored_target).logical_or_(targets.ge(0).logical_and_(targets.lt(columns)));
-  RUNNER_CHECK(valid.all().item<bool>(), "a target is not below the vocabulary size {}", columns);
+  RUNNER_CHECK(valid.all().item<bool>(), "a target is outside the vocabulary of {} tokens", columns);
   auto losses = at::empty({rows}, torch::kFloat32);
   const auto contiguous = targets.contiguous();
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
@@ -92,6 +92,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
       else
         add_product(weight_gradient, logit_gradient, counted_rows);
     });
+    cast_weight = Tensor();  // before the copy of the gradient exists
     if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
     context->save_for_backward({hidden_gradient, weight_gradient});
     return loss;

@@ -10,11 +10,10 @@ namespace runner {
 /// targets int64 [N].
 ///
 /// At most the logits of `chunk_tokens` tokens (0 = all) exist at the same time. bfloat16 logits in host memory are
-/// overwritten by their gradient; others are copied to the loss's dtype. If a gradient is needed, forward
-/// computes each chunk's part of it while the chunk's logits exist, and backward only scales it. So no logits are saved
-/// or recomputed, and the FLOPs equal those without chunks. Saved for backward: the gradients of hidden and of weight
-/// (in weight's dtype; summed in fp32 if there are several chunks). Backward works only once, because it scales in
-/// place.
+/// overwritten by their gradient; others are copied to the loss's dtype. If a gradient is needed, forward computes each
+/// chunk's part of it while the chunk's logits exist, and backward only scales it. So no logits are saved or recomputed,
+/// and the FLOPs equal those without chunks. Saved for backward: the gradients of hidden and of weight (in weight's
+/// dtype; summed in fp32 if there are several chunks). Backward works only once, because it scales in place.
 torch::Tensor chunked_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                     const torch::Tensor& targets, int64_t chunk_tokens);
 

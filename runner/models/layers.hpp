@@ -44,8 +44,8 @@ class Linear {
  public:
   Linear(const Model& model, const std::string& name);
   torch::Tensor operator()(const torch::Tensor& x) const;
-  /// The last product of a block: zeros instead of the result if `context` says that the block's output is unused. The gradients are
-  /// the same.
+  /// For the last product of a block. If `context` says that the block's output is unused, returns zeros. The gradients
+  /// are the same.
   torch::Tensor last(const torch::Tensor& x, const ForwardContext& context) const;
 
  private:

@@ -56,6 +56,7 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
       hidden_gradient.index_copy_(0, chunk.index, at::mm(gradient, cast_weight));
       if (weight_gradient.defined()) add_product(weight_gradient, gradient, chunk.rows);
     });
+    cast_weight = Tensor();  // before the copy of the gradient exists
     if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
     context->save_for_backward({hidden_gradient, weight_gradient});
     return total;

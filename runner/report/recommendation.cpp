@@ -42,8 +42,8 @@ double mfu(const Candidate& candidate, double peak_flops) {
 
 std::string checkpointing(const Candidate& candidate) {
   const int64_t count = candidate.job.model->layers_with(candidate.job.recompute),
-                blocks = candidate.job.model->layers();
-  return count == 0 ? "-" : count >= blocks ? "all" : fmt::format("{} of {}", count, blocks);
+                layers = candidate.job.model->layers();
+  return count == 0 ? "-" : count >= layers ? "all" : fmt::format("{} of {}", count, layers);
 }
 
 /// (verdict, detail): whether the candidate fits, and its speed compared with the chosen one.
@@ -119,8 +119,8 @@ std::string headline(const Recommendation& r) {
   std::string text = fmt::format("{}: {}, {} of {} tokens a step", r.recipe_file, label(chosen), batch_text(chosen.job),
                                  chosen.job.model->seq_len);
   if (chosen.every > 0)
-    text += chosen.every == 1 ? ", all blocks recomputed"
-                              : fmt::format(", every {} block recomputed", ordinal(chosen.every));
+    text += chosen.every == 1 ? ", all layers recomputed"
+                              : fmt::format(", every {} layer recomputed", ordinal(chosen.every));
   return text;
 }
 
@@ -135,7 +135,7 @@ std::string difference(const Choice& now, const Choice& then) {
     parts.push_back(fmt::format("micro-batch {}", b.job.micro_batch_size));
   if (checkpointing(a) != checkpointing(b))
     parts.push_back(checkpointing(b) == "-" ? std::string("nothing recomputed")
-                                            : fmt::format("{} blocks recomputed", checkpointing(b)));
+                                            : fmt::format("{} layers recomputed", checkpointing(b)));
   if (a.step_seconds && b.step_seconds) {
     double ratio = tokens_per_second(b) / tokens_per_second(a);
     if (!parts.empty() || std::abs(ratio - 1) > 0.02) parts.push_back(fmt::format("{:.2f} times the tokens/s", ratio));

@@ -52,7 +52,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.num_nodes = topology.num_nodes;
   job.optimizer = find_optimizer(recipe.optimizer.name);
   job.optimizer_states = static_cast<int>(job.optimizer->state_names(recipe.optimizer.momentum).size());
-  job.hooks = hook_memory(recipe);
+  describe_hooks(recipe, job);
   if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
     for (const auto& [epoch, factor] : *schedule) job.accumulation_most = std::max(job.accumulation_most, factor);
   return job;
@@ -71,7 +71,7 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
   bool beside_steps = checkpoint.async && !memory.state_on_disk &&
                       (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
   if (!whole && !beside_steps) return 0;
-  int64_t state = job.model->parameter_count() * bytes_of(job.precision.parameter) * (1 + job.optimizer_states);
+  int64_t state = job.model->state_elements(job.optimizer_states) * bytes_of(job.precision.parameter);
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
   if (!whole) return state / job.world_size;
   if (job.accelerator.own_memory)

@@ -222,8 +222,8 @@ class Chooser {
                       format_bytes(least.bytes), least.job.micro_batch_size, largest_part(least), choice_.limit.reason);
     }
     if (plan.every > 0)
-      text += plan.every == 1 ? "; every block is recomputed in the backward pass"
-                              : fmt::format("; every {} block is recomputed in the backward pass", ordinal(plan.every));
+      text += plan.every == 1 ? "; every layer is recomputed in the backward pass"
+                              : fmt::format("; every {} layer is recomputed in the backward pass", ordinal(plan.every));
     if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
       text += fmt::format("; micro-batch {} is the largest that fits{}", plan.job.micro_batch_size,
                           batch_condition(request_.recipe, plan));

@@ -18,13 +18,15 @@ struct HookClaims {
 
 }  // namespace
 
-HookMemory hook_memory(const Recipe& recipe) {
-  if (lua::hook_sources(recipe).empty()) return {};
+void describe_hooks(const Recipe& recipe, Job& described) {
+  if (lua::hook_sources(recipe).empty()) return;
   auto claims = std::make_shared<HookClaims>(recipe);
-  if (!claims->hooks.says_memory()) return {};
-  return [claims](const Job& job, int64_t held) -> HookBytes {
+  described.own_loss = claims->hooks.has_loss();
+  if (!claims->hooks.says_memory()) return;
+  described.hooks = [claims](const Job& job, const MemoryParts& parts) -> HookBytes {
     std::lock_guard lock(claims->mutex);
-    auto kept = claims->hooks.memory({{"held", held},
+    auto kept = claims->hooks.memory({{"held", parts.stored},
+                                      {"trained", parts.held},
                                       {"parameters", job.model->parameter_count()},
                                       {"world_size", job.world_size},
                                       {"micro_batch_size", job.micro_batch_size},

@@ -78,7 +78,7 @@ void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
                   entry, chunked);
 }
 
-/// The change in TOML: `strategy = NAME`, with the options that the name does not set, or the options of the same strategy.
+/// The change in TOML: `strategy = NAME`, with the options that the name does not set.
 std::string change_text(const std::string& name, const nlohmann::json& options) {
   std::string text;
   for (const auto& [option, value] : options.items())

@@ -214,6 +214,17 @@ void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std:
                            .message = "model.frozen matches every parameter, so there is nothing to train"});
 }
 
+/// Notes about groups of [optimizer] that have only frozen parameters.
+std::vector<std::string> frozen_groups(const Recipe& recipe, const ModelSpec& model) {
+  std::vector<std::string> notes;
+  for (const auto& group : recipe.optimizer.groups)
+    if (std::ranges::none_of(model.parameters(),
+                             [&](const auto* one) { return one->trainable && glob_matches(group.pattern, one->name); }))
+      notes.push_back(fmt::format(
+          "the group `{}` of optimizer.groups has no effect: model.frozen matches all its parameters", group.pattern));
+  return notes;
+}
+
 void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
   auto& recipe = plan.recipe;
   check_lengths(recipe, diagnostics);
@@ -280,8 +291,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
-                           fmt::format("no block is called `{}`; blocks are \"{}\" to \"{}\"", pattern,
-                                       plan.model->blocks.front().name, plan.model->blocks.back().name)});
+                           fmt::format("no block is called `{}`; {}", pattern, names_of_blocks(*plan.model))});
   check_parameter_patterns(recipe, *plan.model, diagnostics);
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
@@ -302,6 +312,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
         "[selection] has no effect: it is for strategy = \"auto\", and the recipe names `{}`", recipe.strategy.name));
   if (recipe.run.benchmark)
     plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and no model here has any");
+  for (const auto& note : frozen_groups(recipe, *plan.model)) plan.notes.push_back(note);
   for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);
   if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
   if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);

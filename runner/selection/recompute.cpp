@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "runner/base/glob.hpp"
 
@@ -41,17 +42,22 @@ void set_recompute(Job& job, const Recipe::ActivationCheckpointing& settings) {
 }
 
 std::vector<std::string> recompute_notes(const Job& job, const Recipe::ActivationCheckpointing& settings) {
-  const bool none = std::none_of(job.recompute.begin(), job.recompute.end(), [](bool again) { return again; });
+  const bool none = std::ranges::none_of(job.recompute, std::identity());
+  if (none && std::ranges::any_of(recomputed_blocks(settings, *job.model), std::identity()))
+    return {fmt::format(
+        "[activation_checkpointing] has no effect: the blocks that it names have no backward, which ends at "
+        "`{}` because of model.frozen",
+        job.model->blocks[job.model->first_trained_block()].name)};
   if (none && settings.mode == "every")
     return {
-        fmt::format("activation_checkpointing.every = {} is more than the model's transformer blocks: no block is "
+        fmt::format("activation_checkpointing.every = {} is more than the number of transformer layers: no layer is "
                     "recomputed",
                     settings.every)};
   if (!settings.cpu_checkpointing) return {};
   if (none)
     return {
-        "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "
-        "recomputes every block"};
+        "`cpu_checkpointing`: nothing to do, because no layer is recomputed; activation_checkpointing.mode = \"all\" "
+        "recomputes every layer"};
   if (!job.accelerator.own_memory)
     return {"`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's"};
   return {};

@@ -31,13 +31,18 @@ ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSp
 // The arguments of the functions `shard`, `memory` and `traffic` of a file.
 
 json parameter_for_script(const ParameterSpec& parameter) {
-  return {{"name", parameter.name}, {"shape", parameter.shape}, {"numel", parameter.numel()}};
+  return {{"name", parameter.name},
+          {"shape", parameter.shape},
+          {"numel", parameter.numel()},
+          {"trainable", parameter.trainable}};
 }
 
 json job_for_script(const Job& job, const ShardPlan& plan) {
   json list = json::array();
-  for (const auto& unit : plan.units | std::views::reverse)
+  for (const size_t bucket : buckets_of(plan)) {
+    const auto& unit = plan.units[bucket];
     list.push_back({{"numel", layout_of(*job.model, plan, unit).total}, {"sharded", is_sharded(plan, unit)}});
+  }
   return {{"parameters", job.model->parameter_count()},
           {"world_size", job.world_size},
           {"local_size", job.local_size},

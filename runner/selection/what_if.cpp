@@ -168,7 +168,7 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
                                    : fmt::format("too close to {} for the accuracy of the prediction", limit);
   std::string text = fmt::format("nothing fits: the least is {} at micro-batch {}{}, which needs {} a rank, {}",
                                  label(*least), least->job.micro_batch_size,
-                                 least->every == 1 ? " with every block recomputed" : "", format_bytes(needed), over);
+                                 least->every == 1 ? " with every layer recomputed" : "", format_bytes(needed), over);
   std::vector<std::string> ways;
   auto add = [&](const std::string& change, const Choice& then) {
     if (ways.size() < 3 && then.fits())

@@ -245,8 +245,9 @@ void load(const StateView& view, const Checkpoint& checkpoint) {
 const char* why_shape_differs(const StateView& tensor, const std::vector<int64_t>& stored) {
   if (!tensor.optional) return "";
   const bool ranks_differ = stored.empty() || stored.front() != tensor.global_shape.front();
-  return ranks_differ ? " (it has values of each rank: continue with the same number of ranks)"
-                      : " (the strategy's buckets differ: another build or bucket_cap_mb wrote the checkpoint)";
+  return ranks_differ
+             ? " (it has values of each rank: continue with the same number of ranks)"
+             : " (the strategy's buckets differ: another build, bucket_cap_mb or model.frozen wrote the checkpoint)";
 }
 
 }  // namespace

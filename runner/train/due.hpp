@@ -8,7 +8,7 @@ namespace runner {
 enum class Course {
   going,     ///< more steps follow
   complete,  ///< the last planned step is done
-  max_time,  ///< train.max_time is over
+  max_time,  ///< train.max_time has passed
   hook,      ///< a hook has requested the end
   asked,     ///< a signal has requested the end, and something is left for the run that continues
 };
@@ -27,7 +27,7 @@ struct StepEnd {
   bool asked_to_stop = false;         ///< a signal has requested the end
   bool epoch_end = false;             ///< this is the last step of its epoch
   bool unfinished = false;            ///< a resumed run completes this step
-  bool checkpoint_requested = false;  ///< a hook has requested one, or checkpoint.every is over
+  bool checkpoint_requested = false;  ///< a hook has requested one, or checkpoint.every has passed
   Validation validation = Validation::open;
 };
 
@@ -37,8 +37,8 @@ struct Due {
   Course course = Course::going;  ///< the training ends unless this is `going`
 };
 
-/// Call it before the validation for `validate`, and after it and after the hooks for the rest. `has_validation`: the
-/// recipe has validation data.
+/// Call it twice: before the validation, for `validate`; after the validation and the hooks, for `save` and `course`.
+/// `has_validation`: the recipe has validation data.
 Due due(const Recipe& recipe, bool has_validation, const StepEnd& end);
 
 }  // namespace runner

@@ -25,12 +25,12 @@ namespace runner {
 inline bool is_recomputed(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
   return block > 0 && block < recompute.size() && recompute[block] && block >= model.first_trained_block();
 }
-/// Consecutive recomputed blocks of a layer are recomputed together, so only the input of the first one is kept. Whether the block
-/// is recomputed together with the one before it, and whether it is a first one.
+/// Whether the block is recomputed together with the block before it: both are recomputed and belong to one layer.
 inline bool joins_recomputation(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
   return is_recomputed(model, recompute, block) && is_recomputed(model, recompute, block - 1) &&
          model.continues_layer(block);
 }
+/// Whether the block is the first of those that are recomputed together. Only its input is kept.
 inline bool begins_recomputation(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
   return is_recomputed(model, recompute, block) && !joins_recomputation(model, recompute, block);
 }
@@ -54,8 +54,9 @@ struct StrategyOption : Option {
 struct HookBytes {
   int64_t device = 0, host = 0;
 };
-/// `held`: as MemoryParts::held.
-using HookMemory = std::function<HookBytes(const Job& job, int64_t held)>;
+struct MemoryParts;
+/// `parts`: of the strategy, for the elements that the rank has.
+using HookMemory = std::function<HookBytes(const Job& job, const MemoryParts& parts)>;
 
 /// A run as strategies describe it. Requirements and costs are computed from this.
 struct Job {
@@ -71,6 +72,7 @@ struct Job {
   std::vector<bool> recompute;    ///< one per block: activation checkpointing
   bool host_checkpoints = false;  ///< inputs of recomputed blocks are kept in host memory (host_checkpoints.hpp)
   HookMemory hooks = {};          ///< empty: there are no hooks, or their memory is unknown
+  bool own_loss = false;          ///< a hook computes the loss from a copy of the logits
   nlohmann::json options = nlohmann::json::object();  ///< options of the strategy, with defaults filled in
 
   /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
@@ -89,6 +91,7 @@ struct MemoryParts {
   int64_t activations = 0;     ///< batches, tensors saved for backward, and the working set of the block at the peak
   int64_t hooks = 0;           ///< kept by hooks, also between steps
   int64_t held = 0;            ///< not in total: parameter elements whose optimizer state this rank has
+  int64_t stored = 0;          ///< not in total: the same, and the elements of frozen parameters that this rank stores
   bool held_on_host = false;   ///< these elements are in host memory, outside the device
   int64_t between_steps = 0;   ///< not in total: bytes that remain after a step
   int64_t host = 0;            ///< not in total: bytes in host memory outside the device

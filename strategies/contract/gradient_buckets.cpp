@@ -17,7 +17,8 @@ const OptionTable<BucketOptions>& bucket_options() {
       {.name = "bucket_cap_mb",
        .type = Option::Type::number,
        .help = "A bucket of gradients has whole blocks, with at least this number of MiB (the first: 1 MiB).",
-       .minimum = 0.001},
+       .minimum = 0.001,
+       .maximum = 1e9},
       &BucketOptions::bucket_cap_mb);
   return table;
 }

@@ -1,5 +1,7 @@
 #include "strategies/contract/model_spec.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "runner/base/error.hpp"
@@ -15,6 +17,14 @@ int64_t BlockSpec::parameter_count() const {
 int64_t ModelSpec::parameter_count() const {
   int64_t count = 0;
   for (const auto& block : blocks) count += block.parameter_count();
+  return count;
+}
+
+int64_t ModelSpec::state_elements(int states) const {
+  int64_t count = 0;
+  for (const auto& block : blocks)
+    for (const auto& parameter : block.parameters)
+      count += parameter.numel() * (1 + (parameter.trainable ? states : 0));
   return count;
 }
 
@@ -39,6 +49,17 @@ int64_t ModelSpec::layers_with(const std::vector<bool>& chosen) const {
     ++count;
   }
   return count;
+}
+
+std::string names_of_blocks(const ModelSpec& model) {
+  const auto is_part = [](const BlockSpec& block) { return !block.layer.empty(); };
+  const auto first = std::ranges::find_if(model.blocks, is_part);
+  const auto last = std::ranges::find_if(model.blocks.rbegin(), model.blocks.rend(), is_part);
+  std::string text = fmt::format("names are \"{}\"", model.blocks.front().name);
+  if (first != model.blocks.end()) text += fmt::format(", \"{}\" to \"{}\"", first->layer, last->layer);
+  text += fmt::format(", \"{}\"", model.blocks.back().name);
+  if (first != model.blocks.end()) text += fmt::format(", and parts such as \"{}\"", std::next(first)->name);
+  return text;
 }
 
 size_t ModelSpec::first_trained_block() const {

@@ -49,8 +49,8 @@ struct MemoryMoment {
   double compute_elements_per_chunk_token = 0;  ///< per token of one loss chunk
   /// fp32 values, per token of one loss chunk. Cross entropy has none for bfloat16 on CPUs.
   double float32_per_chunk_token = 0;
-  double widened_per_token =
-      0;  ///< fp32 copies of 16-bit values, which only CPUs make; freed before the gradient is delivered
+  /// fp32 copies of 16-bit values, which only CPUs make. They are freed before the gradient is delivered.
+  double widened_per_token = 0;
   int64_t summed_over_chunks = 0;  ///< elements of a gradient that is summed if there are several chunks
   int64_t arrived = 0;             ///< elements of the block's parameters whose gradients have been delivered
   int64_t arriving = 0;            ///< elements of the parameter whose gradient is being computed, then delivered
@@ -66,8 +66,8 @@ enum class BlockKind { embedding, transformer, head };
 /// are [B, T, dim]. A transformer layer is two blocks: attention and MLP, each with its norm and its residual.
 struct BlockSpec {
   std::string name;  ///< "embedding", "blocks.0.attention", "blocks.0.mlp", ..., "head"
-  std::string layer =
-      "";  ///< the layer of which the block is a part: "blocks.0"; empty: the block is a layer by itself
+  /// The layer of which the block is a part: "blocks.0". Empty: the block is a layer by itself.
+  std::string layer = "";
   BlockKind kind = BlockKind::transformer;
   std::vector<ParameterSpec> parameters = {};
   /// Names of parameters of earlier blocks that this block also uses (tied weights). They are not in `parameters`.
@@ -105,6 +105,8 @@ struct ModelSpec {
   double backward_flops_per_token(size_t block) const;
   /// Training FLOPs per token: forward and backward, without recomputation.
   double training_flops_per_token() const;
+  /// Elements of parameters, and of `states` optimizer states for each that is trained.
+  int64_t state_elements(int states) const;
   /// All parameters in block order. An index into this list is called a slot.
   std::vector<const ParameterSpec*> parameters() const;
   /// Elements of the parameter in `slot`. Does not build the list.
@@ -112,5 +114,8 @@ struct ModelSpec {
   /// Throws std::logic_error if there is no parameter with this name.
   size_t slot(const std::string& parameter_name) const;
 };
+
+/// For errors about names of blocks: `names are "embedding", "blocks.0" to "blocks.3", "head", and parts such as "blocks.0.mlp"`.
+std::string names_of_blocks(const ModelSpec& model);
 
 }  // namespace runner

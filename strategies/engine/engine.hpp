@@ -1,5 +1,5 @@
-// What the trainer and checkpoints speak to: a training on this rank that takes batches in host memory and gives numbers
-// and views of its state. Torch-free, so that it can also be implemented without LibTorch. Strategy implements it.
+// The interface that the trainer and checkpoints use: the training of one rank. It takes batches in host memory, and returns
+// numbers and views of its state. Torch-free, so that it can be implemented without LibTorch. Strategy implements it.
 #pragma once
 #include <functional>
 #include <memory>

@@ -32,9 +32,9 @@ struct SlicePart {
   int64_t begin = 0, end = 0;
 };
 
-/// Calls `run(at_a, at_b, count)` for the elements that two parts of a tensor have in common: `count` elements in a row,
-/// from element `at_a` of the flattened slice of `a` and from element `at_b` of that of `b`. Each common element is in
-/// one call.
+/// Finds the elements that two parts of a tensor have in common. Calls `run(at_a, at_b, count)` for each run of `count`
+/// such elements: they begin at element `at_a` of the flattened slice of `a`, and at `at_b` of that of `b`. Each element
+/// is in one call.
 void for_each_common(const std::vector<int64_t>& shape, const SlicePart& a, const SlicePart& b,
                      const std::function<void(int64_t at_a, int64_t at_b, int64_t count)>& run);
 

@@ -59,7 +59,7 @@ const OptionTable<FsdpOptions>& option_table() {
     options.add(
         {.name = "auto_wrap_policy",
          .type = Type::names,
-         .help = "How blocks are combined to units, which are gathered as one: \"block\", \"size\", \"none\", or a "
+         .help = "How blocks are combined into units, which are gathered as one: \"block\", \"size\", \"none\", or a "
                  "list of names of layers (\"blocks.0\") or of their halves (\"blocks.0.mlp\"). Classes of layers and "
                  "transformer_auto_wrap_policy mean \"block\"."},
         &FsdpOptions::auto_wrap_policy);
@@ -225,7 +225,7 @@ std::optional<std::string> refuse_wrap_policy(const Job& job, const FsdpOptions&
   WrapPolicy policy = wrap_policy(options);
   const std::vector<std::string> words{"block", "size", "none"};
   const auto& blocks = job.model->blocks;
-  std::string names = fmt::format("blocks are {} to {}", in_quotes(blocks.front().name), in_quotes(blocks.back().name));
+  const std::string names = names_of_blocks(*job.model);
   if (policy.word != "names") {
     if (std::find(words.begin(), words.end(), policy.word) != words.end()) return std::nullopt;
     return fmt::format(
@@ -300,7 +300,7 @@ Entry fsdp_entry() {
   const std::string native = "an old name of the native implementation; it means the same";
   const std::string fairscale =
       "FairScale's FSDP became PyTorch's, and the sharding is the same; the defaults differ: a unit is a transformer "
-      "block (not 1e8 parameters), and gradients are reduced in the precision of the parameters' masters";
+      "layer (not 1e8 parameters), and gradients are reduced in the precision of the parameters' masters";
   entry.aliases = {{"fsdp_cpu_offload", {{"cpu_offload", true}}},
                    {"fsdp_native", nlohmann::json::object(), native},
                    {"fsdp_native_full_shard_offload", {{"cpu_offload", true}}, native},

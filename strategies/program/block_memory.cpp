@@ -74,7 +74,7 @@ int64_t BlockMemory::moment_bytes(const MemoryMoment& moment) const {
 }
 
 bool BlockMemory::overwrites_logits() const {
-  return job_.accelerator.host_kernels && job_.precision.compute == DType::bfloat16;
+  return job_.accelerator.host_kernels && job_.precision.compute == DType::bfloat16 && !job_.own_loss;
 }
 
 double BlockMemory::widened_bytes(const MemoryMoment& moment) const {
@@ -133,10 +133,9 @@ void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, 
   if (moment.out_features == 0) return;
   MemoryMoment outside = moment;  // of the chunks
   outside.compute_elements_per_chunk_token = 0;
-  // At the end the gradient is copied to the dtype of the weight.
+  // At the end the cast is freed, and the gradient is copied to the dtype of the weight.
   if ((several_chunks ? wide_ : compute_) != bytes_of(leaf_))
-    peaks.push_back(cast + moment_bytes(outside) +
-                    moment.arriving * (bytes_of(leaf_) + (several_chunks ? 0 : compute_)));
+    peaks.push_back(moment_bytes(outside) + moment.arriving * (bytes_of(leaf_) + (several_chunks ? 0 : compute_)));
   if (!overwrites_logits()) return;
   // At the beginning of a chunk the product of its logits has scratch memory.
   const ProductShape shape{tokens, moment.out_features, moment.in_features};

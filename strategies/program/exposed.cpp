@@ -1,4 +1,4 @@
-// Reads off the program of a step how much of its communication is hidden by computation.
+// Computes from the program of a step how much of its communication is hidden by computation.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,13 +9,22 @@ namespace runner {
 
 namespace {
 
-/// One instruction with its share of a resource, the same for any speed of the resource.
+/// An instruction, and its share of the total time of computation or of communication.
 struct Timed {
   enum class Kind { compute, start, wait };
   Kind kind;
   size_t request = 0;  ///< of a start and its wait
   double share = 0;    ///< of all computation, or of all communication
 };
+
+/// The bytes that a rank sends because of an instruction that starts a collective; nullopt for other instructions. What a Reducer
+/// sends is not known, so an all-reduce of the unit's gradients stands for it.
+std::optional<int64_t> bytes_sent(const UnitCollectives& collectives, const Job& job, const ShardPlan& plan,
+                                  const Instruction& i) {
+  if (const auto call = collectives.of(i)) return call->calls * ring_bytes(call->kind, call->bytes, call->ranks);
+  if (!plan.own_reducer || i.op != Op::start_reduce || job.world_size == 1) return std::nullopt;
+  return ring_bytes(Collective::all_reduce, collectives.layout(i.unit).total * bytes_of(plan.reduce), job.world_size);
+}
 
 /// The instructions that take time. Blocks take time in proportion to their FLOPs, collectives to the bytes that a rank sends. A
 /// micro-batch that stands for several takes as long as all of them.
@@ -35,8 +44,8 @@ std::vector<Timed> timed(const Job& job, const ShardPlan& plan) {
                                                          : job.model->blocks[i.block].forward_flops_per_token);
       list.push_back({.kind = Kind::compute, .share = share});
       computation += share;
-    } else if (const auto call = collectives.of(i)) {
-      const double share = count * static_cast<double>(call->calls * ring_bytes(call->kind, call->bytes, call->ranks));
+    } else if (const auto bytes = bytes_sent(collectives, job, plan, i)) {
+      const double share = count * static_cast<double>(*bytes);
       communication += share;
       list.push_back({.kind = Kind::start, .request = requests, .share = share});
       if (i.op == Op::gather_updated)

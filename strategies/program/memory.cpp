@@ -38,6 +38,7 @@ class Replay {
         takes_(plan.takes_gradients()),
         in_place_(plan.shards == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
         held_(static_cast<size_t>(plan.shards) + 1),
+        stored_(held_.size()),
         held_by_(job.model->blocks.size()),
         added_(job.model->parameters().size()) {
     DType master = job.precision.parameter;
@@ -67,15 +68,16 @@ class Replay {
         read_ahead_ = std::max(read_ahead_, sent);
         ++read_units;
       }
+      count(stored_, layout, unit.replicated);
       if (unit.frozen) continue;
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
       if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
-      count_held(layout, unit.replicated);
+      count(held_, layout, unit.replicated);
     }
-    sum_held();
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
-    held_most_ = *std::max_element(held_.begin(), held_.end());
+    held_most_ = most_of(held_);
     now_.held = held_most_;
+    now_.stored = most_of(stored_);
     int64_t state = held_most_ * element * job.optimizer_states;
     if (plan.optimizer == Tier::device) now_.optimizer = state;
     if (plan.optimizer == Tier::host) host_ += state;
@@ -307,11 +309,11 @@ class Replay {
   }
 
   /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all
-  /// of those between. held_ contains differences between consecutive ranks, until sum_held().
-  void count_held(const FlatLayout& layout, bool by_all) {
+  /// of those between. `ranks` contains the differences between consecutive ranks.
+  void count(std::vector<int64_t>& ranks, const FlatLayout& layout, bool by_all) {
     auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
-      held_[static_cast<size_t>(first)] += elements;
-      held_[static_cast<size_t>(last)] -= elements;
+      ranks[static_cast<size_t>(first)] += elements;
+      ranks[static_cast<size_t>(last)] -= elements;
     };
     for (const auto& item : layout.items) {
       if (item.numel == 0) continue;
@@ -327,9 +329,11 @@ class Replay {
       add(last, last + 1, end - last * layout.shard);
     }
   }
-  void sum_held() {
-    for (size_t rank = 1; rank < held_.size(); ++rank) held_[rank] += held_[rank - 1];
-    held_.pop_back();
+  /// The largest number of elements of a rank.
+  static int64_t most_of(const std::vector<int64_t>& ranks) {
+    int64_t elements = 0, most = 0;
+    for (int64_t more : ranks) most = std::max(most, elements += more);
+    return most;
   }
 
   /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than
@@ -382,7 +386,9 @@ class Replay {
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
   MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
-  std::vector<int64_t> held_;        ///< parameter elements of each rank of a copy of the model, without padding
+  /// For each rank of a copy of the model, its parameter elements with optimizer state, and all of them, without padding, minus
+  /// those of the rank before it.
+  std::vector<int64_t> held_, stored_;
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists

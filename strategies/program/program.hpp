@@ -86,10 +86,9 @@ std::string program_text(const Job& job, const ShardPlan& plan);
 MemoryParts program_memory(const Job& job, const ShardPlan& plan);
 /// The collectives of a step of the job, by kind and group, without those of a Reducer.
 std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan);
-/// How much of the communication of a step of the job is exposed, that is, not hidden by computation that runs at the same time.
-/// Pairs of (seconds of communication / seconds of computation, exposed seconds / seconds of communication), ascending. Read off the
-/// program: a collective starts when computation has reached its start, collectives run one after another, and computation stops at
-/// a wait until the collective has ended.
+/// The share of communication in a step of the job that is exposed, which means not hidden by computation. Returns pairs
+/// (communication time / computation time, exposed share), ascending. Computed from the program: a collective starts when computation
+/// reaches its start, collectives run one after another, and computation stops at a wait until the collective has ended.
 std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ShardPlan& plan);
 /// The copies to and from host memory of a step of the job, and the parameters that the CPU updates.
 HostWork program_host_work(const Job& job, const ShardPlan& plan);

@@ -64,8 +64,8 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
     if (unit.shards != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
     if (shard > options.params_buffer_size)
-      return fmt::format("block {} has {} elements on each rank, more than params_buffer_size = {}",
-                         job.model->blocks[unit.blocks.front()].name, shard, options.params_buffer_size);
+      return fmt::format("layer {} has {} elements on each rank, more than params_buffer_size = {}",
+                         job.model->blocks[unit.blocks.front()].layer_name(), shard, options.params_buffer_size);
   }
   return std::nullopt;
 }

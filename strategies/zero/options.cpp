@@ -20,7 +20,7 @@ void add_stage_options(Table& table) {
   table.add({.name = "reduce_bucket_size",
              .type = Type::integer,
              .help = "Elements of gradients that are reduced together, in whole blocks: a larger block is one bucket. "
-                     "Default: the largest block, and on CUDA at least a million per rank. In stage 3 each block is a "
+                     "Default: the largest block, and on CUDA at least a million per rank. In stage 3 each layer is a "
                      "bucket, and this option applies only to persistent parameters.",
              .minimum = 1},
             &Z::reduce_bucket_size);
@@ -69,7 +69,7 @@ void add_stage3_options(Table& table) {
   table.add(
       {.name = "stage3_prefetch_bucket_size",
        .type = Type::integer,
-       .help = "Stage 3: maximum number of elements that are gathered in advance (at least the next block); 0: none.",
+       .help = "Stage 3: maximum number of elements that are gathered in advance (at least the next layer); 0: none.",
        .minimum = 0},
       &Z::stage3_prefetch_bucket_size);
   table.add({.name = "stage3_max_live_parameters",
@@ -79,8 +79,8 @@ void add_stage3_options(Table& table) {
             &Z::stage3_max_live_parameters);
   table.add({.name = "stage3_max_reuse_distance",
              .type = Type::integer,
-             .help = "Stage 3: a block stays gathered after forward if at most this number of elements is used before "
-                     "its backward; 0: only the last block stays gathered.",
+             .help = "Stage 3: a layer stays gathered after forward if at most this number of elements is used before "
+                     "its backward; 0: only the last layer stays gathered.",
              .minimum = 0},
             &Z::stage3_max_reuse_distance);
   table.add(
@@ -167,22 +167,21 @@ void add_offload_options(Table& table) {
             &Z::optimizer_buffer_count);
   table.add({.name = "params_buffer_count",
              .type = Type::integer,
-             .help = "Parameters on NVMe: number of blocks whose shards are in memory, in use or read in advance.",
+             .help = "Parameters on NVMe: number of layers whose shards are in memory, in use or read in advance.",
              .minimum = 1,
              .maximum = most_buffers},
             &Z::params_buffer_count);
   table.add({.name = "params_buffer_size",
              .type = Type::integer,
-             .help = "Parameters on NVMe: maximum number of elements in a block's shard.",
+             .help = "Parameters on NVMe: maximum number of elements in a layer's shard.",
              .minimum = 1},
             &Z::params_buffer_size);
-  table.add(
-      {.name = "max_in_cpu",
-       .type = Type::integer,
-       .help =
-           "Parameters on NVMe: elements of each rank's shards that stay in host memory. These are the first blocks.",
-       .minimum = 0},
-      &Z::max_in_cpu);
+  table.add({.name = "max_in_cpu",
+             .type = Type::integer,
+             .help = "Parameters on NVMe: elements of each rank's shards that stay in host memory. They are those of "
+                     "the first layers.",
+             .minimum = 0},
+            &Z::max_in_cpu);
   table.add({.name = "block_size",
              .type = Type::integer,
              .help = "NVMe: bytes of one read or write, a multiple of 4096.",

@@ -20,20 +20,22 @@ return {
   on_load_checkpoint = function() end,
   on_exception = function(ctx) assert(ctx.exception:find("as a test")) end,
   teardown = function() print("bye") end,
+  on_train_start = function() print("run 2 of it") print("note: by a hook") end,
 }
 )lua");
   auto result = place.run({"lua", "check", "norms.lua"});
   CHECK(result.code == 0);
   CHECK_THAT(result.out, ContainsSubstring("hook norms: Logs the norm of the head's gradient.\n"
                                            "  every = 5  # steps\n"
-                                           "on_before_optimizer_step: 12 calls\n"
-                                           "on_load_checkpoint: 1 call\n"
+                                           "on_train_start: 3 calls\n"
+                                           "on_before_optimizer_step: 13 calls\n"
+                                           "on_load_checkpoint: 2 calls\n"
                                            "on_exception: 1 call\n"
-                                           "teardown: 1 call\n"
+                                           "teardown: 2 calls\n"
                                            "  log norm = ") &&
                              ContainsSubstring(" at step 10, 3 values\n"));
   CHECK_THAT(result.err,
-             ContainsSubstring("\nbye\n") &&
+             ContainsSubstring("\nbye\n") && ContainsSubstring("\nrun 2 of it\nnote: by a hook\n") &&
                  ContainsSubstring("norms.lua is fine: every function of it ran; two ranks trained 6 steps with it, "
                                    "stopped, and continued from the checkpoint for 6 more"));
   CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
@@ -65,5 +67,21 @@ TEST_CASE("runner lua check finds what only a real training on two ranks shows",
               "return {setup = function(ctx) ctx:stop('enough') end, on_train_batch_end = function() end}");
   auto stops = place.run({"lua", "check", "stops.lua"});
   CHECK(stops.code == 0);
-  CHECK_THAT(stops.err, ContainsSubstring("stops.lua has no error in what ran; not called: on_train_batch_end"));
+  CHECK_THAT(stops.err,
+             ContainsSubstring("stops.lua has no error in what ran; not called: on_train_batch_end; two ranks "
+                               "trained 0 steps with it"));
+  place.write("early.lua",
+              "return {on_train_batch_end = function(ctx) if ctx.step == 3 then ctx:stop('enough') end end}");
+  CHECK_THAT(
+      place.run({"lua", "check", "early.lua"}).err,
+      ContainsSubstring("two ranks trained 3 steps with it, stopped, and continued from the checkpoint for 9 more"));
+}
+
+TEST_CASE("runner lua check refuses a wrong option of the hook in the recipe", "[e2e][lua]") {
+  Workplace place;
+  place.write("norms.lua", "return {name = 'norms', options = {every = {type = 'integer', default = 5, min = 1}}}");
+  write_tiny_recipe(place, "[hooks.norms]\nevery = 0\n[hooks]\nfiles = [\"norms.lua\"]\n");
+  auto result = place.run({"lua", "check", "norms.lua", "--recipe", "tiny.toml"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("`every` must be at least 1, not 0 (an option of the hook norms)"));
 }

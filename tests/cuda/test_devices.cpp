@@ -123,7 +123,7 @@ std::vector<TestDevice> test_devices() {
        .reset_peak =
            [](int rank) { c10::getDeviceAllocator(at::kCUDA)->resetPeakStats(static_cast<c10::DeviceIndex>(rank)); },
        .pinned = [] { return use_of(at::getHostAllocator(at::kCUDA)->get_stats().active_bytes); },
-       // Not measured yet: temporary memory of kernels is not the claim's.
+       // Not measured on a GPU yet. The prediction leaves out temporary memory of kernels.
        .claim_least = 0.9,
        .claim_most = 1.15},
       {.name = "one GPU for all ranks, collectives through host memory",

@@ -82,6 +82,11 @@ TEST_CASE("offload has one result under every policy, without races", "[device][
   for (const auto& form : testing::offloading_forms(folder.path.string())) check_under_all_policies(form);
 }
 
+TEST_CASE("frozen parameters with offload have one result under every policy, without races",
+          "[device][parity][frozen]") {
+  check_under_all_policies(GENERATE(from_range(testing::frozen_forms())));
+}
+
 namespace {
 
 /// What happens between steps: evaluation if `evaluates`, a look at the training state, and loading it again.
@@ -142,7 +147,7 @@ std::vector<Workload> workloads(const std::string& folder) {
   std::vector<Workload> list;
   for (const auto& forms :
        {testing::whole_copies(), testing::fsdp_forms(), testing::zero_forms(), testing::recomputing_forms(),
-        testing::forms_reducing_each_micro_batch(), testing::offloading_forms(folder)})
+        testing::forms_reducing_each_micro_batch(), testing::offloading_forms(folder), testing::frozen_forms()})
     for (const auto& form : forms) list.push_back({form.label, [run = form.run] { return train_on_devices(run); }});
   for (const auto& run :
        {device_run("fsdp", 2, {{"cpu_offload", true}}),

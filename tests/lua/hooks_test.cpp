@@ -161,7 +161,7 @@ TEST_CASE("on_error = disable disables a failing hook with one note, and other h
   CHECK(reports == 1);
 }
 
-TEST_CASE("a state with other values than plain data is a clear error") {
+TEST_CASE("a state that contains something else than plain data is refused with its place") {
   Hooks hooks({"return {name = 'keeper', setup = function(ctx, state) state.deep = {{ctx}} end}"});
   CHECK(hooks.run().back() ==
         "hook keeper failed in saving its state: state at deep[1][1]: a context is not plain data");

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "runner/lua/shipped.hpp"
+#include "runner/lua/state.hpp"
 
 namespace {
 
@@ -128,4 +129,21 @@ TEST_CASE("patterns and functions on tables have the results of Lua's own functi
   CHECK(lua_tointeger(lua, 1) > 30000);
   CHECK(std::string(lua_tostring(lua, 2)).empty());
   lua_close(lua);
+}
+
+TEST_CASE("cheap functions on a long text stay within the default limits") {
+  runner::lua::State state;
+  const auto result = state.load_text(R"(
+local text = ("a "):rep(10000)
+local changed, count = text:gsub("%f[%w]%w+", "x")
+local lines, position = 0, 0
+text = ("line\n"):rep(20000)
+repeat
+  position = text:find("\n", position + 1, true)
+  if position then lines = lines + 1 end
+until not position
+return count + lines
+)",
+                                      "cheap.lua");
+  CHECK(result.plain == 30000);
 }

@@ -53,7 +53,7 @@ TEST_CASE("a gpt lists GPT-2's parameters block by block") {
   CHECK(spec.blocks[5].shared == std::vector<std::string>{"embedding.tokens.weight"});
 }
 
-TEST_CASE("a transformer layer is two blocks") {
+TEST_CASE("attention and MLP of a layer are two blocks with one layer name, and layers are counted once") {
   const auto spec = make_spec(gpt_recipe(), 96, 16);
   std::vector<bool> continues;
   for (size_t b = 0; b < spec.blocks.size(); ++b) continues.push_back(spec.continues_layer(b));

@@ -404,7 +404,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the exposed share of communication is read off the program") {
+TEST_CASE("little communication is mostly hidden, much communication is not, and prefetching hides more") {
   const auto spec = tiny_spec("gpt", 8, /*tied=*/false);
   const auto share_of = [&](const Case& test, double ratio) {
     const Job job = test.job(spec);
@@ -416,7 +416,7 @@ TEST_CASE("the exposed share of communication is read off the program") {
   const Case overlaps{.strategy = "fsdp", .options = full, .on_device = true};
   const Case alone{.strategy = "fsdp", .options = full};
   CHECK(std::abs(share_of(alone, 1) - 1) < 1e-12);  // every collective is waited for at once
-  // Little communication hides except the first gather and the last reduction. Much of it can hide no more than the computation.
+  // Little communication hides except the first gather and the last reduction. Computation cannot hide more communication than its own time.
   CHECK(share_of(overlaps, 0.125) > 0);
   CHECK(share_of(overlaps, 0.125) < 0.3);
   CHECK(share_of(overlaps, 16) > 15.0 / 16 - 1e-9);

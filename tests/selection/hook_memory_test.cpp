@@ -37,6 +37,17 @@ TEST_CASE("memory that hooks keep is counted in the memory of a plan", "[lua]") 
   }
 }
 
+TEST_CASE("hooks that copy parameters also copy frozen ones, without optimizer state", "[lua]") {
+  RecipePlace place("strategy = \"ddp\"", "[hooks]\nfiles = [\"ema\", \"loss_spike_rewind\"]\n");
+  auto recipe = place.load();
+  recipe.model.frozen = {"embedding.*", "blocks.*"};
+  const auto plan = make_plan(recipe, cpus(2), 256);
+  const int64_t all = plan.model->parameter_count(), trained = plan.memory.held;
+  CHECK(plan.memory.stored == all);
+  CHECK(trained < all / 2);
+  CHECK(plan.memory.hooks == 4 * (all + 2 * (all + 2 * trained)));
+}
+
 TEST_CASE("with offload, the memory that hooks keep is in host memory", "[lua]") {
   const std::string offloaded = R"({name = "zero", stage = 2, offload_optimizer = true})";
   auto gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);

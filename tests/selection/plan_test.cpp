@@ -128,7 +128,7 @@ TEST_CASE("contradicting values are refused") {
   r = recipe();
   r.activation_checkpointing.mode = "named";
   r.activation_checkpointing.blocks = {"blocks.7"};
-  CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; blocks are \"embedding\" to \"head\"");
+  CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; names are \"embedding\", \"blocks.0\" to \"blocks.1\", \"head\", and parts such as \"blocks.0.mlp\"");
   r = recipe();
   r.optimizer.groups = {{"blocks.*", 1e-4, {}}, {"blokcs.*", 1e-9, {}}};
   CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `blokcs.*` of optimizer.groups");
@@ -156,6 +156,16 @@ TEST_CASE("settings without an effect in this plan give notes") {
   CHECK(has(plan, "[selection] has no effect"));
   CHECK(
       has(plan, "there is no GPU: devices.cpu_processes = 2 is the number of CPU ranks, and devices.devices = 4 has"));
+  auto frozen = r;
+  frozen.model.frozen = {"embedding.*", "blocks.*"};
+  frozen.activation_checkpointing.every = 1;
+  frozen.optimizer.groups = {{"embedding.*", 1e-4, {}}};
+  plan = make_plan(frozen, cpus(2), 256);
+  CHECK(
+      has(plan,
+          "[activation_checkpointing] has no effect: the blocks that it names have no backward, which ends at `head`"));
+  CHECK(
+      has(plan, "the group `embedding.*` of optimizer.groups has no effect: model.frozen matches all its parameters"));
   r.strategy.name = "auto";
   r.activation_checkpointing.every = 1;
   r.devices.devices = {};
@@ -323,8 +333,8 @@ TEST_CASE("cpu_checkpointing moves inputs of recomputed blocks to host memory, i
   CHECK(on_cpu.notes.back() == "`cpu_checkpointing`: nothing to do on CPU, where host memory is the device's");
   r.activation_checkpointing.mode = "none";
   CHECK(make_plan(r, gpus, 256).notes.back() ==
-        "`cpu_checkpointing`: nothing to do, because no block is recomputed; activation_checkpointing.mode = \"all\" "
-        "recomputes every block");
+        "`cpu_checkpointing`: nothing to do, because no layer is recomputed; activation_checkpointing.mode = \"all\" "
+        "recomputes every layer");
 }
 
 TEST_CASE("DeepSpeed's three batch numbers determine the micro-batch, or are refused with values that work") {
@@ -442,7 +452,7 @@ TEST_CASE("auto_wrap_policy accepts layer classes and PyTorch's policies") {
   r.strategy.name = "fsdp";
   r.strategy.options = {{"auto_wrap_policy", {"nn.Linear"}}};
   CHECK(refusal(r, cpus(2)) ==
-        "auto_wrap_policy: no block is called \"nn.Linear\"; blocks are \"embedding\" to \"head\"");
+        "auto_wrap_policy: no block is called \"nn.Linear\"; names are \"embedding\", \"blocks.0\" to \"blocks.1\", \"head\", and parts such as \"blocks.0.mlp\"");
 }
 
 TEST_CASE("stage 2 with offload_parameters runs, with a note that no parameters are offloaded") {

@@ -306,6 +306,13 @@ TEST_CASE("choices are accepted in PyTorch's spelling") {
   CHECK(options("fsdp", {{"sharding_strategy", "ShardingStrategy.HYBRID_SHARD"}})["sharding_strategy"] ==
         "HYBRID_SHARD");
   CHECK(options("ddp", {{"ddp_comm_hook", "default_hooks.fp16_compress_hook"}})["ddp_comm_hook"] == "fp16_compress");
+  CHECK(options("fsdp", {{"sharding_strategy",
+                          "torch.distributed.fsdp.ShardingStrategy.SHARD_GRAD_OP"}})["sharding_strategy"] ==
+        "SHARD_GRAD_OP");
+  CHECK(options("ddp",
+                {{"ddp_comm_hook",
+                  "torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook"}})["ddp_comm_hook"] ==
+        "bf16_compress");
   CHECK(options("fsdp", {{"sharding_strategy", "full_shard"}})["sharding_strategy"] == "FULL_SHARD");
   CHECK(options("fsdp", {{"backward_prefetch", "BackwardPrefetch.BACKWARD_POST"}})["backward_prefetch"] ==
         "BACKWARD_POST");
@@ -341,6 +348,22 @@ TEST_CASE("a configuration that contradicts the name of the strategy is reported
         "\"zero\"");
   CHECK(diagnostics[0].place.line == 3);
   REQUIRE(diagnostics[0].other);
+  CHECK(diagnostics[0].other->line == 2);
+}
+
+TEST_CASE("a configuration file that contradicts the name of the strategy is reported at the line in that file") {
+  const std::string file = RUNNER_SOURCE_DIR "/tests/cases/deepspeed/stage1.json";
+  auto recipe = parse_recipe("[strategy]\nname = \"deepspeed_stage_3\"\nconfig = \"" + file + "\"\n" +
+                                 "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
+                                 "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
+                             "recipe.toml", {}, {.importer = &deepspeed_importer()});
+  std::vector<Diagnostic> diagnostics;
+  resolve_strategy(recipe, diagnostics);
+  REQUIRE(diagnostics.size() == 1);
+  CHECK(diagnostics[0].place.file == file);
+  CHECK(diagnostics[0].place.line == 4);
+  REQUIRE(diagnostics[0].other);
+  CHECK(diagnostics[0].other->file == "recipe.toml");
   CHECK(diagnostics[0].other->line == 2);
 }
 

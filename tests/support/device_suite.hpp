@@ -20,8 +20,8 @@ struct TestDevice {
   std::string name;         ///< in messages
   Accelerator accelerator;  ///< of the ranks' worlds
   int ranks_most = 1;       ///< forms with more ranks run with so many
-  bool exact =
-      false;  ///< results do not depend on the shapes of kernels, and bytes are counted without any of LibTorch's own
+  /// Results do not depend on the shapes of kernels, and bytes are counted without any of LibTorch's own.
+  bool exact = false;
   /// Runs ranks as threads. Fails the test for mistakes that only this device notices, such as races.
   Launch launch;
 

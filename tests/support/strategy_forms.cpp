@@ -165,10 +165,27 @@ std::vector<Form> precision_forms() {
   return forms;
 }
 
+std::vector<Form> frozen_forms() {
+  std::vector<Form> forms;
+  for (Form form : {fsdp_form("cpu_offload", 3, {{"cpu_offload", true}}),
+                    zero_form("stage 2, offload", 2, offload_options({2, "cpu", ""}, "")),
+                    zero_form("stage 3, offload", 2, offload_options({3, "cpu", "cpu"}, ""))}) {
+    form.equals_ddp = false;
+    forms.push_back(changed(form, "frozen attention", [](TinyRun& run) { run.frozen = {"*.attention.*"}; }));
+    forms.push_back(changed(form, "frozen first layers, recompute, bf16-mixed", [](TinyRun& run) {
+      run.frozen = {"embedding.*", "blocks.0.*"};
+      run.tied = false;
+      run.recompute = true;
+      run.precision = "bf16-mixed";
+    }));
+  }
+  return forms;
+}
+
 std::vector<Form> every_form(const std::string& folder) {
   std::vector<Form> all;
   for (auto& forms : {whole_copies(), fsdp_forms(), zero_forms(), recomputing_forms(),
-                      forms_reducing_each_micro_batch(), offloading_forms(folder), precision_forms()})
+                      forms_reducing_each_micro_batch(), offloading_forms(folder), precision_forms(), frozen_forms()})
     all.insert(all.end(), forms.begin(), forms.end());
   return all;
 }

@@ -27,12 +27,12 @@ Due due_of(const DueCase& row) {
 }
 
 void at_epochs(Recipe& recipe) { recipe.train.val_check_interval.reset(); }
-void ranks(Recipe& recipe) { recipe.checkpoint.save_top_k = 1; }
-void saves_rarely(Recipe& recipe) { recipe.checkpoint.save_at_end = false; }
+void keeps_best(Recipe& recipe) { recipe.checkpoint.save_top_k = 1; }
+void no_save_at_end(Recipe& recipe) { recipe.checkpoint.save_at_end = false; }
 
 }  // namespace
 
-TEST_CASE("what is due at the end of a step") {
+TEST_CASE("validation, checkpoint and end of the training are due as the recipe and requests say") {
   using enum Course;
   using enum Validation;
   const std::vector<DueCase> rows = {
@@ -49,11 +49,11 @@ TEST_CASE("what is due at the end of a step") {
       {.what = "what a stopped run left", .end = {.step = 7, .unfinished = true}, .due = {.validate = true}},
       {.what = "a checkpoint", .end = {.step = 100, .validation = done}, .due = {.save = true}},
       {.what = "a requested checkpoint", .end = {.step = 7, .checkpoint_requested = true}, .due = {.save = true}},
-      {.what = "a validation ranks checkpoints",
-       .change = ranks,
+      {.what = "a validation, with save_top_k",
+       .change = keeps_best,
        .end = {.step = 10, .validation = done},
        .due = {.save = true}},
-      {.what = "no validation, nothing to rank", .change = ranks, .end = {.step = 7}, .due = {}},
+      {.what = "no validation, with save_top_k", .change = keeps_best, .end = {.step = 7}, .due = {}},
       {.what = "the last step",
        .end = {.step = 7, .course = complete},
        .due = {.validate = true, .save = true, .course = complete}},
@@ -61,7 +61,7 @@ TEST_CASE("what is due at the end of a step") {
        .end = {.step = 7, .course = complete, .validation = done},
        .due = {.save = true, .course = complete}},
       {.what = "the last step without a last checkpoint",
-       .change = saves_rarely,
+       .change = no_save_at_end,
        .end = {.step = 7, .course = complete, .validation = done},
        .due = {.course = complete}},
       {.what = "max_time",
@@ -72,7 +72,7 @@ TEST_CASE("what is due at the end of a step") {
        .due = {.validate = true, .save = true, .course = hook}},
       {.what = "a stop request", .end = {.step = 7, .asked_to_stop = true}, .due = {.save = true, .course = asked}},
       {.what = "a stop request saves a checkpoint even if the recipe saves none",
-       .change = saves_rarely,
+       .change = no_save_at_end,
        .end = {.step = 7, .asked_to_stop = true},
        .due = {.save = true, .course = asked}},
       {.what = "a stop request leaves a validation",

@@ -257,8 +257,13 @@ TEST_CASE("a hook that changes other parameters or gradients on one rank is an e
 
 TEST_CASE("a hook's learning rate applies to one step, and must be equal on all ranks") {
   HookedRun run({2, "ddp"}, R"(return {
-    on_train_batch_start = function(ctx) if ctx.step == 1 then ctx:set_lr(0.5) end end})");
+    on_train_batch_start = function(ctx)
+      local before = ctx.lr
+      if ctx.step == 1 then ctx:set_lr(0.5) end
+      assert(ctx.lr == before, "the rate changes after the call")
+    end})");
   run.go();
+  CHECK(run.failures == std::vector<std::string>{"", ""});
   CHECK(run.of_steps("lr") == std::vector<double>{1e-2, 0.5, 1e-2, 1e-2});
   run.set_hook("return {on_before_optimizer_step = function(ctx) if ctx.world.rank == 1 then ctx:set_lr(0.5) end end}");
   run.go();

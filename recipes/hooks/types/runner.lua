@@ -21,7 +21,7 @@
 ---
 ---In `loss`: logits [tokens, vocab], targets and losses [tokens, 1], and results computed from them. Sizes of operands
 ---must be equal or 1. Differentiable; valid only in the call of `loss` that made it. sum, mean, max and logsumexp reduce
----over one dimension and return a tensor. They cannot be changed.
+---over one dimension and return a tensor. Tensors of `loss` cannot be changed.
 ---
 ---In strategies: a 1-d tensor of this rank, with the statistics of this rank.
 ---@class runner.Tensor
@@ -128,7 +128,7 @@ function tensor:index_add_(indices, values) end
 local snapshot = {}
 ---@return runner.Snapshot # itself, taken again in the same memory
 function snapshot:take() end
----Between steps, on every rank; takes effect when this call of the hook ends.
+---Call it between steps, on every rank. It takes effect when this call of the hook ends.
 ---@return runner.Snapshot # itself
 function snapshot:restore() end
 
@@ -172,18 +172,20 @@ function world:barrier() end
 ---@field world runner.World
 ---@field exception string? # the error text in on_exception
 local context = {}
+---Records a metric in the ledger. The trainer's metric names (loss, lr, grad_norm, val_loss ...) are not allowed.
 ---@param name string
 ---@param value number
----Records a metric in the ledger. The trainer's metric names (loss, lr, grad_norm, val_loss ...) are not allowed.
 ---@param options? {sync: "none"|"sum"|"mean"|"min"|"max"} # the same on all ranks; "none": rank 0's value, on rank 0 only
 function context:log(name, value, options) end
 ---@param name string # a plain file name
 ---@return runner.Artifact
 function context:artifact(name) end
----@param reason string # ends training after this step, on all ranks, even if only one rank calls it
+---Ends the training after this step, on all ranks, even if only one rank calls it.
+---@param reason string
 function context:stop(reason) end
+---Requests a checkpoint after this step, on all ranks.
 function context:checkpoint() end
----From on_train_batch_start to on_before_optimizer_step, with the same value on every rank.
+---Sets the rate of this step. Call it from on_train_batch_start to on_before_optimizer_step, with the same value on every rank.
 ---@param lr number # until the schedule sets it at the next step
 function context:set_lr(lr) end
 ---Skips the next update on all ranks. Call it from on_train_batch_start to on_before_optimizer_step.
@@ -198,6 +200,7 @@ function context:parameter(name) end
 ---@return runner.Tensor?
 function context:gradient(name) end
 
+---Takes a snapshot of the training state.
 ---@return runner.Snapshot
 function context:snapshot() end
 ---Continues a prompt with the current parameters. The result is the same on every rank. Collective; between steps.
@@ -222,7 +225,8 @@ function context:generate(wanted) end
 
 ---Facts about a job for a hook's `memory`.
 ---@class runner.HookJob
----@field held integer # elements of parameters that a rank stores and has optimizer state for
+---@field held integer # elements of parameters that a rank stores, with frozen ones
+---@field trained integer # those that it has optimizer state for
 ---@field parameters integer # of the model
 ---@field world_size integer
 ---@field micro_batch_size integer
@@ -431,7 +435,7 @@ function strategy_context:zeros(numel, dtype) end
 ---@field options? table<string, runner.Option>
 ---@field replicas_differ? boolean # parameters differ between ranks after a step
 ---@field setup? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
----@field shard? fun(parameter: {name: string, shape: integer[], numel: integer}, options: runner.Options): boolean
+---@field shard? fun(parameter: {name: string, shape: integer[], numel: integer, trainable: boolean}, options: runner.Options): boolean
 ---@field reduce? fun(bucket: runner.strategy.Bucket, ctx: runner.strategy.Context, state: runner.State, options: runner.Options): runner.strategy.Work|function|nil
 ---@field after_update? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
 ---@field memory? fun(job: runner.strategy.Job): number # bytes on a rank in addition to parameters, gradients and optimizer state

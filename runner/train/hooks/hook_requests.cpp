@@ -66,7 +66,7 @@ std::string contradiction(const std::vector<CallEnd>& ends) {
            });
   if (differs(ends, &CallEnd::synced))
     return "log with a sync: every rank must log the same names, in the same order: " +
-           of_each(ends, [](const CallEnd& end) { return fmt::format("logs {}", end.synced); });
+           of_each(ends, [](const CallEnd& end) { return "logs " + counted(end.synced, "value"); });
   if (differs(ends, &CallEnd::synced_names))
     return "log with a sync: every rank must log the same names with the same sync, in the same order";
   if (differs(ends, &CallEnd::restored))

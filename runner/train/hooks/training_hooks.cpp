@@ -116,8 +116,8 @@ lua::HookSet::Talk::Failure TrainingHooks::agree(const std::string& hook, const 
   context_.end_handles();
   HookRequests requests = std::exchange(call_.requests, {});
   auto written = std::exchange(tensors_.written, {});
-  std::sort(written.begin(),
-            written.end());  // the order has no effect, and pairs() of Lua has another one on each rank
+  // pairs() of Lua has another order on each rank. The order has no effect.
+  std::sort(written.begin(), written.end());
   std::string names;
   for (const auto& logged : requests.synced) names += logged.metric->first + "\n" + logged.sync + "\n";
   const CallEnd mine{.failed = !failure.empty(),

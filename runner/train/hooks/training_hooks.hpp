@@ -2,9 +2,10 @@
 //
 // Every call of a hook ends with an exchange over the control group (exchange.hpp). It carries the requests (stop,
 // checkpoint, skip_step, set_lr, restore) and whether the call failed. Reasons, failures and values that were logged with
-// a sync need a further one. So a request of one rank takes effect on all ranks at the same point, and on_error = "disable" disables a hook on all
-// ranks. With one rank, nothing is exchanged. A hook's `loss` is an exception: the number of its calls differs between
-// ranks, because it is called for each chunk of tokens. So it cannot exchange or request anything.
+// a sync need a further exchange. So a request of one rank takes effect on all ranks at the same point, and
+// on_error = "disable" disables a hook on all ranks. With one rank, nothing is exchanged. A hook's `loss` is an exception:
+// the number of its calls differs between ranks, because it is called for each chunk of tokens. So it cannot exchange or
+// request anything.
 #pragma once
 #include <map>
 #include <memory>

@@ -27,12 +27,12 @@ struct TensorHost {
   HookExchange* exchange = nullptr;       ///< for statistics of global tensors
   const char* parameters_change_in = "";  ///< where scripts may change parameters, for messages
   bool parameters_writable = false;       ///< at the current moment
-  bool parameters_written = false;        ///< a global one on this rank, since ranks last exchanged it
-  bool gradients_written = false;         ///< the same for gradients
-  std::vector<std::string> written = {};  ///< the names of both
+  bool parameters_written = false;  ///< a script has changed a global parameter on this rank since the last exchange
+  bool gradients_written = false;   ///< the same for gradients
+  std::vector<std::string> written = {};                               ///< names of changed parameters and gradients
   std::function<void(const StateTensor&)> before_write = {};           ///< called before a global parameter is written
   std::function<void(const std::shared_ptr<lua::Object>&)> made = {};  ///< called with each tensor that a script makes
-  /// Its garbage collector runs after each 64 MiB of new tensors, because it counts a tensor as a few bytes.
+  /// The Lua state whose garbage collector runs after each 64 MiB of new tensors. Lua itself counts a tensor as a few bytes.
   lua::State* collects = nullptr;
   int64_t bytes_made = 0;  ///< since it last ran
 };
