@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <ranges>
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -106,26 +107,19 @@ Candidates keys() {
   return list;
 }
 
-/// The runs, newest first. Empty if the ledger cannot be read.
-Candidates runs() try {
-  Candidates list{{"last", "the newest run"}};
-  auto rows = Ledger(ledger_home(), Ledger::Mode::read).runs();
-  std::reverse(rows.begin(), rows.end());
-  for (const auto& row : rows) list.push_back({row.id, row.name + ", " + row.status});
+/// The rows of a table of the ledger, newest first. Empty if the ledger cannot be read.
+template <typename Table, typename Rows>
+Candidates newest_first(const char* noun, Rows Table::*rows) try {
+  Candidates list{{"last", fmt::format("the newest {}", noun)}};
+  const auto found = (Table(ledger_home(), Ledger::Mode::read).*rows)();
+  for (const auto& row : found | std::views::reverse) list.push_back({row.id, row.name + ", " + row.status});
   return list;
 } catch (const Error&) {
   return {};
 }
 
-Candidates sweeps() try {
-  Candidates list{{"last", "the newest sweep"}};
-  auto rows = Sweeps(ledger_home(), Ledger::Mode::read).sweeps();
-  std::reverse(rows.begin(), rows.end());
-  for (const auto& row : rows) list.push_back({row.id, row.name + ", " + row.status});
-  return list;
-} catch (const Error&) {
-  return {};
-}
+Candidates runs() { return newest_first("run", &Ledger::runs); }
+Candidates sweeps() { return newest_first("sweep", &Sweeps::sweeps); }
 
 Candidates plain(const std::vector<std::string>& words) {
   Candidates list;

@@ -59,11 +59,6 @@ int64_t Arguments::integer(int index) const {
   return value;
 }
 
-bool Arguments::boolean(int index) const {
-  if (index > count_ || lua_type(lua_, at(index)) != LUA_TBOOLEAN) wrong(index, "true or false");
-  return lua_toboolean(lua_, at(index)) != 0;
-}
-
 std::string Arguments::text(int index) const {
   if (index > count_ || lua_type(lua_, at(index)) != LUA_TSTRING) wrong(index, "a string");
   size_t size;
@@ -74,11 +69,6 @@ std::string Arguments::text(int index) const {
 json Arguments::table(int index, Strings strings) const {
   if (index > count_ || lua_type(lua_, at(index)) != LUA_TTABLE) wrong(index, "a table");
   return json_at(lua_, at(index), fmt::format("{}: argument {}", *function_, index), nullptr, strings);
-}
-
-json Arguments::data(int index) const {
-  if (index > count_) return nullptr;
-  return json_at(lua_, at(index), fmt::format("{}: argument {}", *function_, index));
 }
 
 Reference Arguments::function(int index) const {

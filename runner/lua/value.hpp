@@ -103,7 +103,6 @@ class Object {
     payload_.reset();
     why_ = why;
   }
-  const std::string& why() const { return why_; }
   /// T must be the class's type. Throws ScriptMistake after invalidate().
   template <typename T>
   T& as() const {
@@ -131,13 +130,10 @@ class Arguments {
   double number(int index, double otherwise) const { return has(index) ? number(index) : otherwise; }
   int64_t integer(int index) const;
   int64_t integer(int index, int64_t otherwise) const { return has(index) ? integer(index) : otherwise; }
-  bool boolean(int index) const;
-  bool boolean(int index, bool otherwise) const { return has(index) ? boolean(index) : otherwise; }
   std::string text(int index) const;
   std::string text(int index, const std::string& otherwise) const { return has(index) ? text(index) : otherwise; }
-  /// table(): a table as plain data. data(): any plain value.
+  /// A table as plain data.
   nlohmann::json table(int index, Strings strings = Strings::utf8) const;
-  nlohmann::json data(int index) const;
   Reference function(int index) const;
   /// A valid object of class `kind`.
   std::shared_ptr<Object> object(int index, const Class& kind) const;

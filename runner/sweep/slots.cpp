@@ -81,15 +81,7 @@ std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::op
         "the recipe names its GPUs by index, so only one trial can run at a time; give their number "
         "instead (devices = {})",
         choice.count);
-  return {{"cuda:" + join(
-                         [&] {
-                           std::vector<std::string> names;
-                           for (int index : choice.cuda_indices) names.push_back(std::to_string(index));
-                           return names;
-                         }(),
-                         ","),
-           {},
-           {}}};
+  return {{fmt::format("cuda:{}", fmt::join(choice.cuda_indices, ",")), {}, {}}};
 }
 
 }  // namespace runner::sweep
