@@ -146,7 +146,7 @@ std::string describe(const Plan& plan) {
   return fmt::format(
       "{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
       format_parameters(plan.model->parameter_count()), plan.entry->name,
-      counted(job.world_size, job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
+      counted(job.world_size(), job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
       plan.recipe.precision.mode, batch_text(job), plan.seq_len);
 }
 

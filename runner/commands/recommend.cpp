@@ -154,7 +154,7 @@ ExitCode recommend(RecommendOptions options) {
   set_devices(options, recipe);
   Topology topology = options.device_kind.empty() ? topology_here(recipe, facts) : imagined(options, recipe);
   const auto asked_batch = recipe.train.global_batch_size;
-  if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.world_size());
+  if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.data_ranks());
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size) vocab = tokenizer_vocab_size(recipe.data, data_cache());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));

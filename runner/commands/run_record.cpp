@@ -40,7 +40,7 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.origins = origins_to_json(plan.recipe);
   run.plan = plan.to_json();
   run.strategy = plan.entry->name;
-  run.world_size = plan.job.world_size;
+  run.world_size = plan.job.world_size();
   run.argv = command_line();
   run.build_id = build_id();
   run.git = git_state(fs::current_path());
@@ -68,7 +68,7 @@ int64_t tokens_if_steps_differ(const Plan& plan) {
   const auto& train = plan.recipe.train;
   const bool differ =
       !train.global_batch_size && train.accumulate_grad_batches && train.accumulate_grad_batches->size() > 1;
-  return differ ? global_batch_size(plan.recipe, plan.job.world_size, 0) * plan.seq_len : 0;
+  return differ ? global_batch_size(plan.recipe, plan.job.data_ranks(), 0) * plan.seq_len : 0;
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     : ledger_(home, Ledger::Mode::write),
       home_(home),
       options_(options),
-      world_size_(plan.job.world_size),
+      world_size_(plan.job.world_size()),
       max_steps_(recipe.run.fast_dev_run > 0 ? recipe.run.fast_dev_run : recipe.train.max_steps.value_or(0)),
       print_every_(recipe.train.print_every_n_steps),
       kept_(recipe.run.fast_dev_run == 0),

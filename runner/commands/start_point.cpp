@@ -164,7 +164,7 @@ std::vector<std::string> check_data(const LaunchOptions& options, const StartPoi
   auto before = nlohmann::json::object();
   if (auto model = state.find("model"); model != state.end()) before["data.seq_len"] = model->at("seq_len");
   if (auto data = state.find("data"); data != state.end()) before = data->value("meaning", before);
-  auto now = data_meaning(plan.recipe, global_batch_size(plan.recipe, plan.job.world_size, 0), cache_dir);
+  auto now = data_meaning(plan.recipe, global_batch_size(plan.recipe, plan.job.data_ranks(), 0), cache_dir);
   std::vector<std::string> notes;
   if (auto changes = changed_meaning(before, now); !changes.empty()) {
     if (!options.accept_changed_data)

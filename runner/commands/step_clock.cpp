@@ -60,7 +60,7 @@ Knowledge knowledge_here(const Facts& facts, const std::string& build) {
 }
 
 bool ClockSource::over_gloo(const Job& job) const {
-  return !topology_.cuda && (job.num_nodes > 1 || (!shared_memory_ && job.world_size > 1));
+  return !topology_.cuda && (job.num_nodes > 1 || (!shared_memory_ && job.world_size() > 1));
 }
 
 Circumstances ClockSource::circumstances(const Job& job, int threads) const {

@@ -42,9 +42,9 @@ struct Loader::Impl {
 
   int64_t batch_size(int64_t epoch) const {
     int64_t size = batch_size_of_epoch ? batch_size_of_epoch(epoch) : options.global_batch_size;
-    RUNNER_CHECK(size > 0 && size % (options.micro_batch_size * options.world_size) == 0,
-                 "global batch size {}, micro-batch size {}, {} ranks", size, options.micro_batch_size,
-                 options.world_size);
+    RUNNER_CHECK(size > 0 && size % (options.micro_batch_size * options.data_ranks) == 0,
+                 "global batch size {}, micro-batch size {}, {} data ranks", size, options.micro_batch_size,
+                 options.data_ranks);
     return size;
   }
 
@@ -54,9 +54,9 @@ struct Loader::Impl {
     StepBatch step;
     step.epoch = position.epoch;
     step.global_sequences = std::min(global_batch_size, dataset.size() - position.sample);
-    const Slice mine = even_slice(step.global_sequences, options.world_size, options.rank);
+    const Slice mine = even_slice(step.global_sequences, options.data_ranks, options.data_rank);
     step.first_sequence = mine.begin;
-    const int64_t micro_batches = global_batch_size / options.world_size / options.micro_batch_size;
+    const int64_t micro_batches = global_batch_size / options.data_ranks / options.micro_batch_size;
     for (int64_t m = 0; m < micro_batches; ++m) {
       const Slice rows = even_slice(mine.count, micro_batches, m);
       step.micro_batches.push_back(read_rows(order, {position.sample + mine.begin + rows.begin, rows.count}));
@@ -132,8 +132,8 @@ struct Loader::Impl {
 };
 
 Loader::Loader(const Dataset& dataset, Options options) : impl_(std::make_unique<Impl>(dataset, options)) {
-  RUNNER_CHECK(options.micro_batch_size > 0 && options.prefetch >= 0 && options.rank >= 0 &&
-               options.rank < options.world_size);
+  RUNNER_CHECK(options.micro_batch_size > 0 && options.prefetch >= 0 && options.data_rank >= 0 &&
+               options.data_rank < options.data_ranks);
   RUNNER_CHECK(dataset.size() > 0 && options.start.epoch >= 0 && options.start.sample >= 0);
   if (options.start.sample > dataset.size())
     throw usage_error(

@@ -28,7 +28,7 @@ struct StepBatch {
 
 /// Batches of a split for one rank. One background thread prepares them in advance.
 ///
-/// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); rank r of W
+/// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); data rank r of W
 /// takes the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into G/W/micro_batch_size micro-batches. A short
 /// last batch is divided as evenly as possible, first among ranks, then into the same number of micro-batches. The
 /// first parts get one more row; a rank may get empty micro-batches. For any W and micro_batch_size, the rows in order
@@ -37,7 +37,7 @@ class Loader {
  public:
   struct Options {
     int64_t global_batch_size = 1, micro_batch_size = 1;
-    int rank = 0, world_size = 1;  ///< of the data-parallel group
+    int data_rank = 0, data_ranks = 1;  ///< the part of each global batch that is read, and the number of parts
     bool shuffle = true;
     int64_t seed = 0;
     int64_t prefetch = 2;  ///< steps prepared in advance; 0: a step is prepared while next() waits
@@ -46,7 +46,7 @@ class Loader {
     bool repeat = true;  ///< false: stops after one epoch (validation)
   };
   /// Throws Error(usage) if `start` is beyond the end of the data. Every global batch size must be a multiple of
-  /// micro_batch_size * world_size. Reading begins with the first next().
+  /// micro_batch_size * data_ranks. Reading begins with the first next().
   Loader(const Dataset& dataset, Options options);
   ~Loader();  ///< waits at most until the current sample is read
   /// False at the end (repeat = false). Rethrows an exception of the background thread, after the steps prepared before

@@ -37,7 +37,7 @@ double tokens_per_second(const Candidate& candidate) {
 /// recomputation is not counted.
 double mfu(const Candidate& candidate, double peak_flops) {
   return tokens_per_second(candidate) * candidate.job.model->training_flops_per_token() /
-         (peak_flops * candidate.job.world_size);
+         (peak_flops * candidate.job.world_size());
 }
 
 std::string checkpointing(const Candidate& candidate) {
@@ -146,9 +146,9 @@ std::string difference(const Choice& now, const Choice& then) {
 /// Why the plan's global batch size differs from the recipe's.
 std::string why_changed(const Recommendation& r) {
   const Job& job = r.plan.choice.candidates.front().job;
-  auto text = fmt::format("the recipe's {1} cannot be divided among {0} ranks", job.world_size, *r.asked_batch);
-  return *r.asked_batch % job.world_size != 0 ? text
-                                              : fmt::format("{} in micro-batches of {}", text, job.micro_batch_size);
+  auto text = fmt::format("the recipe's {1} cannot be divided among {0} ranks", job.data_ranks(), *r.asked_batch);
+  return *r.asked_batch % job.data_ranks() != 0 ? text
+                                                : fmt::format("{} in micro-batches of {}", text, job.micro_batch_size);
 }
 
 bool timed(const Choice& choice) {
@@ -163,9 +163,9 @@ nlohmann::json number_or_null(const std::optional<int64_t>& number) {
 }  // namespace
 
 std::string batch_text(const Job& job) {
-  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, counted(job.world_size, "rank"));
+  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, counted(job.data_ranks(), "rank"));
   if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
-  return text + fmt::format(" = {} sequences", job.micro_batch_size * job.world_size * job.accumulation);
+  return text + fmt::format(" = {} sequences", job.micro_batch_size * job.data_ranks() * job.accumulation);
 }
 
 std::optional<int64_t> Recommendation::changed_batch() const {

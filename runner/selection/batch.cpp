@@ -27,16 +27,16 @@ Origin decided(const std::string& why) {
   return origin;
 }
 
-int64_t shared_batch(const Recipe& recipe, int ranks) {
+int64_t shared_batch(const Recipe& recipe, int data_ranks) {
   const auto& train = recipe.train;
   const int64_t asked = *train.global_batch_size, micro = train.micro_batch_size.value_or(1);
   int64_t together = 0, next = 0;
-  bool absurd = __builtin_mul_overflow(int64_t{ranks}, micro == Recipe::automatic ? 1 : micro, &together) ||
+  bool absurd = __builtin_mul_overflow(int64_t{data_ranks}, micro == Recipe::automatic ? 1 : micro, &together) ||
                 __builtin_add_overflow(asked - asked % together, together, &next);
   return absurd || asked % together == 0 ? asked : next;
 }
 
-void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnostics) {
+void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics) {
   auto& train = recipe.train;
   if (train.micro_batch_size == Recipe::automatic) train.micro_batch_size.reset();
   Diagnostic diagnostic;
@@ -50,20 +50,20 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
     return;
   }
   int64_t global = *train.global_batch_size;
-  if (global % ranks != 0) {
-    int64_t below = global / ranks * ranks;
+  if (global % data_ranks != 0) {
+    int64_t below = global / data_ranks * data_ranks;
     diagnostic.place = recipe.origin("train.global_batch_size");
     diagnostic.message =
-        fmt::format("global_batch_size = {} cannot be divided among {} data-parallel ranks", global, ranks);
+        fmt::format("global_batch_size = {} cannot be divided among {} data-parallel ranks", global, data_ranks);
     if (below > 0) diagnostic.allowed.push_back(std::to_string(below));
-    if (int64_t above = 0; !__builtin_add_overflow(below, int64_t{ranks}, &above))
+    if (int64_t above = 0; !__builtin_add_overflow(below, int64_t{data_ranks}, &above))
       diagnostic.allowed.push_back(std::to_string(above));
     diagnostic.other_message =
         fmt::format("or a number of ranks that divides {}: {}", global, fmt::join(divisors(global, 64), ", "));
     diagnostics.push_back(diagnostic);
     return;
   }
-  int64_t per_rank = global / ranks;
+  int64_t per_rank = global / data_ranks;
   auto fitting = divisors(per_rank, largest_default_micro_batch);
   auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
   bool divides = steps.is_number_integer() && steps > 0 && per_rank % steps.get<int64_t>() == 0;
@@ -72,7 +72,7 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
     diagnostic.message = fmt::format(
         "gradient_accumulation_steps = {} does not divide the {} sequences that each of {} ranks has of a global batch "
         "of {}",
-        steps.dump(), per_rank, ranks, global);
+        steps.dump(), per_rank, data_ranks, global);
     diagnostic.allowed = as_text(divisors(per_rank, 4096));
     diagnostics.push_back(diagnostic);
   } else if (!train.micro_batch_size && divides) {
@@ -87,18 +87,18 @@ void resolve_batch(Recipe& recipe, int ranks, std::vector<Diagnostic>& diagnosti
     diagnostic.place = recipe.origin("train.micro_batch_size");
     diagnostic.message = fmt::format(
         "micro_batch_size = {} does not divide the {} sequences that each of {} ranks has of a global batch of {}",
-        *train.micro_batch_size, per_rank, ranks, global);
+        *train.micro_batch_size, per_rank, data_ranks, global);
     diagnostic.allowed = as_text(divisors(per_rank, 4096));
     diagnostics.push_back(diagnostic);
   }
 }
 
-std::vector<BatchChoice> batch_choices(const Recipe& recipe, int ranks) {
+std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks) {
   const auto& train = recipe.train;
   bool automatic = train.micro_batch_size == Recipe::automatic;
   std::vector<BatchChoice> choices;
   if (train.global_batch_size) {
-    int64_t share = *train.global_batch_size / ranks;
+    int64_t share = *train.global_batch_size / data_ranks;
     if (train.micro_batch_size && !automatic) return {{*train.micro_batch_size, share / *train.micro_batch_size}};
     auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
     if (steps.is_number_integer()) return {{share / steps.get<int64_t>(), steps.get<int64_t>()}};

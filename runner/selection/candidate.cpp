@@ -47,7 +47,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.accelerator = topology.cuda ? cuda_accelerator() : Accelerator();
   job.products = topology.products;
   job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
-  job.world_size = topology.world_size();
+  job.mesh = topology.mesh();
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
   job.optimizer = find_optimizer(recipe.optimizer.name);
@@ -73,7 +73,7 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
   if (!whole && !beside_steps) return 0;
   int64_t state = job.model->state_elements(job.optimizer_states) * bytes_of(job.precision.parameter);
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
-  if (!whole) return state / job.world_size;
+  if (!whole) return state / job.world_size();
   if (job.accelerator.own_memory)
     return state / job.local_size;  // only one rank needs it, and limits are equal shares of the node
   return beside_steps ? state : std::max<int64_t>(0, memory.between_steps + state - memory.total());
@@ -86,10 +86,10 @@ CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, c
       given_(std::move(given)),
       job_(base_job(recipe, model, topology)),
       limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
-      batches_(batch_choices(recipe, topology.world_size())) {}
+      batches_(batch_choices(recipe, topology.data_ranks())) {}
 
 bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {
-  double margin = job_.world_size == 1 ? margin_one_rank : margin_several_ranks;
+  double margin = job_.world_size() == 1 ? margin_one_rank : margin_several_ranks;
   auto below = [&](int64_t used, int64_t most) {
     return most == 0 || static_cast<double>(used) * margin <= static_cast<double>(most);
   };

@@ -29,7 +29,7 @@ struct Candidate {
   std::string refused;  ///< why it cannot run; then there is no memory and no time
   std::optional<double> step_seconds;
   double step_error = 0;  ///< relative standard deviation of measured times from step_seconds
-  double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.world_size); }
+  double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.data_ranks()); }
 };
 
 /// The form of the strategy that the recipe names.

@@ -28,7 +28,7 @@ void describe_hooks(const Recipe& recipe, Job& described) {
     auto kept = claims->hooks.memory({{"held", parts.stored},
                                       {"trained", parts.held},
                                       {"parameters", job.model->parameter_count()},
-                                      {"world_size", job.world_size},
+                                      {"world_size", job.world_size()},
                                       {"micro_batch_size", job.micro_batch_size},
                                       {"optimizer_states", job.optimizer_states},
                                       {"element_bytes", std::max<int64_t>(4, bytes_of(job.precision.parameter))}});

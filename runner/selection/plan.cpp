@@ -249,23 +249,23 @@ void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::ve
 
 }  // namespace
 
-int64_t accumulation(const Recipe& resolved, int world_size, int64_t epoch) {
+int64_t accumulation(const Recipe& resolved, int data_ranks, int64_t epoch) {
   const auto& train = resolved.train;
-  if (train.global_batch_size) return *train.global_batch_size / (world_size * *train.micro_batch_size);
+  if (train.global_batch_size) return *train.global_batch_size / (data_ranks * *train.micro_batch_size);
   int64_t factor = 1;
   for (const auto& [from, value] : *train.accumulate_grad_batches)
     if (from <= epoch) factor = value;
   return factor;
 }
 
-int64_t global_batch_size(const Recipe& resolved, int world_size, int64_t epoch) {
-  return accumulation(resolved, world_size, epoch) * world_size * *resolved.train.micro_batch_size;
+int64_t global_batch_size(const Recipe& resolved, int data_ranks, int64_t epoch) {
+  return accumulation(resolved, data_ranks, epoch) * data_ranks * *resolved.train.micro_batch_size;
 }
 
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch) {
   Job job = base_job(resolved, model, topology);
   job.micro_batch_size = *resolved.train.micro_batch_size;
-  job.accumulation = accumulation(resolved, job.world_size, epoch);
+  job.accumulation = accumulation(resolved, job.data_ranks(), epoch);
   job.accumulation_most = std::max(job.accumulation_most, job.accumulation);
   job.options = resolved.strategy.options;
   set_recompute(job, resolved.activation_checkpointing);
@@ -285,7 +285,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_devices(plan.recipe, topology, plan.notes);
   SelectionRequest request{plan.recipe, nullptr, topology};
   request.own = own;
-  resolve_batch(plan.recipe, topology.world_size(), diagnostics);
+  resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
@@ -341,7 +341,7 @@ nlohmann::json Plan::to_json() const {
           {"rule", rule},
           {"reason", reason},
           {"notes", notes},
-          {"world_size", job.world_size},
+          {"world_size", job.world_size()},
           {"micro_batch_size", job.micro_batch_size},
           {"accumulation", job.accumulation},
           {"precision", recipe.precision.mode},

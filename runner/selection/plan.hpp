@@ -62,8 +62,8 @@ class NothingFits : public Error {
 /// The Job of a resolved recipe, from which a worker builds its strategy. `epoch` selects the accumulation factor.
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch = 0);
 
-/// Sequences of one optimizer step in `epoch`.
-int64_t global_batch_size(const Recipe& resolved, int world_size, int64_t epoch);
-int64_t accumulation(const Recipe& resolved, int world_size, int64_t epoch);
+/// Sequences of one optimizer step in `epoch`, and the number of micro-batches into which each data rank cuts its part.
+int64_t global_batch_size(const Recipe& resolved, int data_ranks, int64_t epoch);
+int64_t accumulation(const Recipe& resolved, int data_ranks, int64_t epoch);
 
 }  // namespace runner

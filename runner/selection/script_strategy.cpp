@@ -44,7 +44,7 @@ json job_for_script(const Job& job, const ShardPlan& plan) {
     list.push_back({{"numel", layout_of(*job.model, plan, unit).total}, {"sharded", is_sharded(plan, unit)}});
   }
   return {{"parameters", job.model->parameter_count()},
-          {"world_size", job.world_size},
+          {"world_size", job.world_size()},
           {"local_size", job.local_size},
           {"num_nodes", job.num_nodes},
           {"micro_batch_size", job.micro_batch_size},
@@ -112,7 +112,7 @@ MemoryParts memory_of(ScriptClaims& claims, const Job& job) {
 }
 
 std::vector<Traffic> traffic_of(ScriptClaims& claims, const Job& job) {
-  if (job.world_size == 1) return {};
+  if (job.world_size() == 1) return {};
   std::lock_guard lock(claims.mutex);
   const auto plan = claims.plan(job);
   std::vector<Traffic> list = program_traffic(job, plan);  // the gathers of shards
@@ -132,7 +132,7 @@ std::vector<Traffic> traffic_of(ScriptClaims& claims, const Job& job) {
     for (auto kind : {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::reduce_scatter,
                       Collective::all_to_all})
       if (part["collective"] == name_of(kind)) {
-        list.push_back(make_traffic(kind, job.world_size, *calls, *bytes));
+        list.push_back(make_traffic(kind, job.world_size(), *calls, *bytes));
         known = true;
       }
     if (!known) throw wrong(part);

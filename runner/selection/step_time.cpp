@@ -191,7 +191,7 @@ double collective_seconds(const Traffic& part, int local_size, const Rates& rate
     return calls * curve->second.seconds(static_cast<double>(part.payload_bytes) / calls) * part.ranks /
            curve->first.second;
   double seconds = bytes / rates.link_bandwidth;
-  if ((part.ranks - 1) * part.stride >= local_size)
+  if (RankGroup{.stride = part.stride, .size = part.ranks}.spans_nodes(local_size))
     seconds = std::max(seconds, bytes / (std::max(1, local_size / part.stride) * rates.network_bandwidth));
   return calls * rates.latency * std::ceil(std::log2(part.ranks)) + seconds;
 }
@@ -261,7 +261,7 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   load.work = step_work(job, candidate.memory, load.traffic);
   load.local_size = job.local_size;
   if (entry.host_work) load.host = entry.host_work(job);
-  if (entry.plan && job.accelerator.streams && job.world_size > 1)
+  if (entry.plan && job.accelerator.streams && job.world_size() > 1)
     load.exposed = exposed_communication(job, entry.plan(job));
   if (job.host_checkpoints) {
     auto sizes = runner::checkpoint_bytes(job);

@@ -9,6 +9,7 @@
 
 #include "runner/selection/device_kinds.hpp"
 #include "strategies/contract/cpu_products.hpp"
+#include "strategies/mesh/mesh.hpp"
 
 namespace runner {
 
@@ -26,7 +27,9 @@ struct Topology {
   int64_t device_memory_bytes = 0;   ///< total of the smallest CUDA device; 0: not known
   int64_t host_memory_bytes = 0;     ///< of a node; 0: not known
   const DeviceKind* kind = nullptr;  ///< of the CUDA devices; nullptr: not in the table, or CPUs
-  int world_size() const { return devices_per_node * num_nodes; }
+  int world_size() const { return devices_per_node * num_nodes; }  ///< all ranks of the run
+  Mesh mesh() const { return data_mesh(world_size()); }
+  int data_ranks() const { return mesh().data_ranks(); }  ///< ranks that read different data
   /// The ranks that share the memory and the cores of a machine.
   int ranks_per_machine() const { return simulated ? world_size() : devices_per_node; }
   /// CPU threads of a rank: `asked`, or an equal share of the cores.

@@ -37,7 +37,7 @@ void fastest_policy(const SelectionRequest& request, std::vector<Changed>& list)
 void other_batches(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& train = request.recipe.train;
   if (!train.global_batch_size) return;
-  int64_t ranks = request.topology.world_size(), micro = train.micro_batch_size.value_or(Recipe::automatic);
+  int64_t ranks = request.topology.data_ranks(), micro = train.micro_batch_size.value_or(Recipe::automatic);
   int64_t step = micro == Recipe::automatic ? ranks : ranks * micro, now = *train.global_batch_size;
   constexpr int64_t most = int64_t{1} << 40;
   for (int64_t size : {now / 2, now < most ? now * 2 : now}) {
@@ -106,7 +106,7 @@ void more_devices(const SelectionRequest& request, int factor, std::vector<Chang
   auto& topology = changed.request.topology;
   auto& train = changed.request.recipe.train;
   constexpr int usual_node = 8;
-  int ranks = topology.world_size() * factor;
+  int ranks = topology.data_ranks() * factor;
   if (train.global_batch_size && *train.global_batch_size % ranks != 0) return;
   if (train.global_batch_size && train.micro_batch_size.value_or(Recipe::automatic) != Recipe::automatic &&
       *train.global_batch_size / ranks % *train.micro_batch_size != 0)

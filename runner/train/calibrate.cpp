@@ -265,7 +265,7 @@ class Calibration {
     const auto drawn = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);
     const std::vector<int64_t> tokens(drawn.data_ptr<int64_t>(), drawn.data_ptr<int64_t>() + drawn.numel());
     input.micro_batches = {{shape.batch, tokens, tokens}};
-    input.global_tokens = drawn.numel() * job.world_size;
+    input.global_tokens = drawn.numel() * job.data_ranks();
     const Turn turn = turn_of(budget, [&] { strategy->step(input); });
     strategy->teardown();
     return turn;
@@ -283,7 +283,8 @@ class Calibration {
     if (one.shape.recompute)
       for (const auto& block : spec.blocks) job.recompute.push_back(block.kind == BlockKind::transformer);
     if (one.strategy == "single") return job;
-    job.world_size = job.local_size = world_.size;
+    job.mesh = data_mesh(world_.size);
+    job.local_size = world_.size;
     job.options = with_defaults(find_strategy(one.strategy)->entry->options, one.options);
     return job;
   }

@@ -21,7 +21,7 @@ int64_t saturated(int64_t count, int64_t each, int64_t before) {
 
 }  // namespace
 
-int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples, const TrainingStart& start) {
+int64_t planned_steps(const Recipe& resolved, int data_ranks, int64_t samples, const TrainingStart& start) {
   if (resolved.run.fast_dev_run > 0) return start.step + resolved.run.fast_dev_run;
   const auto& train = resolved.train;
   int64_t most = train.max_steps.value_or(INT64_MAX);
@@ -30,7 +30,7 @@ int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples, c
   if (epoch >= *train.max_epochs) return std::min(most, steps);
   if (start.position.sample > 0) {  // the rest of an epoch; less than nothing if the data have become shorter
     int64_t rest = std::max<int64_t>(0, samples - start.position.sample);
-    steps += steps_for(rest, global_batch_size(resolved, world_size, epoch++));
+    steps += steps_for(rest, global_batch_size(resolved, data_ranks, epoch++));
   }
   // The batch size can change only at these epochs.
   std::set<int64_t> borders{epoch, *train.max_epochs};
@@ -38,7 +38,7 @@ int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples, c
     for (const auto& [from, factor] : *train.accumulate_grad_batches)
       if (from > epoch && from < *train.max_epochs) borders.insert(from);
   for (auto from = borders.begin(), to = std::next(from); to != borders.end(); from = to++) {
-    int64_t size = global_batch_size(resolved, world_size, *from);
+    int64_t size = global_batch_size(resolved, data_ranks, *from);
     steps = saturated(*to - *from, steps_for(samples, size), steps);
   }
   return std::min(most, steps);

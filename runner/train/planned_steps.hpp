@@ -17,6 +17,6 @@ struct TrainingStart {
 /// The number of the last step. With max_epochs: the steps taken before, and the steps for the samples that remain
 /// until the end of the last epoch; an epoch has `samples`. With max_steps: that number. With both, the smaller one.
 /// INT64_MAX with neither. fast_dev_run takes precedence, and counts from the start.
-int64_t planned_steps(const Recipe& resolved, int world_size, int64_t samples, const TrainingStart& start = {});
+int64_t planned_steps(const Recipe& resolved, int data_ranks, int64_t samples, const TrainingStart& start = {});
 
 }  // namespace runner

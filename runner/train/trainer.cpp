@@ -47,7 +47,7 @@ void Trainer::start_at(const TrainingStart& start) {
   checkpointer_.continue_from(step_);
   position_ = start.position;
   if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
-  max_steps_ = planned_steps(recipe_, setup_.world.size, setup_.train.size(), start);
+  max_steps_ = planned_steps(recipe_, setup_.engine.data_ranks(), setup_.train.size(), start);
   if (max_steps_ != INT64_MAX) progress_.max_steps = max_steps_;
 }
 
@@ -187,10 +187,10 @@ bool Trainer::validate() {
 bool Trainer::measure_validation() {
   fault_point("validation");
   double begun = steady_seconds();
-  Loader loader(*setup_.validation, {.global_batch_size = global_batch_size(recipe_, setup_.world.size, 0),
+  Loader loader(*setup_.validation, {.global_batch_size = global_batch_size(recipe_, setup_.engine.data_ranks(), 0),
                                      .micro_batch_size = *recipe_.train.micro_batch_size,
-                                     .rank = setup_.world.rank,
-                                     .world_size = setup_.world.size,
+                                     .data_rank = setup_.engine.data_rank(),
+                                     .data_ranks = setup_.engine.data_ranks(),
                                      .shuffle = false,
                                      .repeat = false});
   int64_t limit =
@@ -307,10 +307,10 @@ TrainerResult Trainer::run() {
 }
 
 Loader::Options Trainer::loader_options() const {
-  return {.global_batch_size = global_batch_size(recipe_, setup_.world.size, position_.epoch),
+  return {.global_batch_size = global_batch_size(recipe_, setup_.engine.data_ranks(), position_.epoch),
           .micro_batch_size = *recipe_.train.micro_batch_size,
-          .rank = setup_.world.rank,
-          .world_size = setup_.world.size,
+          .data_rank = setup_.engine.data_rank(),
+          .data_ranks = setup_.engine.data_ranks(),
           .shuffle = recipe_.data.shuffle,
           .seed = recipe_.run.seed,
           .prefetch = recipe_.data.prefetch,
@@ -364,7 +364,7 @@ TrainerResult Trainer::train() {
   set_up_hooks();
   Loader loader(setup_.train, loader_options());
   loader.set_batch_size_of_epoch(
-      [this](int64_t epoch) { return global_batch_size(recipe_, setup_.world.size, epoch); });
+      [this](int64_t epoch) { return global_batch_size(recipe_, setup_.engine.data_ranks(), epoch); });
   loop_started_ = last_save_ = steady_seconds();
   course_ = step_ >= max_steps_ ? Course::complete : time_over(0) ? Course::max_time : Course::going;
   progress_.step = step_;

@@ -161,8 +161,8 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   nlohmann::json ready{{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}};
   std::optional<Checkpoint> checkpoint;  // the supervisor has verified it, so each rank reads only its own bytes
   if (!options.resume_from.empty()) checkpoint.emplace(options.resume_from, /*verify=*/false);
-  int64_t steps =
-      planned_steps(recipe, world.size, training->size(), checkpoint ? start_of(checkpoint->state()) : TrainingStart());
+  int64_t steps = planned_steps(recipe, strategy->data_ranks(), training->size(),
+                                checkpoint ? start_of(checkpoint->state()) : TrainingStart());
   if (steps != INT64_MAX) ready["steps"] = steps;
   events.emit("ready", ready);
 
@@ -188,7 +188,8 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                               .attempt = options.attempt,
                               .accept_changed_data = options.accept_changed_data};
   if (world.rank == 0) {
-    training_setup.data_meaning = data_meaning(recipe, global_batch_size(recipe, world.size, 0), options.cache_dir);
+    training_setup.data_meaning =
+        data_meaning(recipe, global_batch_size(recipe, strategy->data_ranks(), 0), options.cache_dir);
     training_setup.settings = settings_of_tensors(recipe);
   }
   Trainer trainer(std::move(training_setup));

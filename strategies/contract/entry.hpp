@@ -17,6 +17,7 @@
 #include "strategies/contract/cpu_products.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/contract/precision.hpp"
+#include "strategies/mesh/mesh.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
@@ -64,7 +65,8 @@ struct Job {
   PrecisionPolicy precision;
   Accelerator accelerator;
   CpuProducts products;  ///< of a rank that computes on a CPU
-  int world_size = 1, local_size = 1, num_nodes = 1;
+  Mesh mesh = {};        ///< all ranks of the run; a plan splits the axis `data`
+  int local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< the largest factor, if a schedule changes it by epoch
   const OptimizerSpec* optimizer = &optimizers().front();
@@ -75,6 +77,8 @@ struct Job {
   bool own_loss = false;          ///< a hook computes the loss from a copy of the logits
   nlohmann::json options = nlohmann::json::object();  ///< options of the strategy, with defaults filled in
 
+  int world_size() const { return mesh.ranks(); }       ///< all ranks of the run
+  int data_ranks() const { return mesh.data_ranks(); }  ///< ranks that read different data
   /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
   /// gradients.
   int64_t most_micro_batches() const { return std::max(accumulation, accumulation_most); }
@@ -143,7 +147,7 @@ inline OnlyWith only_with_streams() {
   return {"CUDA devices", [](const Job& job) { return job.accelerator.streams; }};
 }
 inline OnlyWith only_among_ranks() {
-  return {"several ranks", [](const Job& job) { return job.world_size > 1; }};
+  return {"several ranks", [](const Job& job) { return job.world_size() > 1; }};
 }
 
 /// The options of [strategy] in `options`, without conditions.

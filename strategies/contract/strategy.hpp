@@ -73,6 +73,8 @@ class Strategy : public Engine {
   virtual void module_to_device() = 0;
 
   // ---- Engine
+  int data_rank() const override { return job_.mesh.data_rank(world_.rank); }
+  int data_ranks() const override { return job_.mesh.data_ranks(); }
   StepResult step(const StepInput& input) override;
   double evaluate(const HostBatch& batch) override;
   std::vector<float> logits(std::span<const int64_t> tokens, int64_t position) override;

@@ -67,10 +67,14 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
+  /// Which of `data_ranks` parts of every global batch this rank reads. Several ranks may read the same part.
+  virtual int data_rank() const = 0;
+  virtual int data_ranks() const = 0;
   /// One optimizer step. Collective. Throws what the forward or a collective throws, and NonFiniteError if gradients
   /// overflow at the smallest loss scale.
   virtual StepResult step(const StepInput& input) = 0;
-  /// Summed loss of this rank's micro-batch, without gradients; 0 for an empty one. Collective unless every rank updates
+  /// Summed loss of this rank's micro-batch, without gradients; 0 for an empty one. The values of all ranks add up to the
+  /// loss of the micro-batches of all data ranks. Collective unless every rank updates
   /// all parameters: every rank must call it equally often.
   virtual double evaluate(const HostBatch& batch) = 0;
   /// The logits [vocab] at position `position` of one sequence, without dropout. Collective as evaluate().

@@ -41,8 +41,8 @@ class Executor : public Strategy {
   }
 
   void module_to_device() override {
-    groups_ = make_shard_groups(world_, plan_);
-    store_.emplace(plan_, groups_, model_.spec, job_.precision.parameter, world_.device,
+    mesh_ = bind(plan_.mesh, world_);
+    store_.emplace(plan_, mesh_, model_.spec, job_.precision.parameter, world_.device,
                    fmt::format("rank {}", world_.rank));
     if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);
     std::vector<FlatLayout> layouts;
@@ -50,7 +50,7 @@ class Executor : public Strategy {
       for (size_t u = 0; u < store_->size(); ++u)
         if (plan_.units[u].frozen == frozen) make_parameters(u);
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
-    reduction_.emplace(plan_, groups_, layouts, world_.device, reducer_);
+    reduction_.emplace(plan_, mesh_, layouts, world_.device, reducer_);
     spread(false);
     if (reducer_) prepare_reducer();
     if (plan_.updates_beside()) make_background_update();
@@ -117,7 +117,7 @@ class Executor : public Strategy {
   bool replicas_differ() const override { return reducer_ && reducer_->replicas_differ(); }
   bool counts_in_norm(size_t local) const override {
     if (replicas_differ()) return true;
-    return groups_.replica == 0 && (!plan_.units[places_[local].unit].replicated || world_.rank == 0);
+    return mesh_.coordinate(Axis::replicate) == 0 && (!plan_.units[places_[local].unit].replicated || world_.rank == 0);
   }
 
   void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
@@ -162,7 +162,8 @@ class Executor : public Strategy {
     if (replicas_differ()) return {0, world_.rank == 0 ? n : 0};
     if (plan_.units[places_[local].unit].replicated)
       return {n * world_.rank / world_.size, n * (world_.rank + 1) / world_.size};
-    return {n * groups_.replica / plan_.replicas, n * (groups_.replica + 1) / plan_.replicas};
+    const int copy = mesh_.coordinate(Axis::replicate), copies = plan_.copies();
+    return {n * copy / copies, n * (copy + 1) / copies};
   }
 
  private:
@@ -296,7 +297,7 @@ class Executor : public Strategy {
   ShardEvents events_;
   Program forward_program_;
   std::map<size_t, Program> programs_;  ///< of steps, by the number of micro-batches
-  ShardGroups groups_;
+  BoundMesh mesh_;
   BlockGraphs graphs_;
   std::optional<ShardStore> store_;
   std::optional<GradientReduction> reduction_;

@@ -8,10 +8,10 @@
 
 namespace runner {
 
-GradientReduction::GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts,
+GradientReduction::GradientReduction(const ShardPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts,
                                      torch::Device device, std::shared_ptr<Reducer> reducer)
     : plan_(plan),
-      groups_(std::move(groups)),
+      mesh_(std::move(mesh)),
       device_(device),
       reducer_(std::move(reducer)),
       takes_(plan.takes_gradients()) {
@@ -78,21 +78,21 @@ void GradientReduction::start_reduce(size_t u, Axis axis) {
     reducer_->begin(unit.bucket);
     return;
   }
-  if (axis != Axis::replicas || plan_.shards == 1) {
+  if (axis != Axis::replicate || plan_.shards() == 1) {
     complete(unit);
     if (plan_.predivide != 1.0) unit.full.div_(plan_.predivide);
     unit.full = unit.full.to(scalar_type(plan_.reduce));
   }
   std::vector<at::Tensor> tensors{unit.full};
-  if (axis == Axis::none || (axis == Axis::replicas && plan_.shards == 1)) unit.reduced = unit.full;
-  if (axis == Axis::replicas) {
+  if (axis == Axis::none || (axis == Axis::replicate && plan_.shards() == 1)) unit.reduced = unit.full;
+  if (axis == Axis::replicate) {
     tensors = {unit.reduced};
-    unit.work = groups_.replicas->allreduce(tensors, {c10d::ReduceOp::SUM});
-  } else if (axis == Axis::shards && plan_.reduce_by_all_reduce) {
-    unit.work = groups_.shards->allreduce(tensors, {c10d::ReduceOp::SUM});
-  } else if (axis == Axis::shards) {
+    unit.work = mesh_.group(axis).allreduce(tensors, {c10d::ReduceOp::SUM});
+  } else if (axis == Axis::shard && plan_.reduce_by_all_reduce) {
+    unit.work = mesh_.group(axis).allreduce(tensors, {c10d::ReduceOp::SUM});
+  } else if (axis == Axis::shard) {
     unit.reduced = torch::empty({unit.layout.shard}, unit.full.options());
-    unit.work = groups_.shards->_reduce_scatter_base(unit.reduced, unit.full, {c10d::ReduceOp::SUM});
+    unit.work = mesh_.group(axis)._reduce_scatter_base(unit.reduced, unit.full, {c10d::ReduceOp::SUM});
   }
 }
 
@@ -104,7 +104,7 @@ void GradientReduction::wait_reduce(size_t u, Axis axis) {
     return;
   }
   take_sums(unit);
-  if (axis == Axis::shards && plan_.replicas > 1) return;  // the sum over the replicas follows
+  if (axis == Axis::shard && plan_.copies() > 1) return;  // the sum over the copies follows
   auto sum = unit.reduced.to(scalar_type(plan_.gradient));
   unit.reduced.reset();
   unit.full.reset();
@@ -178,7 +178,7 @@ void GradientReduction::take_sums(Unit& unit) {
   if (unit.work) unit.work->wait();
   unit.work.reset();
   if (!unit.reduced.defined())
-    unit.reduced = unit.full.narrow(0, groups_.position * unit.layout.shard, unit.layout.shard).clone();
+    unit.reduced = unit.full.narrow(0, mesh_.coordinate(Axis::shard) * unit.layout.shard, unit.layout.shard).clone();
 }
 
 void GradientReduction::move_to_host(size_t u, const torch::Tensor& sum) {

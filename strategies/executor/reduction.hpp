@@ -7,7 +7,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/reducer.hpp"
 #include "strategies/contract/transfers.hpp"
-#include "strategies/executor/groups.hpp"
+#include "strategies/executor/bound_mesh.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
@@ -16,7 +16,7 @@ class GradientReduction {
  public:
   /// `layouts`: one for each unit. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
   /// plan offloads the optimizer. `reducer` is set if the plan has its own.
-  GradientReduction(const ShardPlan& plan, ShardGroups groups, std::vector<FlatLayout> layouts, torch::Device device,
+  GradientReduction(const ShardPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts, torch::Device device,
                     std::shared_ptr<Reducer> reducer = {});
 
   /// Adds the gradient of the parameter in `slot` to its unit's buffer. Calls no collective.
@@ -66,7 +66,7 @@ class GradientReduction {
   void add_on_host();
 
   ShardPlan plan_;
-  ShardGroups groups_;
+  BoundMesh mesh_;
   torch::Device device_;
   std::shared_ptr<Reducer> reducer_;
   bool takes_;                        ///< ShardPlan::takes_gradients()

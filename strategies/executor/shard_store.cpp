@@ -10,17 +10,17 @@ namespace runner {
 using Master = ShardPlaces::Master;
 using Sent = ShardPlaces::Sent;
 
-ShardStore::ShardStore(const ShardPlan& plan, const ShardGroups& groups, const ModelSpec& model, DType master,
+ShardStore::ShardStore(const ShardPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master,
                        torch::Device device, const std::string& label)
     : plan_(plan),
-      groups_(groups),
+      mesh_(mesh),
       device_(device),
       own_copy_(plan.own_copy(master)),
       gathers_(device),
       shards_(plan.units.size()) {
   for (size_t u = 0; u < shards_.size(); ++u) {
     shards_[u].layout = layout_of(model, plan_, plan_.units[u]);
-    shards_[u].first = plan_.units[u].replicated ? 0 : groups_.position * shards_[u].layout.shard;
+    shards_[u].first = plan_.units[u].replicated ? 0 : mesh_.coordinate(Axis::shard) * shards_[u].layout.shard;
     shards_[u].places = plan_.places(plan_.units[u], master);
   }
   make_file(master, label);
@@ -129,12 +129,12 @@ void ShardStore::gather_resident(size_t u) {
 void ShardStore::start_gather_resident(const Shard& shard, Works& gathers) {
   if (!plan_.gather_by_broadcast) {
     auto full = shard.full, mine = own_part(shard);
-    gathers.push_back(groups_.shards->_allgather_base(full, mine));
+    gathers.push_back(mesh_.group(Axis::shard)._allgather_base(full, mine));
     return;
   }
-  for (int owner = 0; owner < plan_.shards; ++owner) {
+  for (int owner = 0; owner < plan_.shards(); ++owner) {
     std::vector<at::Tensor> part{shard.full.narrow(0, owner * shard.layout.shard, shard.layout.shard)};
-    gathers.push_back(groups_.shards->broadcast(part, {.rootRank = owner}));
+    gathers.push_back(mesh_.group(Axis::shard).broadcast(part, {.rootRank = owner}));
   }
 }
 
@@ -216,11 +216,11 @@ void ShardStore::start_gather(size_t u) {
   start_read(u);  // must come before `incoming` is set, because lacks(u) is false afterwards
   // The buffer is allocated on the compute stream, which also frees it. The shard to send is allocated on the side
   // stream.
-  if (plan_.shards > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
+  if (plan_.shards() > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
   auto beside = gathers_.enter();
   auto mine = shard_to_send(u);
-  if (plan_.shards > 1) {
-    shard.gather = groups_.shards->_allgather_base(shard.incoming, mine);
+  if (plan_.shards() > 1) {
+    shard.gather = mesh_.group(Axis::shard)._allgather_base(shard.incoming, mine);
   } else {
     shard.incoming = mine.is_same(shard.local) || mine.is_same(shard.sent) ? mine.clone() : mine;
     shard.copied = gathers_.now();

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "strategies/contract/optimizer.hpp"
-#include "strategies/executor/groups.hpp"
+#include "strategies/executor/bound_mesh.hpp"
 #include "strategies/executor/shard.hpp"
 
 namespace runner {
@@ -12,10 +12,10 @@ namespace runner {
 class ShardStore {
  public:
   /// Allocates the tensors of all units, with zeros as masters, and the file if some tier is NVMe. The unsharded buffer of a unit
-  /// that is not resident is allocated at its first gather. `master`: dtype of the masters. `plan` and `groups` must outlive this
+  /// that is not resident is allocated at its first gather. `master`: dtype of the masters. `plan` and `mesh` must outlive this
   /// object.
-  ShardStore(const ShardPlan& plan, const ShardGroups& groups, const ModelSpec& model, DType master,
-             torch::Device device, const std::string& label);
+  ShardStore(const ShardPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master, torch::Device device,
+             const std::string& label);
 
   size_t size() const { return shards_.size(); }
   Shard& operator[](size_t u) { return shards_[u]; }
@@ -64,7 +64,7 @@ class ShardStore {
   torch::Tensor shard_to_send(size_t u);
 
   const ShardPlan& plan_;
-  const ShardGroups& groups_;
+  const BoundMesh& mesh_;
   torch::Device device_;
   bool own_copy_;
   SideStream gathers_;  ///< prepares the shards to send, so that a gather does not wait for later computation

@@ -157,7 +157,7 @@ int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
 
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
 std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan& plan) {
-  if (job.accumulation == 1 || plan.shards == 1) return std::nullopt;
+  if (job.accumulation == 1 || plan.shards() == 1) return std::nullopt;
   auto whole = format_bytes(job.model->parameter_count() * bytes_of(wider(plan.reduce, job.precision.parameter)));
   if (plan.reduce_every_micro_batch)
     return fmt::format(
@@ -180,7 +180,7 @@ std::vector<std::string> fsdp_notes(const Job& job) {
   if (options.mixed_precision.is_object() && options.mixed_precision.contains("buffer_dtype"))
     notes.push_back(
         "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
-  if (job.world_size == 1 && plan.optimizer == Tier::device)
+  if (job.world_size() == 1 && plan.optimizer == Tier::device)
     notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
   return notes;
 }
@@ -255,11 +255,11 @@ ShardPlan fsdp_plan(const Job& job) {
   const auto options = options_of(job);
   ShardPlan plan;
   const auto& sharding = options.sharding_strategy;
-  plan.shards = sharding == "NO_SHARD"       ? 1
-                : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job, options))
-                                             : job.world_size;
-  plan.replicas = job.world_size / plan.shards;
-  plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(plan.shards > 1);
+  const int shards = sharding == "NO_SHARD"       ? 1
+                     : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job, options))
+                                                  : job.data_ranks();
+  plan.mesh = mesh_with_shards(job, shards);
+  plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(shards > 1);
   plan.parameter = mixed_dtype(options, "param_dtype").value_or(job.precision.compute);
   plan.reduce = mixed_dtype(options, "reduce_dtype").value_or(job.precision.parameter);
   plan.gradient = job.precision.parameter;

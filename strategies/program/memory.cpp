@@ -36,8 +36,8 @@ class Replay {
         own_copy_(plan.own_copy(job.precision.parameter)),
         on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
         takes_(plan.takes_gradients()),
-        in_place_(plan.shards == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
-        held_(static_cast<size_t>(plan.shards) + 1),
+        in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
+        held_(static_cast<size_t>(plan.shards()) + 1),
         stored_(held_.size()),
         held_by_(job.model->blocks.size()),
         added_(job.model->parameters().size()) {
@@ -63,7 +63,7 @@ class Replay {
       if (plan.written_apart(unit, master)) host_ += pinned(sent);
       bool cast_on_host = places.sent == ShardPlaces::Sent::master && !on_device_ && plan.parameter != master;
       if (cast_on_host && plan.pin_memory) casts_.insert(pinned(sent));
-      units_[u].cast = plan.shards > 1 && is_cast(unit, places);
+      units_[u].cast = plan.shards() > 1 && is_cast(unit, places);
       if (places.sent == ShardPlaces::Sent::file) {
         read_ahead_ = std::max(read_ahead_, sent);
         ++read_units;
@@ -126,10 +126,10 @@ class Replay {
       case Op::backward:
         return backward(instruction.block);
       case Op::start_reduce:
-        if (instruction.axis != Axis::replicas || plan_.shards == 1) start_reduce(units_[instruction.unit]);
+        if (instruction.axis != Axis::replicate || plan_.shards() == 1) start_reduce(units_[instruction.unit]);
         return;
       case Op::wait_reduce:
-        if (instruction.axis != Axis::shards || plan_.replicas == 1) wait_reduce(units_[instruction.unit]);
+        if (instruction.axis != Axis::shard || plan_.copies() == 1) wait_reduce(units_[instruction.unit]);
         return;
       case Op::norm:
         return update();
@@ -241,7 +241,7 @@ class Replay {
     return blocks_.elements(slot) * bytes_of(plan_.accumulate);
   }
 
-  int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards > 1 ? unit.sent / plan_.shards : 0; }
+  int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards() > 1 ? unit.sent / plan_.shards() : 0; }
 
   /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
   /// their sums.
@@ -291,7 +291,7 @@ class Replay {
   /// Counts the gathered unit, and this rank's shard in the gathered dtype.
   void start_gather(size_t u) {
     if (!own_copy_) return;
-    units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards : 0;
+    units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards() : 0;
     now_.gathered += units_[u].gathered + units_[u].sending;
     note();
   }
@@ -319,7 +319,7 @@ class Replay {
       if (item.numel == 0) continue;
       largest_part_ = std::max(largest_part_, std::min(item.numel, layout.shard));
       if (by_all) {
-        add(0, plan_.shards, item.numel);
+        add(0, plan_.shards(), item.numel);
         continue;
       }
       int64_t end = item.offset + item.numel, first = item.offset / layout.shard, last = (end - 1) / layout.shard;

@@ -65,31 +65,36 @@ ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_byte
   };
   plan.units = resident_units(*job.model, sharded, is_full);
   for (auto& unit : resident_units(*job.model, replicated, is_full)) {
-    unit.replicated = !sharded.empty() && job.world_size > 1;  // otherwise there is nothing to distinguish
+    unit.replicated = !sharded.empty() && job.data_ranks() > 1;  // otherwise there is nothing to distinguish
     plan.units.push_back(std::move(unit));
   }
   sort_by_slot(plan.units);
-  (sharded.empty() ? plan.replicas : plan.shards) = job.world_size;
+  plan.mesh = mesh_with_shards(job, sharded.empty() ? 1 : job.data_ranks());
   return plan;
+}
+
+Mesh mesh_with_shards(const Job& job, int shards) {
+  return job.mesh.split(Axis::data, {{.axis = Axis::replicate, .size = job.data_ranks() / shards},
+                                     {.axis = Axis::shard, .size = shards}});
 }
 
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group) {
-  if (group >= 1 && job.world_size % group == 0) return std::nullopt;
+  const int ranks = job.data_ranks();
+  if (group >= 1 && ranks % group == 0) return std::nullopt;
   std::string works;
-  for (int size = 1; size <= job.world_size; ++size)
-    if (job.world_size % size == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", size);
-  return fmt::format("{} cannot cut {} ranks into groups of {}; {} may be {}", form, job.world_size, group, option,
-                     works);
+  for (int size = 1; size <= ranks; ++size)
+    if (ranks % size == 0) works += fmt::format("{}{}", works.empty() ? "" : ", ", size);
+  return fmt::format("{} cannot cut {} ranks into groups of {}; {} may be {}", form, ranks, group, option, works);
 }
 
 bool ShardPlan::own_copy(DType master) const {
-  return shards > 1 || parameter != master || optimizer != Tier::device ||
+  return shards() > 1 || parameter != master || optimizer != Tier::device ||
          std::any_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards != Tier::device; });
 }
 
 bool ShardPlan::takes_gradients() const {
-  return shards == 1 && replicas == 1 && !own_reducer && parameter == accumulate && parameter == reduce &&
+  return shards() == 1 && copies() == 1 && !own_reducer && parameter == accumulate && parameter == reduce &&
          parameter == gradient && predivide == 1.0 && optimizer == Tier::device;
 }
 
@@ -137,7 +142,7 @@ ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
 }
 
 FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit) {
-  return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards);
+  return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards());
 }
 
 std::vector<size_t> buckets_of(const ShardPlan& plan) {

@@ -48,8 +48,7 @@ struct ShardPlaces {
 };
 
 struct ShardPlan {
-  int shards = 1;                     ///< number of ranks over which one copy of the model is sharded
-  int replicas = 1;                   ///< number of such copies
+  Mesh mesh;                          ///< of the job, with its axis `data` split into `replicate` and `shard`
   DType parameter = DType::float32;   ///< dtype of gathered parameters
   DType accumulate = DType::float32;  ///< dtype in which gradients are accumulated before they are reduced
   DType reduce = DType::float32;      ///< dtype in which gradients are reduced
@@ -78,6 +77,10 @@ struct ShardPlan {
   std::vector<ShardUnit> units;   ///< in the order of their first block
   std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
 
+  /// Ranks over which one copy of the parameters is sharded, and the number of complete copies: 1 if all data ranks share one
+  /// copy, the number of data ranks if nothing is sharded.
+  int shards() const { return mesh.size(Axis::shard); }
+  int copies() const { return mesh.size(Axis::replicate); }
   /// Whether gathered parameters are separate copies. If false, blocks use the shards directly.
   bool own_copy(DType master) const;
   ShardPlaces places(const ShardUnit& unit, DType master) const;
@@ -110,18 +113,20 @@ struct UnitFill {
 std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
                                       const std::function<bool(const UnitFill&)>& is_full);
 
-/// Every rank has all parameters in the dtype of the masters, and the replicas sum their gradients. A unit is a run of blocks: from
-/// the last block backward, until it has at least `first_bytes` (the last unit) or `unit_bytes` (the others) of parameters.
+/// Every rank has all parameters in the dtype of the masters, and gradients are summed over the copies. A unit is a run of
+/// blocks: from the last block backward, until it has at least `first_bytes` (the last unit) or `unit_bytes` (the others) of parameters.
 /// `shard` (optional) selects parameters whose optimizer state is sharded over all ranks; they are in units of their own.
 ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                           const std::function<bool(const ParameterSpec&)>& shard = {});
 
+/// The job's mesh, with its data ranks split into groups of `shards` neighbours. Each group shares one copy of the parameters.
+Mesh mesh_with_shards(const Job& job, int shards);
 /// The error message if the ranks cannot be split into groups of `group` ranks, with the sizes that `option` may have; otherwise
 /// nullopt.
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group);
 /// Whether each rank updates only a shard of the unit.
-inline bool is_sharded(const ShardPlan& plan, const ShardUnit& unit) { return plan.shards > 1 && !unit.replicated; }
+inline bool is_sharded(const ShardPlan& plan, const ShardUnit& unit) { return plan.shards() > 1 && !unit.replicated; }
 /// The layout of a unit's flat buffers.
 FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit);
 /// The units whose gradients a Reducer reduces, in the order of their reduction.

@@ -11,13 +11,6 @@
 
 namespace runner {
 
-/// The group of ranks that takes part in an instruction.
-enum class Axis : uint8_t {
-  none,      ///< only this rank
-  shards,    ///< the ranks that share one copy of the model
-  replicas,  ///< the ranks that have the same shards
-};
-
 enum class Op : uint8_t {
   update,  ///< the optimizer updates this rank's shard of a unit. If that overlaps with forward, forward waits here
   gather_updated,  ///< a resident unit's updated shards are gathered on all ranks
@@ -37,7 +30,7 @@ enum class Op : uint8_t {
 struct Instruction {
   static constexpr uint16_t none = std::numeric_limits<uint16_t>::max();
   Op op = Op::norm;
-  Axis axis = Axis::none;
+  Axis axis = Axis::none;              ///< of the plan's mesh: the ranks along it take part
   uint16_t unit = none, block = none;  ///< an instruction is about one of them; the norm is about none
   uint32_t micro_batch = 0;            ///< during which it is executed
   bool operator==(const Instruction&) const = default;

@@ -77,7 +77,7 @@ class Writer {
 
   void gather_updated(size_t u) {
     if (plan_.units[u].resident && is_sharded(plan_, plan_.units[u]))
-      add({.op = Op::gather_updated, .axis = Axis::shards, .unit = index(u)});
+      add({.op = Op::gather_updated, .axis = Axis::shard, .unit = index(u)});
   }
 
   /// An update that overlaps with forward ends before the first use of the unit.
@@ -93,7 +93,7 @@ class Writer {
     finish_update(u);
     started_[u] = true;
     reading_[u] = false;
-    add({.op = Op::start_gather, .axis = Axis::shards, .unit = index(u)});
+    add({.op = Op::start_gather, .axis = Axis::shard, .unit = index(u)});
   }
 
   void gather(const std::vector<size_t>& units) {
@@ -101,7 +101,7 @@ class Writer {
     for (size_t u : units) {
       if (gathered_[u]) continue;
       gathered_[u] = true;
-      add({.op = Op::wait_gather, .axis = Axis::shards, .unit = index(u)});
+      add({.op = Op::wait_gather, .axis = Axis::shard, .unit = index(u)});
     }
   }
 
@@ -195,14 +195,14 @@ class Writer {
   }
 
   // ---- gradients
-  /// Sums over the shards first, then over the replicas.
+  /// Sums over the shards first, then over the copies.
   void reduce(size_t u) {
     if (plan_.takes_gradients()) return;
     while (std::ssize(running_) >= plan_.reductions_in_flight) wait_for_oldest();
-    const bool shards = plan_.shards > 1, replicas = plan_.replicas > 1;
-    if (shards || !replicas) start_reduce(u, shards ? Axis::shards : Axis::none);
-    if (shards && replicas) wait_for_reductions();
-    if (replicas) start_reduce(u, Axis::replicas);
+    const bool shards = plan_.shards() > 1, copies = plan_.copies() > 1;
+    if (shards || !copies) start_reduce(u, shards ? Axis::shard : Axis::none);
+    if (shards && copies) wait_for_reductions();
+    if (copies) start_reduce(u, Axis::replicate);
     if (!plan_.overlap) wait_for_reductions();
   }
 
@@ -285,7 +285,7 @@ std::string to_text(const Instruction& instruction) {
   if (instruction.block != Instruction::none)
     return text + fmt::format(" block {} of micro-batch {}", instruction.block, instruction.micro_batch);
   if (instruction.unit != Instruction::none) text += fmt::format(" unit {}", instruction.unit);
-  if (instruction.axis == Axis::replicas) text += " over replicas";
+  if (instruction.axis == Axis::replicate) text += " over replicas";
   return text;
 }
 

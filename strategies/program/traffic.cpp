@@ -28,22 +28,22 @@ UnitCollectives::UnitCollectives(const Job& job, const ShardPlan& plan) : plan_(
 std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) const {
   const bool gathers = i.op == Op::start_gather || i.op == Op::gather_updated;
   if (!gathers && (i.op != Op::start_reduce || plan_.own_reducer)) return std::nullopt;
-  Call call{.kind = Collective::all_gather, .ranks = 1, .stride = 1, .calls = 1, .bytes = layouts_[i.unit].total};
-  call.bytes *= bytes_of(gathers ? plan_.parameter : plan_.reduce);
-  if (i.axis == Axis::shards) call.ranks = plan_.shards;
-  if (i.axis == Axis::replicas) {
-    call.ranks = plan_.replicas;
-    call.stride = plan_.shards;
-    call.bytes /= plan_.shards;
-  }
+  const Mesh& mesh = plan_.mesh;
+  Call call{.kind = Collective::all_gather,
+            .ranks = mesh.size(i.axis),
+            .stride = mesh.stride(i.axis),
+            .calls = 1,
+            .bytes = layouts_[i.unit].total};
   if (call.ranks == 1) return std::nullopt;
+  call.bytes *= bytes_of(gathers ? plan_.parameter : plan_.reduce);
+  if (i.axis == Axis::replicate) call.bytes /= plan_.shards();
   if (!gathers)
     call.kind =
-        i.axis == Axis::replicas || plan_.reduce_by_all_reduce ? Collective::all_reduce : Collective::reduce_scatter;
+        i.axis == Axis::replicate || plan_.reduce_by_all_reduce ? Collective::all_reduce : Collective::reduce_scatter;
   if (i.op == Op::gather_updated && plan_.gather_by_broadcast) {
     call.kind = Collective::broadcast;
-    call.calls = plan_.shards;
-    call.bytes /= plan_.shards;
+    call.calls = plan_.shards();
+    call.bytes /= plan_.shards();
   }
   return call;
 }
@@ -72,7 +72,7 @@ HostWork program_host_work(const Job& job, const ShardPlan& plan) {
   HostWork work;
   if (!plan.separate_host) return work;
   const bool on_host = plan.optimizer != Tier::device;
-  const Axis last_axis = plan.replicas > 1 ? Axis::replicas : plan.shards > 1 ? Axis::shards : Axis::none;
+  const Axis last_axis = plan.copies() > 1 ? Axis::replicate : plan.shards() > 1 ? Axis::shard : Axis::none;
   const UnitCollectives collectives(job, plan);
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
     const int64_t shard = collectives.layout(i.unit).shard;

@@ -13,11 +13,11 @@ Entry single_entry() {
   entry.aliases = {{"single_device"}, {"SingleDeviceStrategy"}};
   entry.distributed = false;
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
-    if (job.world_size == 1) return std::nullopt;
+    if (job.world_size() == 1) return std::nullopt;
     return fmt::format(
         "strategy `single` uses one device, but the recipe uses {}; use `ddp` for a replica on each device, or set "
         "devices = 1 and num_nodes = 1",
-        job.world_size);
+        job.world_size());
   };
   entry.plan = [](const Job& job) { return replicated_plan(job, /*first_bytes=*/0, /*unit_bytes=*/0); };
   return entry;

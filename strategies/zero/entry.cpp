@@ -21,7 +21,7 @@ constexpr double largest_scale = 0x1p126;
 std::optional<std::string> refuse_batch(const Job& job, const ZeroOptions& options) {
   const auto& steps = options.gradient_accumulation_steps;
   if (!steps || *steps == job.accumulation) return std::nullopt;
-  int64_t micro = job.micro_batch_size, factor = *steps, ranks = job.world_size;
+  int64_t micro = job.micro_batch_size, factor = *steps, ranks = job.data_ranks();
   int64_t global = micro * job.accumulation * ranks;
   std::string works =
       fmt::format("train_batch_size {} or gradient_accumulation_steps {}", micro * factor * ranks, job.accumulation);
@@ -62,7 +62,7 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   ShardPlan plan = zero_plan(job);
   for (const auto& unit : plan.units) {
     if (unit.shards != Tier::nvme) continue;
-    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
+    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
     if (shard > options.params_buffer_size)
       return fmt::format("layer {} has {} elements on each rank, more than params_buffer_size = {}",
                          job.model->blocks[unit.blocks.front()].layer_name(), shard, options.params_buffer_size);
@@ -124,7 +124,7 @@ std::vector<std::string> notes(const Job& job) {
         *reduced < *gathered ? "reduce_bucket_size" : "allgather_bucket_size", std::min(*reduced, *gathered)));
   bool offloads = (job.accelerator.own_memory && (options.offload_optimizer || options.offloads_parameters())) ||
                   options.optimizer_on_nvme() || options.parameters_on_nvme();
-  if (job.world_size == 1 && !offloads)
+  if (job.world_size() == 1 && !offloads)
     notes.push_back("ZeRO on one rank has nothing to shard: `single` does the same");
   return notes;
 }

@@ -16,7 +16,7 @@ constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 /// The default is the size of the largest block, so that the reduction of one block overlaps with the backward of the
 /// next one. With streams it is at least a million elements per rank, to hide the latency of a collective.
 int64_t default_bucket(const Job& job) {
-  int64_t elements = job.accelerator.streams ? int64_t{1'000'000} * job.world_size : 1;
+  int64_t elements = job.accelerator.streams ? int64_t{1'000'000} * job.data_ranks() : 1;
   for (const auto& block : job.model->blocks) elements = std::max(elements, block.parameter_count());
   return elements;
 }
@@ -101,7 +101,7 @@ void offload_parameters(const Job& job, const ZeroOptions& options, ShardPlan& p
     if (unit.resident) continue;
     unit.shards = where;
     if (where != Tier::nvme) continue;
-    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
+    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
     if (shard <= in_memory) {
       unit.shards = job.accelerator.own_memory ? Tier::host : Tier::device;
       in_memory -= shard;
@@ -134,8 +134,7 @@ DType wire_dtype(const ZeroOptions& options, DType otherwise) {
 ShardPlan zero_plan(const Job& job) {
   const auto options = zero_options(job);
   ShardPlan plan;
-  plan.shards = static_cast<int>(options.mics_shard_size.value_or(job.world_size));
-  plan.replicas = job.world_size / plan.shards;
+  plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.data_ranks())));
   plan.parameter = job.precision.compute;
   plan.reduce = wire_dtype(options, plan.parameter);
   plan.reduce_every_micro_batch = options.stage >= 2;

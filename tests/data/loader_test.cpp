@@ -83,8 +83,11 @@ TEST_CASE("the rows of all ranks form the same global batches for every world si
         NumberedSamples samples(size);
         std::vector<std::unique_ptr<Loader>> ranks;
         for (int rank = 0; rank < world; ++rank) {
-          Loader::Options options{
-              .global_batch_size = global, .micro_batch_size = micro, .rank = rank, .world_size = world, .seed = 9};
+          Loader::Options options{.global_batch_size = global,
+                                  .micro_batch_size = micro,
+                                  .data_rank = rank,
+                                  .data_ranks = world,
+                                  .seed = 9};
           ranks.push_back(std::make_unique<Loader>(samples, options));
         }
         for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -117,8 +120,9 @@ TEST_CASE("the rows of all ranks form the same global batches for every world si
 TEST_CASE("a short last batch is divided evenly, and the first ranks and micro-batches get one sample more") {
   NumberedSamples samples(7);
   auto rows_of = [&](int rank) {
-    Loader loader(samples,
-                  {.global_batch_size = 16, .micro_batch_size = 2, .rank = rank, .world_size = 2, .shuffle = false});
+    Loader loader(
+        samples,
+        {.global_batch_size = 16, .micro_batch_size = 2, .data_rank = rank, .data_ranks = 2, .shuffle = false});
     StepBatch step;
     REQUIRE(loader.next(step));
     CHECK(step.global_sequences == 7);
@@ -144,7 +148,8 @@ TEST_CASE("a loader that starts at any position gives the same batches as an uni
   for (int64_t size : {3, 8, 23})
     for (int rank : {0, 1}) {
       NumberedSamples samples(size);
-      Loader::Options options{.global_batch_size = 8, .micro_batch_size = 2, .rank = rank, .world_size = 2, .seed = 77};
+      Loader::Options options{
+          .global_batch_size = 8, .micro_batch_size = 2, .data_rank = rank, .data_ranks = 2, .seed = 77};
       auto schedule = [](int64_t epoch) { return epoch == 1 ? 4 : 8; };
       Loader whole(samples, options);
       whole.set_batch_size_of_epoch(schedule);

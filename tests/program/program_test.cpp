@@ -46,7 +46,8 @@ struct Case {
     Job job;
     job.model = &spec;
     job.precision = precision_policy(precision);
-    job.world_size = job.local_size = world_size;
+    job.mesh = data_mesh(world_size);
+    job.local_size = world_size;
     job.accumulation = micro_batches;
     job.recompute = recompute;
     if (on_device)
@@ -214,15 +215,15 @@ std::map<std::string, std::pair<int64_t, int64_t>> traffic_by_formula(const Job&
   };
   const int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
   for (const auto& unit : plan.units) {
-    const auto layout = make_flat_layout(*job.model, unit.slots, plan.shards);
+    const auto layout = make_flat_layout(*job.model, unit.slots, plan.shards());
     const int64_t gathered = layout.total * bytes_of(plan.parameter), reduced = layout.total * bytes_of(plan.reduce);
     const bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
     if (unit.resident && plan.gather_by_broadcast)
-      add("broadcast", plan.shards, 1, plan.shards, gathered / plan.shards);
+      add("broadcast", plan.shards(), 1, plan.shards(), gathered / plan.shards());
     else
-      add("all_gather", plan.shards, 1, unit.resident ? 1 : job.accumulation * (again ? 2 : 1), gathered);
-    add(plan.reduce_by_all_reduce ? "all_reduce" : "reduce_scatter", plan.shards, 1, reductions, reduced);
-    add("all_reduce", plan.replicas, plan.shards, reductions, reduced / plan.shards);
+      add("all_gather", plan.shards(), 1, unit.resident ? 1 : job.accumulation * (again ? 2 : 1), gathered);
+    add(plan.reduce_by_all_reduce ? "all_reduce" : "reduce_scatter", plan.shards(), 1, reductions, reduced);
+    add("all_reduce", plan.copies(), plan.shards(), reductions, reduced / plan.shards());
   }
   return sums;
 }
@@ -232,7 +233,7 @@ HostWork host_work_by_formula(const Job& job, const ShardPlan& plan) {
   if (!plan.separate_host) return work;
   const int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
   for (const auto& unit : plan.units) {
-    const int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards).shard;
+    const int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
     const bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
     const bool on_device = unit.resident || unit.shards == Tier::device;
     if (plan.optimizer != Tier::device) {
@@ -290,7 +291,7 @@ void check_program(const Program& program, const ModelSpec& spec, const ShardPla
       case Op::start_reduce:
         CHECK_FALSE(reducing[i.unit]);
         reducing[i.unit] = true;
-        if (i.axis != Axis::replicas || plan.shards == 1) ++reductions[i.unit];
+        if (i.axis != Axis::replicate || plan.shards() == 1) ++reductions[i.unit];
         break;
       case Op::wait_reduce:
         CHECK(reducing[i.unit]);

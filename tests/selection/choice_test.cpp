@@ -58,7 +58,7 @@ std::string answer(const std::string& question) {
     Plan plan = make_plan(recipe, topology, std::nullopt, clock_of(topology));
     const Candidate& chosen = plan.choice.plan();
     std::string text = fmt::format("{}, micro-batch {} x {} x {}, {} of {} blocks recomputed, {} a rank\n",
-                                   label(chosen), chosen.job.micro_batch_size, chosen.job.world_size,
+                                   label(chosen), chosen.job.micro_batch_size, chosen.job.world_size(),
                                    chosen.job.accumulation, chosen.job.model->layers_with(chosen.job.recompute),
                                    recipe.model.n_layers, format_bytes(chosen.bytes));
     text += "because " + plan.reason + "\nrule: " + plan.rule + "\n";
@@ -297,7 +297,7 @@ MemoryParts zero_paper(const std::string& strategy, const nlohmann::json& option
   job.precision = precision_policy("bf16-mixed");
   job.accelerator = cuda_accelerator();
   job.recompute.assign(model.blocks.size(), true);  // so that the peak is at the end of backward, with all gradients
-  job.world_size = 64;
+  job.mesh = data_mesh(64);
   job.local_size = 8;
   job.num_nodes = 8;
   const Entry& entry = *find_strategy(strategy)->entry;

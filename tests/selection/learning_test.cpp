@@ -49,7 +49,8 @@ StepLoad random_load(Random& random, bool cuda) {
   job.model = &model;
   if (cuda) job.accelerator = cuda_accelerator();
   job.precision = precision_policy(cuda ? "bf16-mixed" : "32-true");
-  job.world_size = job.local_size = candidate.entry->name == "single" ? 1 : cuda ? 8 : 2;
+  job.local_size = candidate.entry->name == "single" ? 1 : cuda ? 8 : 2;
+  job.mesh = data_mesh(job.local_size);
   job.micro_batch_size = pick<int64_t>(random, {1, 2, 4, 8});
   job.accumulation = job.accumulation_most = pick<int64_t>(random, {1, 1, 2});
   for (const auto& block : model.blocks)

@@ -64,12 +64,12 @@ double predicted_tokens_per_s(const Published& one) {
   job.model = &model;
   job.precision = precision_policy("bf16-mixed");
   job.accelerator = cuda_accelerator();
-  job.world_size = one.devices * one.nodes;
+  job.mesh = data_mesh(one.devices * one.nodes);
   job.local_size = one.devices;
   job.num_nodes = one.nodes;
   job.micro_batch_size = one.micro_batch;
   for (const auto& block : model.blocks) job.recompute.push_back(one.recompute && block.kind == BlockKind::transformer);
-  candidate.entry = find_strategy(job.world_size > 1 ? "fsdp" : "single")->entry;
+  candidate.entry = find_strategy(job.world_size() > 1 ? "fsdp" : "single")->entry;
   auto options = nlohmann::json::object();
   if (!one.sharding.empty()) options["sharding_strategy"] = one.sharding;
   job.options = with_defaults(candidate.entry->options, options);

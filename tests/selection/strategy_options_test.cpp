@@ -232,7 +232,7 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
     return std::vector<std::string>{"`" + option + "`: nothing to do here: it needs " + need};
   };
   Job pair, cuda;
-  pair.world_size = 2;
+  pair.mesh = data_mesh(2);
   cuda.accelerator = cuda_accelerator();
   CHECK(idle("fsdp", {{"hybrid_group_size", 2}}) == note("hybrid_group_size", "sharding_strategy = \"HYBRID_SHARD\""));
   CHECK(idle("fsdp", {{"hybrid_group_size", 2}, {"sharding_strategy", "HYBRID_SHARD"}}).empty());
@@ -260,7 +260,7 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
 TEST_CASE("different sizes for the buckets of ZeRO give a note with the size that is used") {
   const Entry& zero = *find_strategy("zero")->entry;
   Job job;
-  job.world_size = 2;
+  job.mesh = data_mesh(2);
   auto notes = [&](const nlohmann::json& options) {
     job.options = with_defaults(zero.options, options);
     return zero.notes(job);
@@ -274,7 +274,8 @@ TEST_CASE("different sizes for the buckets of ZeRO give a note with the size tha
 TEST_CASE("the condition of every option is met by some job") {
   Job job;
   job.accelerator = cuda_accelerator();
-  job.world_size = job.local_size = 2;
+  job.mesh = data_mesh(2);
+  job.local_size = 2;
   job.accumulation = 2;
   job.precision = precision_policy("16-mixed");
   for (const auto& entry : catalog())

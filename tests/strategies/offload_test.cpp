@@ -211,7 +211,7 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
     // Gradients for the update and pages for direct I/O are in host memory only at the peak.
     int64_t waiting = 0, shard_most = 0, elements = 0, part_most = 0;
     for (const auto& unit : plan.units) {
-      const auto layout = make_flat_layout(spec, unit.slots, plan.shards);
+      const auto layout = make_flat_layout(spec, unit.slots, plan.shards());
       const int64_t shard = layout.shard;
       for (const auto& item : layout.items) part_most = std::max(part_most, std::min(item.numel, shard));
       if (!form.optimizer.empty()) waiting += shard * bytes_of(plan.gradient);

@@ -86,7 +86,8 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   Job job;
   job.model = &spec;
   job.precision = precision_policy(run.precision);
-  job.world_size = job.local_size = run.world_size;
+  job.mesh = data_mesh(run.world_size);
+  job.local_size = run.world_size;
   job.accumulation = run.accumulation;
   job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
   job.optimizer = &run.optimizer.spec();

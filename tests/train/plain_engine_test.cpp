@@ -31,6 +31,8 @@ class PlainEngine : public Engine {
   std::vector<Held>& held() { return held_; }
   const Sizes& shape() const { return shape_; }
 
+  int data_rank() const override { return 0; }
+  int data_ranks() const override { return 1; }
   StepResult step(const StepInput& input) override {
     ++steps_;
     for (auto& held : held_)

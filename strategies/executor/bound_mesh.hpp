@@ -1,0 +1,24 @@
+// A mesh as one rank sees it: its coordinates, and a process group for each axis.
+#pragma once
+#include <map>
+
+#include "strategies/collective/world.hpp"
+#include "strategies/mesh/mesh.hpp"
+
+namespace runner {
+
+struct BoundMesh {
+  Mesh mesh;
+  int rank = 0;
+  std::map<Axis, ProcessGroup> groups;  ///< of this rank, along each axis of the mesh
+
+  int coordinate(Axis axis) const { return mesh.coordinate(rank, axis); }
+  /// The axis must have several ranks.
+  c10d::ProcessGroup& group(Axis axis) const { return *groups.at(axis); }
+};
+
+/// Makes the process groups along all axes. Collective: every rank makes the groups of all ranks, in the same order. The mesh
+/// must have as many ranks as the world.
+BoundMesh bind(const Mesh& mesh, World& world);
+
+}  // namespace runner
