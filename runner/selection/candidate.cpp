@@ -9,7 +9,7 @@
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 

@@ -6,7 +6,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 

@@ -19,9 +19,9 @@ namespace {
 const char* const hook_options_option = "ddp_comm_hook_options";
 
 /// The plan of a strategy in Lua. Its units are as in ddp; sharded parameters and others are in different units.
-ShardPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
+ParallelPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
   const auto [first, others] = bucket_bytes(job);
-  ShardPlan plan = replicated_plan(job, first, others, shard);
+  ParallelPlan plan = replicated_plan(job, first, others, shard);
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
   plan.own_reducer = true;
@@ -37,7 +37,7 @@ json parameter_for_script(const ParameterSpec& parameter) {
           {"trainable", parameter.trainable}};
 }
 
-json job_for_script(const Job& job, const ShardPlan& plan) {
+json job_for_script(const Job& job, const ParallelPlan& plan) {
   json list = json::array();
   for (const size_t bucket : buckets_of(plan)) {
     const auto& unit = plan.units[bucket];
@@ -64,7 +64,7 @@ class ScriptClaims {
   lua::State& state() { return state_; }
   lua::StrategyFile file;
 
-  ShardPlan plan(const Job& job) {
+  ParallelPlan plan(const Job& job) {
     auto found = file.functions.find("shard");
     if (found == file.functions.end()) return script_plan(job, {});
     auto options = job.options;

@@ -7,7 +7,7 @@
 
 #include "runner/config/diagnostics.hpp"
 #include "strategies/catalog.hpp"
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 

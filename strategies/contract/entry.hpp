@@ -37,7 +37,7 @@ inline bool begins_recomputation(const ModelSpec& model, const std::vector<bool>
 }
 
 struct Job;
-struct ShardPlan;  // program/plan.hpp
+struct ParallelPlan;  // program/parallel_plan.hpp
 
 /// The condition under which an option has an effect.
 struct OnlyWith {
@@ -185,7 +185,7 @@ struct Entry {
   /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
   /// `memory`, `traffic` and `host_work` from it. For a strategy in Lua, the results of its functions
   /// `memory` and `traffic` are added.
-  std::function<ShardPlan(const Job&)> plan = {};
+  std::function<ParallelPlan(const Job&)> plan = {};
   std::function<MemoryParts(const Job&)> memory = {};  ///< without the hooks; claimed_memory() adds them
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
   std::function<HostWork(const Job&)> host_work = {};  ///< empty: none

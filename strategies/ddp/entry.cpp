@@ -84,9 +84,9 @@ const OptionTable<DdpOptions>& ddp_options() {
 
 }  // namespace
 
-ShardPlan ddp_plan(const Job& job) {
+ParallelPlan ddp_plan(const Job& job) {
   const auto [first, others] = bucket_bytes(job);
-  ShardPlan plan = replicated_plan(job, first, others);
+  ParallelPlan plan = replicated_plan(job, first, others);
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
   const auto hook = ddp_options().read(job.options).ddp_comm_hook;

@@ -3,13 +3,13 @@
 // A bucket has whole blocks, so it is reduced as soon as the backward of its first block ends. Traffic: one all-reduce of all
 // gradients a step. Source: Li et al., PyTorch Distributed (VLDB 2020).
 #pragma once
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
 Entry ddp_entry();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
-ShardPlan ddp_plan(const Job& job);
+ParallelPlan ddp_plan(const Job& job);
 
 }  // namespace runner

@@ -29,7 +29,7 @@ namespace {
 
 class Executor : public Strategy {
  public:
-  Executor(StrategySetup setup, ShardPlan plan, std::shared_ptr<Reducer> reducer, ShardEvents events)
+  Executor(StrategySetup setup, ParallelPlan plan, std::shared_ptr<Reducer> reducer, ShardEvents events)
       : Strategy(std::move(setup)),
         plan_(std::move(plan)),
         reducer_(std::move(reducer)),
@@ -292,7 +292,7 @@ class Executor : public Strategy {
     store_->gather_resident(u);
   }
 
-  ShardPlan plan_;
+  ParallelPlan plan_;
   std::shared_ptr<Reducer> reducer_;
   ShardEvents events_;
   Program forward_program_;
@@ -309,7 +309,7 @@ class Executor : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_executor(StrategySetup setup, ShardPlan plan, ShardEvents events) {
+std::unique_ptr<Strategy> make_executor(StrategySetup setup, ParallelPlan plan, ShardEvents events) {
   if (plan.loss_scale) setup.loss_scale = *plan.loss_scale;
   auto reducer = std::move(setup.reducer);
   RUNNER_CHECK(plan.own_reducer == (reducer != nullptr));

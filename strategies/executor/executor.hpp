@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "strategies/contract/strategy.hpp"
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
@@ -17,6 +17,6 @@ struct ShardEvents {
   std::function<void(size_t block)> forward_begins;
 };
 
-std::unique_ptr<Strategy> make_executor(StrategySetup setup, ShardPlan plan, ShardEvents events = {});
+std::unique_ptr<Strategy> make_executor(StrategySetup setup, ParallelPlan plan, ShardEvents events = {});
 
 }  // namespace runner

@@ -8,7 +8,7 @@
 
 namespace runner {
 
-GradientReduction::GradientReduction(const ShardPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts,
+GradientReduction::GradientReduction(const ParallelPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts,
                                      torch::Device device, std::shared_ptr<Reducer> reducer)
     : plan_(plan),
       mesh_(std::move(mesh)),

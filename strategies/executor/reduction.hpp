@@ -16,7 +16,7 @@ class GradientReduction {
  public:
   /// `layouts`: one for each unit. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
   /// plan offloads the optimizer. `reducer` is set if the plan has its own.
-  GradientReduction(const ShardPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts, torch::Device device,
+  GradientReduction(const ParallelPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts, torch::Device device,
                     std::shared_ptr<Reducer> reducer = {});
 
   /// Adds the gradient of the parameter in `slot` to its unit's buffer. Calls no collective.
@@ -65,11 +65,11 @@ class GradientReduction {
   void move_to_host(size_t u, const torch::Tensor& sum);
   void add_on_host();
 
-  ShardPlan plan_;
+  ParallelPlan plan_;
   BoundMesh mesh_;
   torch::Device device_;
   std::shared_ptr<Reducer> reducer_;
-  bool takes_;                        ///< ShardPlan::takes_gradients()
+  bool takes_;                        ///< ParallelPlan::takes_gradients()
   std::optional<Transfers> to_host_;  ///< set if sums are kept in host memory
   std::vector<Unit> units_;
   struct Place {

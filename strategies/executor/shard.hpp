@@ -8,7 +8,7 @@
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/transfers.hpp"
 #include "strategies/offload/swapped_read.hpp"
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 

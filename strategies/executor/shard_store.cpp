@@ -10,7 +10,7 @@ namespace runner {
 using Master = ShardPlaces::Master;
 using Sent = ShardPlaces::Sent;
 
-ShardStore::ShardStore(const ShardPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master,
+ShardStore::ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master,
                        torch::Device device, const std::string& label)
     : plan_(plan),
       mesh_(mesh),

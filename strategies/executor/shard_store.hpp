@@ -14,12 +14,12 @@ class ShardStore {
   /// Allocates the tensors of all units, with zeros as masters, and the file if some tier is NVMe. The unsharded buffer of a unit
   /// that is not resident is allocated at its first gather. `master`: dtype of the masters. `plan` and `mesh` must outlive this
   /// object.
-  ShardStore(const ShardPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master, torch::Device device,
-             const std::string& label);
+  ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master,
+             torch::Device device, const std::string& label);
 
   size_t size() const { return shards_.size(); }
   Shard& operator[](size_t u) { return shards_[u]; }
-  /// ShardPlan::own_copy().
+  /// ParallelPlan::own_copy().
   bool has_own_copy() const { return own_copy_; }
   /// This rank's shard in the unit's unsharded buffer.
   torch::Tensor own_part(const Shard& shard) const;
@@ -63,7 +63,7 @@ class ShardStore {
   torch::Tensor as_sent(const Shard& shard, torch::Tensor from) const;
   torch::Tensor shard_to_send(size_t u);
 
-  const ShardPlan& plan_;
+  const ParallelPlan& plan_;
   const BoundMesh& mesh_;
   torch::Device device_;
   bool own_copy_;

@@ -156,7 +156,7 @@ int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
 }
 
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
-std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan& plan) {
+std::optional<std::string> note_on_accumulation(const Job& job, const ParallelPlan& plan) {
   if (job.accumulation == 1 || plan.shards() == 1) return std::nullopt;
   auto whole = format_bytes(job.model->parameter_count() * bytes_of(wider(plan.reduce, job.precision.parameter)));
   if (plan.reduce_every_micro_batch)
@@ -172,7 +172,7 @@ std::optional<std::string> note_on_accumulation(const Job& job, const ShardPlan&
 
 std::vector<std::string> fsdp_notes(const Job& job) {
   const auto options = options_of(job);
-  ShardPlan plan = fsdp_plan(job);
+  ParallelPlan plan = fsdp_plan(job);
   std::vector<std::string> notes;
   if (options.cpu_offload && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
@@ -251,9 +251,9 @@ std::optional<std::string> refuse_fsdp(const Job& job) {
 
 }  // namespace
 
-ShardPlan fsdp_plan(const Job& job) {
+ParallelPlan fsdp_plan(const Job& job) {
   const auto options = options_of(job);
-  ShardPlan plan;
+  ParallelPlan plan;
   const auto& sharding = options.sharding_strategy;
   const int shards = sharding == "NO_SHARD"       ? 1
                      : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job, options))
@@ -267,9 +267,9 @@ ShardPlan fsdp_plan(const Job& job) {
   plan.accumulate = several ? wider(plan.reduce, job.precision.parameter) : plan.reduce;
   plan.overlap = job.accelerator.streams;
   const auto& prefetch = options.backward_prefetch;
-  plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ShardPlan::Prefetch::before
-                           : prefetch == "BACKWARD_POST" ? ShardPlan::Prefetch::after
-                                                         : ShardPlan::Prefetch::none;
+  plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ParallelPlan::Prefetch::before
+                           : prefetch == "BACKWARD_POST" ? ParallelPlan::Prefetch::after
+                                                         : ParallelPlan::Prefetch::none;
   plan.forward_prefetch = true;
   plan.prefetches = job.accelerator.streams;
   plan.separate_host = job.accelerator.own_memory;

@@ -3,13 +3,13 @@
 // Traffic per micro-batch: FULL_SHARD 3 x parameters (two all-gathers, one reduce-scatter), SHARD_GRAD_OP 2 x, NO_SHARD one
 // all-reduce, HYBRID_SHARD as FULL_SHARD inside a group plus an all-reduce of the shard between groups.
 #pragma once
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
 Entry fsdp_entry();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
-ShardPlan fsdp_plan(const Job& job);
+ParallelPlan fsdp_plan(const Job& job);
 
 }  // namespace runner

@@ -28,7 +28,7 @@ std::optional<int64_t> bytes_sent(const UnitCollectives& collectives, const Job&
 
 /// The instructions that take time. Blocks take time in proportion to their FLOPs, collectives to the bytes that a rank sends. A
 /// micro-batch that stands for several takes as long as all of them.
-std::vector<Timed> timed(const Job& job, const ShardPlan& plan) {
+std::vector<Timed> timed(const Job& job, const ParallelPlan& plan) {
   using Kind = Timed::Kind;
   const int64_t few = std::min(job.accumulation, distinct_micro_batches);
   const UnitCollectives collectives(job, plan);
@@ -83,7 +83,7 @@ double seconds(const std::vector<Timed>& list, double ratio) {
 
 }  // namespace
 
-std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ShardPlan& plan) {
+std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ParallelPlan& plan) {
   const auto list = timed(job, plan);
   std::vector<std::pair<double, double>> points;
   if (list.empty()) return points;

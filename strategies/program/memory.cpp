@@ -29,7 +29,7 @@ struct UnitBytes {
 /// Counts the bytes of each instruction. The step is the second one, in which the optimizer's state exists.
 class Replay {
  public:
-  Replay(const Job& job, const ShardPlan& plan)
+  Replay(const Job& job, const ParallelPlan& plan)
       : job_(job),
         plan_(plan),
         blocks_(job, plan.parameter),
@@ -378,11 +378,11 @@ class Replay {
   }
 
   const Job& job_;
-  const ShardPlan& plan_;
+  const ParallelPlan& plan_;
   BlockMemory blocks_;
   bool own_copy_;
   bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
-  bool takes_;      ///< ShardPlan::takes_gradients()
+  bool takes_;      ///< ParallelPlan::takes_gradients()
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
   MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
@@ -403,7 +403,7 @@ class Replay {
 
 }  // namespace
 
-MemoryParts program_memory(const Job& job, const ShardPlan& plan) {
+MemoryParts program_memory(const Job& job, const ParallelPlan& plan) {
   Replay memory(job, plan);
   auto parts = memory.play();
   parts.host += memory.host_bytes();

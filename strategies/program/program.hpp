@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
@@ -42,17 +42,17 @@ using Program = std::vector<Instruction>;
 constexpr int64_t distinct_micro_batches = 3;
 
 /// The steady step of a plan: an update that overlaps with the next forward is at the beginning. `recompute`: one per block.
-Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
+Program step_program(const ModelSpec& model, const ParallelPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches);
 
 /// A forward pass without backward, as in validation.
-Program forward_program(const ModelSpec& model, const ShardPlan& plan);
+Program forward_program(const ModelSpec& model, const ParallelPlan& plan);
 
 /// The collectives that the instructions of a program start.
 class UnitCollectives {
  public:
   /// Job and plan must outlive this object.
-  UnitCollectives(const Job& job, const ShardPlan& plan);
+  UnitCollectives(const Job& job, const ParallelPlan& plan);
   struct Call {
     Collective kind;
     int ranks, stride;  ///< of the group
@@ -64,7 +64,7 @@ class UnitCollectives {
   const FlatLayout& layout(size_t unit) const { return layouts_[unit]; }
 
  private:
-  const ShardPlan& plan_;
+  const ParallelPlan& plan_;
   std::vector<FlatLayout> layouts_;
 };
 
@@ -74,16 +74,16 @@ const char* name_of(Op op);
 std::string to_text(const Instruction& instruction);
 
 /// The instructions of a step of the job, one per line, with the names of blocks and the bytes of collectives.
-std::string program_text(const Job& job, const ShardPlan& plan);
+std::string program_text(const Job& job, const ParallelPlan& plan);
 /// The memory of a step of the job at its peak.
-MemoryParts program_memory(const Job& job, const ShardPlan& plan);
+MemoryParts program_memory(const Job& job, const ParallelPlan& plan);
 /// The collectives of a step of the job, by kind and group, without those of a Reducer.
-std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan);
+std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan);
 /// The share of communication in a step of the job that is exposed, which means not hidden by computation. Returns pairs
 /// (communication time / computation time, exposed share), ascending. Computed from the program: a collective starts when computation
 /// reaches its start, collectives run one after another, and computation stops at a wait until the collective has ended.
-std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ShardPlan& plan);
+std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ParallelPlan& plan);
 /// The copies to and from host memory of a step of the job, and the parameters that the CPU updates.
-HostWork program_host_work(const Job& job, const ShardPlan& plan);
+HostWork program_host_work(const Job& job, const ParallelPlan& plan);
 
 }  // namespace runner

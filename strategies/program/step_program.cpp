@@ -12,7 +12,7 @@ namespace {
 /// Writes the instructions in order. Keeps track of what is gathered and which reductions are running.
 class Writer {
  public:
-  Writer(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute)
+  Writer(const ModelSpec& model, const ParallelPlan& plan, const std::vector<bool>& recompute)
       : model_(model),
         plan_(plan),
         recompute_(recompute),
@@ -147,14 +147,14 @@ class Writer {
     for (size_t b = blocks_; b-- > first_trained_;) {
       make_ready_for_backward(b);
       read_ahead(used_in_backward(ahead_in_backward_[b]));
-      if (plan_.backward_prefetch == ShardPlan::Prefetch::before) gather_ahead_in_backward(b);
+      if (plan_.backward_prefetch == ParallelPlan::Prefetch::before) gather_ahead_in_backward(b);
       recompute(b);
       for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
       add({.op = Op::backward, .block = index(b)});
       const bool unit_ends = b == 0 || std::ranges::any_of(units_of_[b], [&](size_t u) {
                                return std::ranges::find(units_of_[b - 1], u) == units_of_[b - 1].end();
                              });
-      if (plan_.backward_prefetch == ShardPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
+      if (plan_.backward_prefetch == ParallelPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
       if (reduces)
         for (size_t u = plan_.units.size(); u-- > 0;)
           if (complete_at_[u] == b) reduce(u);
@@ -225,7 +225,7 @@ class Writer {
   }
 
   const ModelSpec& model_;
-  const ShardPlan& plan_;
+  const ParallelPlan& plan_;
   const std::vector<bool>& recompute_;
   size_t blocks_;
   size_t first_trained_;                       ///< block at which backward ends
@@ -271,12 +271,12 @@ const char* name_of(Op op) {
   return "";
 }
 
-Program step_program(const ModelSpec& model, const ShardPlan& plan, const std::vector<bool>& recompute,
+Program step_program(const ModelSpec& model, const ParallelPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches) {
   return Writer(model, plan, recompute).write(micro_batches);
 }
 
-Program forward_program(const ModelSpec& model, const ShardPlan& plan) {
+Program forward_program(const ModelSpec& model, const ParallelPlan& plan) {
   return Writer(model, plan, {}).write_forward();
 }
 

@@ -9,7 +9,7 @@ namespace runner {
 namespace {
 
 /// A unit by the blocks whose parameters it has: "blocks.3", "blocks.0 to blocks.3".
-std::vector<std::string> names_of_units(const ModelSpec& model, const ShardPlan& plan) {
+std::vector<std::string> names_of_units(const ModelSpec& model, const ParallelPlan& plan) {
   std::vector<size_t> block_of_slot;
   for (size_t b = 0; b < model.blocks.size(); ++b)
     block_of_slot.insert(block_of_slot.end(), model.blocks[b].parameters.size(), b);
@@ -23,7 +23,7 @@ std::vector<std::string> names_of_units(const ModelSpec& model, const ShardPlan&
 }
 
 /// The collective that an instruction starts; empty if there is none.
-std::string communication(const Instruction& i, const UnitCollectives& collectives, const ShardPlan& plan) {
+std::string communication(const Instruction& i, const UnitCollectives& collectives, const ParallelPlan& plan) {
   if (i.op == Op::start_reduce && plan.own_reducer) return "by the function `reduce`";
   const auto call = collectives.of(i);
   return call ? fmt::format("{} over {}", format_bytes(call->calls * call->bytes), counted(call->ranks, "rank")) : "";
@@ -31,7 +31,7 @@ std::string communication(const Instruction& i, const UnitCollectives& collectiv
 
 }  // namespace
 
-std::string program_text(const Job& job, const ShardPlan& plan) {
+std::string program_text(const Job& job, const ParallelPlan& plan) {
   const int64_t shown = std::min(job.accumulation, distinct_micro_batches);
   const auto names = names_of_units(*job.model, plan);
   const UnitCollectives collectives(job, plan);

@@ -12,7 +12,7 @@ namespace {
 /// Calls use(instruction, count) for the instructions about units in a step of the job. All micro-batches between the first
 /// and the last have equal instructions, so one of them stands for all.
 template <typename Use>
-void for_each_of_units(const Job& job, const ShardPlan& plan, Use&& use) {
+void for_each_of_units(const Job& job, const ParallelPlan& plan, Use&& use) {
   const int64_t few = std::min(job.accumulation, distinct_micro_batches);
   for (const auto& i : step_program(*job.model, plan, job.recompute, few))
     if (i.block == Instruction::none && i.unit != Instruction::none)
@@ -21,7 +21,7 @@ void for_each_of_units(const Job& job, const ShardPlan& plan, Use&& use) {
 
 }  // namespace
 
-UnitCollectives::UnitCollectives(const Job& job, const ShardPlan& plan) : plan_(plan) {
+UnitCollectives::UnitCollectives(const Job& job, const ParallelPlan& plan) : plan_(plan) {
   for (const auto& unit : plan.units) layouts_.push_back(layout_of(*job.model, plan, unit));
 }
 
@@ -48,7 +48,7 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
   return call;
 }
 
-std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan) {
+std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums;  // calls, bytes
   const UnitCollectives collectives(job, plan);
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
@@ -68,7 +68,7 @@ std::vector<Traffic> program_traffic(const Job& job, const ShardPlan& plan) {
 
 /// Gradients are copied to the host after each reduction. New values are copied back after the update if the shards are on
 /// the device, otherwise at each gather.
-HostWork program_host_work(const Job& job, const ShardPlan& plan) {
+HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
   HostWork work;
   if (!plan.separate_host) return work;
   const bool on_host = plan.optimizer != Tier::device;

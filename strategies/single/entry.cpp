@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 

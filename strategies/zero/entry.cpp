@@ -59,7 +59,7 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
     return fmt::format("thread_count x queue_depth = {}: at most {} reads or writes can be in flight", in_flight,
                        in_flight_most);
   if (!parameters) return std::nullopt;
-  ShardPlan plan = zero_plan(job);
+  ParallelPlan plan = zero_plan(job);
   for (const auto& unit : plan.units) {
     if (unit.shards != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
@@ -98,7 +98,7 @@ void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::s
         "`nvme_path`: nothing is offloaded to NVMe; to offload optimizer state, set offload_optimizer = true and "
         "offload_optimizer_device = \"nvme\"");
   if (!parameters) return;
-  ShardPlan plan = zero_plan(job);
+  ParallelPlan plan = zero_plan(job);
   bool any =
       std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
   if (!any)

@@ -1,4 +1,4 @@
-// Converts DeepSpeed's options to a ShardPlan.
+// Converts DeepSpeed's options to a ParallelPlan.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -64,7 +64,7 @@ void keep_what_is_reused_soon(const Job& job, const ZeroOptions& options, std::v
   }
 }
 
-void shard_parameters(const Job& job, const ZeroOptions& options, ShardPlan& plan) {
+void shard_parameters(const Job& job, const ZeroOptions& options, ParallelPlan& plan) {
   auto persistent = persistent_slots(job, options);
   std::vector<ShardUnit> units;
   for (auto& unit : make_units(*job.model, "block", 0, {})) {
@@ -83,7 +83,7 @@ void shard_parameters(const Job& job, const ZeroOptions& options, ShardPlan& pla
   plan.prefetch_elements = options.stage3_prefetch_bucket_size;
   bool ahead = plan.prefetch_elements > 0 && options.overlap_comm;
   plan.forward_prefetch = ahead;
-  plan.backward_prefetch = ahead ? ShardPlan::Prefetch::before : ShardPlan::Prefetch::none;
+  plan.backward_prefetch = ahead ? ParallelPlan::Prefetch::before : ParallelPlan::Prefetch::none;
 }
 
 /// The tier for `device`, "cpu" or "nvme", if offloading is switched on.
@@ -94,7 +94,7 @@ Tier tier(const Job& job, bool offloads, const std::string& device) {
 }
 
 /// Offloads the shards of parameters. With NVMe, the first units stay in host memory, up to max_in_cpu elements.
-void offload_parameters(const Job& job, const ZeroOptions& options, ShardPlan& plan) {
+void offload_parameters(const Job& job, const ZeroOptions& options, ParallelPlan& plan) {
   Tier where = tier(job, options.offload_parameters, options.offload_params_device);
   int64_t in_memory = options.max_in_cpu;
   for (auto& unit : plan.units) {
@@ -109,7 +109,7 @@ void offload_parameters(const Job& job, const ZeroOptions& options, ShardPlan& p
   }
 }
 
-void offload(const Job& job, const ZeroOptions& options, ShardPlan& plan) {
+void offload(const Job& job, const ZeroOptions& options, ParallelPlan& plan) {
   plan.separate_host = job.accelerator.own_memory;
   plan.pin_memory = job.accelerator.pinned && options.pin_memory;
   plan.optimizer = tier(job, options.offload_optimizer, options.offload_optimizer_device);
@@ -131,9 +131,9 @@ DType wire_dtype(const ZeroOptions& options, DType otherwise) {
 
 }  // namespace
 
-ShardPlan zero_plan(const Job& job) {
+ParallelPlan zero_plan(const Job& job) {
   const auto options = zero_options(job);
-  ShardPlan plan;
+  ParallelPlan plan;
   plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.data_ranks())));
   plan.parameter = job.precision.compute;
   plan.reduce = wire_dtype(options, plan.parameter);

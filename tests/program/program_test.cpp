@@ -62,7 +62,7 @@ struct Case {
   }
 };
 
-ShardPlan plan_of(const Case& test, const Job& job) {
+ParallelPlan plan_of(const Case& test, const Job& job) {
   return test.strategy == "zero" ? zero_plan(job) : fsdp_plan(job);
 }
 
@@ -206,7 +206,7 @@ update unit 2
 namespace {
 
 /// What a step of the plan calls, by formulas for units instead of its program.
-std::map<std::string, std::pair<int64_t, int64_t>> traffic_by_formula(const Job& job, const ShardPlan& plan) {
+std::map<std::string, std::pair<int64_t, int64_t>> traffic_by_formula(const Job& job, const ParallelPlan& plan) {
   std::map<std::string, std::pair<int64_t, int64_t>> sums;
   const auto add = [&](const char* kind, int ranks, int stride, int64_t calls, int64_t bytes) {
     if (ranks == 1) return;
@@ -228,7 +228,7 @@ std::map<std::string, std::pair<int64_t, int64_t>> traffic_by_formula(const Job&
   return sums;
 }
 
-HostWork host_work_by_formula(const Job& job, const ShardPlan& plan) {
+HostWork host_work_by_formula(const Job& job, const ParallelPlan& plan) {
   HostWork work;
   if (!plan.separate_host) return work;
   const int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
@@ -247,7 +247,7 @@ HostWork host_work_by_formula(const Job& job, const ShardPlan& plan) {
 }
 
 /// Plays a program and checks each instruction against the state that those before it have left.
-void check_program(const Program& program, const ModelSpec& spec, const ShardPlan& plan, int64_t micro_batches) {
+void check_program(const Program& program, const ModelSpec& spec, const ParallelPlan& plan, int64_t micro_batches) {
   const size_t units = plan.units.size();
   const auto units_of = units_of_blocks(plan, spec.blocks.size());
   std::vector<bool> started(units), gathered(units), reducing(units);

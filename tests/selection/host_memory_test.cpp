@@ -77,7 +77,7 @@ TEST_CASE("pinned memory is rounded up to powers of two, as the allocator does")
   auto pinned = make_plan(r, gpus(), 256);
   r.strategy.options["pin_memory"] = false;
   auto pageable = make_plan(r, gpus(), 256);
-  ShardPlan plan = zero_plan(pinned.job);
+  ParallelPlan plan = zero_plan(pinned.job);
   auto ceil = [](int64_t bytes) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))); };
   int64_t more = 0;
   std::vector<int64_t> casts;

@@ -152,7 +152,7 @@ TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits",
     run.make = nullptr;
     auto before = train_tiny(run);
     run.make = [](StrategySetup setup) {
-      ShardPlan plan = fsdp_plan(setup.job);
+      ParallelPlan plan = fsdp_plan(setup.job);
       plan.separate_host = true;
       plan.optimizer = Tier::host;
       for (auto& unit : plan.units) unit.shards = Tier::host;
@@ -166,7 +166,7 @@ TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits",
 namespace {
 
 /// The units that each block uses, gathered or resident.
-std::vector<std::vector<size_t>> units_of(const ModelSpec& spec, const ShardPlan& plan) {
+std::vector<std::vector<size_t>> units_of(const ModelSpec& spec, const ParallelPlan& plan) {
   auto units = resident_units_of_blocks(spec, plan);
   auto gathered = units_of_blocks(plan, spec.blocks.size());
   for (size_t block = 0; block < units.size(); ++block)
@@ -183,7 +183,7 @@ TEST_CASE("forward continues before the update of a later unit starts, and waits
   bool evaluates = GENERATE(false, true);
   TinyRun run = zero_run(form, 2);
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
-  ShardPlan plan = plan_apart(tiny_job(run, spec));
+  ParallelPlan plan = plan_apart(tiny_job(run, spec));
   REQUIRE(plan.updates_beside());
   auto units = units_of(spec, plan);
   size_t held = units_in_forward(spec, plan).back(), first_use = 0;

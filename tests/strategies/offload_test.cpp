@@ -206,7 +206,7 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
   for (const auto& form : offload_forms()) {
     run.options = options_of(form, folder.path.string());
     Job job = tiny_job(run, spec);
-    ShardPlan plan = plan_apart(job);
+    ParallelPlan plan = plan_apart(job);
     auto claim = program_memory(job, plan);
     // Gradients for the update and pages for direct I/O are in host memory only at the peak.
     int64_t waiting = 0, shard_most = 0, elements = 0, part_most = 0;

@@ -17,8 +17,8 @@ using namespace runner::testing;
 
 namespace {
 
-ShardPlan overlapping_plan(const std::string& strategy, const Job& job) {
-  ShardPlan plan = strategy == "zero" ? zero_plan(job) : fsdp_plan(job);
+ParallelPlan overlapping_plan(const std::string& strategy, const Job& job) {
+  ParallelPlan plan = strategy == "zero" ? zero_plan(job) : fsdp_plan(job);
   plan.overlap = plan.prefetches = true;
   return plan;
 }
@@ -26,7 +26,7 @@ ShardPlan overlapping_plan(const std::string& strategy, const Job& job) {
 /// The plan of the job with all overlap that CUDA uses, on groups that complete each collective as late as possible.
 std::unique_ptr<Strategy> make_overlapped(StrategySetup setup) {
   defer_groups(setup.world);
-  ShardPlan plan = overlapping_plan(setup.job.options.contains("stage") ? "zero" : "fsdp", setup.job);
+  ParallelPlan plan = overlapping_plan(setup.job.options.contains("stage") ? "zero" : "fsdp", setup.job);
   return make_executor(std::move(setup), std::move(plan));
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("memory of a prefetched unit is predicted", "[memory][overlap]") {
     run.strategy = form.strategy;
     run.options = form.options;
     run.make = [&](StrategySetup setup) {
-      ShardPlan plan = overlapping_plan(form.strategy, setup.job);
+      ParallelPlan plan = overlapping_plan(form.strategy, setup.job);
       return make_executor(std::move(setup), std::move(plan));
     };
     Job job = tiny_job(run, spec);
@@ -165,7 +165,7 @@ TEST_CASE("memory of overlapped reductions is predicted, at most 3 % too low and
     run.strategy = form.strategy;
     run.options = form.options;
     run.make = [&](StrategySetup setup) {
-      ShardPlan plan = overlapping_plan(form.strategy, setup.job);
+      ParallelPlan plan = overlapping_plan(form.strategy, setup.job);
       return make_executor(std::move(setup), std::move(plan));
     };
     Job job = tiny_job(run, spec);

@@ -22,7 +22,7 @@ struct Sums {
 Sums sums(TinyRun run, const std::vector<double>& values) {
   run.accumulation = std::ssize(values);
   ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
-  ShardPlan plan = zero_plan(tiny_job(run, spec));
+  ParallelPlan plan = zero_plan(tiny_job(run, spec));
   Sums result;
   run_ranks(run.world_size, [&](World& world) {
     std::vector<FlatLayout> layouts;

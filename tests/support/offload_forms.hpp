@@ -39,8 +39,8 @@ inline nlohmann::json options_of(const OffloadForm& form, const std::string& fol
 }
 
 /// The plan of zero for a device with separate memory. "cpu" is then host memory, as for a CUDA device.
-inline ShardPlan plan_apart(const Job& job) {
-  ShardPlan plan = zero_plan(job);
+inline ParallelPlan plan_apart(const Job& job) {
+  ParallelPlan plan = zero_plan(job);
   const auto& options = job.options;
   auto in_host_memory = [&](const char* option, const char* device) {
     return options.value(option, false) && options.value(device, "") == "cpu";
@@ -53,7 +53,7 @@ inline ShardPlan plan_apart(const Job& job) {
 }
 
 inline std::unique_ptr<Strategy> make_apart(StrategySetup setup, ShardEvents events = {}) {
-  ShardPlan plan = plan_apart(setup.job);
+  ParallelPlan plan = plan_apart(setup.job);
   return make_executor(std::move(setup), std::move(plan), std::move(events));
 }
 

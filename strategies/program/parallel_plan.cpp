@@ -1,4 +1,4 @@
-#include "strategies/program/plan.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 #include <fmt/format.h>
 
@@ -51,9 +51,9 @@ std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<
   return units;
 }
 
-ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
-                          const std::function<bool(const ParameterSpec&)>& shard) {
-  ShardPlan plan;
+ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
+                             const std::function<bool(const ParameterSpec&)>& shard) {
+  ParallelPlan plan;
   plan.parameter = plan.accumulate = plan.reduce = plan.gradient = job.precision.parameter;
   plan.separate_host = job.accelerator.own_memory;
   const auto parameters = job.model->parameters();
@@ -88,17 +88,17 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
   return fmt::format("{} cannot cut {} ranks into groups of {}; {} may be {}", form, ranks, group, option, works);
 }
 
-bool ShardPlan::own_copy(DType master) const {
+bool ParallelPlan::own_copy(DType master) const {
   return shards() > 1 || parameter != master || optimizer != Tier::device ||
          std::any_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards != Tier::device; });
 }
 
-bool ShardPlan::takes_gradients() const {
+bool ParallelPlan::takes_gradients() const {
   return shards() == 1 && copies() == 1 && !own_reducer && parameter == accumulate && parameter == reduce &&
          parameter == gradient && predivide == 1.0 && optimizer == Tier::device;
 }
 
-ShardPlaces ShardPlan::places(const ShardUnit& unit, DType master) const {
+ShardPlaces ParallelPlan::places(const ShardUnit& unit, DType master) const {
   using Master = ShardPlaces::Master;
   using Sent = ShardPlaces::Sent;
   // Without separate device memory and with equal dtypes, the update works directly on the copy that gathers send. Then only the
@@ -114,12 +114,12 @@ ShardPlaces ShardPlan::places(const ShardUnit& unit, DType master) const {
   return one ? ShardPlaces{Master::memory, Sent::master} : ShardPlaces{apart, Sent::memory};
 }
 
-bool ShardPlan::updates_beside() const {
+bool ParallelPlan::updates_beside() const {
   return separate_host && optimizer == Tier::host &&
          std::none_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards == Tier::nvme; });
 }
 
-bool ShardPlan::written_apart(const ShardUnit& unit, DType master) const {
+bool ParallelPlan::written_apart(const ShardUnit& unit, DType master) const {
   if (unit.frozen) return false;
   auto where = places(unit, master);
   bool to_device = where.sent == ShardPlaces::Sent::whole ||
@@ -128,7 +128,7 @@ bool ShardPlan::written_apart(const ShardUnit& unit, DType master) const {
   return where.master == ShardPlaces::Master::file || (updates_beside() && parameter != master);
 }
 
-ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
+ParallelPlan::SwapUse ParallelPlan::swap_use(DType master) const {
   SwapUse use;
   use.state = optimizer == Tier::nvme;
   for (const auto& unit : units) {
@@ -141,18 +141,18 @@ ShardPlan::SwapUse ShardPlan::swap_use(DType master) const {
   return use;
 }
 
-FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit) {
+FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const ShardUnit& unit) {
   return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards());
 }
 
-std::vector<size_t> buckets_of(const ShardPlan& plan) {
+std::vector<size_t> buckets_of(const ParallelPlan& plan) {
   std::vector<size_t> buckets;
   for (size_t u = plan.units.size(); u-- > 0;)
     if (!plan.units[u].frozen) buckets.push_back(u);
   return buckets;
 }
 
-std::vector<std::vector<size_t>> units_of_blocks(const ShardPlan& plan, size_t blocks) {
+std::vector<std::vector<size_t>> units_of_blocks(const ParallelPlan& plan, size_t blocks) {
   std::vector<std::vector<size_t>> units(blocks);
   for (size_t u = 0; u < plan.units.size(); ++u)
     for (size_t block : plan.units[u].blocks) units[block].push_back(u);
@@ -182,7 +182,7 @@ bool uses(const std::vector<size_t>& slots, const ShardUnit& unit) {
 
 }  // namespace
 
-std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan) {
+std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ParallelPlan& plan) {
   std::vector<std::vector<size_t>> residents;
   for (const auto& slots : slots_of_blocks(model)) {
     auto& of_block = residents.emplace_back();
@@ -192,7 +192,7 @@ std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model
   return residents;
 }
 
-std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& plan) {
+std::vector<size_t> units_in_forward(const ModelSpec& model, const ParallelPlan& plan) {
   std::vector<size_t> order;
   std::vector<bool> listed(plan.units.size(), false);
   auto list = [&](size_t u) {
@@ -206,7 +206,7 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& pl
   return order;
 }
 
-std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward) {
+std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ParallelPlan& plan, bool backward) {
   size_t count = model.blocks.size();
   const auto units_of = units_of_blocks(plan, count);
   const auto listed = [](const std::vector<size_t>& list, size_t u) {

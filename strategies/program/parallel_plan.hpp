@@ -47,7 +47,7 @@ struct ShardPlaces {
   Sent sent = Sent::master;
 };
 
-struct ShardPlan {
+struct ParallelPlan {
   Mesh mesh;                          ///< of the job, with its axis `data` split into `replicate` and `shard`
   DType parameter = DType::float32;   ///< dtype of gathered parameters
   DType accumulate = DType::float32;  ///< dtype in which gradients are accumulated before they are reduced
@@ -116,8 +116,8 @@ std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<
 /// Every rank has all parameters in the dtype of the masters, and gradients are summed over the copies. A unit is a run of
 /// blocks: from the last block backward, until it has at least `first_bytes` (the last unit) or `unit_bytes` (the others) of parameters.
 /// `shard` (optional) selects parameters whose optimizer state is sharded over all ranks; they are in units of their own.
-ShardPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
-                          const std::function<bool(const ParameterSpec&)>& shard = {});
+ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
+                             const std::function<bool(const ParameterSpec&)>& shard = {});
 
 /// The job's mesh, with its data ranks split into groups of `shards` neighbours. Each group shares one copy of the parameters.
 Mesh mesh_with_shards(const Job& job, int shards);
@@ -126,19 +126,21 @@ Mesh mesh_with_shards(const Job& job, int shards);
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group);
 /// Whether each rank updates only a shard of the unit.
-inline bool is_sharded(const ShardPlan& plan, const ShardUnit& unit) { return plan.shards() > 1 && !unit.replicated; }
+inline bool is_sharded(const ParallelPlan& plan, const ShardUnit& unit) {
+  return plan.shards() > 1 && !unit.replicated;
+}
 /// The layout of a unit's flat buffers.
-FlatLayout layout_of(const ModelSpec& model, const ShardPlan& plan, const ShardUnit& unit);
+FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const ShardUnit& unit);
 /// The units whose gradients a Reducer reduces, in the order of their reduction.
-std::vector<size_t> buckets_of(const ShardPlan& plan);
+std::vector<size_t> buckets_of(const ParallelPlan& plan);
 /// For each block, the units that it gathers, ascending.
-std::vector<std::vector<size_t>> units_of_blocks(const ShardPlan& plan, size_t blocks);
+std::vector<std::vector<size_t>> units_of_blocks(const ParallelPlan& plan, size_t blocks);
 /// For each block, the resident units whose parameters it uses, ascending.
-std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ShardPlan& plan);
+std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ParallelPlan& plan);
 /// All units, in the order of the first block that uses them.
-std::vector<size_t> units_in_forward(const ModelSpec& model, const ShardPlan& plan);
+std::vector<size_t> units_in_forward(const ModelSpec& model, const ParallelPlan& plan);
 /// For each block, the units to prefetch during its forward or backward, the next one first. More units than the next one are
 /// listed as long as all of them together have at most prefetch_elements elements.
-std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ShardPlan& plan, bool backward);
+std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ParallelPlan& plan, bool backward);
 
 }  // namespace runner
