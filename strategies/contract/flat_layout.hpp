@@ -27,21 +27,4 @@ struct FlatLayout {
 
 FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards);
 
-/// Parameters that are gathered and freed together, and the blocks that own them.
-struct Unit {
-  std::vector<size_t> blocks;
-  std::vector<size_t> slots;
-  /// Lowest block of the unit whose backward reads parameters (an embedding's backward does not). The model's number of blocks if
-  /// there is none.
-  size_t first_needed_in_backward = 0;
-  bool frozen = false;  ///< its parameters are not trained
-};
-
-/// Units in the order of their first block. `policy`: "block": each layer is a unit. "size": a unit is a run of consecutive
-/// layers with at least min_num_params parameters (the last may have fewer). "none": one unit. "names": `names` are globs over the
-/// names of layers and blocks; each matching layer is a unit, or else each matching block, and all other blocks are one unit. Blocks
-/// that share parameters are always in one unit. The frozen parameters of a unit are a unit of their own.
-std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
-                             const std::vector<std::string>& names);
-
 }  // namespace runner

@@ -63,8 +63,8 @@ void ShardStore::make_file(DType master, const std::string& label) {
 
 void ShardStore::make_tensors(size_t u, DType master) {
   Shard& shard = shards_[u];
-  const ShardUnit& unit = plan_.units[u];
-  bool on_device = shard.places.sent == Sent::whole || unit.shards == Tier::device;
+  const Unit& unit = plan_.units[u];
+  bool on_device = shard.places.sent == Sent::whole || unit.tier == Tier::device;
   bool pinned = plan_.pin_memory;
   torch::Device host = plan_.optimizer != Tier::device ? torch::Device(torch::kCPU) : device_;
   auto kept = torch::dtype(scalar_type(master)).device(host);

@@ -280,14 +280,11 @@ ParallelPlan fsdp_plan(const Job& job) {
 
   WrapPolicy policy = wrap_policy(options);
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
-  for (auto& unit : make_units(*job.model, policy.word, options.min_num_params, policy.names)) {
+  plan.units = make_units(*job.model, policy.word, options.min_num_params, policy.names);
+  for (auto& unit : plan.units) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
-    plan.units.push_back({.slots = unit.slots,
-                          .frozen = unit.frozen,
-                          .blocks = unit.blocks,
-                          .first_needed_in_backward = unit.first_needed_in_backward,
-                          .keep_after_forward = !reshard || used_at_once,
-                          .shards = tier});
+    unit.keep_after_forward = !reshard || used_at_once;
+    unit.tier = tier;
   }
   return plan;
 }

@@ -57,7 +57,7 @@ class Replay {
       if (places.master == ShardPlaces::Master::memory || !own_copy_)
         (on_device_ ? now_.parameters : host_) += on_device_ ? masters : pinned(masters);
       if (places.sent == ShardPlaces::Sent::memory) {
-        bool sent_on_device = unit.shards == Tier::device;
+        bool sent_on_device = unit.tier == Tier::device;
         (sent_on_device ? now_.parameters : host_) += sent_on_device ? sent : pinned(sent);
       }
       if (plan.written_apart(unit, master)) host_ += pinned(sent);
@@ -217,7 +217,7 @@ class Replay {
 
   // ---- gradients
   /// The buffers of a Reducer's unit: all gradients, and this rank's part of the sums.
-  int64_t standing_gradients(const ShardUnit& unit, const FlatLayout& layout) const {
+  int64_t standing_gradients(const Unit& unit, const FlatLayout& layout) const {
     return (layout.total + (is_sharded(plan_, unit) ? layout.shard : 0)) * bytes_of(plan_.gradient);
   }
 
@@ -372,9 +372,9 @@ class Replay {
     return stream_buffer_bytes(plan_.swap.tile, arrays, plan_.swap.update_buffers, elements);
   }
 
-  bool is_cast(const ShardUnit& unit, const ShardPlaces& places) const {
+  bool is_cast(const Unit& unit, const ShardPlaces& places) const {
     if (places.sent == ShardPlaces::Sent::master) return plan_.parameter != job_.precision.parameter || !on_device_;
-    return places.sent == ShardPlaces::Sent::file || unit.shards == Tier::host;
+    return places.sent == ShardPlaces::Sent::file || unit.tier == Tier::host;
   }
 
   const Job& job_;

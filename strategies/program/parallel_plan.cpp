@@ -4,52 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ranges>
 
 namespace runner {
-
-namespace {
-
-/// resident_units() of parameters that are all frozen, or all trained.
-std::vector<ShardUnit> make_resident_units(const ModelSpec& model, const std::vector<size_t>& slots, bool frozen,
-                                           const std::function<bool(const UnitFill&)>& is_full) {
-  std::vector<ShardUnit> units;
-  int64_t held = 0;
-  size_t end = model.parameters().size();
-  for (const auto& block : model.blocks | std::views::reverse) {
-    const size_t first = end - block.parameters.size();
-    const std::vector<size_t> own(std::ranges::lower_bound(slots, first), std::ranges::lower_bound(slots, end));
-    end = first;
-    if (own.empty()) continue;
-    const int64_t elements = elements_of(model, own);
-    if (units.empty() || is_full({.unit = units.size() - 1, .held = held, .next = elements})) {
-      units.push_back({.slots = {}, .resident = true, .frozen = frozen});
-      held = 0;
-    }
-    auto& bucket = units.back().slots;
-    bucket.insert(bucket.begin(), own.begin(), own.end());
-    held += elements;
-  }
-  return units;
-}
-
-/// In the order of parameters, so that a norm sums their squares in this order.
-void sort_by_slot(std::vector<ShardUnit>& units) {
-  std::ranges::sort(units, {}, [](const ShardUnit& unit) { return unit.slots.front(); });
-}
-
-}  // namespace
-
-std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
-                                      const std::function<bool(const UnitFill&)>& is_full) {
-  const auto parameters = model.parameters();
-  std::vector<size_t> trained, frozen;
-  for (size_t slot : slots) (parameters[slot]->trainable ? trained : frozen).push_back(slot);
-  auto units = make_resident_units(model, trained, /*frozen=*/false, is_full);
-  for (auto& unit : make_resident_units(model, frozen, /*frozen=*/true, is_full)) units.push_back(std::move(unit));
-  sort_by_slot(units);
-  return units;
-}
 
 ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                              const std::function<bool(const ParameterSpec&)>& shard) {
@@ -90,7 +46,7 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
 
 bool ParallelPlan::own_copy(DType master) const {
   return shards() > 1 || parameter != master || optimizer != Tier::device ||
-         std::any_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards != Tier::device; });
+         std::any_of(units.begin(), units.end(), [](const Unit& unit) { return unit.tier != Tier::device; });
 }
 
 bool ParallelPlan::takes_gradients() const {
@@ -98,7 +54,7 @@ bool ParallelPlan::takes_gradients() const {
          parameter == gradient && predivide == 1.0 && optimizer == Tier::device;
 }
 
-ShardPlaces ParallelPlan::places(const ShardUnit& unit, DType master) const {
+ShardPlaces ParallelPlan::places(const Unit& unit, DType master) const {
   using Master = ShardPlaces::Master;
   using Sent = ShardPlaces::Sent;
   // Without separate device memory and with equal dtypes, the update works directly on the copy that gathers send. Then only the
@@ -109,21 +65,21 @@ ShardPlaces ParallelPlan::places(const ShardUnit& unit, DType master) const {
     bool shares = parameter == master && (optimizer == Tier::device || in_place);
     return {shares ? Master::whole : apart, Sent::whole};
   }
-  if (unit.shards == Tier::nvme) return {apart, Sent::file};
-  bool one = optimizer == Tier::nvme ? in_place && unit.shards == Tier::device : unit.shards == optimizer;
+  if (unit.tier == Tier::nvme) return {apart, Sent::file};
+  bool one = optimizer == Tier::nvme ? in_place && unit.tier == Tier::device : unit.tier == optimizer;
   return one ? ShardPlaces{Master::memory, Sent::master} : ShardPlaces{apart, Sent::memory};
 }
 
 bool ParallelPlan::updates_beside() const {
   return separate_host && optimizer == Tier::host &&
-         std::none_of(units.begin(), units.end(), [](const ShardUnit& unit) { return unit.shards == Tier::nvme; });
+         std::none_of(units.begin(), units.end(), [](const Unit& unit) { return unit.tier == Tier::nvme; });
 }
 
-bool ParallelPlan::written_apart(const ShardUnit& unit, DType master) const {
+bool ParallelPlan::written_apart(const Unit& unit, DType master) const {
   if (unit.frozen) return false;
   auto where = places(unit, master);
-  bool to_device = where.sent == ShardPlaces::Sent::whole ||
-                   (where.sent == ShardPlaces::Sent::memory && unit.shards == Tier::device);
+  bool to_device =
+      where.sent == ShardPlaces::Sent::whole || (where.sent == ShardPlaces::Sent::memory && unit.tier == Tier::device);
   if (!separate_host || optimizer == Tier::device || !to_device) return false;
   return where.master == ShardPlaces::Master::file || (updates_beside() && parameter != master);
 }
@@ -141,7 +97,7 @@ ParallelPlan::SwapUse ParallelPlan::swap_use(DType master) const {
   return use;
 }
 
-FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const ShardUnit& unit) {
+FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit) {
   return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards());
 }
 
@@ -174,7 +130,7 @@ std::vector<std::vector<size_t>> slots_of_blocks(const ModelSpec& model) {
   return slots;
 }
 
-bool uses(const std::vector<size_t>& slots, const ShardUnit& unit) {
+bool uses(const std::vector<size_t>& slots, const Unit& unit) {
   return std::any_of(slots.begin(), slots.end(), [&](size_t slot) {
     return std::find(unit.slots.begin(), unit.slots.end(), slot) != unit.slots.end();
   });

@@ -4,30 +4,9 @@
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
 #include "strategies/contract/loss_scaler.hpp"
+#include "strategies/program/unit.hpp"
 
 namespace runner {
-
-/// A kind of storage: device memory, host memory outside the device, or a file on a fast disk.
-enum class Tier { device, host, nvme };
-
-/// Parameters that share one flat buffer. They are gathered and freed together, and their gradients are reduced together.
-struct ShardUnit {
-  std::vector<size_t> slots;
-  /// Unsharded on every rank in the gathered dtype, also between steps. If each rank updates only a shard, the shards are gathered
-  /// after each update.
-  bool resident = false;
-  /// Every rank updates all of the unit, although other units are sharded. Only with `own_reducer`.
-  bool replicated = false;
-  /// Its parameters are not trained (ParameterSpec::trainable): no gradients, no optimizer state, no update.
-  bool frozen = false;
-  // ---- only for units that are not resident
-  std::vector<size_t> blocks = {};  ///< blocks that need the unit gathered, ascending; a block may need several units
-  /// The lowest block whose backward reads the unit's parameters (an embedding's backward does not). The model's number of blocks
-  /// if there is none.
-  size_t first_needed_in_backward = 0;
-  bool keep_after_forward = false;  ///< stays gathered between forward and backward
-  Tier shards = Tier::device;       ///< where shards are stored between gathers
-};
 
 /// The file of one rank on NVMe.
 struct SwapPlan {
@@ -74,7 +53,7 @@ struct ParallelPlan {
   bool own_reducer = false;
   int64_t prefetch_elements = 0;  ///< more units than the next one are prefetched up to this number of elements
   int64_t update_elements = 0;    ///< > 0: the update copies at most this number of elements at a time
-  std::vector<ShardUnit> units;   ///< in the order of their first block
+  std::vector<Unit> units;        ///< in the order of their first block
   std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
 
   /// Ranks over which one copy of the parameters is sharded, and the number of complete copies: 1 if all data ranks share one
@@ -83,7 +62,7 @@ struct ParallelPlan {
   int copies() const { return mesh.size(Axis::replicate); }
   /// Whether gathered parameters are separate copies. If false, blocks use the shards directly.
   bool own_copy(DType master) const;
-  ShardPlaces places(const ShardUnit& unit, DType master) const;
+  ShardPlaces places(const Unit& unit, DType master) const;
   /// Gradients stay the tensors that autograd computed, instead of being copied to a flat buffer: there is nothing to reduce or
   /// to cast.
   bool takes_gradients() const;
@@ -91,7 +70,7 @@ struct ParallelPlan {
   bool updates_beside() const;
   /// The update writes a unit's new values to an additional buffer in host memory, in the gathered dtype, to copy them to the
   /// device.
-  bool written_apart(const ShardUnit& unit, DType master) const;
+  bool written_apart(const Unit& unit, DType master) const;
   /// Arrays in this rank's file: optimizer state, masters, and the shards that gathers send if they are not the masters.
   struct SwapUse {
     bool state = false, master = false, sent = false;
@@ -99,19 +78,6 @@ struct ParallelPlan {
   };
   SwapUse swap_use(DType master) const;
 };
-
-/// The unit that resident_units() fills.
-struct UnitFill {
-  size_t unit = 0;   ///< 0: the unit of the last blocks
-  int64_t held = 0;  ///< elements in the unit
-  int64_t next = 0;  ///< elements of the block that would be added
-};
-/// Resident units of the parameters in `slots` (ascending). Units are filled from the last block to the first, because backward
-/// computes gradients in this order, and are returned in the order of parameters. A unit begins and ends with a block, because its
-/// gradients are reduced at the end of a block's backward. Frozen parameters are in units of their own. `is_full`: whether the next
-/// block begins another unit.
-std::vector<ShardUnit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
-                                      const std::function<bool(const UnitFill&)>& is_full);
 
 /// Every rank has all parameters in the dtype of the masters, and gradients are summed over the copies. A unit is a run of
 /// blocks: from the last block backward, until it has at least `first_bytes` (the last unit) or `unit_bytes` (the others) of parameters.
@@ -126,11 +92,9 @@ Mesh mesh_with_shards(const Job& job, int shards);
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group);
 /// Whether each rank updates only a shard of the unit.
-inline bool is_sharded(const ParallelPlan& plan, const ShardUnit& unit) {
-  return plan.shards() > 1 && !unit.replicated;
-}
+inline bool is_sharded(const ParallelPlan& plan, const Unit& unit) { return plan.shards() > 1 && !unit.replicated; }
 /// The layout of a unit's flat buffers.
-FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const ShardUnit& unit);
+FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit);
 /// The units whose gradients a Reducer reduces, in the order of their reduction.
 std::vector<size_t> buckets_of(const ParallelPlan& plan);
 /// For each block, the units that it gathers, ascending.

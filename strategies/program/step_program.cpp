@@ -116,7 +116,7 @@ class Writer {
     int64_t left = plan_.swap.parameter_buffers - 1;
     for (size_t u : units) {
       if (left-- <= 0) return;
-      if (plan_.units[u].shards != Tier::nvme || started_[u] || reading_[u]) continue;
+      if (plan_.units[u].tier != Tier::nvme || started_[u] || reading_[u]) continue;
       reading_[u] = true;
       add({.op = Op::start_read, .unit = index(u)});
     }

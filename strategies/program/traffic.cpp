@@ -76,7 +76,7 @@ HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
   const UnitCollectives collectives(job, plan);
   for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
     const int64_t shard = collectives.layout(i.unit).shard;
-    const bool on_device = plan.units[i.unit].resident || plan.units[i.unit].shards == Tier::device;
+    const bool on_device = plan.units[i.unit].resident || plan.units[i.unit].tier == Tier::device;
     if (i.op == Op::update && on_host) {
       work.updated += count * shard;
       if (on_device) work.copied_bytes += count * shard * bytes_of(plan.parameter);

@@ -61,7 +61,7 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   if (!parameters) return std::nullopt;
   ParallelPlan plan = zero_plan(job);
   for (const auto& unit : plan.units) {
-    if (unit.shards != Tier::nvme) continue;
+    if (unit.tier != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
     if (shard > options.params_buffer_size)
       return fmt::format("layer {} has {} elements on each rank, more than params_buffer_size = {}",
@@ -100,7 +100,7 @@ void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::s
   if (!parameters) return;
   ParallelPlan plan = zero_plan(job);
   bool any =
-      std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
+      std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.tier == Tier::nvme; });
   if (!any)
     notes.push_back(
         fmt::format("`offload_params_device`: all shards stay in host memory, because max_in_cpu = {}; max_in_cpu = 0 "

@@ -23,7 +23,7 @@ int64_t default_bucket(const Job& job) {
 
 /// A block larger than the limit is one bucket. The smaller one of reduce_bucket_size and allgather_bucket_size is used for both,
 /// because a bucket is reduced and gathered with the same shards.
-std::vector<ShardUnit> buckets(const Job& job, const ZeroOptions& options, const std::vector<size_t>& slots) {
+std::vector<Unit> buckets(const Job& job, const ZeroOptions& options, const std::vector<size_t>& slots) {
   const auto &reduced = options.reduce_bucket_size, &gathered = options.allgather_bucket_size;
   const int64_t limit =
       reduced || gathered ? std::min(reduced.value_or(no_limit), gathered.value_or(no_limit)) : default_bucket(job);
@@ -52,7 +52,7 @@ std::vector<size_t> persistent_slots(const Job& job, const ZeroOptions& options)
 
 /// Sets keep_after_forward. Between the forward and the backward of a unit, all later units are used twice; their
 /// elements are the reuse distance.
-void keep_what_is_reused_soon(const Job& job, const ZeroOptions& options, std::vector<ShardUnit>& units) {
+void keep_what_is_reused_soon(const Job& job, const ZeroOptions& options, std::vector<Unit>& units) {
   const int64_t distance_max = options.stage3_max_reuse_distance, live_max = options.stage3_max_live_parameters;
   int64_t distance = 0, live = 0;
   for (size_t u = units.size(); u-- > 0;) {
@@ -66,18 +66,12 @@ void keep_what_is_reused_soon(const Job& job, const ZeroOptions& options, std::v
 
 void shard_parameters(const Job& job, const ZeroOptions& options, ParallelPlan& plan) {
   auto persistent = persistent_slots(job, options);
-  std::vector<ShardUnit> units;
-  for (auto& unit : make_units(*job.model, "block", 0, {})) {
+  plan.units = make_units(*job.model, "block", 0, {});
+  for (auto& unit : plan.units)
     std::erase_if(unit.slots,
                   [&](size_t slot) { return std::binary_search(persistent.begin(), persistent.end(), slot); });
-    if (!unit.slots.empty())
-      units.push_back({.slots = unit.slots,
-                       .frozen = unit.frozen,
-                       .blocks = unit.blocks,
-                       .first_needed_in_backward = unit.first_needed_in_backward});
-  }
-  keep_what_is_reused_soon(job, options, units);
-  plan.units = units;
+  std::erase_if(plan.units, [](const Unit& unit) { return unit.slots.empty(); });
+  keep_what_is_reused_soon(job, options, plan.units);
   for (auto& unit : buckets(job, options, persistent)) plan.units.push_back(unit);
 
   plan.prefetch_elements = options.stage3_prefetch_bucket_size;
@@ -99,11 +93,11 @@ void offload_parameters(const Job& job, const ZeroOptions& options, ParallelPlan
   int64_t in_memory = options.max_in_cpu;
   for (auto& unit : plan.units) {
     if (unit.resident) continue;
-    unit.shards = where;
+    unit.tier = where;
     if (where != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
     if (shard <= in_memory) {
-      unit.shards = job.accelerator.own_memory ? Tier::host : Tier::device;
+      unit.tier = job.accelerator.own_memory ? Tier::host : Tier::device;
       in_memory -= shard;
     }
   }

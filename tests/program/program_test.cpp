@@ -235,7 +235,7 @@ HostWork host_work_by_formula(const Job& job, const ParallelPlan& plan) {
   for (const auto& unit : plan.units) {
     const int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
     const bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
-    const bool on_device = unit.resident || unit.shards == Tier::device;
+    const bool on_device = unit.resident || unit.tier == Tier::device;
     if (plan.optimizer != Tier::device) {
       work.updated += shard;
       work.copied_bytes += reductions * shard * bytes_of(plan.gradient);
@@ -259,7 +259,7 @@ void check_program(const Program& program, const ModelSpec& spec, const Parallel
     if (of_unit) REQUIRE(i.unit < units);
     switch (i.op) {
       case Op::start_read:
-        CHECK(plan.units[i.unit].shards == Tier::nvme);
+        CHECK(plan.units[i.unit].tier == Tier::nvme);
         CHECK_FALSE(started[i.unit]);
         break;
       case Op::start_gather:

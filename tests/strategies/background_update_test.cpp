@@ -155,7 +155,7 @@ TEST_CASE("fsdp with its optimizer in separate host memory gives the same bits",
       ParallelPlan plan = fsdp_plan(setup.job);
       plan.separate_host = true;
       plan.optimizer = Tier::host;
-      for (auto& unit : plan.units) unit.shards = Tier::host;
+      for (auto& unit : plan.units) unit.tier = Tier::host;
       return make_executor(std::move(setup), std::move(plan));
     };
     INFO(sharding << ", " << run.precision);

@@ -143,7 +143,7 @@ TEST_CASE("max_in_cpu keeps the shards of the first blocks in memory, exact to o
     run.options["max_in_cpu"] = max_in_cpu;
     std::vector<bool> list;
     for (const auto& unit : zero_plan(tiny_job(run, spec)).units)
-      if (!unit.resident) list.push_back(unit.shards == Tier::nvme);
+      if (!unit.resident) list.push_back(unit.tier == Tier::nvme);
     return list;
   };
   auto plan = zero_plan(tiny_job(run, spec));
@@ -215,14 +215,14 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
       const int64_t shard = layout.shard;
       for (const auto& item : layout.items) part_most = std::max(part_most, std::min(item.numel, shard));
       if (!form.optimizer.empty()) waiting += shard * bytes_of(plan.gradient);
-      if (unit.shards == Tier::nvme) shard_most = std::max(shard_most, shard * bytes_of(plan.parameter));
+      if (unit.tier == Tier::nvme) shard_most = std::max(shard_most, shard * bytes_of(plan.parameter));
       elements += SwappedArrays::whole_units(shard);
     }
     auto use = plan.swap_use(job.precision.parameter);
     int64_t element = (use.state ? 8 : 0) + (use.master ? 4 : 0) + (use.sent ? bytes_of(plan.parameter) : 0);
     int64_t tiles = use.state ? std::min<int64_t>(4 * 2048, elements) * element : 0;
     int64_t units =
-        std::count_if(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.shards == Tier::nvme; });
+        std::count_if(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.tier == Tier::nvme; });
     int64_t pages = std::max(tiles, shard_most * std::min<int64_t>(5, units));
     // The norm of 16-bit gradients needs an fp32 copy of each.
     if (!form.optimizer.empty() && plan.gradient != DType::float32) pages = std::max(pages, part_most * 4);

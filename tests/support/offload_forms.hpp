@@ -48,7 +48,7 @@ inline ParallelPlan plan_apart(const Job& job) {
   plan.separate_host = true;
   if (in_host_memory("offload_optimizer", "offload_optimizer_device")) plan.optimizer = Tier::host;
   for (auto& unit : plan.units)
-    if (!unit.resident && in_host_memory("offload_parameters", "offload_params_device")) unit.shards = Tier::host;
+    if (!unit.resident && in_host_memory("offload_parameters", "offload_params_device")) unit.tier = Tier::host;
   return plan;
 }
 
