@@ -42,8 +42,7 @@ class Executor : public Strategy {
 
   void module_to_device() override {
     mesh_ = bind(plan_.mesh, world_);
-    store_.emplace(plan_, mesh_, model_.spec, job_.precision.parameter, world_.device,
-                   fmt::format("rank {}", world_.rank));
+    store_.emplace(plan_, mesh_, model_.spec, world_.device, fmt::format("rank {}", world_.rank));
     if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);
     std::vector<FlatLayout> layouts;
     for (const bool frozen : {false, true})
@@ -184,7 +183,7 @@ class Executor : public Strategy {
     const auto specs = model_.spec.parameters();
     for (const auto& item : shard.layout.items)
       graphs_.place_parameter(item.slot, shard.full.narrow(0, item.offset, item.numel).view(specs[item.slot]->shape));
-    if (store_->has_own_copy() && !plan_.units[u].resident) empty_storage(shard.full);
+    if (!shard.gathered) empty_storage(shard.full);
   }
 
   /// Initializes elements [begin, begin + count) of the shard, which belong to `item`, and registers them with the optimizer.

@@ -10,26 +10,21 @@ namespace runner {
 using Master = ShardPlaces::Master;
 using Sent = ShardPlaces::Sent;
 
-ShardStore::ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master,
-                       torch::Device device, const std::string& label)
-    : plan_(plan),
-      mesh_(mesh),
-      device_(device),
-      own_copy_(plan.own_copy(master)),
-      gathers_(device),
-      shards_(plan.units.size()) {
+ShardStore::ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, torch::Device device,
+                       const std::string& label)
+    : plan_(plan), mesh_(mesh), device_(device), gathers_(device), shards_(plan.units.size()) {
   for (size_t u = 0; u < shards_.size(); ++u) {
     shards_[u].layout = layout_of(model, plan_, plan_.units[u]);
     shards_[u].first = plan_.units[u].replicated ? 0 : mesh_.coordinate(Axis::shard) * shards_[u].layout.shard;
-    shards_[u].places = plan_.places(plan_.units[u], master);
+    shards_[u].places = plan_.places(plan_.units[u]);
   }
-  make_file(master, label);
-  for (size_t u = 0; u < shards_.size(); ++u) make_tensors(u, master);
+  make_file(label);
+  for (size_t u = 0; u < shards_.size(); ++u) make_tensors(u);
 }
 
 /// Creates this rank's file and assigns the units' shards to ranges of its arrays, if some tier is NVMe.
-void ShardStore::make_file(DType master, const std::string& label) {
-  auto use = plan_.swap_use(master);
+void ShardStore::make_file(const std::string& label) {
+  auto use = plan_.swap_use();
   if (!use.any()) return;
   int64_t elements = 0;
   for (auto& shard : shards_) {
@@ -61,18 +56,18 @@ void ShardStore::make_file(DType master, const std::string& label) {
   if (use.state) swap_ = swap;
 }
 
-void ShardStore::make_tensors(size_t u, DType master) {
+void ShardStore::make_tensors(size_t u) {
   Shard& shard = shards_[u];
   const Unit& unit = plan_.units[u];
   bool on_device = shard.places.sent == Sent::whole || unit.tier == Tier::device;
   bool pinned = plan_.pin_memory;
   torch::Device host = plan_.optimizer != Tier::device ? torch::Device(torch::kCPU) : device_;
-  auto kept = torch::dtype(scalar_type(master)).device(host);
+  auto kept = torch::dtype(scalar_type(plan_.master)).device(host);
   auto used = torch::dtype(scalar_type(plan_.parameter)).device(device_);
   auto beside = used.device(torch::kCPU).pinned_memory(pinned);
   if (host.is_cpu()) kept = kept.pinned_memory(pinned);
-  shard.gathered = unit.resident || !own_copy_;
-  if (!own_copy_) {
+  shard.gathered = unit.resident || shard.places.sent == Sent::shared;
+  if (shard.places.sent == Sent::shared) {
     shard.full = shard.local = torch::zeros({shard.layout.shard}, kept);
     return;
   }
@@ -86,7 +81,7 @@ void ShardStore::make_tensors(size_t u, DType master) {
   // buffer.
   if (!plan_.separate_host || on_device == (plan_.optimizer == Tier::device))
     shard.written = shard.places.sent == Sent::whole ? own_part(shard) : shard.sent;
-  else if (plan_.written_apart(unit, master))
+  else if (plan_.written_apart(unit))
     shard.written = torch::zeros({shard.layout.shard}, beside);
 }
 
@@ -101,12 +96,11 @@ void ShardStore::write_master(size_t u, int64_t begin, const torch::Tensor& valu
 // ---- new values
 
 void ShardStore::spread(bool updated) {
-  if (!own_copy_) return;
   torch::NoGradGuard no_grad;
   Works gathers;
   for (size_t u = 0; u < shards_.size(); ++u) {
     Shard& shard = shards_[u];
-    if (updated && plan_.units[u].frozen) continue;
+    if (shard.places.sent == Sent::shared || (updated && plan_.units[u].frozen)) continue;
     RUNNER_CHECK(!shard.reading, "a shard was read ahead and not used");
     if (shard.places.sent == Sent::file) {
       if (sent_array_ != master_array_ && (!updated || shard.local.defined())) write_sent(shard);
@@ -240,7 +234,8 @@ void ShardStore::gather(size_t u) {
 }
 
 void ShardStore::release(size_t u) {
-  if (u >= shards_.size() || !own_copy_ || plan_.units[u].resident || !shards_[u].gathered) return;
+  if (u >= shards_.size() || !shards_[u].gathered) return;
+  if (shards_[u].places.sent == Sent::shared || plan_.units[u].resident) return;
   empty_storage(shards_[u].full);
   shards_[u].gathered = false;
 }

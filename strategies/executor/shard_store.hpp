@@ -12,15 +12,12 @@ namespace runner {
 class ShardStore {
  public:
   /// Allocates the tensors of all units, with zeros as masters, and the file if some tier is NVMe. The unsharded buffer of a unit
-  /// that is not resident is allocated at its first gather. `master`: dtype of the masters. `plan` and `mesh` must outlive this
-  /// object.
-  ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, DType master,
-             torch::Device device, const std::string& label);
+  /// that is not resident is allocated at its first gather. `plan` and `mesh` must outlive this object.
+  ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, torch::Device device,
+             const std::string& label);
 
   size_t size() const { return shards_.size(); }
   Shard& operator[](size_t u) { return shards_[u]; }
-  /// ParallelPlan::own_copy().
-  bool has_own_copy() const { return own_copy_; }
   /// This rank's shard in the unit's unsharded buffer.
   torch::Tensor own_part(const Shard& shard) const;
   /// The optimizer's arrays in the file, if its state is there.
@@ -53,8 +50,8 @@ class ShardStore {
  private:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  void make_file(DType master, const std::string& label);
-  void make_tensors(size_t u, DType master);
+  void make_file(const std::string& label);
+  void make_tensors(size_t u);
   void start_gather_resident(const Shard& shard, Works& gathers);
   void cast_master(const Shard& shard, const torch::Tensor& target, bool updated);
   void write_sent(const Shard& shard);
@@ -66,7 +63,6 @@ class ShardStore {
   const ParallelPlan& plan_;
   const BoundMesh& mesh_;
   torch::Device device_;
-  bool own_copy_;
   SideStream gathers_;  ///< prepares the shards to send, so that a gather does not wait for later computation
   std::vector<Shard> shards_;
   std::shared_ptr<SwappedArrays> file_;

@@ -158,7 +158,7 @@ int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
 std::optional<std::string> note_on_accumulation(const Job& job, const ParallelPlan& plan) {
   if (job.accumulation == 1 || plan.shards() == 1) return std::nullopt;
-  auto whole = format_bytes(job.model->parameter_count() * bytes_of(wider(plan.reduce, job.precision.parameter)));
+  auto whole = format_bytes(job.model->parameter_count() * bytes_of(wider(plan.reduce, plan.master)));
   if (plan.reduce_every_micro_batch)
     return fmt::format(
         "gradients are reduced after each of {} micro-batches, so that they stay sharded; reduce_every_micro_batch = "
@@ -260,11 +260,11 @@ ParallelPlan fsdp_plan(const Job& job) {
                                                   : job.data_ranks();
   plan.mesh = mesh_with_shards(job, shards);
   plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(shards > 1);
+  plan.master = plan.gradient = job.precision.parameter;
   plan.parameter = mixed_dtype(options, "param_dtype").value_or(job.precision.compute);
-  plan.reduce = mixed_dtype(options, "reduce_dtype").value_or(job.precision.parameter);
-  plan.gradient = job.precision.parameter;
+  plan.reduce = mixed_dtype(options, "reduce_dtype").value_or(plan.master);
   bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
-  plan.accumulate = several ? wider(plan.reduce, job.precision.parameter) : plan.reduce;
+  plan.accumulate = several ? wider(plan.reduce, plan.master) : plan.reduce;
   plan.overlap = job.accelerator.streams;
   const auto& prefetch = options.backward_prefetch;
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ParallelPlan::Prefetch::before

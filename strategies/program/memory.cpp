@@ -14,7 +14,7 @@ namespace {
 
 /// Sizes (in bytes) and state of one unit on this rank.
 struct UnitBytes {
-  int64_t gathered = 0;   ///< the unsharded unit in the gathered dtype
+  int64_t gathered = 0;   ///< the unsharded unit in the gathered dtype; 0 if blocks use the masters
   int64_t unsharded = 0;  ///< its unsharded gradients in the dtype of accumulation
   int64_t sent = 0;       ///< its unsharded gradients in the dtype of reduction
   int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
@@ -33,7 +33,6 @@ class Replay {
       : job_(job),
         plan_(plan),
         blocks_(job, plan.parameter),
-        own_copy_(plan.own_copy(job.precision.parameter)),
         on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
         takes_(plan.takes_gradients()),
         in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
@@ -41,27 +40,27 @@ class Replay {
         stored_(held_.size()),
         held_by_(job.model->blocks.size()),
         added_(job.model->parameters().size()) {
-    DType master = job.precision.parameter;
-    int64_t element = bytes_of(master);
+    const int64_t element = bytes_of(plan.master);
     int read_units = 0;
     unit_of_slot_.resize(job.model->parameters().size());
     for (size_t u = 0; u < plan.units.size(); ++u) {
       const auto& unit = plan.units[u];
-      auto places = plan.places(unit, master);
+      auto places = plan.places(unit);
       FlatLayout layout = layout_of(*job.model, plan, unit);
-      units_.push_back({layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
+      const bool shared = places.sent == ShardPlaces::Sent::shared;
+      units_.push_back({shared ? 0 : layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
                         layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
-      if (unit.resident && own_copy_) now_.parameters += units_[u].gathered;
+      if (unit.resident) now_.parameters += units_[u].gathered;
       int64_t sent = layout.shard * bytes_of(plan.parameter), masters = layout.shard * element;
-      if (places.master == ShardPlaces::Master::memory || !own_copy_)
+      if (places.master == ShardPlaces::Master::memory)
         (on_device_ ? now_.parameters : host_) += on_device_ ? masters : pinned(masters);
       if (places.sent == ShardPlaces::Sent::memory) {
         bool sent_on_device = unit.tier == Tier::device;
         (sent_on_device ? now_.parameters : host_) += sent_on_device ? sent : pinned(sent);
       }
-      if (plan.written_apart(unit, master)) host_ += pinned(sent);
-      bool cast_on_host = places.sent == ShardPlaces::Sent::master && !on_device_ && plan.parameter != master;
+      if (plan.written_apart(unit)) host_ += pinned(sent);
+      bool cast_on_host = places.sent == ShardPlaces::Sent::master && !on_device_ && plan.parameter != plan.master;
       if (cast_on_host && plan.pin_memory) casts_.insert(pinned(sent));
       units_[u].cast = plan.shards() > 1 && is_cast(unit, places);
       if (places.sent == ShardPlaces::Sent::file) {
@@ -290,7 +289,7 @@ class Replay {
   // ---- parameters
   /// Counts the gathered unit, and this rank's shard in the gathered dtype.
   void start_gather(size_t u) {
-    if (!own_copy_) return;
+    if (units_[u].gathered == 0) return;
     units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards() : 0;
     now_.gathered += units_[u].gathered + units_[u].sending;
     note();
@@ -298,9 +297,7 @@ class Replay {
 
   void wait_gather(size_t u) { now_.gathered -= std::exchange(units_[u].sending, 0); }
 
-  void release(size_t u) {
-    if (own_copy_) now_.gathered -= units_[u].gathered;
-  }
+  void release(size_t u) { now_.gathered -= units_[u].gathered; }
 
   /// Bytes that a tensor in host memory takes, which is pinned if the plan says so.
   int64_t pinned(int64_t bytes) const {
@@ -339,7 +336,7 @@ class Replay {
   /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than
   /// the masters. The casts are made in parts of update_elements. The kernel in adam.hpp needs no casts.
   int64_t update_copies() const {
-    DType master = job_.precision.parameter;
+    const DType master = plan_.master;
     bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
          reads_any = master == DType::float32 && job_.optimizer->has_host_kernel;
     if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
@@ -359,7 +356,7 @@ class Replay {
   }
 
   int64_t update_tiles() const {
-    auto use = plan_.swap_use(job_.precision.parameter);
+    auto use = plan_.swap_use();
     if (!use.state) return 0;
     auto array = [](const char* name, DType dtype) {
       return SwappedArrays::Array{name, static_cast<int>(bytes_of(dtype))};
@@ -373,14 +370,13 @@ class Replay {
   }
 
   bool is_cast(const Unit& unit, const ShardPlaces& places) const {
-    if (places.sent == ShardPlaces::Sent::master) return plan_.parameter != job_.precision.parameter || !on_device_;
+    if (places.sent == ShardPlaces::Sent::master) return plan_.parameter != plan_.master || !on_device_;
     return places.sent == ShardPlaces::Sent::file || unit.tier == Tier::host;
   }
 
   const Job& job_;
   const ParallelPlan& plan_;
   BlockMemory blocks_;
-  bool own_copy_;
   bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
   bool takes_;      ///< ParallelPlan::takes_gradients()
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
@@ -408,7 +404,7 @@ MemoryParts program_memory(const Job& job, const ParallelPlan& plan) {
   auto parts = memory.play();
   parts.host += memory.host_bytes();
   parts.held_on_host = plan.separate_host && plan.optimizer != Tier::device;
-  auto use = plan.swap_use(job.precision.parameter);
+  auto use = plan.swap_use();
   parts.state_on_disk = use.state || use.master;
   return parts;
 }

@@ -10,7 +10,7 @@ namespace runner {
 ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                              const std::function<bool(const ParameterSpec&)>& shard) {
   ParallelPlan plan;
-  plan.parameter = plan.accumulate = plan.reduce = plan.gradient = job.precision.parameter;
+  plan.master = plan.parameter = plan.accumulate = plan.reduce = plan.gradient = job.precision.parameter;
   plan.separate_host = job.accelerator.own_memory;
   const auto parameters = job.model->parameters();
   std::vector<size_t> replicated, sharded;
@@ -44,19 +44,25 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
   return fmt::format("{} cannot cut {} ranks into groups of {}; {} may be {}", form, ranks, group, option, works);
 }
 
-bool ParallelPlan::own_copy(DType master) const {
-  return shards() > 1 || parameter != master || optimizer != Tier::device ||
-         std::any_of(units.begin(), units.end(), [](const Unit& unit) { return unit.tier != Tier::device; });
-}
-
 bool ParallelPlan::takes_gradients() const {
   return shards() == 1 && copies() == 1 && !own_reducer && parameter == accumulate && parameter == reduce &&
          parameter == gradient && predivide == 1.0 && optimizer == Tier::device;
 }
 
-ShardPlaces ParallelPlan::places(const Unit& unit, DType master) const {
+namespace {
+
+/// Blocks can use the masters themselves: every rank has all of them on its device, in the dtype of gathered parameters.
+bool shares_masters(const ParallelPlan& plan) {
+  return plan.shards() == 1 && plan.parameter == plan.master && plan.optimizer == Tier::device &&
+         std::ranges::all_of(plan.units, [](const Unit& unit) { return unit.tier == Tier::device; });
+}
+
+}  // namespace
+
+ShardPlaces ParallelPlan::places(const Unit& unit) const {
   using Master = ShardPlaces::Master;
   using Sent = ShardPlaces::Sent;
+  if (shares_masters(*this)) return {Master::memory, Sent::shared};
   // Without separate device memory and with equal dtypes, the update works directly on the copy that gathers send. Then only the
   // optimizer state is in the file.
   bool in_place = parameter == master && !separate_host && optimizer != Tier::host;
@@ -75,20 +81,20 @@ bool ParallelPlan::updates_beside() const {
          std::none_of(units.begin(), units.end(), [](const Unit& unit) { return unit.tier == Tier::nvme; });
 }
 
-bool ParallelPlan::written_apart(const Unit& unit, DType master) const {
+bool ParallelPlan::written_apart(const Unit& unit) const {
   if (unit.frozen) return false;
-  auto where = places(unit, master);
+  auto where = places(unit);
   bool to_device =
       where.sent == ShardPlaces::Sent::whole || (where.sent == ShardPlaces::Sent::memory && unit.tier == Tier::device);
   if (!separate_host || optimizer == Tier::device || !to_device) return false;
   return where.master == ShardPlaces::Master::file || (updates_beside() && parameter != master);
 }
 
-ParallelPlan::SwapUse ParallelPlan::swap_use(DType master) const {
+ParallelPlan::SwapUse ParallelPlan::swap_use() const {
   SwapUse use;
   use.state = optimizer == Tier::nvme;
   for (const auto& unit : units) {
-    auto where = places(unit, master);
+    auto where = places(unit);
     use.master = use.master || where.master == ShardPlaces::Master::file;
     // Masters in the file are sent directly if their dtype is the gathered dtype.
     bool one = where.master == ShardPlaces::Master::file && parameter == master;

@@ -20,14 +20,16 @@ struct SwapPlan {
 
 /// Where a shard's two copies are stored: the master, which the optimizer updates, and the copy that gathers send.
 struct ShardPlaces {
-  enum class Master { whole, memory, file };        ///< `whole`: in the unsharded buffer of a resident unit
-  enum class Sent { master, whole, memory, file };  ///< `master`: no second copy, the master is cast when it is sent
+  enum class Master { whole, memory, file };  ///< `whole`: in the unsharded buffer of a resident unit
+  /// `shared`: no second copy and no gather, blocks use the master. `master`: no second copy, the master is cast when it is sent.
+  enum class Sent { shared, master, whole, memory, file };
   Master master = Master::memory;
   Sent sent = Sent::master;
 };
 
 struct ParallelPlan {
   Mesh mesh;                          ///< of the job, with its axis `data` split into `replicate` and `shard`
+  DType master = DType::float32;      ///< dtype of the values that the optimizer updates
   DType parameter = DType::float32;   ///< dtype of gathered parameters
   DType accumulate = DType::float32;  ///< dtype in which gradients are accumulated before they are reduced
   DType reduce = DType::float32;      ///< dtype in which gradients are reduced
@@ -60,9 +62,7 @@ struct ParallelPlan {
   /// copy, the number of data ranks if nothing is sharded.
   int shards() const { return mesh.size(Axis::shard); }
   int copies() const { return mesh.size(Axis::replicate); }
-  /// Whether gathered parameters are separate copies. If false, blocks use the shards directly.
-  bool own_copy(DType master) const;
-  ShardPlaces places(const Unit& unit, DType master) const;
+  ShardPlaces places(const Unit& unit) const;
   /// Gradients stay the tensors that autograd computed, instead of being copied to a flat buffer: there is nothing to reduce or
   /// to cast.
   bool takes_gradients() const;
@@ -70,13 +70,13 @@ struct ParallelPlan {
   bool updates_beside() const;
   /// The update writes a unit's new values to an additional buffer in host memory, in the gathered dtype, to copy them to the
   /// device.
-  bool written_apart(const Unit& unit, DType master) const;
+  bool written_apart(const Unit& unit) const;
   /// Arrays in this rank's file: optimizer state, masters, and the shards that gathers send if they are not the masters.
   struct SwapUse {
     bool state = false, master = false, sent = false;
     bool any() const { return state || master || sent; }
   };
-  SwapUse swap_use(DType master) const;
+  SwapUse swap_use() const;
 };
 
 /// Every rank has all parameters in the dtype of the masters, and gradients are summed over the copies. A unit is a run of

@@ -129,13 +129,14 @@ ParallelPlan zero_plan(const Job& job) {
   const auto options = zero_options(job);
   ParallelPlan plan;
   plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.data_ranks())));
+  plan.master = job.precision.parameter;
   plan.parameter = job.precision.compute;
   plan.reduce = wire_dtype(options, plan.parameter);
   plan.reduce_every_micro_batch = options.stage >= 2;
   plan.predivide = options.gradient_predivide_factor;
   // Sums of several micro-batches, and sums that are multiplied (predivide), have at least the precision of the
   // masters.
-  DType wide = wider(plan.reduce, job.precision.parameter);
+  DType wide = wider(plan.reduce, plan.master);
   bool several = job.most_micro_batches() > 1;
   plan.accumulate = several && !plan.reduce_every_micro_batch ? wide : plan.reduce;
   plan.gradient = (several && plan.reduce_every_micro_batch) || plan.predivide != 1.0 ? wide : plan.reduce;

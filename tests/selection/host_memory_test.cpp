@@ -86,8 +86,8 @@ TEST_CASE("pinned memory is rounded up to powers of two, as the allocator does")
     auto add = [&](int64_t bytes) { more += ceil(bytes) - bytes; };
     add(4 * shard);                        // master parameters
     add(bytes_of(plan.gradient) * shard);  // gradients for the update
-    if (plan.written_apart(unit, DType::float32)) add(2 * shard);
-    auto places = plan.places(unit, DType::float32);
+    if (plan.written_apart(unit)) add(2 * shard);
+    auto places = plan.places(unit);
     if (places.sent == ShardPlaces::Sent::memory && unit.tier == Tier::host) add(2 * shard);
     if (places.sent == ShardPlaces::Sent::master) casts.push_back(ceil(2 * shard));
   }

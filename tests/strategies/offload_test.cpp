@@ -218,7 +218,7 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
       if (unit.tier == Tier::nvme) shard_most = std::max(shard_most, shard * bytes_of(plan.parameter));
       elements += SwappedArrays::whole_units(shard);
     }
-    auto use = plan.swap_use(job.precision.parameter);
+    auto use = plan.swap_use();
     int64_t element = (use.state ? 8 : 0) + (use.master ? 4 : 0) + (use.sent ? bytes_of(plan.parameter) : 0);
     int64_t tiles = use.state ? std::min<int64_t>(4 * 2048, elements) * element : 0;
     int64_t units =
