@@ -15,6 +15,7 @@
 #include "strategies/executor/executor.hpp"
 
 #include <map>
+#include <ranges>
 
 #include "runner/base/error.hpp"
 #include "strategies/executor/background_update.hpp"
@@ -127,7 +128,7 @@ class Executor : public Strategy {
       return;
     }
     update_->start(std::move(gradients), lr_factor, gradient_divisor);
-    for (size_t u = 0; u < store_->size(); ++u) to_spread_[u] = plan_.units[u].resident && !plan_.units[u].frozen;
+    for (size_t u : trained_units(plan_)) to_spread_[u] = plan_.units[u].resident;
   }
 
   void settle() override {
@@ -212,7 +213,7 @@ class Executor : public Strategy {
 
   void prepare_reducer() {
     std::vector<Reducer::Bucket> buckets;
-    for (size_t u : buckets_of(plan_))
+    for (size_t u : trained_units(plan_) | std::views::reverse)
       buckets.push_back(
           {.parameters = (*store_)[u].full, .gradients = reduction_->gradients(u), .shard = reduction_->shard(u)});
     reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
@@ -221,9 +222,9 @@ class Executor : public Strategy {
 
   void make_background_update() {
     std::vector<BackgroundUpdate::Unit> units(store_->size());
-    for (size_t u = 0; u < store_->size(); ++u) {
+    for (size_t u : trained_units(plan_)) {
       const Shard& shard = (*store_)[u];
-      if (shard.places.sent == ShardPlaces::Sent::master || plan_.units[u].frozen) continue;
+      if (shard.places.sent == ShardPlaces::Sent::master) continue;
       units[u].values = shard.written.defined() ? shard.written : shard.local;
       units[u].on_device = plan_.units[u].resident ? store_->own_part(shard) : shard.sent;
     }

@@ -1,6 +1,7 @@
 #include "strategies/executor/reduction.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "runner/base/error.hpp"
@@ -14,12 +15,12 @@ GradientReduction::GradientReduction(const ParallelPlan& plan, BoundMesh mesh, s
       mesh_(std::move(mesh)),
       device_(device),
       reducer_(std::move(reducer)),
-      takes_(plan.takes_gradients()) {
+      takes_(plan.takes_gradients()),
+      trained_(trained_units(plan)) {
   if (plan_.separate_host && plan_.optimizer != Tier::device) to_host_.emplace(device);
   for (size_t u = 0; u < layouts.size(); ++u) {
     Unit unit;
     unit.layout = std::move(layouts[u]);
-    unit.frozen = plan_.units[u].frozen;
     const auto& items = unit.layout.items;
     unit.arrived.assign(items.size(), false);
     unit.taken.resize(items.size());
@@ -29,15 +30,15 @@ GradientReduction::GradientReduction(const ParallelPlan& plan, BoundMesh mesh, s
     }
     units_.push_back(std::move(unit));
   }
-  const auto buckets = buckets_of(plan_);
-  for (size_t bucket = 0; bucket < buckets.size(); ++bucket) units_[buckets[bucket]].bucket = bucket;
+  size_t bucket = 0;
+  for (size_t u : trained_ | std::views::reverse) units_[u].bucket = bucket++;
   if (reducer_) make_standing_buffers();
 }
 
 void GradientReduction::make_standing_buffers() {
   const auto options = torch::dtype(scalar_type(plan_.gradient)).device(device_);
-  for (auto& unit : units_) {
-    if (unit.frozen) continue;
+  for (size_t u : trained_) {
+    Unit& unit = units_[u];
     unit.full = torch::zeros({unit.layout.total}, options);
     if (unit.layout.shard < unit.layout.total) unit.sum = torch::zeros({unit.layout.shard}, options);
   }
@@ -121,9 +122,10 @@ void GradientReduction::wait_reduce(size_t u, Axis axis) {
 void GradientReduction::finish() {
   add_on_host();
   torch::NoGradGuard no_grad;
-  for (auto& unit : units_) {
+  for (size_t u : trained_) {
+    Unit& unit = units_[u];
     std::exchange(unit.sum_there, {}).wait_on_host();
-    for (size_t i = 0; takes_ && !unit.frozen && i < unit.taken.size(); ++i)
+    for (size_t i = 0; takes_ && i < unit.taken.size(); ++i)
       if (!unit.taken[i].defined())
         unit.taken[i] =
             torch::zeros({unit.layout.items[i].numel}, torch::dtype(scalar_type(plan_.gradient)).device(device_));

@@ -39,8 +39,7 @@ class GradientReduction {
  private:
   struct Unit {
     FlatLayout layout;
-    torch::Tensor full;  ///< [layout.total], from the first gradient until the reduction has ended
-    bool frozen = false;
+    torch::Tensor full;         ///< [layout.total], from the first gradient until the reduction has ended
     size_t bucket = 0;          ///< of the Reducer, if there is one
     std::vector<bool> arrived;  ///< for each layout item, since the last reduction
     torch::Tensor reduced;      ///< [layout.shard], reduce dtype: result of a reduction in flight
@@ -70,6 +69,7 @@ class GradientReduction {
   torch::Device device_;
   std::shared_ptr<Reducer> reducer_;
   bool takes_;                        ///< ParallelPlan::takes_gradients()
+  std::vector<size_t> trained_;       ///< trained_units()
   std::optional<Transfers> to_host_;  ///< set if sums are kept in host memory
   std::vector<Unit> units_;
   struct Place {

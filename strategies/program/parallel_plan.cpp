@@ -107,11 +107,11 @@ FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Uni
   return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards());
 }
 
-std::vector<size_t> buckets_of(const ParallelPlan& plan) {
-  std::vector<size_t> buckets;
-  for (size_t u = plan.units.size(); u-- > 0;)
-    if (!plan.units[u].frozen) buckets.push_back(u);
-  return buckets;
+std::vector<size_t> trained_units(const ParallelPlan& plan) {
+  std::vector<size_t> trained;
+  for (size_t u = 0; u < plan.units.size(); ++u)
+    if (!plan.units[u].frozen) trained.push_back(u);
+  return trained;
 }
 
 std::vector<std::vector<size_t>> units_of_blocks(const ParallelPlan& plan, size_t blocks) {

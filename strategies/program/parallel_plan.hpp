@@ -95,8 +95,8 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
 inline bool is_sharded(const ParallelPlan& plan, const Unit& unit) { return plan.shards() > 1 && !unit.replicated; }
 /// The layout of a unit's flat buffers.
 FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit);
-/// The units whose gradients a Reducer reduces, in the order of their reduction.
-std::vector<size_t> buckets_of(const ParallelPlan& plan);
+/// The units that are not frozen, ascending. Their gradients are reduced in the opposite order, as backward computes them.
+std::vector<size_t> trained_units(const ParallelPlan& plan);
 /// For each block, the units that it gathers, ascending.
 std::vector<std::vector<size_t>> units_of_blocks(const ParallelPlan& plan, size_t blocks);
 /// For each block, the resident units whose parameters it uses, ascending.

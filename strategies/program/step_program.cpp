@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <ranges>
 
 #include "strategies/program/program.hpp"
 
@@ -25,21 +26,20 @@ class Writer {
         reading_(plan.units.size(), false),
         started_(plan.units.size(), false),
         gathered_(plan.units.size(), false),
-        updated_(plan.units.size(), !plan.updates_beside()) {
+        updated_(plan.units.size(), true),
+        trained_(trained_units(plan)),
+        filled_(blocks_),
+        complete_at_(plan.units.size(), blocks_) {
     std::vector<size_t> block_of_slot;
     for (size_t b = 0; b < blocks_; ++b)
       block_of_slot.insert(block_of_slot.end(), model.blocks[b].parameters.size(), b);
-    filled_.resize(blocks_);
-    for (size_t u = 0; u < plan.units.size(); ++u) {
-      size_t first = blocks_;
-      if (plan.units[u].frozen) updated_[u] = true;
+    for (size_t u : trained_) {
+      updated_[u] = !plan.updates_beside();
       for (size_t slot : plan.units[u].slots) {
-        if (plan.units[u].frozen) break;  // it has no gradients
         const size_t b = block_of_slot[slot];
-        first = std::min(first, b);
+        complete_at_[u] = std::min(complete_at_[u], b);
         if (std::ranges::find(filled_[b], u) == filled_[b].end()) filled_[b].push_back(u);
       }
-      complete_at_.push_back(first);
     }
   }
 
@@ -69,10 +69,8 @@ class Writer {
 
   // ---- parameters
   void update_all() {
-    for (size_t u = 0; u < plan_.units.size(); ++u)
-      if (!plan_.units[u].frozen) add({.op = Op::update, .unit = index(u)});
-    for (size_t u = 0; u < plan_.units.size(); ++u)
-      if (!plan_.units[u].frozen) gather_updated(u);
+    for (size_t u : trained_) add({.op = Op::update, .unit = index(u)});
+    for (size_t u : trained_) gather_updated(u);
   }
 
   void gather_updated(size_t u) {
@@ -156,7 +154,7 @@ class Writer {
                              });
       if (plan_.backward_prefetch == ParallelPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
       if (reduces)
-        for (size_t u = plan_.units.size(); u-- > 0;)
+        for (size_t u : trained_ | std::views::reverse)
           if (complete_at_[u] == b) reduce(u);
     }
     for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
@@ -231,9 +229,10 @@ class Writer {
   size_t first_trained_;                       ///< block at which backward ends
   std::vector<std::vector<size_t>> units_of_;  ///< for each block, the units that it gathers
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
-  std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
-  std::vector<size_t> complete_at_;          ///< for each unit, the block whose backward computes its last gradient
   std::vector<bool> reading_, started_, gathered_, updated_;
+  std::vector<size_t> trained_;              ///< trained_units()
+  std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
+  std::vector<size_t> complete_at_;  ///< for each trained unit, the block whose backward computes its last gradient
   std::deque<Instruction> running_;  ///< the waits for reductions that were started, in the order of their starts
   uint32_t micro_batch_ = 0;
   Program program_;
