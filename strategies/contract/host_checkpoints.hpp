@@ -8,44 +8,38 @@
 #pragma once
 #include "strategies/collective/libtorch.hpp"
 
-#include <memory>
+#include <vector>
 
 #include "strategies/contract/transfers.hpp"
 
 namespace runner {
 
-/// Used by the rank's thread.
+/// A stack: the inputs of recomputed blocks, in the order of forward. Used by the rank's thread.
 class HostCheckpoints {
  public:
-  /// The input of one block between its forward and its backward.
-  class Input {
-   public:
-    explicit Input(const torch::Tensor& x) : on_device_(x) {}
-
-   private:
-    friend class HostCheckpoints;
-    torch::Tensor on_device_, on_host_;
-    StreamMark left_, back_;       ///< ends of the copies to the host and to the device
-    std::weak_ptr<Input> before_;  ///< input of the previous recomputed block
-  };
-
   /// `pinned`: the host memory is pinned.
   HostCheckpoints(torch::Device device, bool pinned) : device_(device), pinned_(pinned), transfers_(device) {}
 
-  /// Starts to copy `x` to host memory. Frees the previous input on the device; later work on the current stream can reuse its
+  /// Starts to copy `x` to host memory. Frees the input below it on the device; later work on the current stream can reuse its
   /// memory.
-  std::shared_ptr<Input> keep(const torch::Tensor& x);
-  /// Returns the input on the device; later work on the current stream can use it. Call it once for each input. Starts to copy
-  /// the previous input back.
-  torch::Tensor take(Input& input);
+  void push(const torch::Tensor& x);
+  /// Removes the last input and returns it on the device; later work on the current stream can use it. Starts to copy the input
+  /// below it back.
+  torch::Tensor pop();
+  /// Drops what an interrupted micro-batch has left.
+  void clear() { inputs_.clear(); }
 
  private:
+  struct Input {
+    torch::Tensor on_device, on_host;
+    StreamMark left = {}, back = {};  ///< ends of the copies to the host and to the device
+  };
   void bring_back(Input& input);
 
   torch::Device device_;
   bool pinned_;
   Transfers transfers_;
-  std::weak_ptr<Input> latest_;
+  std::vector<Input> inputs_;
 };
 
 }  // namespace runner

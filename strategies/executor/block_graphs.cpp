@@ -98,6 +98,7 @@ void BlockGraphs::begin(const ForwardContext& context, double loss_factor) {
   x_.reset();
   dy_.reset();
   for (auto& graph : graphs_) graph = {};
+  if (host_checkpoints_) host_checkpoints_->clear();
   for (auto& gradient : waiting_) gradient.reset();
   kept_.clear();
 }
@@ -121,8 +122,9 @@ void BlockGraphs::forward(size_t block) {
   }
   const bool again = is_recomputed(model_.spec, recompute_, block);
   const bool keeps = !joins_recomputation(model_.spec, recompute_, block);
-  if (again && keeps && host_checkpoints_)
-    graph.input_on_host = host_checkpoints_->keep(input);
+  graph.input_on_host = again && keeps && host_checkpoints_;
+  if (graph.input_on_host)
+    host_checkpoints_->push(input);
   else if (keeps && input.defined())
     graph.input = input.detach().requires_grad_(block > first_trained_);
   torch::AutoGradMode records(!again);
@@ -139,8 +141,8 @@ torch::Tensor BlockGraphs::take_output() {
 
 void BlockGraphs::recompute(size_t block) {
   Graph& graph = graphs_[block];
-  if (auto on_host = std::exchange(graph.input_on_host, {}))
-    graph.input = host_checkpoints_->take(*on_host).requires_grad_(block > first_trained_);
+  if (graph.input_on_host)
+    graph.input = host_checkpoints_->pop().requires_grad_(block > first_trained_);
   else if (!graph.input.defined())  // the output of the block before
     graph.input = std::exchange(x_, {}).requires_grad_(true);
   const bool next_follows = joins_recomputation(model_.spec, recompute_, block + 1);
@@ -160,7 +162,7 @@ void BlockGraphs::run_backward(torch::autograd::Edge output, torch::Tensor gradi
   torch::autograd::edge_list roots;
   roots.emplace_back(std::move(feed), 0);
   torch::autograd::Engine::get_default_engine().execute(roots, {unused}, /*keep_graph=*/false, /*create_graph=*/false,
-                                       /*accumulate_grad=*/true);
+                                                        /*accumulate_grad=*/true);
 }
 
 void BlockGraphs::backward(size_t block) {

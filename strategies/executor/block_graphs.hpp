@@ -76,8 +76,8 @@ class BlockGraphs {
   torch::Tensor x_;   ///< output of the last forward or recomputation
   torch::Tensor dy_;  ///< gradient of the output of the block whose backward is next
   struct Graph {
-    torch::Tensor input;  ///< of the block; a leaf
-    std::shared_ptr<HostCheckpoints::Input> input_on_host;
+    torch::Tensor input;         ///< of the block; a leaf
+    bool input_on_host = false;  ///< the input is in host_checkpoints_
     torch::autograd::Edge output;
   };
   std::vector<Graph> graphs_;  ///< of each block

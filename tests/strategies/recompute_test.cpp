@@ -140,13 +140,12 @@ TEST_CASE("an input leaves the device when the next recomputed block starts, and
   MemoryAccount account;
   AccountScope scope(account);
   constexpr int64_t bytes = 4096;
-  std::vector<std::shared_ptr<HostCheckpoints::Input>> inputs;
   for (int64_t i = 0; i < 4; ++i) {
-    inputs.push_back(host.keep(torch::full({bytes / 4}, static_cast<float>(i))));
+    host.push(torch::full({bytes / 4}, static_cast<float>(i)));
     CHECK(account.current() == bytes * (i + 2));  // all are in host memory, the last one also on the device
   }
   for (int64_t i = 3; i >= 0; --i) {
-    auto x = host.take(*inputs[static_cast<size_t>(i)]);
+    auto x = host.pop();
     CHECK(x.eq(static_cast<float>(i)).all().item<bool>());
     int64_t on_host = i, on_device = i > 0 ? 2 : 1;
     CHECK(account.current() == bytes * (on_host + on_device));
