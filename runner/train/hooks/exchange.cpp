@@ -8,13 +8,14 @@
 #include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
+#include "runner/train/hooks/hook_requests.hpp"
 
 namespace runner {
 
 namespace {
 
 constexpr size_t text_bytes = 2000, purpose_bytes = 200;
-constexpr size_t carried = 15;  ///< values sent together with the hash of the call's purpose
+constexpr size_t carried = CallEnd::words;  ///< values sent together with the hash of the call's purpose
 const char* const the_end = "the end of the call";
 
 /// Returns text such as "ranks 0, 2 are at all_reduce (sum), rank 1 at the end of the call".

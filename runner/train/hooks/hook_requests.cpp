@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -33,6 +34,7 @@ std::vector<double> CallEnd::pack() const {
   for (double word : {lr.value_or(0), static_cast<double>(synced), synced_names, restored ? 1.0 : 0.0,
                       static_cast<double>(restored.value_or(0)), state_tensors, static_cast<double>(changes), changed})
     row.push_back(word);
+  RUNNER_CHECK(row.size() == words);
   return row;
 }
 

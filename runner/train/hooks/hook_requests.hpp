@@ -40,6 +40,7 @@ struct CallEnd {
   int64_t changes = 0;       ///< of parameters and gradients
   double changed = 0;        ///< hash of their names
 
+  static constexpr size_t words = 15;  ///< numbers that pack() returns
   std::vector<double> pack() const;
   static CallEnd unpack(const std::vector<double>& row);
 };
