@@ -62,13 +62,13 @@ nlohmann::json predicted(const Plan& plan) {
   return values;
 }
 
-/// The tokens of a step of the plan if accumulate_grad_batches changes between epochs; 0 if all steps are like those of
+/// The rows of a step of the plan if accumulate_grad_batches changes between epochs; 0 if all steps are like those of
 /// the plan. The plan predicts the time of a step in epoch 0.
-int64_t tokens_if_steps_differ(const Plan& plan) {
+int64_t rows_if_steps_differ(const Plan& plan) {
   const auto& train = plan.recipe.train;
   const bool differ =
       !train.global_batch_size && train.accumulate_grad_batches && train.accumulate_grad_batches->size() > 1;
-  return differ ? global_batch_size(plan.recipe, plan.job.data_ranks(), 0) * plan.seq_len : 0;
+  return differ ? global_batch_size(plan.recipe, plan.job.data_ranks(), 0) : 0;
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0),
       patience_(recipe.train.grace_time),
       monitor_(recipe.checkpoint.monitor),
-      timed_step_tokens_(tokens_if_steps_differ(plan)) {
+      timed_step_rows_(rows_if_steps_differ(plan)) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
   if (run_.empty()) {
@@ -109,7 +109,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   ledger_.reopen_run(run_, new_run(home_, recipe, plan, options_));
   ledger_.annotate(run_, "predicted", predicted(plan));
   confirms_bytes_ = plan.memory.total();
-  timed_step_tokens_ = tokens_if_steps_differ(plan);
+  timed_step_rows_ = rows_if_steps_differ(plan);
 }
 
 void RunRecord::on_data(const std::string& summary) {
@@ -155,7 +155,7 @@ void RunRecord::on_step(const nlohmann::json& event) {
   if (first_step_s_) {
     timed_tokens_ += tokens;
     timed_seconds_ += seconds;
-    const bool as_predicted = timed_step_tokens_ == 0 || static_cast<int64_t>(tokens) == timed_step_tokens_;
+    const bool as_predicted = timed_step_rows_ == 0 || event.at("rows") == timed_step_rows_;
     if (as_predicted) step_seconds_.push_back(seconds);
   } else {
     first_step_s_ = steady_seconds() - started_;

@@ -81,7 +81,7 @@ class RunRecord {
   std::string stopped_by_;                       ///< why the run ended before its last step, if no signal stopped it
   int64_t skipped_steps_ = 0;                    ///< because they were not finite, in all attempts
   double timed_tokens_ = 0, timed_seconds_ = 0;  ///< sums over all steps after the first
-  int64_t timed_step_tokens_;                    ///< of the steps whose time is predicted; 0: of all steps
+  int64_t timed_step_rows_;                      ///< of the steps whose time is predicted; 0: of all steps
   std::vector<double> step_seconds_;
   double lost_share_ = 0;  ///< share of time in which other work used the CPUs; of the rank with the largest share
   std::map<int, int64_t> peak_bytes_, peak_resident_;

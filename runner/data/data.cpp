@@ -11,6 +11,7 @@
 #include "runner/data/formats.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
@@ -18,9 +19,11 @@ namespace {
 
 struct Format {
   const char* name;
+  std::vector<BatchField> (*fields)(int64_t seq_len);
   std::unique_ptr<TokenStream> (*open)(const Source& source);
 };
-constexpr std::array<Format, 2> formats{{{"text", open_text}, {"bin", open_bin}}};
+constexpr std::array<Format, 2> formats{{{.name = "text", .fields = token_fields, .open = open_text},
+                                         {.name = "bin", .fields = token_fields, .open = open_bin}}};
 
 const Format& find_format(const std::string& name) {
   auto found = std::ranges::find(formats, name, &Format::name);
@@ -39,8 +42,11 @@ class StreamDataset final : public Dataset {
   StreamDataset(std::unique_ptr<TokenStream> stream, int64_t first, int64_t count, int64_t seq_len)
       : stream_(std::move(stream)), first_(first), size_((count - 1) / seq_len), seq_len_(seq_len) {}
   int64_t size() const override { return size_; }
-  int64_t seq_len() const override { return seq_len_; }
-  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
+  std::vector<BatchField> fields() const override { return token_fields(seq_len_); }
+  int64_t weight(int64_t) const override { return seq_len_; }
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
+    const auto inputs = batch.row<int64_t>(token_field::inputs, row);
+    const auto targets = batch.row<int64_t>(token_field::targets, row);
     RUNNER_CHECK(sample >= 0 && sample < size_ && std::ssize(inputs) == seq_len_ && std::ssize(targets) == seq_len_);
     int64_t begin = first_ + sample * seq_len_;
     stream_->read(begin, inputs);
@@ -110,6 +116,10 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (data.validation_fraction) part = part_of(stream->size(), *data.validation_fraction, split);
   if (part.count < seq_len + 1) refuse_short(data, split, *stream, part, seq_len);
   return std::make_unique<StreamDataset>(std::move(stream), part.first, part.count, seq_len);
+}
+
+std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
+  return find_format(data.format).fields(seq_len);
 }
 
 bool needs_tokenizing(const Recipe::Data& data) { return data.format == "text" && data.tokenizer != "bytes"; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner/config/recipe.hpp"
+#include "strategies/engine/host_batch.hpp"
 
 namespace runner {
 
@@ -31,21 +32,27 @@ std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std:
 
 enum class Split { train, validation };
 
-/// Samples of T inputs and T targets; sample k is tokens [k*T, k*T + T] of the stream (target = next token).
+/// Samples, each of which becomes a row of a batch. All functions may be called from several threads.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  ///< samples
-  virtual int64_t seq_len() const = 0;
-  /// Writes seq_len ids to each span. Safe to call from several threads.
-  virtual void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const = 0;
+  virtual std::vector<BatchField> fields() const = 0;
+  /// What the sample adds to the weight of its global batch (StepInput::weight): 1 for an image with a label, for tokens
+  /// the number of targets that are not ignored. Every rank calls it for all samples of a global batch, so that no
+  /// exchange is needed before the step. It must be much cheaper than read().
+  virtual int64_t weight(int64_t sample) const = 0;
+  /// Writes a sample to row `row` of a batch that has fields(), in that order.
+  virtual void read(int64_t sample, HostBatch& batch, int64_t row) const = 0;
 };
-/// Memory-maps the files of a split. Several files form one stream, in the given order. Throws Error(usage or
-/// environment) if a file is missing, empty, a folder, too short for one sample, not UTF-8 (text; with file, byte
-/// offset and line), or has a token id >= vocab_size (bin; with file and position). The contents of up to 256 MiB of
-/// files are checked here; other contents are checked at each read(), so that opening is fast. With
-/// data.validation_fraction, the validation split is the last part of data.train, rounded to the nearest token, and the
-/// training split is the rest. Returns nullptr without a validation split.
+/// The fields of the data sets that open_dataset() opens for these settings.
+std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);
+/// Memory-maps the files of a split. Several files form one stream, in the given order. Sample k is tokens [k*T, k*T + T]
+/// of the stream: token_fields(T). Throws Error(usage or environment) if a file is missing, empty, a folder, too short
+/// for one sample, not UTF-8 (text; with file, byte offset and line), or has a token id >= vocab_size (bin; with file
+/// and position). The contents of up to 256 MiB of files are checked here; other contents are checked at each read(), so
+/// that opening is fast. With data.validation_fraction, the validation split is the last part of data.train, rounded to
+/// the nearest token, and the training split is the rest. Returns nullptr without a validation split.
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir);
 

@@ -30,7 +30,8 @@ Slice even_slice(int64_t count, int64_t parts, int64_t index) {
 }  // namespace
 
 struct Loader::Impl {
-  Impl(const Dataset& dataset, Options options) : dataset(dataset), options(options), position(options.start) {
+  Impl(const Dataset& dataset, Options options)
+      : dataset(dataset), fields(dataset.fields()), options(options), position(options.start) {
     go_to_next_epoch_at_end();
   }
 
@@ -53,31 +54,24 @@ struct Loader::Impl {
     const SampleOrder order(dataset.size(), options.shuffle, options.seed, position.epoch);
     StepBatch step;
     step.epoch = position.epoch;
-    step.global_sequences = std::min(global_batch_size, dataset.size() - position.sample);
-    const Slice mine = even_slice(step.global_sequences, options.data_ranks, options.data_rank);
-    step.first_sequence = mine.begin;
+    step.global_rows = std::min(global_batch_size, dataset.size() - position.sample);
+    const Slice mine = even_slice(step.global_rows, options.data_ranks, options.data_rank);
+    step.first_row = mine.begin;
+    for (int64_t row = 0; row < step.global_rows; ++row) step.weight += dataset.weight(order[position.sample + row]);
     const int64_t micro_batches = global_batch_size / options.data_ranks / options.micro_batch_size;
     for (int64_t m = 0; m < micro_batches; ++m) {
       const Slice rows = even_slice(mine.count, micro_batches, m);
       step.micro_batches.push_back(read_rows(order, {position.sample + mine.begin + rows.begin, rows.count}));
     }
-    position.sample += step.global_sequences;
+    position.sample += step.global_rows;
     step.epoch_end = go_to_next_epoch_at_end();
     step.after = position;
     return step;
   }
 
   HostBatch read_rows(const SampleOrder& order, Slice rows) {
-    const auto seq_len = static_cast<size_t>(dataset.seq_len());
-    HostBatch batch;
-    batch.sequences = rows.count;
-    batch.inputs.resize(static_cast<size_t>(rows.count) * seq_len);
-    batch.targets.resize(batch.inputs.size());
-    for (int64_t row = 0; row < rows.count && !stopping(); ++row) {
-      size_t offset = static_cast<size_t>(row) * seq_len;
-      dataset.read(order[rows.begin + row], std::span(batch.inputs).subspan(offset, seq_len),
-                   std::span(batch.targets).subspan(offset, seq_len));
-    }
+    HostBatch batch(rows.count, fields);
+    for (int64_t row = 0; row < rows.count && !stopping(); ++row) dataset.read(order[rows.begin + row], batch, row);
     return batch;
   }
 
@@ -117,6 +111,7 @@ struct Loader::Impl {
   }
 
   const Dataset& dataset;
+  const std::vector<BatchField> fields;
   const Options options;
   std::function<int64_t(int64_t)> batch_size_of_epoch;
   DataPosition position;  ///< of the next step to prepare; only the background thread uses it while it runs

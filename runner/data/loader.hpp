@@ -19,8 +19,9 @@ struct DataPosition {
 /// The data of one optimizer step on one rank.
 struct StepBatch {
   std::vector<HostBatch> micro_batches;  ///< of this rank; always as many as the accumulation factor
-  int64_t first_sequence = 0;            ///< index of this rank's first sequence in the global batch
-  int64_t global_sequences = 0;          ///< over all ranks and micro-batches; the loss is divided by this x T
+  int64_t first_row = 0;                 ///< index of this rank's first row in the global batch
+  int64_t global_rows = 0;               ///< over all ranks and micro-batches
+  int64_t weight = 0;                    ///< of the global batch: the sum of Dataset::weight() of all its samples
   DataPosition after;                    ///< position after this step
   int64_t epoch = 0;
   bool epoch_end = false;  ///< this is the last step of its epoch

@@ -30,10 +30,10 @@ void draw(bool* out, int64_t first, int64_t count, double p, uint64_t key) {
 
 void draw_on_device(const Tensor& mask, double p, const MaskPlace& place) {
   auto generator = at::globalContext().defaultGenerator(mask.device()).clone();
-  auto sequences = mask.view({place.sequences, -1});
-  for (int64_t s = 0; s < place.sequences; ++s) {
-    generator.set_current_seed(mix64(place.key + static_cast<uint64_t>(place.first_sequence + s)));
-    sequences[s].bernoulli_(1 - p, generator);
+  auto rows = mask.view({place.rows, -1});
+  for (int64_t r = 0; r < place.rows; ++r) {
+    generator.set_current_seed(mix64(place.key + static_cast<uint64_t>(place.first_row + r)));
+    rows[r].bernoulli_(1 - p, generator);
   }
 }
 
@@ -41,9 +41,9 @@ void draw_on_device(const Tensor& mask, double p, const MaskPlace& place) {
 
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   auto mask = at::empty(sizes, torch::TensorOptions().dtype(torch::kBool).device(device));
-  RUNNER_CHECK(mask.numel() % place.sequences == 0, "{} elements for {} sequences", mask.numel(), place.sequences);
+  RUNNER_CHECK(mask.numel() % place.rows == 0, "{} elements for {} rows", mask.numel(), place.rows);
   if (device.is_cpu())
-    draw(mask.data_ptr<bool>(), place.first_sequence * (mask.numel() / place.sequences), mask.numel(), p, place.key);
+    draw(mask.data_ptr<bool>(), place.first_row * (mask.numel() / place.rows), mask.numel(), p, place.key);
   else
     draw_on_device(mask, p, place);
   return mask;
@@ -51,13 +51,13 @@ Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const Ma
 
 void save_place(AutogradContext* context, const MaskPlace& place) {
   context->saved_data["key"] = static_cast<int64_t>(place.key);
-  context->saved_data["first_sequence"] = place.first_sequence;
-  context->saved_data["sequences"] = place.sequences;
+  context->saved_data["first_row"] = place.first_row;
+  context->saved_data["rows"] = place.rows;
 }
 
 MaskPlace saved_place(AutogradContext* context) {
   auto& saved = context->saved_data;
-  return {static_cast<uint64_t>(saved["key"].toInt()), saved["first_sequence"].toInt(), saved["sequences"].toInt()};
+  return {static_cast<uint64_t>(saved["key"].toInt()), saved["first_row"].toInt(), saved["rows"].toInt()};
 }
 
 namespace {
@@ -84,8 +84,8 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
 }  // namespace
 
 MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const {
-  return {mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)), context.first_sequence,
-          context.batch->inputs.size(0)};
+  return {mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)), context.first_row,
+          context.batch->rows};
 }
 
 Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite site) const {

@@ -11,16 +11,15 @@ namespace runner {
 /// Position in a block where a mask applies; part of its key.
 enum class DropoutSite : uint64_t { embedding, attention, attention_out, mlp_out };
 
-/// Identifies a mask: its key, and its sequences in the global batch.
+/// Identifies a mask: its key, and its rows in the global batch.
 struct MaskPlace {
   uint64_t key = 0;
-  int64_t first_sequence = 0, sequences = 1;
+  int64_t first_row = 0, rows = 1;
 };
 
-/// Boolean mask, true with probability 1 - p. `sizes` has place.sequences consecutive sequences. An element depends
-/// only on the key, the position of its sequence in the global batch, and its position in the sequence. On CPU,
-/// compares SplitMix64 of the index with a threshold. On other devices, seeds their generator (Philox on CUDA) for each
-/// sequence.
+/// Boolean mask, true with probability 1 - p. `sizes` has place.rows consecutive rows. An element depends only on
+/// the key, the position of its row in the global batch, and its position in the row. On CPU, compares SplitMix64 of
+/// the index with a threshold. On other devices, seeds their generator (Philox on CUDA) for each row.
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// For autograd functions that draw the same mask again in backward.

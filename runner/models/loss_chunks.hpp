@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
-
-constexpr int64_t ignored_target = -100;
 
 /// The dtype of losses and of sums over chunks: fp32, or fp64 for fp64 inputs.
 inline torch::ScalarType loss_dtype(const torch::Tensor& hidden) {

@@ -17,6 +17,7 @@
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
@@ -263,9 +264,9 @@ class Calibration {
     strategy->module_to_device();
     StepInput input;
     const auto drawn = torch::randint(shape.vocab, {shape.batch, shape.seq_len}, torch::kInt64);
-    const std::vector<int64_t> tokens(drawn.data_ptr<int64_t>(), drawn.data_ptr<int64_t>() + drawn.numel());
-    input.micro_batches = {{shape.batch, tokens, tokens}};
-    input.global_tokens = drawn.numel() * job.data_ranks();
+    const std::span<const int64_t> tokens(drawn.data_ptr<int64_t>(), static_cast<size_t>(drawn.numel()));
+    input.micro_batches = {token_batch(shape.batch, tokens, tokens)};
+    input.weight = drawn.numel() * job.data_ranks();
     const Turn turn = turn_of(budget, [&] { strategy->step(input); });
     strategy->teardown();
     return turn;

@@ -135,7 +135,7 @@ TrainerState Trainer::trainer_state() const {
       {"strategy", setup_.engine.scalars()},
       {"strategy_name", recipe_.strategy.name},
       {"world_size", setup_.world.size},
-      {"model", {{"vocab_size", setup_.vocab_size}, {"seq_len", setup_.train.seq_len()}}}};
+      {"model", setup_.model_sizes}};
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
   if (report_.skipped() > 0) state["skipped_steps"] = report_.skipped();
   if (validated_step_ == step_) state["val_loss"] = val_loss_;
@@ -147,9 +147,9 @@ TrainerState Trainer::trainer_state() const {
 StepInput Trainer::input_of(StepBatch& batch) const {
   StepInput input;
   input.micro_batches = std::move(batch.micro_batches);
-  input.global_tokens = batch.global_sequences * setup_.train.seq_len();
+  input.weight = batch.weight;
   input.lr_factor = learning_rate(recipe_.lr_scheduler, 1.0, step_ + 1, max_steps_);
-  input.first_sequence = batch.first_sequence;
+  input.first_row = batch.first_row;
   input.dropout_key = mix64(name_key(recipe_.run.seed, "dropout") + mix64(static_cast<uint64_t>(step_)));
   input.votes = votes();
   return input;
@@ -196,18 +196,17 @@ bool Trainer::measure_validation() {
   int64_t limit =
       recipe_.run.fast_dev_run > 0 ? recipe_.run.fast_dev_run : recipe_.train.limit_val_batches.value_or(INT64_MAX);
   double sum = 0;
-  int64_t sequences = 0;
+  int64_t weight = 0;
   StepBatch batch;
   for (int64_t n = 0; n < limit && loader.next(batch); ++n) {
     if (stop_agreed()) return false;
     for (const auto& micro : batch.micro_batches) sum += setup_.engine.evaluate(micro);
-    sequences += batch.global_sequences;
+    weight += batch.weight;
   }
-  int64_t tokens = sequences * setup_.validation->seq_len();
-  double loss = setup_.engine.sum_over_ranks(sum) / static_cast<double>(tokens);
+  double loss = setup_.engine.sum_over_ranks(sum) / static_cast<double>(weight);
   if (setup_.world.rank == 0)
     setup_.events.emit("validation",
-                       {{"step", step_}, {"loss", loss}, {"tokens", tokens}, {"seconds", steady_seconds() - begun}});
+                       {{"step", step_}, {"loss", loss}, {"tokens", weight}, {"seconds", steady_seconds() - begun}});
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // an existing checkpoint of this step lacks the value
@@ -333,7 +332,7 @@ void Trainer::take_step(Loader& loader) {
   progress_.step = ++step_;
   progress_.lr_factor = result.lr_factor;
   position_ = batch.after;
-  tokens_ += input.global_tokens;
+  tokens_ += input.weight;
   loss_ = result.loss;
   course_ = step_ >= max_steps_ ? Course::complete : (result.votes & vote_time_over) ? Course::max_time : Course::going;
   report_.count(step_, result);
@@ -346,7 +345,8 @@ void Trainer::take_step(Loader& loader) {
                 {"loss", result.loss},
                 {"lr", recipe_.optimizer.lr * result.lr_factor},
                 {"grad_norm", result.grad_norm},
-                {"tokens", input.global_tokens},
+                {"tokens", input.weight},
+                {"rows", batch.global_rows},
                 {"seconds", seconds},
                 {"data_wait_s", waited},
                 {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},

@@ -28,7 +28,7 @@ struct TrainerSetup {
   Hooks& hooks;
   EventSink& events;
   fs::path run_dir;
-  int64_t vocab_size = 0;
+  nlohmann::json model_sizes = {};             ///< what `runner export` makes the spec from, stored in checkpoints
   double started = 0;                          ///< steady_seconds() at the worker's start
   const std::atomic<bool>* stop = nullptr;     ///< set by the signal handler
   std::function<int64_t()> memory_bytes = {};  ///< peak of tensor bytes in use so far
@@ -109,7 +109,8 @@ class Trainer {
   Checkpointer checkpointer_;
   Course course_ = Course::going;
   Progress progress_;
-  int64_t step_ = 0, max_steps_ = 0, tokens_ = 0;
+  int64_t step_ = 0, max_steps_ = 0;
+  int64_t tokens_ = 0;  ///< the sum of StepInput::weight
   DataPosition position_;
   double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
   int64_t saved_step_ = -1, validated_step_ = -1;

@@ -1,8 +1,9 @@
-// Converts DType to LibTorch's type.
+// Converts DType and ElementType to LibTorch's type.
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/precision.hpp"
+#include "strategies/engine/batch_field.hpp"
 
 namespace runner {
 
@@ -16,6 +17,22 @@ inline torch::ScalarType scalar_type(DType dtype) {
       return torch::kBFloat16;
     case DType::float16:
       return torch::kFloat16;
+  }
+  return torch::kFloat32;
+}
+
+inline torch::ScalarType scalar_type(ElementType type) {
+  switch (type) {
+    case ElementType::int64:
+      return torch::kInt64;
+    case ElementType::int32:
+      return torch::kInt32;
+    case ElementType::uint8:
+      return torch::kUInt8;
+    case ElementType::boolean:
+      return torch::kBool;
+    case ElementType::float32:
+      return torch::kFloat32;
   }
   return torch::kFloat32;
 }

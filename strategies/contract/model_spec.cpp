@@ -114,4 +114,16 @@ size_t ModelSpec::slot(const std::string& parameter_name) const {
   return 0;
 }
 
+size_t ModelSpec::batch_field(const std::string& name) const {
+  const auto found = std::ranges::find(batch, name, &BatchField::name);
+  RUNNER_CHECK(found != batch.end(), "no field `{}` in the model's batch", name);
+  return static_cast<size_t>(found - batch.begin());
+}
+
+int64_t ModelSpec::batch_row_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& field : batch) bytes += field.row_bytes();
+  return bytes;
+}
+
 }  // namespace runner

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "strategies/engine/batch_field.hpp"
+
 namespace runner {
 
 struct Init {
@@ -62,7 +64,7 @@ struct MemoryMoment {
 
 enum class BlockKind { embedding, transformer, head };
 
-/// One block of the chain. The first block takes token ids, the last one returns the summed loss, and the tensors between blocks
+/// One block of the chain. The first block takes the batch, the last one returns the summed loss, and the tensors between blocks
 /// are [B, T, dim]. A transformer layer is two blocks: attention and MLP, each with its norm and its residual.
 struct BlockSpec {
   std::string name;  ///< "embedding", "blocks.0.attention", "blocks.0.mlp", ..., "head"
@@ -86,6 +88,8 @@ struct BlockSpec {
 struct ModelSpec {
   std::string family;  ///< "gpt", "llama"
   std::vector<BlockSpec> blocks;
+  std::vector<BatchField>
+      batch;  ///< the fields that a micro-batch must have; an index into this list is a MicroBatch's
   int64_t vocab_size = 0;
   int64_t dim = 0;
   int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
@@ -113,6 +117,10 @@ struct ModelSpec {
   int64_t numel(size_t slot) const;
   /// Throws std::logic_error if there is no parameter with this name.
   size_t slot(const std::string& parameter_name) const;
+  /// The index of a field of `batch`. Throws std::logic_error if there is no field with this name.
+  size_t batch_field(const std::string& name) const;
+  /// Bytes of one row of a micro-batch: of all fields.
+  int64_t batch_row_bytes() const;
 };
 
 /// For errors about names of blocks: `names are "embedding", "blocks.0" to "blocks.3", "head", and parts such as "blocks.0.mlp"`.

@@ -15,10 +15,12 @@
 
 namespace runner {
 
-/// One micro-batch on the device: token ids and next-token targets, both int64 [B, T]. Targets of -100 are ignored.
+/// One micro-batch on the device.
 struct MicroBatch {
-  torch::Tensor inputs;
-  torch::Tensor targets;
+  int64_t rows = 0;
+  /// One for each of ModelSpec::batch, in that order: [rows, shape of a row]. A block asks for the index of a field once, when it is
+  /// made (ModelSpec::batch_field()).
+  std::vector<torch::Tensor> fields;
 };
 
 /// A per-token loss [n] that replaces cross entropy. Arguments: logits [n, vocab] in fp32 (fp64 in fp64 models), and targets
@@ -29,10 +31,10 @@ using TokenLoss = std::function<torch::Tensor(const torch::Tensor& logits, const
 struct ForwardContext {
   const MicroBatch* batch = nullptr;
   bool training = true;
-  /// Derived from (seed, step). A block combines it with the block index, and indexes dropout masks by the position of a sequence
-  /// in the global batch. So masks do not depend on the number of ranks or micro-batches, and recomputation repeats them.
+  /// Derived from (seed, step). A block combines it with the block index, and indexes dropout masks by the position of a row in
+  /// the global batch. So masks do not depend on the number of ranks or micro-batches, and recomputation repeats them.
   uint64_t dropout_key = 0;
-  int64_t first_sequence = 0;             ///< index of the micro-batch's first sequence in the global batch
+  int64_t first_row = 0;                  ///< index of the micro-batch's first row in the global batch
   const TokenLoss* token_loss = nullptr;  ///< replaces cross entropy if not null
   /// The block runs only for its graph (recomputation): nothing reads the values of its output, so its last product is not computed.
   bool output_unused = false;
@@ -42,8 +44,9 @@ struct ForwardContext {
 class Block {
  public:
   virtual ~Block() = default;
-  /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim]; head: [B, T, dim] -> scalar fp32, the cross
-  /// entropy summed over all targets that are not ignored, or [B, vocab] fp32 if logits_of is set.
+  /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim]; head: [B, T, dim] -> scalar fp32, the loss
+  /// summed over everything that counts in the batch (StepInput::weight), or [B, vocab] fp32 if logits_of is set. The summed loss
+  /// of a row with BatchField::padding in all fields is 0.
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };
 

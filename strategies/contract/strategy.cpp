@@ -1,5 +1,6 @@
 #include "strategies/contract/strategy.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/error.hpp"
@@ -16,6 +17,33 @@ void clip_by_value(std::vector<torch::Tensor>& gradients, double bound) {
   for (auto& gradient : gradients)
     if (gradient.scalar_type() != torch::kFloat16 || bound <= std::numeric_limits<c10::Half>::max())
       gradient.clamp_(-bound, bound);
+}
+
+/// The batch's field that the model needs.
+const HostBatch::Field& field_of(const HostBatch& batch, const BatchField& needed) {
+  const auto is_it = [&](const HostBatch::Field& field) {
+    return field.spec.name == needed.name && field.spec.type == needed.type;
+  };
+  const auto found = std::ranges::find_if(batch.fields, is_it);
+  if (found != batch.fields.end()) return *found;
+  std::vector<BatchField> given;
+  for (const auto& field : batch.fields) given.push_back(field.spec);
+  throw run_error("the model needs {} in each batch, but the batch has {}", describe({needed}), describe(given));
+}
+
+std::vector<int64_t> shape_of(int64_t rows, const std::vector<int64_t>& row) {
+  std::vector<int64_t> shape{rows};
+  shape.insert(shape.end(), row.begin(), row.end());
+  return shape;
+}
+
+/// One row that stands for no sample. Its loss is 0.
+MicroBatch padding_row(const std::vector<BatchField>& fields, torch::Device device) {
+  MicroBatch batch{.rows = 1, .fields = {}};
+  for (const auto& field : fields)
+    batch.fields.push_back(
+        torch::full(shape_of(1, field.row), field.padding, torch::dtype(scalar_type(field.type)).device(device)));
+  return batch;
 }
 
 }  // namespace
@@ -66,26 +94,25 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
 }
 
 MicroBatch Strategy::to_device(const HostBatch& batch) const {
-  if (batch.sequences == 0) {
-    auto options = torch::dtype(torch::kInt64).device(world_.device);
-    return {torch::zeros({1, 1}, options), torch::full({1, 1}, -100, options)};
+  if (batch.rows == 0) return padding_row(model_.spec.batch, world_.device);
+  MicroBatch copy{.rows = batch.rows, .fields = {}};
+  for (const auto& needed : model_.spec.batch) {
+    const auto& field = field_of(batch, needed);
+    const auto host = torch::from_blob(const_cast<std::byte*>(field.bytes.data()), shape_of(batch.rows, field.spec.row),
+                                       scalar_type(needed.type));
+    copy.fields.push_back(host.to(world_.device, /*non_blocking=*/false, /*copy=*/true));
   }
-  auto copy = [&](const std::vector<int64_t>& tokens) {
-    const int64_t length = std::ssize(tokens) / batch.sequences;
-    auto host = torch::from_blob(const_cast<int64_t*>(tokens.data()), {batch.sequences, length}, torch::kInt64);
-    return host.to(world_.device, /*non_blocking=*/false, /*copy=*/true);
-  };
-  return {copy(batch.inputs), copy(batch.targets)};
+  return copy;
 }
 
 std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& input) const {
   std::vector<TrainedBatch> list(input.micro_batches.size());
-  int64_t first_sequence = input.first_sequence;
+  int64_t first_row = input.first_row;
   for (size_t m = 0; m < list.size(); ++m) {
     list[m].batch = to_device(input.micro_batches[m]);
-    list[m].context = {&list[m].batch, true, input.dropout_key, first_sequence};
+    list[m].context = {&list[m].batch, true, input.dropout_key, first_row};
     if (token_loss_) list[m].context.token_loss = &token_loss_;
-    first_sequence += input.micro_batches[m].sequences;
+    first_row += input.micro_batches[m].rows;
   }
   return list;
 }
@@ -171,9 +198,11 @@ StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& 
 }
 
 StepResult Strategy::step(const StepInput& input) {
-  RUNNER_CHECK(!input.micro_batches.empty() && input.global_tokens > 0);
+  RUNNER_CHECK(!input.micro_batches.empty() && input.weight >= 0);
   const auto micro_batches = micro_batches_of(input);
-  const double loss_factor = scaler_.scale() / static_cast<double>(input.global_tokens);
+  // If nothing counts in the global batch, its summed loss and its gradients are 0.
+  const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
+  const double loss_factor = scaler_.scale() / weight;
   const double loss_sum = accumulate_gradients(micro_batches, loss_factor).item<double>();
   auto gradients = finish_gradients();
   torch::NoGradGuard no_grad;
@@ -182,7 +211,7 @@ StepResult Strategy::step(const StepInput& input) {
   Control control = exchange(loss_sum, squared_norm(gradients), input.votes);
 
   StepResult result;
-  result.loss = control.loss / static_cast<double>(input.global_tokens);
+  result.loss = control.loss / weight;
   result.loss_scale = scaler_.scale();
   result.grad_norm = std::sqrt(control.squared_norm) / scaler_.scale();
   // If replicas differ, the norm is the root mean square of theirs. Squares are summed over ranks in any case, so that a NaN on
@@ -220,10 +249,9 @@ double Strategy::evaluate(const HostBatch& given) {
   return forward(context).to(torch::kFloat64).item<double>();
 }
 
-std::vector<float> Strategy::logits(std::span<const int64_t> tokens, int64_t position) {
+std::vector<float> Strategy::logits(const HostBatch& given, int64_t position) {
   torch::NoGradGuard no_grad;
-  const std::vector<int64_t> ids(tokens.begin(), tokens.end());
-  const MicroBatch batch = to_device({1, ids, std::vector<int64_t>(ids.size(), -100)});
+  const MicroBatch batch = to_device(given);
   ForwardContext context{&batch, false, 0};
   context.logits_of = position;
   const auto row = forward(context)[0].to(torch::kCPU, torch::kFloat32).contiguous();

@@ -7,9 +7,9 @@
 // An update may still run when step() returns. Code that uses its results calls settle() first, or waits for the part
 // that it needs.
 //
-// Gradients are those of the mean loss over all tokens of the global batch: the summed loss of every micro-batch is
-// multiplied by 1 / global_tokens, and reductions SUM over ranks. Nothing is divided by the world size, so a short last
-// batch has the weight of its tokens, and every strategy computes the same numbers.
+// Gradients are those of the summed loss of the global batch divided by its weight: the summed loss of every micro-batch is
+// multiplied by 1 / StepInput::weight, and reductions SUM over ranks. Nothing is divided by the world size or by a number of
+// rows, so rows with few targets and a short last batch count as they should, and every strategy computes the same numbers.
 #pragma once
 #include <functional>
 #include <memory>
@@ -77,7 +77,7 @@ class Strategy : public Engine {
   int data_ranks() const override { return job_.mesh.data_ranks(); }
   StepResult step(const StepInput& input) override;
   double evaluate(const HostBatch& batch) override;
-  std::vector<float> logits(std::span<const int64_t> tokens, int64_t position) override;
+  std::vector<float> logits(const HostBatch& batch, int64_t position) override;
   std::vector<StateView> state_views() override { return views_of(state()); }
   std::vector<StateView> views_to_save() override;
   nlohmann::json scalars() const override;
@@ -173,8 +173,9 @@ class Strategy : public Engine {
   /// One StateTensor "KIND/NAME" for each of the first `count` local parameters, without values.
   std::vector<StateTensor> pieces(const std::string& kind, size_t count) const;
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
-  /// Copies a micro-batch to the device. An empty one is replaced by one sequence with ignored targets only, so that this
-  /// rank calls every collective of the step.
+  /// Copies the fields that the model needs to the device. An empty micro-batch is replaced by one row of
+  /// BatchField::padding, so that this rank calls every collective of the step. Throws Error(run_failed) if a field is
+  /// missing or has another element type.
   MicroBatch to_device(const HostBatch& batch) const;
   std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
   /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of

@@ -16,15 +16,17 @@ namespace runner {
 /// Input of one optimizer step on this rank.
 struct StepInput {
   std::vector<HostBatch> micro_batches;  ///< the same number on every rank; some may be empty
-  int64_t global_tokens = 0;             ///< number of targets in the global batch, over all ranks
-  double lr_factor = 1;                  ///< from the schedule; multiplies the learning rate of every group
-  int64_t first_sequence = 0;  ///< index of this rank's first sequence in the global batch; the others follow it
-  uint64_t dropout_key = 0;    ///< derived from (seed, step); equal on all ranks
-  uint32_t votes = 0;          ///< requests of this rank after this step, one bit each; defined by the trainer
+  /// What the summed loss of the global batch is divided by: the number of targets, images, ... that count in it, over all
+  /// ranks and micro-batches. If it is 0, the loss and the gradients are 0.
+  int64_t weight = 0;
+  double lr_factor = 1;      ///< from the schedule; multiplies the learning rate of every group
+  int64_t first_row = 0;     ///< index of this rank's first row in the global batch; the others follow it
+  uint64_t dropout_key = 0;  ///< derived from (seed, step); equal on all ranks
+  uint32_t votes = 0;        ///< requests of this rank after this step, one bit each; defined by the trainer
 };
 
 struct StepResult {
-  double loss = 0;        ///< mean over all tokens of the global batch; equal on all ranks
+  double loss = 0;        ///< of the global batch: summed loss / weight; equal on all ranks
   double grad_norm = 0;   ///< L2 over all parameters, before clipping; equal on all ranks
   bool finite = true;     ///< false: loss or norm is not finite, and this is an error (no intended skip)
   bool skipped = false;   ///< no update was made (loss scaler, skip_nonfinite, or the observer)
@@ -77,8 +79,8 @@ class Engine {
   /// loss of the micro-batches of all data ranks. Collective unless every rank updates
   /// all parameters: every rank must call it equally often.
   virtual double evaluate(const HostBatch& batch) = 0;
-  /// The logits [vocab] at position `position` of one sequence, without dropout. Collective as evaluate().
-  virtual std::vector<float> logits(std::span<const int64_t> tokens, int64_t position) = 0;
+  /// The logits [vocab] at position `position` of the batch's first row, without dropout. Collective as evaluate().
+  virtual std::vector<float> logits(const HostBatch& batch, int64_t position) = 0;
 
   /// The training state, after the last update has ended. The next step may overwrite the values. After writing to all
   /// of it or to parameters, between steps, call state_loaded() on all ranks.

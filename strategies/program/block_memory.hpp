@@ -47,7 +47,6 @@ class BlockMemory {
   std::vector<BackwardEvent> backward(size_t block, bool takes) const;
 
   int64_t elements(size_t slot) const { return elements_[slot]; }
-  int64_t tokens() const { return tokens_; }
 
  private:
   class Backward;

@@ -94,8 +94,8 @@ class Replay {
   MemoryParts play() {
     now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
     now_.between_steps = now_.total();
-    // Token ids and targets of all micro-batches, 8 bytes each.
-    now_.activations += 2 * 8 * blocks_.tokens() * job_.most_micro_batches();
+    // The batches of all micro-batches.
+    now_.activations += job_.model->batch_row_bytes() * job_.micro_batch_size * job_.most_micro_batches();
     if (!plan_.separate_host) now_.gathered += read_ahead_;
     const int64_t micro_batches = std::min(job_.most_micro_batches(), distinct_micro_batches);
     for (const auto& instruction : step_program(*job_.model, plan_, job_.recompute, micro_batches)) {

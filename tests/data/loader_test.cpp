@@ -14,16 +14,19 @@ using namespace runner::test;
 
 namespace {
 
-/// Sample k reads as inputs {2k, 2k} and targets {2k + 1, 2k + 1}.
+/// Sample k has the numbers {2k, 2k} and the halves {k + 0.5}, and weight k + 1.
 class NumberedSamples final : public Dataset {
  public:
   explicit NumberedSamples(int64_t size) : size_(size) {}
   int64_t size() const override { return size_; }
-  int64_t seq_len() const override { return 2; }
-  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
+  std::vector<BatchField> fields() const override {
+    return {{.name = "numbers", .row = {2}}, {.name = "halves", .type = ElementType::float32}};
+  }
+  int64_t weight(int64_t sample) const override { return sample + 1; }
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     if (before_read) before_read(sample);
-    std::ranges::fill(inputs, 2 * sample);
-    std::ranges::fill(targets, 2 * sample + 1);
+    std::ranges::fill(batch.row<int64_t>(0, row), 2 * sample);
+    batch.row<float>(1, row)[0] = static_cast<float>(sample) + 0.5f;
     ++reads;
   }
   std::function<void(int64_t)> before_read;
@@ -37,13 +40,14 @@ class NumberedSamples final : public Dataset {
 std::vector<int64_t> samples_of(const StepBatch& step) {
   std::vector<int64_t> samples;
   for (const auto& micro : step.micro_batches) {
-    REQUIRE(micro.inputs.size() == static_cast<size_t>(2 * micro.sequences));
-    REQUIRE(micro.targets.size() == micro.inputs.size());
-    for (size_t row = 0; row < static_cast<size_t>(micro.sequences); ++row) {
-      int64_t sample = micro.inputs[2 * row] / 2;
-      REQUIRE(micro.inputs[2 * row + 1] == 2 * sample);
-      REQUIRE(micro.targets[2 * row] == 2 * sample + 1);
-      REQUIRE(micro.targets[2 * row + 1] == 2 * sample + 1);
+    REQUIRE(micro.fields.size() == 2);
+    REQUIRE(micro.fields[0].bytes.size() == static_cast<size_t>(micro.rows) * 2 * sizeof(int64_t));
+    REQUIRE(micro.fields[1].bytes.size() == static_cast<size_t>(micro.rows) * sizeof(float));
+    for (int64_t row = 0; row < micro.rows; ++row) {
+      const auto numbers = micro.row<int64_t>(0, row);
+      const int64_t sample = numbers[0] / 2;
+      REQUIRE(numbers[1] == 2 * sample);
+      REQUIRE(micro.row<float>(1, row)[0] == static_cast<float>(sample) + 0.5f);
       samples.push_back(sample);
     }
   }
@@ -52,7 +56,7 @@ std::vector<int64_t> samples_of(const StepBatch& step) {
 
 struct Step {
   std::vector<int64_t> samples;
-  int64_t epoch, after_epoch, after_sample, global_sequences;
+  int64_t epoch, after_epoch, after_sample, global_rows;
   bool epoch_end;
   bool operator==(const Step&) const = default;
 };
@@ -61,8 +65,8 @@ std::vector<Step> run(Loader& loader, int steps) {
   std::vector<Step> all;
   StepBatch batch;
   while (std::ssize(all) < steps && loader.next(batch))
-    all.push_back({samples_of(batch), batch.epoch, batch.after.epoch, batch.after.sample, batch.global_sequences,
-                   batch.epoch_end});
+    all.push_back(
+        {samples_of(batch), batch.epoch, batch.after.epoch, batch.after.sample, batch.global_rows, batch.epoch_end});
   return all;
 }
 
@@ -94,17 +98,22 @@ TEST_CASE("the rows of all ranks form the same global batches for every world si
           SampleOrder order(size, true, 9, epoch);
           for (int64_t first = 0; first < size; first += global) {
             std::vector<int64_t> expected, found;
-            for (int64_t i = first; i < std::min(size, first + global); ++i) expected.push_back(order[i]);
+            int64_t weight = 0;
+            for (int64_t i = first; i < std::min(size, first + global); ++i) {
+              expected.push_back(order[i]);
+              weight += samples.weight(order[i]);
+            }
             int64_t least = global, most = 0;
             for (auto& rank : ranks) {
               StepBatch step;
               REQUIRE(rank->next(step));
               REQUIRE(step.epoch == epoch);
-              REQUIRE(step.global_sequences == std::ssize(expected));
-              REQUIRE(step.first_sequence == std::ssize(found));
+              REQUIRE(step.global_rows == std::ssize(expected));
+              REQUIRE(step.weight == weight);
+              REQUIRE(step.first_row == std::ssize(found));
               REQUIRE(step.epoch_end == (first + global >= size));
               REQUIRE(std::ssize(step.micro_batches) == global / world / micro);
-              for (const auto& batch : step.micro_batches) REQUIRE(batch.sequences <= micro);
+              for (const auto& batch : step.micro_batches) REQUIRE(batch.rows <= micro);
               auto mine = samples_of(step);
               least = std::min<int64_t>(least, std::ssize(mine));
               most = std::max<int64_t>(most, std::ssize(mine));
@@ -125,9 +134,9 @@ TEST_CASE("a short last batch is divided evenly, and the first ranks and micro-b
         {.global_batch_size = 16, .micro_batch_size = 2, .data_rank = rank, .data_ranks = 2, .shuffle = false});
     StepBatch step;
     REQUIRE(loader.next(step));
-    CHECK(step.global_sequences == 7);
+    CHECK(step.global_rows == 7);
     std::vector<int64_t> rows;
-    for (const auto& micro : step.micro_batches) rows.push_back(micro.sequences);
+    for (const auto& micro : step.micro_batches) rows.push_back(micro.rows);
     return rows;
   };
   CHECK(rows_of(0) == std::vector<int64_t>{1, 1, 1, 1});

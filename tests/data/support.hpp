@@ -8,6 +8,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/data/data.hpp"
+#include "strategies/engine/token_batch.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace runner::test {
@@ -59,10 +60,10 @@ struct Sample {
   bool operator==(const Sample&) const = default;
 };
 inline Sample read_sample(const Dataset& dataset, int64_t index) {
-  auto length = static_cast<size_t>(dataset.seq_len());
-  Sample sample{std::vector<int64_t>(length), std::vector<int64_t>(length)};
-  dataset.read(index, sample.inputs, sample.targets);
-  return sample;
+  HostBatch batch(1, dataset.fields());
+  dataset.read(index, batch, 0);
+  const auto inputs = batch.row<int64_t>(token_field::inputs, 0), targets = batch.row<int64_t>(token_field::targets, 0);
+  return {{inputs.begin(), inputs.end()}, {targets.begin(), targets.end()}};
 }
 
 /// The stream of tokens, reconstructed from the samples, up to the last target of the last sample.

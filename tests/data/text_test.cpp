@@ -49,7 +49,8 @@ TEST_CASE("sample k has the bytes k*T to k*T + T, and the targets are the inputs
   DataFolder folder;
   auto dataset = open_dataset(text_data({folder.write("a.txt", "abcdefghij")}), Split::train, 3, 256, "unused");
   CHECK(dataset->size() == 3);
-  CHECK(dataset->seq_len() == 3);
+  CHECK(dataset->fields().at(token_field::inputs).row == std::vector<int64_t>{3});
+  CHECK(dataset->weight(0) == 3);
   CHECK(read_sample(*dataset, 0) == Sample{ids("abc"), ids("bcd")});
   CHECK(read_sample(*dataset, 2) == Sample{ids("ghi"), ids("hij")});
   CHECK_THROWS_AS(read_sample(*dataset, 3), std::logic_error);
@@ -129,7 +130,8 @@ TEST_CASE("text too short for one sample is refused with the required size") {
 TEST_CASE("a vocabulary smaller than 256 is refused") {
   DataFolder folder;
   CHECK(opening_error(text_data({folder.write("a.txt", "abcdefg")}), 4, 100) ==
-        "usage: data.tokenizer = \"bytes\" has 256 tokens, but the model's vocabulary has only 100; set model.vocab_size to "
+        "usage: data.tokenizer = \"bytes\" has 256 tokens, but the model's vocabulary has only 100; set "
+        "model.vocab_size to "
         "256 or more");
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 ForwardContext with_key(const MicroBatch& batch, uint64_t key) { return {&batch, true, key}; }
 
-MicroBatch sequences(int64_t count) { return {torch::zeros({count, 4}, torch::kInt64), {}}; }
+MicroBatch sequences(int64_t count) { return {.rows = count, .fields = {}}; }
 
 }  // namespace
 

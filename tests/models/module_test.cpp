@@ -93,8 +93,9 @@ TEST_CASE("no token attends to a later one") {
     recipe.dropout = GENERATE(0.0, 0.1);
     TestModel test(recipe);
     auto batch = small_batch();
-    auto changed = MicroBatch{batch.inputs.clone(), batch.targets};
-    changed.inputs.select(1, 10).add_(1).remainder_(96);
+    auto changed = batch;
+    changed.fields[token_field::inputs] = batch.fields[token_field::inputs].clone();
+    changed.fields[token_field::inputs].select(1, 10).add_(1).remainder_(96);
     ForwardContext context{&batch, true, 5}, changed_context{&changed, true, 5};
     torch::NoGradGuard no_grad;
     auto run = [&](const ForwardContext& c) {

@@ -5,6 +5,7 @@
 #include "runner/models/module.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/initialize.hpp"
+#include "strategies/engine/token_batch.hpp"
 #include "tests/support/hashed_weights.hpp"
 
 namespace runner::testing {
@@ -22,7 +23,8 @@ inline torch::Tensor tensor_of(const std::vector<int64_t>& values, at::IntArrayR
 }
 
 inline MicroBatch micro_batch(const HashedBatch& batch, int64_t sequences, int64_t seq_len) {
-  return {tensor_of(batch.inputs, {sequences, seq_len}), tensor_of(batch.targets, {sequences, seq_len})};
+  return {.rows = sequences,
+          .fields = {tensor_of(batch.inputs, {sequences, seq_len}), tensor_of(batch.targets, {sequences, seq_len})}};
 }
 
 struct TestModel {

@@ -147,9 +147,10 @@ class Training {
         "single", {.world = world_, .model = *model_, .job = job_, .optimizer = optimizer, .source = source});
     strategy_->module_to_device();
     for (int i = 0; i < micro_batches; ++i) {
-      auto tokens = torch::randint(size.vocab, {size.sequences, size.seq_len}, torch::kInt64);
-      input_.micro_batches.push_back({tokens, tokens});
-      input_.global_tokens += tokens.numel();
+      const auto drawn = torch::randint(size.vocab, {size.sequences, size.seq_len}, torch::kInt64);
+      const std::span<const int64_t> tokens(drawn.data_ptr<int64_t>(), static_cast<size_t>(drawn.numel()));
+      input_.micro_batches.push_back(token_batch(size.sequences, tokens, tokens));
+      input_.weight += drawn.numel();
     }
   }
 
@@ -157,7 +158,7 @@ class Training {
     seconds_.push_back(seconds_of([&] { strategy_->step(input_); }));
   }
   const std::vector<double>& seconds() const { return seconds_; }
-  double tokens() const { return static_cast<double>(input_.global_tokens); }
+  double tokens() const { return static_cast<double>(input_.weight); }
 
  private:
   World world_;

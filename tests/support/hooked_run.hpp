@@ -21,9 +21,10 @@ struct Rows : Dataset {
   std::atomic<bool>* stop = nullptr;  ///< set to true when a row is read
   Rows(const TinyRun& run, int64_t rows) : run(run), rows(rows) {}
   int64_t size() const override { return rows; }
-  int64_t seq_len() const override { return run.seq_len; }
-  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
-    tiny_row(run, sample, inputs.data(), targets.data());
+  std::vector<BatchField> fields() const override { return token_fields(run.seq_len); }
+  int64_t weight(int64_t) const override { return run.seq_len; }
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
+    tiny_row(run, sample, batch, row);
     if (stop) stop->store(true);
   }
 };
@@ -87,7 +88,7 @@ struct HookedRun {
                          .hooks = *hooks,
                          .events = sink,
                          .run_dir = folder.path,
-                         .vocab_size = tiny.vocab,
+                         .model_sizes = {{"vocab_size", tiny.vocab}},
                          .started = steady_seconds(),
                          .stop = &stop});
         try {

@@ -16,6 +16,7 @@
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "strategies/engine/token_batch.hpp"
 #include "tests/support/hashed_weights.hpp"
 #include "tests/support/thread_world.hpp"
 
@@ -41,7 +42,7 @@ struct TinyRun {
   int64_t dim = 32, n_layers = 3, n_heads = 4, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy. If empty, the strategy is made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
-  int64_t short_last = 0;  ///< > 0: number of sequences in the global batch of the last step
+  int64_t short_last = 0;  ///< > 0: number of rows in the global batch of the last step
 };
 
 struct TinyResult {
@@ -65,19 +66,19 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   return model;
 }
 
-/// Row `k` of the data.
-inline void tiny_row(const TinyRun& run, int64_t k, int64_t* inputs, int64_t* targets) {
+/// Writes row `k` of the data to row `row` of a batch of tokens.
+inline void tiny_row(const TinyRun& run, int64_t k, HostBatch& batch, int64_t row) {
+  const auto inputs = batch.row<int64_t>(token_field::inputs, row);
+  const auto targets = batch.row<int64_t>(token_field::targets, row);
   for (int64_t t = 0; t < run.seq_len; ++t) {
-    inputs[t] = hashed_token(k * run.seq_len + t, run.vocab);
-    targets[t] = hashed_token(k * run.seq_len + t + 1, run.vocab);
+    inputs[static_cast<size_t>(t)] = hashed_token(k * run.seq_len + t, run.vocab);
+    targets[static_cast<size_t>(t)] = hashed_token(k * run.seq_len + t + 1, run.vocab);
   }
 }
 
 inline HostBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
-  const auto tokens = static_cast<size_t>(rows * run.seq_len);
-  HostBatch batch{rows, std::vector<int64_t>(tokens), std::vector<int64_t>(tokens)};
-  for (int64_t r = 0; r < rows; ++r)
-    tiny_row(run, first_row + r, batch.inputs.data() + r * run.seq_len, batch.targets.data() + r * run.seq_len);
+  HostBatch batch(rows, token_fields(run.seq_len));
+  for (int64_t r = 0; r < rows; ++r) tiny_row(run, first_row + r, batch, r);
   return batch;
 }
 
@@ -115,8 +116,8 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
-  input.global_tokens = rows * run.seq_len;
-  input.first_sequence = rows * rank * run.accumulation / parts;
+  input.weight = rows * run.seq_len;
+  input.first_row = rows * rank * run.accumulation / parts;
   input.dropout_key = mix64(static_cast<uint64_t>(step));
   return input;
 }

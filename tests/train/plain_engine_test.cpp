@@ -39,8 +39,8 @@ class PlainEngine : public Engine {
       for (auto& value : held.values) value -= static_cast<float>(input.lr_factor);
     return {.loss = held_[0].values[0], .votes = input.votes, .lr_factor = input.lr_factor};
   }
-  double evaluate(const HostBatch& batch) override { return static_cast<double>(batch.sequences); }
-  std::vector<float> logits(std::span<const int64_t>, int64_t) override { return {}; }
+  double evaluate(const HostBatch& batch) override { return static_cast<double>(batch.rows); }
+  std::vector<float> logits(const HostBatch&, int64_t) override { return {}; }
   std::vector<StateView> state_views() override {
     std::vector<StateView> views;
     for (auto& held : held_) {
@@ -89,13 +89,11 @@ std::vector<SlicePart> parts_of(const std::vector<SlicePart>& all, const World& 
   return mine;
 }
 
-struct ConstantRows : Dataset {
+struct EmptyRows : Dataset {
   int64_t size() const override { return 8; }
-  int64_t seq_len() const override { return 2; }
-  void read(int64_t, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
-    std::fill(inputs.begin(), inputs.end(), 1);
-    std::fill(targets.begin(), targets.end(), 1);
-  }
+  std::vector<BatchField> fields() const override { return {}; }
+  int64_t weight(int64_t) const override { return 1; }
+  void read(int64_t, HostBatch&, int64_t) const override {}
 };
 
 /// Trains to step `steps`, and returns the final loss.
@@ -107,7 +105,7 @@ double train_plain(const fs::path& folder, int64_t steps, const fs::path& resume
     recipe.train.max_steps = steps;
     recipe.train.global_batch_size = 4;
     recipe.train.micro_batch_size = 2;
-    ConstantRows rows;
+    EmptyRows rows;
     Hooks no_hooks;
     EventSink nowhere(0, -1);
     Trainer trainer({.recipe = recipe,

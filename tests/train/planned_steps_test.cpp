@@ -13,8 +13,9 @@ struct Nothing : Dataset {
   int64_t samples;
   explicit Nothing(int64_t samples) : samples(samples) {}
   int64_t size() const override { return samples; }
-  int64_t seq_len() const override { return 1; }
-  void read(int64_t, std::span<int64_t>, std::span<int64_t>) const override {}
+  std::vector<BatchField> fields() const override { return {}; }
+  int64_t weight(int64_t) const override { return 1; }
+  void read(int64_t, HostBatch&, int64_t) const override {}
 };
 
 Recipe recipe() {

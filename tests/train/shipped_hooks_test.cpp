@@ -261,13 +261,13 @@ TEST_CASE("logits are those of the loss, under every strategy") {
       auto batch = tiny_batch(tiny, 3, 2);
       for (int64_t position : {int64_t{0}, int64_t{7}, tiny.seq_len - 1}) {
         HostBatch only = batch;  // the targets at this position
+        std::ranges::fill(only.values<int64_t>(token_field::targets), ignored_target);
         double expected = 0;
-        for (int64_t row = 0; row < batch.sequences; ++row) {
-          const auto first = static_cast<size_t>(row * tiny.seq_len), length = static_cast<size_t>(tiny.seq_len);
-          const int64_t target = batch.targets[first + static_cast<size_t>(position)];
-          std::fill_n(only.targets.begin() + static_cast<std::ptrdiff_t>(first), length, -100);
-          only.targets[first + static_cast<size_t>(position)] = target;
-          auto logits = strategy.logits(std::span(batch.inputs).subspan(first, length), position);
+        for (int64_t row = 0; row < batch.rows; ++row) {
+          const auto at = static_cast<size_t>(position);
+          const int64_t target = batch.row<int64_t>(token_field::targets, row)[at];
+          only.row<int64_t>(token_field::targets, row)[at] = target;
+          auto logits = strategy.logits(tiny_batch(tiny, 3 + row, 1), position);
           auto shares = torch::from_blob(logits.data(), {std::ssize(logits)}, torch::kFloat32).log_softmax(0);
           expected -= shares[target].item<double>();
         }

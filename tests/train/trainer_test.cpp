@@ -35,10 +35,11 @@ struct Rows : Dataset {
   Rows(const TinyRun& run, int rank, int64_t rows, const OnRead& on_read)
       : run(run), rank(rank), rows(rows), on_read(on_read) {}
   int64_t size() const override { return rows; }
-  int64_t seq_len() const override { return run.seq_len; }
-  void read(int64_t sample, std::span<int64_t> inputs, std::span<int64_t> targets) const override {
+  std::vector<BatchField> fields() const override { return token_fields(run.seq_len); }
+  int64_t weight(int64_t) const override { return run.seq_len; }
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     if (on_read) on_read(rank, sample);
-    tiny_row(run, sample, inputs.data(), targets.data());
+    tiny_row(run, sample, batch, row);
   }
 };
 
@@ -87,7 +88,7 @@ struct Training {
                          .hooks = no_hooks,
                          .events = sink,
                          .run_dir = folder.path,
-                         .vocab_size = tiny.vocab,
+                         .model_sizes = {{"vocab_size", tiny.vocab}},
                          .started = steady_seconds(),
                          .stop = &stop[world.rank],
                          .accept_changed_data = accept_changed_data});

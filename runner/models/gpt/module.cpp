@@ -19,18 +19,20 @@ class GptEmbedding : public Block {
   GptEmbedding(const Model& model, const Recipe::Model& recipe)
       : tokens_(model, "embedding.tokens.weight"),
         positions_(model, "embedding.positions.weight"),
+        inputs_(model.spec.batch_field(token_field::inputs_name)),
         dropout_(recipe.dropout, 0) {}
 
   Tensor forward(const Tensor&, const ForwardContext& context) override {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
-    const Tensor& ids = context.batch->inputs;
+    const Tensor& ids = context.batch->fields[inputs_];
     auto x = at::embedding(tokens, ids).add_(positions_.get().narrow(0, 0, ids.size(1)));
     return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
   }
 
  private:
   Parameter tokens_, positions_;
+  size_t inputs_;
   Dropout dropout_;
 };
 

@@ -2,6 +2,7 @@
 #include "runner/base/error.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner::gpt {
 
@@ -120,6 +121,7 @@ int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_o
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   check_gpt(model);
   ModelSpec spec;
+  spec.batch = token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
               matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));

@@ -18,16 +18,20 @@ namespace {
 class LlamaEmbedding : public Block {
  public:
   LlamaEmbedding(const Model& model, const Recipe::Model& recipe)
-      : tokens_(model, "embedding.tokens.weight"), dropout_(recipe.dropout, 0) {}
+      : tokens_(model, "embedding.tokens.weight"),
+        inputs_(model.spec.batch_field(token_field::inputs_name)),
+        dropout_(recipe.dropout, 0) {}
 
   Tensor forward(const Tensor&, const ForwardContext& context) override {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
-    return dropout_(at::embedding(tokens, context.batch->inputs), context, DropoutSite::embedding).to(compute.dtype);
+    return dropout_(at::embedding(tokens, context.batch->fields[inputs_]), context, DropoutSite::embedding)
+        .to(compute.dtype);
   }
 
  private:
   Parameter tokens_;
+  size_t inputs_;
   Dropout dropout_;
 };
 

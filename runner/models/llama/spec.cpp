@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/llama/llama.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner::llama {
 
@@ -145,6 +146,7 @@ int64_t n_kv_heads(const Recipe::Model& model) { return model.n_kv_heads.value_o
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   check_llama(model);
   ModelSpec spec;
+  spec.batch = token_fields(seq_len);
   spec.blocks.push_back(
       embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)}));
   spec.buffer_elements = model.max_seq_len * (model.dim / model.n_heads);  // cos and sin tables

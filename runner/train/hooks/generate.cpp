@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/hash.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
@@ -29,7 +30,8 @@ std::vector<int64_t> generate(Engine& engine, std::vector<int64_t> tokens, const
                               const GenerationLimits& limits, const std::function<int64_t(int64_t)>& agree) {
   for (int64_t made = 0; made < wanted.max_new_tokens; ++made) {
     auto seen = std::min(limits.window, static_cast<int64_t>(tokens.size()));
-    auto values = engine.logits(std::span(tokens).last(static_cast<size_t>(seen)), seen - 1);
+    const auto window = std::span(tokens).last(static_cast<size_t>(seen));
+    auto values = engine.logits(token_batch(1, window, std::vector(window.size(), ignored_target)), seen - 1);
     auto logits = torch::from_blob(values.data(), {limits.vocab}, torch::kFloat32);
     auto place = static_cast<int64_t>(tokens.size());
     tokens.push_back(agree(draw_token(logits, wanted.temperature, wanted.top_k, uniform_of(seed, place))));

@@ -1,0 +1,34 @@
+// Batches of next-token prediction: the fields that text data sets provide and language models need.
+#pragma once
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "strategies/engine/host_batch.hpp"
+
+namespace runner {
+
+/// A target that does not count in the loss.
+inline constexpr int64_t ignored_target = -100;
+
+/// The names and positions of token_fields().
+namespace token_field {
+inline constexpr const char *inputs_name = "inputs", *targets_name = "targets";
+inline constexpr size_t inputs = 0, targets = 1;
+}  // namespace token_field
+
+/// Token ids, and for each of them the id of the next token.
+inline std::vector<BatchField> token_fields(int64_t seq_len) {
+  return {{.name = token_field::inputs_name, .row = {seq_len}},
+          {.name = token_field::targets_name, .row = {seq_len}, .padding = ignored_target}};
+}
+
+/// A micro-batch of `rows` sequences. `inputs` and `targets` have the same size.
+inline HostBatch token_batch(int64_t rows, std::span<const int64_t> inputs, std::span<const int64_t> targets) {
+  HostBatch batch(rows, token_fields(std::ssize(inputs) / rows));
+  std::ranges::copy(inputs, batch.values<int64_t>(token_field::inputs).begin());
+  std::ranges::copy(targets, batch.values<int64_t>(token_field::targets).begin());
+  return batch;
+}
+
+}  // namespace runner
