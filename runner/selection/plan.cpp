@@ -7,9 +7,11 @@
 
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/data.hpp"
 #include "runner/models/models.hpp"
 #include "runner/selection/backend.hpp"
 #include "runner/selection/batch.hpp"
+#include "runner/selection/batch_fields.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -293,6 +295,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
     diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
                            fmt::format("no block is called `{}`; {}", pattern, names_of_blocks(*plan.model))});
   check_parameter_patterns(recipe, *plan.model, diagnostics);
+  check_batch_fields(recipe, *plan.model, data_fields(plan.recipe.data, plan.seq_len), diagnostics);
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
   move_timeout(plan.recipe, plan.recipe.strategy.options, diagnostics);
