@@ -1,4 +1,5 @@
-// The implementation of Ledger, shared by ledger.cpp (opening, writing), query.cpp (reading) and sweeps.cpp.
+// The implementation of Ledger, shared by ledger.cpp (opening), run_life.cpp and records.cpp (writing), query.cpp (reading)
+// and sweeps.cpp.
 #pragma once
 #include <filesystem>
 #include <limits>
@@ -14,8 +15,9 @@
 
 namespace runner {
 
-/// "20261121-065403-k3f9": UTC time, then four random characters, without those that are easily confused.
-std::string make_id(double now);
+/// An id for a new row of `table` (run or sweep), "20261121-065403-k3f9": UTC time, then four random characters that no other row
+/// has, without those that are easily confused.
+std::string unused_id(sqlite::Database& database, const std::string& table, double now);
 /// Stores a text under the hash of its content, once for all runs. Returns the hash.
 std::string keep_text(sqlite::Database& database, const std::string& content);
 
@@ -24,10 +26,21 @@ inline double metric_value(const sqlite::Statement& row, int column) {
   return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);
 }
 
+/// JSON text; bytes that are not UTF-8 are replaced.
+inline std::string to_text(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 template <typename Value>
 nlohmann::json or_null(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
+
+/// `path` relative to `folder` if it lies below it, otherwise empty. Relative paths stay valid if the folder is moved.
+std::optional<std::string> relative_below(const std::filesystem::path& folder, const std::filesystem::path& path);
+
+/// The error of a process whose run `id` another one has resumed.
+[[noreturn]] void refuse_stale(sqlite::Database& database, const std::string& id, const Lease& lease);
 
 /// Opens an existing ledger to read it, also in a write-protected folder, and migrates it. Null while there is none.
 std::unique_ptr<sqlite::Database> open_to_read(const std::filesystem::path& file);

@@ -149,9 +149,7 @@ Sweeps::~Sweeps() = default;
 std::string Sweeps::begin(const NewSweep& sweep) {
   auto& database = *impl_->database;
   sqlite::Transaction transaction(database);
-  std::string id = make_id(wall_seconds());
-  while (database.query("SELECT 1 FROM sweep WHERE id LIKE ?", "%" + id.substr(id.rfind('-'))).step())
-    id = make_id(wall_seconds());
+  const std::string id = unused_id(database, "sweep", wall_seconds());
   const fs::path relative = fs::path("sweeps") / id;
   std::error_code error;
   fs::create_directories(impl_->home / relative / "logs", error);

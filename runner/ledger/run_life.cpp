@@ -1,0 +1,193 @@
+// The life of a run in the ledger: begun, attempted, finished, reopened.
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <random>
+#include <string_view>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/process_identity.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string make_id(double now) {
+  std::random_device random;
+  constexpr std::string_view letters = "23456789abcdefghjkmnpqrstuvwxyz";
+  const auto whole = static_cast<std::time_t>(now);
+  std::tm utc{};
+  ::gmtime_r(&whole, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S-", &utc);
+  std::string id = text;
+  std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
+  for (int i = 0; i < 4; ++i) id += letters[pick(random)];
+  return id;
+}
+
+/// Ends the run's earlier attempts and inserts a new one, owned by this process and not begun yet, with the settings in
+/// the run's row. Returns its row number.
+int64_t claim(sqlite::Database& database, int64_t run, double now) {
+  const ProcessIdentity me = this_process();
+  database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
+  database.run(
+      "INSERT INTO attempt (run, number, host, machine, boot_id, pid_namespace, pid, process_start, started, "
+      "heartbeat, strategy, world_size, argv, build_id, git, config) "
+      "SELECT run, 1 + (SELECT ifnull(max(number), 0) FROM attempt WHERE run = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, "
+      "strategy, world_size, argv, build_id, git, config FROM run WHERE run = ?1",
+      run, me.host, me.machine, me.boot_id, me.pid_namespace, me.pid, me.start_time, now);
+  return database.last_insert_rowid();
+}
+
+/// Keeps the run's row for put_back(). If the run is reopened several times, the first row counts.
+void keep_row(sqlite::Database& database, int64_t run) {
+  database.run("CREATE TEMP TABLE IF NOT EXISTS reopened AS SELECT * FROM main.run WHERE 0");
+  database.run(
+      "INSERT INTO temp.reopened SELECT * FROM main.run WHERE run = ?1 AND "
+      "NOT EXISTS (SELECT 1 FROM temp.reopened WHERE run = ?1)",
+      run);
+}
+
+}  // namespace
+
+std::string keep_text(sqlite::Database& database, const std::string& content) {
+  std::string hash = xxh3_hex(content);
+  database.run("INSERT INTO config (hash, content) VALUES (?, ?) ON CONFLICT DO NOTHING", hash, content);
+  return hash;
+}
+
+std::string unused_id(sqlite::Database& database, const std::string& table, double now) {
+  while (true) {
+    std::string id = make_id(now);
+    if (!database.query("SELECT 1 FROM " + table + " WHERE id LIKE ?", "%" + id.substr(id.rfind('-'))).step())
+      return id;
+  }
+}
+
+std::string Ledger::begin_run(const NewRun& run) {
+  const double now = wall_seconds();
+  std::string id;
+  fs::path folder;
+  Lease lease;
+  try {
+    impl_->to_write().commit([&](Batch& batch) {
+      auto& database = batch.database();
+      id = unused_id(database, "run", now);
+      fs::create_directories(run.run_dir_root);
+      fs::create_directory(fs::path(run.run_dir_root) / id);
+      folder = fs::path(run.run_dir_root) / id;
+      database.run(
+          "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
+          "argv, build_id, git, host, recipe, resolved, config, origins, plan, annotations) "
+          "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+          id, run.name, run.strategy, run.world_size, now, to_text(run.tags), run.notes,
+          relative_below(impl_->home, folder).value_or(fs::absolute(folder).lexically_normal().string()),
+          fs::current_path().string(), to_text(run.argv), run.build_id, to_text(run.git), to_text(run.host),
+          keep_text(database, run.recipe_source), keep_text(database, run.resolved),
+          keep_text(database, to_text(run.config)), keep_text(database, to_text(run.origins)),
+          keep_text(database, to_text(run.plan)), to_text(run.annotations));
+      lease.run = database.last_insert_rowid();
+      if (!run.sweep.empty())
+        database.run("UPDATE trial SET run = ? WHERE number = ? AND sweep = (SELECT sweep FROM sweep WHERE id = ?)",
+                     lease.run, run.trial, run.sweep);
+      lease.attempt = claim(database, lease.run, now);
+    });
+  } catch (const fs::filesystem_error& error) {
+    throw environment_error("cannot create a run's folder in {}: {}", run.run_dir_root, error.code().message());
+  } catch (...) {
+    std::error_code ignored;
+    if (!folder.empty()) fs::remove(folder, ignored);
+    throw;
+  }
+  impl_->leases[id] = lease;
+  return id;
+}
+
+int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason, std::optional<int64_t> from_step,
+                              bool completed) {
+  const double now = wall_seconds();
+  Lease& lease = impl_->own_lease(run);
+  int64_t number = 0, attempt = 0;
+  impl_->to_write().commit([&](Batch& batch) {
+    auto& database = batch.database();
+    if (!batch.owns(lease)) refuse_stale(database, run, lease);
+    auto claimed = database.query("SELECT 1 FROM attempt WHERE attempt = ? AND reason IS NULL", lease.attempt);
+    attempt = claimed.step() ? lease.attempt : claim(database, lease.run, now);
+    database.run("UPDATE attempt SET reason = ?, from_step = ? WHERE attempt = ?", reason, from_step.value_or(0),
+                 attempt);
+    if (from_step) batch.rewind(lease.run, *from_step, completed);
+    auto row = database.query("SELECT number FROM attempt WHERE attempt = ?", attempt);
+    RUNNER_CHECK(row.step());
+    number = row.integer(0);
+    batch.touch({lease.run, attempt}, now);
+  });
+  lease.attempt = attempt;
+  return number;
+}
+
+void Ledger::finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
+                        std::chrono::seconds patience) {
+  constexpr std::array<std::string_view, 4> ends = {"finished", "failed", "interrupted", "preempted"};
+  RUNNER_CHECK(std::find(ends.begin(), ends.end(), status) != ends.end(), "{}", status);
+  const double now = wall_seconds();
+  const Lease lease = impl_->own_lease(run);
+  const auto end = [&](Batch& batch) {
+    if (!batch.owns(lease)) refuse_stale(batch.database(), run, lease);
+    batch.touch(lease, now);
+    batch.database().run("UPDATE run SET status = ?, ended = ?, exit_code = ?, message = ? WHERE run = ?", status, now,
+                         exit_code, message, lease.run);
+    batch.database().run("UPDATE attempt SET ended = ? WHERE attempt = ?", now, lease.attempt);
+  };
+  impl_->to_write().commit(end, patience);
+  impl_->leases.erase(run);
+}
+
+void Ledger::reopen_run(const std::string& run, const NewRun& again) {
+  const double now = wall_seconds();
+  Lease lease{impl_->row_of(run), 0};
+  impl_->to_write().commit([&](Batch& batch) {
+    auto& database = batch.database();
+    auto owner = database.query(
+        "SELECT attempt.host, pid FROM run JOIN attempt ON attempt.run = run.run WHERE run.run = ? AND "
+        "status = 'running' ORDER BY number DESC",
+        lease.run);
+    if (owner.step())
+      throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
+                        owner.text(0));
+    auto newest = database.query("SELECT max(number) FROM attempt WHERE run = ? AND reason IS NOT NULL", lease.run);
+    if (newest.step() && again.last_attempt && newest.integer(0) > *again.last_attempt)
+      throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,
+                        run);
+    keep_row(database, lease.run);
+    database.run(
+        "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, name = ?, tags = ?, "
+        "notes = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, "
+        "resolved = ?, config = ?, origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') "
+        "WHERE run = ?",
+        again.name, to_text(again.tags), again.notes, again.strategy, again.world_size, fs::current_path().string(),
+        to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
+        keep_text(database, again.resolved), keep_text(database, to_text(again.config)),
+        keep_text(database, to_text(again.origins)), keep_text(database, to_text(again.plan)), lease.run);
+    lease.attempt = claim(database, lease.run, now);
+  });
+  impl_->leases[run] = lease;
+}
+
+void Ledger::put_back(const std::string& run) {
+  impl_->to_write().commit([row = impl_->row_of(run)](Batch& batch) {
+    if (batch.database().integer("SELECT count(*) FROM temp.sqlite_schema WHERE name = 'reopened'") > 0)
+      batch.database().run(
+          "UPDATE run SET (name, tags, notes, strategy, world_size, working_directory, argv, build_id, git, host, "
+          "resolved, config, origins, plan, annotations) = (b.name, b.tags, b.notes, b.strategy, b.world_size, "
+          "b.working_directory, b.argv, b.build_id, b.git, b.host, b.resolved, b.config, b.origins, b.plan, "
+          "json_set(run.annotations, '$.predicted', json_extract(b.annotations, '$.predicted'))) "
+          "FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
+          row);
+  });
+}
+
+}  // namespace runner
