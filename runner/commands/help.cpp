@@ -5,9 +5,9 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/report/pager.hpp"
+#include "runner/selection/strategy_options.hpp"
 #include "strategies/catalog.hpp"
 
 namespace runner {
@@ -28,10 +28,11 @@ std::string option_help(const std::string& topic) {
 
 std::string help_text(const std::string& subject, const std::string& topic) {
   if (auto text = option_help(subject == "recipe" ? topic : subject); !text.empty()) return text;
-  if (subject == "recipe") return recipe_help(topic);
+  if (subject == "recipe") return recipe_help(topic, foreign_names());
   if (!topic.empty())
     throw usage_error("`runner help` takes one topic, or `recipe` and one: `runner help recipe {}`", topic);
-  if (find_section(subject) || find_key(subject) || key_meant_by(subject)) return recipe_help(subject);
+  if (find_section(subject) || find_key(subject) || key_meant_by(subject, foreign_names()))
+    return recipe_help(subject, foreign_names());
   std::vector<std::string> names{"recipe"};
   for (const auto& command : commands()) names.push_back(command.name);
   for (const auto& section : sections()) names.push_back(section.name);

@@ -7,14 +7,16 @@
 
 #include "runner/config/computed_recipe.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/config/foreign_names.hpp"
 #include "runner/config/importer.hpp"
 #include "runner/config/recipe.hpp"
 
 namespace runner {
 
 struct ReaderHelp {
-  RecipeEvaluator evaluate = {};       ///< evaluates files that end in ".lua"; without it, such a file is a mistake
-  const Importer* importer = nullptr;  ///< of the configurations in strategy.config, and of the tool's keys
+  RecipeEvaluator evaluate = {};        ///< evaluates files that end in ".lua"; without it, such a file is a mistake
+  const Importer* importer = nullptr;   ///< of the configurations in strategy.config
+  const ForeignNames* names = nullptr;  ///< what strategies and importers know in addition to find_foreign_name()
 };
 
 /// Reads `file` and the recipes that it extends, removes the keys in `unset`, applies `overrides`
@@ -59,7 +61,7 @@ nlohmann::json origins_to_json(const Recipe& recipe);
 
 /// JSON Schema (valid alike for draft 4 and 2020-12) of the key table.
 std::string recipe_schema();
-/// `runner help recipe`: every key with type, default, bounds and help; or one section or key.
-std::string recipe_help(const std::string& topic = "");
+/// `runner help recipe`: every key with type, default, bounds and help; or one section or key. `names`: see key_meant_by().
+std::string recipe_help(const std::string& topic = "", const ForeignNames& names = {});
 
 }  // namespace runner

@@ -24,51 +24,86 @@ bool same(const Located& located, const ImportedValue& value) {
 
 std::string shown(const json& value) { return value.is_null() ? "unset" : toml_value(value); }
 
+/// Moves the values of `layer` that are of a level above `level` to the result.
+Layer take_above(int level, Layer& layer) {
+  Layer above;
+  for (auto at = layer.begin(); at != layer.end();) {
+    const auto here = at++;
+    if (here->second.level > level) above.insert(layer.extract(here));
+  }
+  return above;
+}
+
+/// Of global batch, micro-batch and accumulation, one follows from the others. Removes from `values` those that would contradict
+/// a batch size in `upper`.
+void give_way(Layer& values, const Layer& upper) {
+  const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches";
+  if (upper.contains(global)) values.erase(steps);
+  if (upper.contains(steps)) values.erase(global);
+  if (upper.contains(global) || upper.contains(steps) || upper.contains("train.micro_batch_size"))
+    values.erase("strategy.gradient_accumulation_steps");
+}
+
 }  // namespace
 
-Diagnostic& ConfigurationLayers::report(const Origin& place, const std::string& code, const std::string& message) {
+Diagnostic& ConfigurationLayer::report(const Origin& place, const std::string& code, const std::string& message) {
   diagnostics_.push_back({.place = place, .code = code, .message = message, .section = "strategy"});
   return diagnostics_.back();
 }
 
-void ConfigurationLayers::add(Layer& own, const Layer& below) {
-  auto found = own.find("strategy.config");
-  const bool anew = own.contains("strategy.name"), replaced_strategy = replaces_strategy(own, below);
-  if (found == own.end() || (!anew && !below.contains("strategy.name"))) return;
-  const Located name = anew ? own.at("strategy.name") : below.at("strategy.name");
-  if (!importer_ || !name.value.is_string() || !importer_->takes(name.value)) return;
-  Located config = found->second;
-  found->second = {nullptr, config.origin, config.folder, nullptr, true};
-  configured_at_ = config.origin;
-  notes_.clear();
+void ConfigurationLayer::apply(Layer& layer, bool options) {
+  const auto found = layer.find("strategy.config"), name = layer.find("strategy.name");
+  if (found == layer.end() || found->second.value.is_null() || name == layer.end()) return;
+  if (!importer_ || !name->second.value.is_string() || !importer_->takes(name->second.value)) return;
+  const Located config = found->second;
+  found->second.value = nullptr;
+  if (options) configured_at_ = config.origin;
   const auto tree = read(config);
   if (!tree) return;
-  auto given = [&](const std::string& key) {
-    auto lower = below.find(key);
-    bool stays = lower != below.end() && (!lower->second.from_configuration || lower->second.replaced) &&
-                 !(replaced_strategy && key.starts_with("strategy."));
-    return own.contains(key) || stays;
+  const auto value_of = [&](const std::string& key) -> const Located* {
+    const auto value = layer.find(key);
+    return value != layer.end() && !value->second.value.is_null() ? &value->second : nullptr;
   };
-  auto meaning = importer_->read(*tree, given);
+  auto meaning = importer_->read(*tree, value_of);
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
+
   const fs::path folder = config.tree ? config.folder : (config.folder / config.value.get<std::string>()).parent_path();
+  Layer values;
   std::vector<std::string> replaced;
   for (const auto& value : meaning.values) {
-    auto lower = below.find(value.key);
-    bool dropped = replaced_strategy && value.key.starts_with("strategy.");
-    if (lower != below.end() && !dropped && !own.contains(value.key) && !lower->second.from_configuration &&
-        !lower->second.value.is_null() && !same(lower->second, value))
-      replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value),
-                                     shown(lower->second.value), place_of(lower->second.origin)));
-    add_value(own, value, folder);
+    if (!options && value.key.starts_with("strategy.")) continue;
+    const auto* given = value_of(value.key);
+    if (given && given->level == config.level && given->value != "auto") {
+      if (!same(*given, value)) contradict(*given, value);
+      continue;
+    }
+    values[value.key] = {.value = value.value, .origin = value.place, .folder = folder, .level = config.level};
+    if (given && given->level < config.level && !same(*given, value))
+      replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value), shown(given->value),
+                                     place_of(given->origin)));
   }
   if (!replaced.empty())
     notes_.push_back(fmt::format("the configuration ({}) replaces values of the recipe: {}", place_of(config.origin),
                                  join(replaced, "; ")));
+  const Layer upper = take_above(config.level, layer);
+  give_way(values, upper);
+  Layer own = take_above(config.level - 1, layer);
+  for (const auto& [key, located] : values) own[key] = located;
+  merge(layer, own);
+  merge(layer, upper);
 }
 
-std::optional<LocatedJson> ConfigurationLayers::read(const Located& config) {
+void ConfigurationLayer::contradict(const Located& given, const ImportedValue& value) {
+  auto& diagnostic =
+      report(given.origin, "contradiction",
+             fmt::format("{} = {} contradicts the configuration, where `{}` {}", value.key, toml_value(given.value),
+                         value.path, value.value.is_null() ? "is off" : "means " + toml_value(value.value)));
+  diagnostic.other = value.place;
+  diagnostic.other_message = "the configuration sets it here";
+}
+
+std::optional<LocatedJson> ConfigurationLayer::read(const Located& config) {
   if (config.tree) return *config.tree;
   if (!config.value.is_string()) {
     report(config.origin, "wrong-type",
@@ -89,55 +124,7 @@ std::optional<LocatedJson> ConfigurationLayers::read(const Located& config) {
   return std::nullopt;
 }
 
-void ConfigurationLayers::add_value(Layer& own, const ImportedValue& value, const fs::path& folder) {
-  auto found = own.find(value.key);
-  if (found == own.end() || found->second.value == "auto") {
-    own[value.key] = {value.value, value.place, folder, nullptr, true};
-    return;
-  }
-  if (same(found->second, value)) return;
-  bool unset = value.value.is_null();
-  auto& diagnostic = report(
-      found->second.origin, "contradiction",
-      fmt::format("{} = {} contradicts the configuration, where `{}` {}", value.key, toml_value(found->second.value),
-                  value.path, unset ? "is off" : "means " + toml_value(value.value)));
-  diagnostic.other = value.place;
-  diagnostic.other_message = "the configuration sets it here";
-}
-
-void ConfigurationLayers::remove_replaced(Layer& lower, const Layer& upper) {
-  const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches",
-                    option = "strategy.gradient_accumulation_steps";
-  if (auto config = upper.find("strategy.config"); config != upper.end() && config->second.from_configuration)
-    for (auto at = lower.begin(); at != lower.end();) {
-      auto here = at++;
-      if (!here->second.from_configuration) continue;
-      if (auto replaced = here->second.replaced)
-        here->second = *replaced;
-      else
-        lower.erase(here);
-    }
-  auto drop = [&](const std::string& key) {
-    auto found = lower.find(key);
-    if (found != lower.end() && found->second.from_configuration) lower.erase(found);
-  };
-  if (upper.contains(global)) drop(steps);
-  if (upper.contains(steps)) drop(global);
-  if (upper.contains(global) || upper.contains(steps) || upper.contains("train.micro_batch_size")) drop(option);
-}
-
-Located ConfigurationLayers::over(const Located* lower, Located upper) {
-  if (!upper.from_configuration || !lower) return upper;
-  upper.replaced = lower->from_configuration ? lower->replaced : std::make_shared<Located>(*lower);
-  return upper;
-}
-
-void ConfigurationLayers::forget() {
-  configured_at_.reset();
-  notes_.clear();
-}
-
-void ConfigurationLayers::complete(Recipe& recipe) {
+void ConfigurationLayer::complete(Recipe& recipe) {
   recipe.notes = notes_;
   if (!importer_ || !importer_->takes(recipe.strategy.name)) return;
   importer_->complete(recipe, diagnostics_.empty() ? configured_at_ : std::nullopt, diagnostics_);

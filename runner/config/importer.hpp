@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runner/config/diagnostics.hpp"
-#include "runner/config/foreign_names.hpp"
 #include "runner/config/located_json.hpp"
 
 namespace runner {
@@ -18,8 +17,6 @@ struct ImportedValue {
   nlohmann::json value;  ///< null: the key must be unset
   Origin place;
   std::string path;  ///< dotted, in the configuration
-  bool is_default =
-      false;  ///< the tool's default for a key that the configuration lacks; every given value overrides it
 };
 
 struct Imported {
@@ -42,8 +39,6 @@ class Importer {
   /// the recipe has one and has no mistake so far. Mistakes go to `diagnostics`.
   virtual void complete(Recipe& recipe, const std::optional<Origin>& configured_at,
                         std::vector<Diagnostic>& diagnostics) const = 0;
-  /// What a key of the tool means in a recipe; nullptr: it means nothing there.
-  virtual const ForeignName* find_name(const std::string& name) const = 0;
 };
 
 }  // namespace runner

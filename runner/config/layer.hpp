@@ -11,13 +11,11 @@ namespace runner {
 
 /// A value of a layer with its origin. Null: the key is unset, also if a lower layer sets it.
 struct Located {
-  nlohmann::json value;
-  Origin origin;
-  fs::path folder;                              ///< relative paths in the value are resolved against it
+  nlohmann::json value = nullptr;
+  Origin origin = {};
+  fs::path folder = {};                         ///< relative paths in the value are resolved against it
+  int level = 0;                                ///< of the layer that set the value; a higher layer has a higher one
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< the located value of strategy.config, if it is a table
-  bool from_configuration = false;              ///< the value comes from a configuration of another tool
-  std::shared_ptr<Located> replaced =
-      nullptr;               ///< the value that this one replaced; restored when the configuration is removed
   bool of_strategy = false;  ///< translated from a foreign name in [strategy]; removed with its options
   std::string written = "";  ///< the foreign name that means this key; empty: the recipe has the key itself
   std::string note = "";     ///< for a name of another tool: how it was translated
@@ -31,5 +29,13 @@ bool replaces_strategy(const Layer& upper, const Layer& lower);
 /// Removes the options of the strategy from `lower` if `upper` replaces the strategy. Returns a note that names them; empty
 /// if there are none.
 std::string drop_strategy(Layer& lower, const Layer& upper);
+
+/// Merges `upper` over `lower`, both of one strategy. If `upper` sets a key on which others depend (optimizer.name,
+/// lr_scheduler.name ...), the keys that no longer apply are dropped. A number of devices in --set replaces the number of CPU
+/// ranks, too.
+void merge(Layer& lower, const Layer& upper);
+
+/// Sets a key of the same layer a second time. `part`: sets only one key of a table, as in --set strategy.config.KEY=VALUE.
+void set_again(Located& located, Located again, bool part);
 
 }  // namespace runner

@@ -248,10 +248,10 @@ std::string recipe_schema() {
   return schema.dump(2) + "\n";
 }
 
-std::string recipe_help(const std::string& asked) {
+std::string recipe_help(const std::string& asked, const ForeignNames& names) {
   std::string text, topic = asked;
   const bool known = asked.empty() || find_section(asked) || find_key(asked);
-  if (auto meant = known ? std::nullopt : key_meant_by(asked)) {
+  if (auto meant = known ? std::nullopt : key_meant_by(asked, names)) {
     topic = *meant;
     text = fmt::format("`{}` is {} here\n", asked, topic);
   }

@@ -14,12 +14,12 @@ namespace runner {
 struct Origin {
   enum class Kind { file, set, default_value, decided };
   Kind kind = Kind::default_value;
-  std::string file;  ///< path as the user gave it; for `set` the text of the argument
-  int line = 0;      ///< from 1; 0: none
+  std::string file = "";  ///< path as the user gave it; for `set` the text of the argument
+  int line = 0;           ///< from 1; 0: none
   int column = 0;
-  std::string note;     ///< for `decided`: the reason
-  std::string excerpt;  ///< the source line, for messages
-  int span = 1;         ///< characters the caret underlines
+  std::string note = "";     ///< for `decided`: the reason
+  std::string excerpt = "";  ///< the source line, for messages
+  int span = 1;              ///< characters the caret underlines
 };
 
 /// The devices that a recipe requests on each node: automatic, a count, exact indices, or a count of free devices.
@@ -33,9 +33,12 @@ struct DeviceRequest {
 /// `accumulate_grad_batches`: first epoch -> factor from that epoch on. A plain integer n is {0: n}.
 using AccumulationSchedule = std::map<int64_t, int64_t>;
 
+/// The strategies for selection.prefer, from schemas/selection_rules.toml: they do the same, and the first is the default.
+const std::vector<std::string>& preferences();
+
 /// A recipe. Sections are structs, and field names are TOML keys. An optional field may be unset; its value then
-/// follows from others. The initialisers are the defaults. key_table.cpp has type, choices, bounds and help of each
-/// key.
+/// follows from others. The initialisers are the defaults. The files *_keys.cpp have type, choices, bounds and
+/// help of each key.
 struct Recipe {
   /// The value of a number that is "auto": it is chosen by prediction.
   static constexpr int64_t automatic = 0;
@@ -185,7 +188,7 @@ struct Recipe {
 
   struct Selection {
     std::string policy = "documented";
-    std::string prefer = "fsdp";  ///< which of fsdp and zero to use if both do the same
+    std::string prefer = preferences().front();
   } selection;
 
   struct Hooks {

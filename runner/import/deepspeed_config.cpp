@@ -1,12 +1,12 @@
 #include "runner/import/deepspeed_translator.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
 
 namespace runner {
 
@@ -41,10 +41,8 @@ bool follows_from_width(const std::string& option) { return !automatic_option(op
 }  // namespace
 
 json integral(json value) {
-  if (!value.is_number_float()) return value;
-  double number = value.get<double>();
-  bool whole = number == std::floor(number) && std::abs(number) < 9e15;
-  return whole ? json(static_cast<int64_t>(number)) : value;
+  to_integer(value);
+  return value;
 }
 
 Imported DeepSpeedTranslator::all() {
@@ -84,7 +82,7 @@ void DeepSpeedTranslator::emit(const std::string& key, const json& value, const 
                                const std::string& path, bool is_default) {
   if (is_default && given_(key)) return;
   for (const auto& before : meaning_.values) {
-    if (before.key != key || before.is_default) continue;
+    if (before.key != key || defaults_.contains(key)) continue;
     if (before.value != value) {
       auto& diagnostic = refuse(node, "contradiction",
                                 fmt::format("`{}` = {} contradicts `{}` = {}", path, node.plain().dump(), before.path,
@@ -94,8 +92,9 @@ void DeepSpeedTranslator::emit(const std::string& key, const json& value, const 
     }
     return;
   }
+  if (is_default) defaults_.insert(key);
   bool option = key.starts_with("strategy.");
-  meaning_.values.push_back({key, value, option ? node.key_place : node.place, path, is_default});
+  meaning_.values.push_back({.key = key, .value = value, .place = option ? node.key_place : node.place, .path = path});
 }
 
 const LocatedJson* DeepSpeedTranslator::at(const std::string& path) const {
@@ -134,8 +133,8 @@ void DeepSpeedTranslator::rename_blocks() {
   }
 }
 
-void DeepSpeedTranslator::walk(const LocatedJson& node, const std::string& path) {
-  for (const auto& [name, child] : node.members) {
+void DeepSpeedTranslator::walk(LocatedJson& node, const std::string& path) {
+  for (auto& [name, child] : node.members) {
     auto full = path.empty() ? name : path + "." + name;
     const auto* key = find_deepspeed_key(full);
     if (!key)
@@ -156,13 +155,14 @@ void DeepSpeedTranslator::note_automatic() {
         (key->target == "train.global_batch_size" &&
          known_batch("gradient_accumulation_steps", "train.accumulate_grad_batches")) ||
         (key->target == "train.accumulate_grad_batches" && known_batch("train_batch_size", "train.global_batch_size"));
-    const bool known = std::any_of(meaning_.values.begin(), meaning_.values.end(),
-                                   [&](const auto& value) { return value.key == key->target && !value.is_default; });
-    const bool fixed = key->fate == Fate::handled && !key->works.is_null();
+    const bool known = std::any_of(meaning_.values.begin(), meaning_.values.end(), [&](const auto& value) {
+      return value.key == key->target && !defaults_.contains(value.key);
+    });
+    const bool fixed = key->fate == Fate::handled && !key->default_value.is_null();
     if ((!own && !fixed) || follows || known || given_(key->target)) continue;
     if (!first) first = node;
     const auto otherwise = own ? own->get(Recipe()) : json();
-    open.push_back(fixed ? fmt::format("`{}` (always {})", key->path, toml_value(key->works))
+    open.push_back(fixed ? fmt::format("`{}` (always {})", key->path, toml_value(key->default_value))
                          : fmt::format("`{}` ({}{})", key->path, key->target,
                                        otherwise.is_null() ? "" : ", otherwise " + toml_value(otherwise)));
   }
@@ -181,8 +181,8 @@ void DeepSpeedTranslator::names(const DeepSpeedKey& block, const LocatedJson& no
 void DeepSpeedTranslator::unknown(const LocatedJson& node, const std::string& block, const std::string& name) {
   std::vector<std::string> here, elsewhere;
   for (const auto& key : deepspeed_keys()) {
-    if (key.parent() == block && key.old_name_of.empty()) here.push_back(key.name());
-    if (key.name() == name && key.old_name_of.empty()) elsewhere.push_back(key.path);
+    if (key.parent() == block && key.old_name_of.empty()) here.push_back(key.name);
+    if (key.name == name && key.old_name_of.empty()) elsewhere.push_back(key.path);
   }
   auto where = block.empty() ? "at the top" : fmt::format("in `{}`", block);
   bool misplaced = !elsewhere.empty() && elsewhere.size() <= 3;
@@ -200,10 +200,10 @@ void DeepSpeedTranslator::unknown(const LocatedJson& node, const std::string& bl
 }
 
 void DeepSpeedTranslator::note_old_name(const DeepSpeedKey& key, const LocatedJson& node) {
-  note(node, fmt::format("`{}` is an old name for {}", key.name(), key.old_name_of));
+  note(node, fmt::format("`{}` is an old name for {}", key.name, key.old_name_of));
 }
 
-void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node) {
+void DeepSpeedTranslator::judge(const DeepSpeedKey& key, LocatedJson& node) {
   if (!key.old_name_of.empty()) note_old_name(key, node);
   bool automatic = node.value == "auto";
   if (automatic) automatic_.emplace_back(&key, &node);
@@ -216,21 +216,22 @@ void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node
         emit("strategy." + key.target, option_value(key, node), node, key.path);
       break;
     case Fate::checked:
-      if (!automatic && integral(node.plain()) != key.works) {
+      if (!automatic && integral(node.plain()) != key.default_value) {
         auto& diagnostic =
-            refuse(node, "refused", fmt::format("`{}` cannot be {}: {}", key.path, node.plain().dump(), key.reason));
-        diagnostic.allowed = {key.works.dump()};
+            refuse(node, "refused", fmt::format("`{}` cannot be {}: {}", key.path, node.plain().dump(), key.note));
+        diagnostic.allowed = {key.default_value.dump()};
       }
       break;
     case Fate::ignored:
       names(key, node);
-      if (!automatic && !switched_off(key, node) && (key.works.is_null() || integral(node.plain()) != key.works))
-        note(node, fmt::format("`{}` is ignored: {}", key.path, key.reason));
+      if (!automatic && !switched_off(key, node) &&
+          (key.default_value.is_null() || integral(node.plain()) != key.default_value))
+        note(node, fmt::format("`{}` is ignored: {}", key.path, key.note));
       break;
     case Fate::refused:
       names(key, node);
       if (!automatic && !switched_off(key, node))
-        report(node.key_place, "refused", fmt::format("`{}` is not supported: {}", key.path, key.reason));
+        report(node.key_place, "refused", fmt::format("`{}` is not supported: {}", key.path, key.note));
       break;
     case Fate::block:
       if (!node.is_object)
@@ -239,8 +240,21 @@ void DeepSpeedTranslator::judge(const DeepSpeedKey& key, const LocatedJson& node
         judge_block(key, node);
       break;
     case Fate::handled:
+      if (!automatic) check(key, node);
+      break;
     case Fate::inner:
       break;
+  }
+}
+
+void DeepSpeedTranslator::check(const DeepSpeedKey& key, LocatedJson& node) {
+  auto value = node.plain();
+  if (const auto problem = check_option(key, value)) {
+    meaning_.diagnostics.push_back(diagnostic_of(*problem, node.place, "strategy"));
+    meaning_.diagnostics.back().suggestion.reset();  // all values are listed: "gpu" does not mean "cpu"
+    node = {.is_object = false, .value = nullptr, .place = node.place, .key_place = node.key_place};
+  } else if (!node.is_object) {
+    node.value = value;
   }
 }
 
@@ -255,7 +269,7 @@ bool DeepSpeedTranslator::switched_off(const DeepSpeedKey& key, const LocatedJso
   return enabled ? enabled->value == false : find_deepspeed_key(key.path + ".enabled") != nullptr;
 }
 
-void DeepSpeedTranslator::judge_block(const DeepSpeedKey& key, const LocatedJson& node) {
+void DeepSpeedTranslator::judge_block(const DeepSpeedKey& key, LocatedJson& node) {
   if (key.path == "scheduler.params" && refused_scheduler(type_of("scheduler"))) return;
   if (in_disabled_block(key, node))
     names(key, node);

@@ -20,6 +20,8 @@ nlohmann::json automatic_option(const std::string& option, int64_t dim);
 
 /// The importer for the reader of recipes.
 const Importer& deepspeed_importer();
+/// What DeepSpeed's keys mean as keys of a recipe.
+const ForeignNames& deepspeed_names();
 /// The error for a configuration whose strategy does not take it.
 extern const char* const deepspeed_needed;
 

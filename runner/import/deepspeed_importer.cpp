@@ -1,7 +1,5 @@
 // DeepSpeed's part in reading a recipe: strategies with a configuration, options that are "auto", and DeepSpeed's keys that are
 // written as keys of a recipe.
-#include <map>
-
 #include "runner/base/text.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/import/deepspeed_config.hpp"
@@ -13,41 +11,37 @@ namespace {
 
 /// The meaning of a DeepSpeed key that is ignored, refused, or has only one supported value.
 ForeignName name_of(const std::string& name, const DeepSpeedKey& key) {
-  if (key.fate == DeepSpeedKey::Fate::ignored)
-    return {.name = name, .meaning = ForeignName::any_value(), .note = "nothing to do: " + key.reason};
-  if (key.fate == DeepSpeedKey::Fate::refused) return {.name = name, .refusal = key.reason};
+  if (key.fate == DeepSpeedKey::Fate::ignored) return ForeignName::accepted(name, "nothing to do: " + key.note);
+  if (key.fate == DeepSpeedKey::Fate::refused) return ForeignName::refused(name, key.note);
   return {.name = name,
-          .meaning = ForeignName::one_of({key.works}),
-          .note = "already the case here: " + key.reason,
-          .refusal = key.reason};
+          .meaning = ForeignName::one_of({key.default_value}),
+          .note = "already the case here: " + key.note,
+          .refusal = key.note};
 }
 
 /// A name of another tool that has no effect, for the reason of a DeepSpeed key.
 ForeignName without_effect(const std::string& name, const std::string& key) {
-  return {
-      .name = name, .meaning = ForeignName::any_value(), .note = "nothing to do: " + find_deepspeed_key(key)->reason};
+  return ForeignName::accepted(name, "nothing to do: " + find_deepspeed_key(key)->note);
 }
 
-std::map<std::string, ForeignName> make_names() {
+ForeignNames make_names() {
   std::vector<ForeignName> names = {
       {.name = "zero_optimization",
        .meaning = ForeignName::one_of({true}),
        .note = "already the case here: the strategy is ZeRO",
        .refusal =
            "a configuration goes into config = { zero_optimization = { ... } }; without ZeRO it is name = \"ddp\""},
-      {.name = "logging_batch_size_per_gpu",
-       .meaning = ForeignName::any_value(),
-       .note = "nothing to do: DeepSpeed would log train.micro_batch_size"},
+      ForeignName::accepted("logging_batch_size_per_gpu", "nothing to do: DeepSpeed would log train.micro_batch_size"),
       without_effect("sparse_as_dense", "sparse_gradients"),
   };
   // The names in further blocks (ratio, betas) mean something only in their block.
   for (const auto& key : deepspeed_keys())
     for (const char* block : {"", "zero_optimization", "activation_checkpointing", "fp16", "bf16"})
-      if (key.parent() == block && !key.reason.empty() && !find_section(key.name()))
-        names.push_back(name_of(key.name(), key));
+      if (key.parent() == block && !key.note.empty() && !find_section(key.name))
+        names.push_back(name_of(key.name, key));
   for (auto& name : names) name.sections = {"", "train", "strategy", "activation_checkpointing"};
   names.push_back(without_effect("drop_last", "dataloader_drop_last"));
-  std::map<std::string, ForeignName> all;
+  ForeignNames all;
   for (auto& name : names) all.emplace(name.name, name);
   return all;
 }
@@ -80,17 +74,16 @@ class DeepSpeedImporter final : public Importer {
                     "strategy.name = \"ddp\"); set it to 1, 2 or 3",
          .section = "strategy"});
   }
-
-  const ForeignName* find_name(const std::string& name) const override {
-    static const auto names = make_names();
-    auto found = names.find(name);
-    return found == names.end() ? nullptr : &found->second;
-  }
 };
 
 }  // namespace
 
 const char* const deepspeed_needed = "`config` needs a strategy with a name of DeepSpeed: name = \"deepspeed\"";
+
+const ForeignNames& deepspeed_names() {
+  static const ForeignNames names = make_names();
+  return names;
+}
 
 const Importer& deepspeed_importer() {
   static const DeepSpeedImporter importer;

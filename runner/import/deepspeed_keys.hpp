@@ -1,33 +1,33 @@
 // The table of DeepSpeed's configuration keys: which are translated, ignored or refused, and why.
 #pragma once
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runner/base/option.hpp"
+
 namespace runner {
 
-struct DeepSpeedKey {
+/// `name`: the last part of `path`. `type`: `other` unless the key has a check of its own; the target's option checks the others.
+/// `default_value`: of `checked`, the only supported value; of `ignored`, the usual one. `note`: the reason.
+struct DeepSpeedKey : Option {
   enum class Fate {
     recipe,   ///< sets the recipe's key `target`
     option,   ///< sets the option `target` of the strategy `zero`
     handled,  ///< translated together with other keys, in deepspeed_meaning.cpp
-    checked,  ///< must be `works`, the only supported value; otherwise it is refused with `reason`
-    ignored,  ///< does not affect results; if it is not `works`, there is a note with `reason`
-    refused,  ///< an error with `reason`, unless it is switched off
+    checked,  ///< must be `default_value`; otherwise it is refused with `note`
+    ignored,  ///< does not affect results; if it is not `default_value`, it is noted with `note`
+    refused,  ///< an error with `note`, unless it is switched off
     block,    ///< an object whose keys are in the table
     inner     ///< a key in a block that is ignored or refused with all its keys
   };
-  std::string path;  ///< "zero_optimization.stage"
-  Fate fate;
+  Fate fate = Fate::handled;
+  std::string path = "";  ///< "zero_optimization.stage"
   std::string target =
-      "";  ///< of `handled`: the recipe's key that sets the value if it is "auto"; empty: it is `works`
-  nlohmann::json works = nullptr;
-  std::string reason = "";
+      "";  ///< of `handled`: the recipe's key that sets the value if it is "auto"; empty: it is `default_value`
   std::string old_name_of = "";  ///< deprecated: the path of the key that replaces it
   bool open = false;             ///< a block whose keys are not checked
 
-  std::string name() const { return path.substr(path.rfind('.') + 1); }
   std::string parent() const { return path.substr(0, path.rfind('.') == std::string::npos ? 0 : path.rfind('.')); }
 };
 

@@ -132,7 +132,7 @@ void put_options(Ordered& out, const nlohmann::json& options) {
 void check_values(Imported& meaning, const RecipeCheck& check) {
   Recipe recipe;
   recipe.strategy.name = "zero";
-  for (const auto& [key, given, place, path, is_default] : meaning.values) {
+  for (const auto& [key, given, place, path] : meaning.values) {
     auto value = given;
     recipe.origins[key] = place;
     if (key.starts_with("strategy.") && value != "auto") recipe.strategy.options[key.substr(key.find('.') + 1)] = value;

@@ -1,6 +1,7 @@
 // DeepSpeed's configuration -> values of a recipe: single keys by the table, and keys that depend on each other.
 #pragma once
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ class DeepSpeedTranslator {
   Diagnostic& report(const Origin& place, const std::string& code, const std::string& message);
   Diagnostic& refuse(const LocatedJson& node, const std::string& code, const std::string& message);
   void note(const LocatedJson& node, const std::string& text);
+  /// Sets a key of the recipe. `is_default`: to DeepSpeed's default, which a value in the recipe overrides.
   void emit(const std::string& key, const nlohmann::json& value, const LocatedJson& node, const std::string& path,
             bool is_default = false);
   /// The value at a path; nullptr if it is absent, null or "auto".
@@ -35,15 +37,17 @@ class DeepSpeedTranslator {
   void rename_blocks();
   /// Notes which keys of the recipe set the values that are "auto", as far as it does not set them yet.
   void note_automatic();
-  void walk(const LocatedJson& node, const std::string& path);
+  void walk(LocatedJson& node, const std::string& path);
   /// Checks only the names of the keys in a block whose values have no effect.
   void names(const DeepSpeedKey& block, const LocatedJson& node);
   void unknown(const LocatedJson& node, const std::string& block, const std::string& name);
   void note_old_name(const DeepSpeedKey& key, const LocatedJson& node);
-  void judge(const DeepSpeedKey& key, const LocatedJson& node);
+  void judge(const DeepSpeedKey& key, LocatedJson& node);
+  /// Checks and converts a value. A wrong one becomes null, which leaves it open.
+  void check(const DeepSpeedKey& key, LocatedJson& node);
   static nlohmann::json option_value(const DeepSpeedKey& key, const LocatedJson& node);
   static bool switched_off(const DeepSpeedKey& key, const LocatedJson& node);
-  void judge_block(const DeepSpeedKey& key, const LocatedJson& node);
+  void judge_block(const DeepSpeedKey& key, LocatedJson& node);
   /// Whether the keys of a block have no effect because of another key.
   bool in_disabled_block(const DeepSpeedKey& key, const LocatedJson& node);
 
@@ -73,6 +77,7 @@ class DeepSpeedTranslator {
   LocatedJson root_;
   const std::function<bool(const std::string&)>& given_;
   Imported meaning_;
+  std::set<std::string> defaults_;  ///< keys whose value is DeepSpeed's default, because the configuration lacks it
   std::vector<std::pair<const DeepSpeedKey*, const LocatedJson*>> automatic_;  ///< keys whose value is "auto"
 };
 

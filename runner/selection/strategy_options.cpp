@@ -4,7 +4,6 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
@@ -37,7 +36,7 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   diagnostic.code = "unknown-option";
   diagnostic.allowed = allowed;
   diagnostic.suggestion = nearest(name, allowed);
-  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name);
+  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name, foreign_names());
   auto elsewhere = owners(name);
   diagnostic.message = elsewhere.empty()
                            ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
@@ -50,7 +49,7 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
 void name_owners(std::vector<Diagnostic>& diagnostics) {
   for (auto& diagnostic : diagnostics) {
     const auto strategies = owners(diagnostic.name);
-    if (strategies.empty() || key_meant_by(diagnostic.name)) continue;
+    if (strategies.empty() || key_meant_by(diagnostic.name, foreign_names())) continue;
     diagnostic.message += fmt::format(": it is an option of {}", join_or(strategies));
     diagnostic.suggestion = "strategy." + diagnostic.name;
     diagnostic.section = "strategy";
@@ -112,7 +111,7 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
     diagnostic.code = "unknown-option";
     diagnostic.message = fmt::format("no strategy has an option `{}`", name);
     diagnostic.suggestion = nearest(name, known);
-    if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name);
+    if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name, foreign_names());
     diagnostics.push_back(diagnostic);
     return;
   }
@@ -160,6 +159,21 @@ std::optional<Named> find_named(const Recipe& recipe, std::vector<Diagnostic>& d
 
 bool takes(const Entry& entry, const std::string& option) {
   return find_option(entry.options, option) || (entry.distributed && find_option(common_options(), option));
+}
+
+const ForeignNames& foreign_names() {
+  static const ForeignNames all = [] {
+    ForeignNames names;
+    for (const auto& entry : catalog())
+      for (const auto& name : entry.foreign_names) names.emplace(name.name, name);
+    names.insert(deepspeed_names().begin(), deepspeed_names().end());
+    return names;
+  }();
+  return all;
+}
+
+ReaderHelp reader_help() {
+  return {.evaluate = lua::evaluate_recipe, .importer = &deepspeed_importer(), .names = &foreign_names()};
 }
 
 const std::vector<StrategyOption>& common_options() {
@@ -264,7 +278,7 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };
-  return load_layered_recipe(file, overrides, check, {lua::evaluate_recipe, &deepspeed_importer()});
+  return load_layered_recipe(file, overrides, check, reader_help());
 }
 
 }  // namespace runner

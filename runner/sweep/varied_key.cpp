@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "runner/base/text.hpp"
-#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/lua/error.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 namespace runner::sweep {
 
@@ -56,7 +56,7 @@ std::optional<Diagnostic> unknown_key(const std::string& name) {
   const Section* section = find_section(name);
   diagnostic.suggestion = section && !section->main_key.empty() ? name + "." + section->main_key : nearest(name, all);
   std::string last = dot == std::string::npos ? name : name.substr(name.rfind('.') + 1);
-  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(last);
+  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(last, foreign_names());
   if (!diagnostic.suggestion) diagnostic.other_message = "`runner help recipe` lists all keys";
   return diagnostic;
 }

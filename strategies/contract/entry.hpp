@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/foreign_name.hpp"
 #include "runner/base/option.hpp"
 #include "strategies/collective/accelerator.hpp"
 #include "strategies/collective/operation.hpp"
@@ -172,6 +173,7 @@ struct Entry {
   std::string summary;
   std::vector<Alias> aliases;
   std::vector<StrategyOption> options;
+  std::vector<ForeignName> foreign_names = {};  ///< arguments of such strategies in other tools
   /// Options with which gradients of several micro-batches are reduced once a step instead of after each; null: none.
   nlohmann::json reduced_once = nullptr;
   bool distributed = true;       ///< useful with two or more ranks; one is allowed

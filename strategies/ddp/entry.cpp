@@ -104,6 +104,7 @@ Entry ddp_entry() {
       "Every rank has a full copy of the model; gradients are all-reduced in buckets, overlapped with backward.";
   entry.aliases = ddp_aliases();
   entry.options = strategy_options(ddp_options().options());
+  entry.foreign_names = ddp_foreign_names();
   entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.plan = ddp_plan;
   return entry;

@@ -8,6 +8,7 @@
 namespace runner {
 
 Entry ddp_entry();
+std::vector<ForeignName> ddp_foreign_names();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
 ParallelPlan ddp_plan(const Job& job);

@@ -249,6 +249,25 @@ std::optional<std::string> refuse_fsdp(const Job& job) {
   return refuse_wrap_policy(job, options);
 }
 
+std::vector<ForeignName> fsdp_foreign_names() {
+  constexpr const char* whole_model = "every parameter is trained and sharded; a hook can freeze some of them";
+  constexpr const char* one_group =
+      "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups";
+  const std::vector<std::string> own = {"", "train", "strategy"};
+  return {
+      {.name = "process_group", .refusal = one_group},
+      {.name = "process_set", .refusal = one_group},
+      {.name = "device_mesh",
+       .refusal = "`hybrid_group_size` (fsdp) and `mics_shard_size` (zero) determine how many ranks share one copy"},
+      {.name = "reshard_after_forward", .key = "strategy.sharding_strategy", .only_suggested = true},
+      {.name = "ignored_modules", .refusal = whole_model, .sections = own},
+      {.name = "ignored_states", .refusal = whole_model, .sections = own},
+      {.name = "param_init_fn",
+       .refusal = "each rank creates only its shards; model.init_std and model.init_from determine their values",
+       .sections = own},
+  };
+}
+
 }  // namespace
 
 ParallelPlan fsdp_plan(const Job& job) {
@@ -314,6 +333,7 @@ Entry fsdp_entry() {
   need(entry.options, {"backward_prefetch"}, only_with_streams());  // the note of forward_prefetch has its condition
   need(entry.options, {"reduce_every_micro_batch"},
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
+  entry.foreign_names = fsdp_foreign_names();
   entry.refuse = refuse_fsdp;
   entry.notes = fsdp_notes;
   entry.label = fsdp_label;

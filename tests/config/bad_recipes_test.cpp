@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "runner/base/files.hpp"
-#include "runner/config/config.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 using namespace runner;
 
@@ -13,7 +13,7 @@ namespace {
 
 std::string said_about(const std::string& file) {
   try {
-    load_recipe(file);
+    load_recipe(file, {}, {}, {.names = &foreign_names()});
   } catch (const RecipeError& error) {
     return std::string(error.what()) + "\n";
   }

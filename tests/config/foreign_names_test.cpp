@@ -6,7 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/import/deepspeed_config.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 using namespace runner;
 using nlohmann::json;
@@ -27,7 +27,7 @@ max_steps = 10
 )";
 
 Recipe read_foreign(const std::string& more, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(more + rest, "recipe.toml", overrides, {.importer = &deepspeed_importer()});
+  return parse_recipe(more + rest, "recipe.toml", overrides, reader_help());
 }
 
 std::string wrong(const std::string& more, const std::vector<std::string>& overrides = {}) {
@@ -303,8 +303,7 @@ TEST_CASE("every foreign name gives a note or an error, and every key that it st
                            "learning_rate",
                            "d_model"}) {
     INFO(name);
-    const auto* foreign = find_foreign_name(name);
-    if (!foreign) foreign = deepspeed_importer().find_name(name);
+    const auto* foreign = find_foreign_name(name, foreign_names());
     REQUIRE(foreign);
     CHECK((foreign->only_suggested || !foreign->note.empty() || !foreign->refusal.empty() || foreign->meaning));
     bool option = foreign->key.starts_with("strategy.");

@@ -3,7 +3,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
-#include "runner/import/deepspeed_config.hpp"
+#include "runner/selection/strategy_options.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -24,7 +24,7 @@ max_steps = 10
 )";
 
 Recipe read(const std::string& more, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(minimal + more, "minimal.toml", overrides, {.importer = &deepspeed_importer()});
+  return parse_recipe(minimal + more, "minimal.toml", overrides, reader_help());
 }
 
 }  // namespace
@@ -61,8 +61,8 @@ TEST_CASE("strategy.nvme_path is relative to the file that contains it") {
                     R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "swap"}}})");
   write_file_atomic(folder.path / "ds.toml",
                     std::string(minimal) + "[strategy]\nname = \"zero\"\nconfig = \"configurations/ds.json\"\n");
-  CHECK(load_recipe((folder.path / "ds.toml").string(), {}, {}, {.importer = &deepspeed_importer()})
-            .strategy.options["nvme_path"] == (folder.path / "configurations/swap").string());
+  CHECK(load_recipe((folder.path / "ds.toml").string(), {}, {}, reader_help()).strategy.options["nvme_path"] ==
+        (folder.path / "configurations/swap").string());
 }
 
 TEST_CASE("a shorthand sets the main key of its section") {

@@ -1,5 +1,6 @@
 // DeepSpeed configurations as data: tests/cases/deepspeed/NAME.json, NAME.toml (recipes that name a configuration), and
 // *.expected with the exact recipe or text. RUNNER_UPDATE_CASES=1 rewrites the expected files.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <set>
@@ -15,7 +16,7 @@ using namespace runner;
 
 namespace {
 
-const ReaderHelp help{.importer = &deepspeed_importer()};
+const ReaderHelp help{.importer = &deepspeed_importer(), .names = &deepspeed_names()};
 const fs::path cases = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/deepspeed";
 
 /// Keeps paths in the texts relative.
@@ -106,7 +107,7 @@ TEST_CASE("the table of DeepSpeed keys is consistent") {
     CHECK((key.parent().empty() || find_deepspeed_key(key.parent())));
     CHECK((key.old_name_of.empty() || find_deepspeed_key(key.old_name_of)));
     using F = DeepSpeedKey::Fate;
-    CHECK((key.fate == F::checked || key.fate == F::ignored || key.fate == F::refused) == !key.reason.empty());
+    CHECK((key.fate == F::checked || key.fate == F::ignored || key.fate == F::refused) == !key.note.empty());
     auto dot = key.target.find('.');
     if (key.fate == F::recipe) CHECK(find_key(key.target.substr(0, dot), key.target.substr(dot + 1)));
   }
@@ -213,6 +214,19 @@ TEST_CASE("a configuration replaces the one below it") {
   recipe = parse_recipe(extending, "recipe.toml", {other}, help);
   CHECK(recipe.train.gradient_clip_val == 0.25);
   CHECK_FALSE(recipe.train.global_batch_size);
+}
+
+TEST_CASE("a higher layer unsets a value of a configuration, or the configuration") {
+  InFolder here(cases);
+  const std::string strategy = "name = \"zero\"\nconfig = \"stage2_documented.json\"";
+  auto recipe = with(strategy, {"unset=train.gradient_clip_val"});
+  CHECK_FALSE(recipe.train.gradient_clip_val);
+  CHECK(recipe.optimizer.lr == 0.001);
+  CHECK(std::ranges::none_of(recipe.notes, [](const auto& note) { return note.starts_with("unset "); }));
+  recipe = with(strategy + "\n[optimizer]\nlr = 0.001\n", {"unset=strategy.config"});
+  CHECK(recipe.strategy.options.empty());
+  CHECK_FALSE(recipe.train.gradient_clip_val);
+  CHECK(recipe.optimizer.lr == 0.001);
 }
 
 TEST_CASE("one of the three batch sizes is derived after --set") {

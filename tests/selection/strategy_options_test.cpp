@@ -10,7 +10,6 @@
 #include "runner/config/config.hpp"
 #include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/import/deepspeed_config.hpp"
 #include "runner/selection/rules.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -134,8 +133,7 @@ TEST_CASE("a name of another tool is not also an option of a strategy") {
   for (const auto& entry : catalog())
     for (const auto& option : entry.options) {
       INFO(option.name);
-      const auto* foreign = find_foreign_name(option.name);
-      if (!foreign) foreign = deepspeed_importer().find_name(option.name);
+      const auto* foreign = find_foreign_name(option.name, foreign_names());
       CHECK((!foreign || foreign->only_suggested || !foreign->in_strategy));
     }
 }
@@ -326,7 +324,7 @@ TEST_CASE("an error in an option of a configuration is reported at its position 
       "[strategy]\nname = \"zero\"\nconfig = { zero_optimization = { stage = \"two\" } }\n"
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
       "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
-      "recipe.toml", {}, {.importer = &deepspeed_importer()});
+      "recipe.toml", {}, reader_help());
   std::vector<Diagnostic> diagnostics;
   resolve_strategy(recipe, diagnostics);
   REQUIRE(diagnostics.size() == 1);
@@ -340,7 +338,7 @@ TEST_CASE("a configuration that contradicts the name of the strategy is reported
       "[strategy]\nname = \"deepspeed_stage_3\"\nconfig = { zero_optimization = { stage = 1 } }\n"
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
       "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
-      "recipe.toml", {}, {.importer = &deepspeed_importer()});
+      "recipe.toml", {}, reader_help());
   std::vector<Diagnostic> diagnostics;
   resolve_strategy(recipe, diagnostics);
   REQUIRE(diagnostics.size() == 1);

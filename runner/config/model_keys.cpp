@@ -1,0 +1,106 @@
+// The keys of [model] and [data].
+#include "runner/config/key_adder.hpp"
+
+// clang-format off: the rows of the tables are wrapped by hand
+
+namespace runner::keys {
+
+using nlohmann::json;
+
+namespace {
+
+const Facts llama{.family = "llama"}, gpt{.family = "gpt"};
+
+}  // namespace
+
+void add_model(std::vector<Key>& keys) {
+  Adder add(keys, "model", &Recipe::model);
+  using M = Recipe::Model;
+  add({.name = "name", .type = T::choice, .help = "Model family.", .choices = {"gpt", "llama"},
+       .required = true}, &M::name);
+  add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
+       .required = true}, &M::n_layers);
+  add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
+       .required = true}, &M::dim);
+  add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
+       .maximum = 1 << 16, .required = true}, &M::n_heads);
+  add({.name = "n_kv_heads", .type = T::integer,
+       .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
+      &M::n_kv_heads, llama);
+  add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
+       .minimum = 1}, &M::vocab_size);
+  add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
+       .minimum = 1, .required = true}, &M::max_seq_len);
+  add({.name = "hidden_dim", .type = T::integer,
+       .help = "Feed-forward width. Default: 4 x dim (gpt), Llama's rule (llama).", .minimum = 1}, &M::hidden_dim);
+  add({.name = "multiple_of", .type = T::integer,
+       .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
+      &M::multiple_of, {.family = "llama", .needs = {"model.hidden_dim"}});
+  add({.name = "ffn_dim_multiplier", .type = T::number, .help = "Llama's rule: factor on the feed-forward width.",
+       .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
+      {.family = "llama", .needs = {"model.hidden_dim"}});
+  add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms.", .minimum = 0,
+       .above_minimum = true}, &M::norm_eps);
+  add({.name = "activation", .type = T::choice,
+       .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.", .choices = {"gelu", "gelu_tanh"}},
+      &M::activation, gpt);
+  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt);
+  add({.name = "tie_embeddings", .type = T::boolean,
+       .help = "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
+      &M::tie_embeddings);
+  add({.name = "rope_theta", .type = T::number, .help = "Base of the rotary position embeddings.", .minimum = 0,
+       .above_minimum = true}, &M::rope_theta, llama);
+  add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
+       .maximum = 0.999}, &M::dropout);
+  add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
+       .minimum = 0}, &M::init_std);
+  add({.name = "init_from", .type = T::path,
+       .help = "Hugging Face folder (safetensors) with the initial weights."}, &M::init_from);
+  add({.name = "frozen", .type = T::texts,
+       .help = "Parameters that are not trained, as globs over their names: \"embedding.*\". They have no gradients and no "
+               "optimizer state."}, &M::frozen);
+  add({.name = "loss_chunk_tokens", .type = T::integer,
+       .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
+       .minimum = 0}, &M::loss_chunk_tokens);
+  using Rope = M::RopeScaling;
+  OptionTable<Rope> rope;
+  rope.add({.name = "factor", .type = T::number}, &Rope::factor)
+      .add({.name = "low_freq_factor", .type = T::number}, &Rope::low_freq_factor)
+      .add({.name = "high_freq_factor", .type = T::number}, &Rope::high_freq_factor)
+      .add({.name = "original_max_position_embeddings", .type = T::integer}, &Rope::original_max_position_embeddings)
+      .add({.name = "rope_type", .type = T::choice, .choices = {"llama3"}});
+  add({.name = "rope_scaling", .type = T::table,
+       .help = "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
+       .wanted = "a table of factor, low_freq_factor, high_freq_factor (numbers) and original_max_position_embeddings "
+                 "(an integer)"}, &M::rope_scaling, rope, llama);
+}
+
+void add_data(std::vector<Key>& keys) {
+  Adder add(keys, "data", &Recipe::data);
+  using D = Recipe::Data;
+  add({.name = "format", .type = T::choice,
+       .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them.",
+       .choices = {"text", "bin"}, .required = true}, &D::format);
+  add({.name = "train", .type = T::paths,
+       .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
+               "sorted. Paths are relative to the recipe.", .required = true}, &D::train);
+  add({.name = "validation", .type = T::paths, .help = "Validation files, or patterns."}, &D::validation);
+  add({.name = "validation_fraction", .type = T::number,
+       .help = "Share of the training data, at its end, that is used for validation instead of files.", .minimum = 0,
+       .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
+  add({.name = "tokenizer", .type = T::path,
+       .help = "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."}, &D::tokenizer);
+  add({.name = "tokenizer_vocab_size", .type = T::integer,
+       .help = "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
+       .minimum = 300}, &D::tokenizer_vocab_size, {.needs = {"data.tokenizer", {"sentencepiece"}}});
+  add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
+       .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
+  add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
+       .minimum = 1}, &D::seq_len);
+  add({.name = "shuffle", .type = T::boolean,
+       .help = "Shuffle samples each epoch. The order depends only on seed and epoch."}, &D::shuffle);
+  add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",
+       .minimum = 1, .maximum = 1024}, &D::prefetch);
+}
+
+}  // namespace runner::keys

@@ -1,0 +1,123 @@
+#include "runner/config/recipe_builder.hpp"
+
+#include "runner/base/text.hpp"
+#include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+std::string absolute(const std::string& path, const fs::path& folder) {
+  return (folder / path).lexically_normal().string();
+}
+
+/// "lua:FILE.lua" with the file's absolute path; other values unchanged.
+json script_at(const Located& located) {
+  static const std::string prefix = "lua:";
+  if (!located.value.is_string()) return located.value;
+  auto text = located.value.get<std::string>();
+  if (!text.starts_with(prefix) || text.find_first_of("./", prefix.size()) == std::string::npos) return text;
+  return prefix + absolute(text.substr(prefix.size()), located.folder);
+}
+
+/// Whether a value of a key for paths is a word with a meaning of its own.
+bool plain_word(const Key& key, const std::string& value) {
+  if (key.dotted() == "hooks.files") return value.find_first_of("./") == std::string::npos;
+  return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece");
+}
+
+/// Paths resolved against the folder of the file that contains them. Patterns of data files are replaced by their
+/// matches. A pattern without matches remains, and is refused when the data are opened.
+json located_paths(const Key& key, const json& paths, const fs::path& folder) {
+  json list = json::array();
+  for (const auto& item : paths) {
+    auto path = item.get<std::string>();
+    if (plain_word(key, path)) {
+      list.push_back(path);
+      continue;
+    }
+    path = absolute(path, folder);
+    auto matches = key.section == "data" ? paths_like(path) : std::vector{path};
+    if (matches.empty()) matches = {path};
+    for (const auto& match : matches) list.push_back(match);
+  }
+  return list;
+}
+
+/// Checks `value` and converts it for the setter of `key`. Returns false after it has reported a mistake.
+bool convert(const Key& key, json& value, const Located& located, std::vector<Diagnostic>& diagnostics) {
+  if (auto diagnostic = check_value(key, value)) {
+    diagnostic->place = located.origin;
+    if (!located.written.empty() && located.written != key.name)
+      diagnostic->message = fmt::format("`{}` means {}: {}", located.written, key.dotted(), diagnostic->message);
+    diagnostics.push_back(*diagnostic);
+    return false;
+  }
+  if (key.type == Option::Type::paths) value = located_paths(key, value, located.folder);
+  if (key.type == Option::Type::path)
+    if (const auto path = value.get<std::string>(); !path.empty() && !plain_word(key, path))
+      value = absolute(path, located.folder);
+  return true;
+}
+
+/// Sets an option of a hook or a strategy, which these check.
+void set_option(Recipe& recipe, const std::string& section, const std::string& name, const Located& located) {
+  if (section == "hooks") {
+    const auto dot = name.find('.');
+    recipe.hooks.options[name.substr(0, dot)][name.substr(dot + 1)] = located.value;
+    return;
+  }
+  const bool path = (name == "registry" || name == "nvme_path") && located.value.is_string();
+  recipe.strategy.options[name] =
+      path ? json(absolute(located.value.get<std::string>(), located.folder)) : script_at(located);
+}
+
+/// The value of a key; nullptr if it is unset.
+const Located* value_of(const Layer& layer, const std::string& key) {
+  const auto found = layer.find(key);
+  return found != layer.end() && !found->second.value.is_null() ? &found->second : nullptr;
+}
+
+}  // namespace
+
+Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Diagnostic>& diagnostics) {
+  Recipe recipe;
+  recipe.file = file;
+  const auto* family = value_of(layer, "model.name");
+  recipe.model.tie_embeddings = !(family && family->value == "llama");
+  for (const auto& [dotted, located] : layer) {
+    if (located.value.is_null()) continue;
+    recipe.origins[dotted] = located.origin;
+    const auto dot = dotted.find('.');
+    const auto section = dotted.substr(0, dot), name = dotted.substr(dot + 1);
+    const Key* key = find_key(section, name);
+    if (!key) {
+      set_option(recipe, section, name, located);
+      continue;
+    }
+    json value = dotted == "strategy.name" ? script_at(located) : located.value;
+    if (convert(*key, value, located, diagnostics)) key->set(recipe, value);
+  }
+  if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
+  return recipe;
+}
+
+void find_missing_keys(const Layer& layer, const std::string& file, const std::map<std::string, Origin>& removed,
+                       std::vector<Diagnostic>& diagnostics) {
+  for (const auto& key : key_table()) {
+    if (!key.required || value_of(layer, key.dotted())) continue;
+    const auto gone = removed.find(key.dotted());
+    const bool unset = gone != removed.end();
+    diagnostics.push_back({.place = unset ? gone->second : Origin{.file = file},
+                           .code = "missing-key",
+                           .message = fmt::format("[{}] needs `{}`{}: {}", key.section, key.name,
+                                                  unset ? ", which is unset here" : "", key.help),
+                           .allowed = key.choices,
+                           .section = key.section});
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,77 @@
+// The keys of [run], [strategy], [selection] and [hooks].
+#include "runner/config/key_adder.hpp"
+
+// clang-format off: the rows of the tables are wrapped by hand
+
+namespace runner::keys {
+
+using nlohmann::json;
+
+namespace {
+
+std::string refused_dev_run(const json& value) {
+  if (!value.is_boolean()) return "";
+  return fmt::format("`fast_dev_run` cannot be {}: it is a number of steps; {}", value_text(value),
+                     value == true ? "1 for Lightning's True" : "0 for Lightning's False");
+}
+
+}  // namespace
+
+void add_run(std::vector<Key>& keys) {
+  Adder add(keys, "run", &Recipe::run);
+  using R = Recipe::Run;
+  add({.name = "name", .type = T::text, .help = "Name of the run in listings. Default: the file's name."}, &R::name);
+  add({.name = "seed", .type = T::integer, .help = "Determines initial weights, sample order and dropout.",
+       .minimum = 0}, &R::seed);
+  add({.name = "deterministic", .type = T::boolean,
+       .help = "Refuse operations that are not deterministic."}, &R::deterministic);
+  add({.name = "benchmark", .type = T::boolean,
+       .help = "Let cuDNN choose its algorithms by measuring them."}, &R::benchmark);
+  add({.name = "fast_dev_run", .type = T::integer,
+       .help = "If above 0: run this many optimizer steps and validation batches, and keep nothing.",
+       .minimum = 0, .refuses = refused_dev_run}, &R::fast_dev_run);
+  add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
+  add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
+}
+
+void add_strategy(std::vector<Key>& keys) {
+  Adder(keys, "strategy", &Recipe::strategy)(
+      {.name = "name", .type = T::text,
+       .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &Recipe::Strategy::name);
+}
+
+void add_selection(std::vector<Key>& keys) {
+  Adder add(keys, "selection", &Recipe::selection);
+  using S = Recipe::Selection;
+  add({.name = "policy", .type = T::choice,
+       .help = "How strategy = \"auto\" chooses. documented: the rule table, unless its choice does not fit; fastest: "
+               "lowest predicted step time, unless the documented choice is at most 5 % slower; smallest: least memory; "
+               "offload: DeepSpeed with offloading, for the "
+               "largest model or micro-batch.",
+       .choices = {"documented", "fastest", "smallest", "offload"}}, &S::policy);
+  add({.name = "prefer", .type = T::choice,
+       .help = "Whether \"auto\" uses FSDP or DeepSpeed's ZeRO where both do the same.",
+       .choices = preferences()}, &S::prefer);
+}
+
+void add_hooks(std::vector<Key>& keys) {
+  Adder add(keys, "hooks", &Recipe::hooks);
+  using H = Recipe::Hooks;
+  add({.name = "files", .type = T::paths,
+       .help = "Lua files. They are called in this order. Paths are relative to the recipe, and a bare name is a "
+               "shipped hook. The options of each hook are in [hooks.NAME]."}, &H::files);
+  add({.name = "trusted", .type = T::boolean,
+       .help = "Run hooks without the sandbox: they may use all of Lua's libraries (files, processes)."}, &H::trusted);
+  add({.name = "on_error", .type = T::choice,
+       .help = "What to do when a hook fails: stop the run, or continue without the hook. A hook that has changed "
+               "parameters always stops the run.", .choices = {"stop", "disable"}}, &H::on_error);
+  add({.name = "memory_limit", .type = T::bytes, .help = "Limit on the memory of all hooks of a rank together.",
+       .minimum = 1 << 20}, &H::memory_limit);
+  add({.name = "instruction_limit", .type = T::integer, .help = "Limit on the Lua instructions in one call of a hook.",
+       .minimum = 1000}, &H::instruction_limit);
+  add({.name = "time_limit", .type = T::number,
+       .help = "Limit on the seconds of one call of a hook, without the time that the trainer needs for it.",
+       .minimum = 0, .above_minimum = true}, &H::time_limit);
+}
+
+}  // namespace runner::keys

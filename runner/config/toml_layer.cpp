@@ -1,0 +1,150 @@
+#include "runner/config/toml_layer.hpp"
+
+#include <cstdlib>
+
+#include "runner/base/text.hpp"
+#include "runner/config/key_table.hpp"
+#include "runner/config/unknown_names.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+Layer TomlLayer::read(const toml::table& table, const TomlSource& source, const fs::path& folder) {
+  Layer layer;
+  for (const auto& [name_key, node] : table) {
+    std::string name(name_key.str());
+    Origin at_key = source.at(name_key.source(), static_cast<int>(name.size())), at_value = source.at(node.source());
+    const Section* section = find_section(name);
+    if (translated_at_top(name, node)) {
+      layer["." + name] = {.value = expand(to_json(node), at_value, ""), .origin = at_key, .folder = folder};
+    } else if (!section) {
+      diagnostics_.push_back(unknown_section(name, node.is_table(), at_key, names_));
+    } else if (!section->unavailable.empty()) {
+      problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
+              fmt::format("[{}] {}", name, section->unavailable), name);
+    } else if (node.is_table()) {
+      read_section(*section, *node.as_table(), source, folder, layer);
+    } else if (section->main_key.empty()) {
+      problem(at_key, "wrong-type", fmt::format("`{}` is a section: write [{}] and its keys below", name, name), name);
+    } else {
+      layer[name + "." + section->main_key] = {
+          .value = expand(to_json(node), at_value, name), .origin = at_value, .folder = folder};
+    }
+  }
+  return layer;
+}
+
+void TomlLayer::read_section(const Section& section, const toml::table& table, const TomlSource& source,
+                             const fs::path& folder, Layer& layer) {
+  const bool hooks = section.name == "hooks";
+  for (const auto& [key_name, node] : table) {
+    std::string name(key_name.str());
+    Origin at_key = source.at(key_name.source(), static_cast<int>(name.size())), at_value = source.at(node.source());
+    std::string dotted = section.name + "." + name;
+    const Key* key = find_key(section.name, name);
+    if (!key && hooks && node.is_table()) {
+      for (const auto& [option_key, value] : *node.as_table()) {
+        std::string option(option_key.str());
+        layer[dotted + "." + option] = {.value = expand(to_json(value), source.at(value.source()), section.name),
+                                        .origin = source.at(option_key.source(), static_cast<int>(option.size())),
+                                        .folder = folder};
+      }
+      continue;
+    }
+    if (!key && section.name != "strategy" && (hooks || !translation_.knows(dotted))) {
+      diagnostics_.push_back(unknown_key(section.name, name, at_key, names_));
+      continue;
+    }
+    auto& located = layer[dotted] = {
+        .value = expand(to_json(node), at_value, section.name), .origin = key ? at_value : at_key, .folder = folder};
+    if (dotted == "strategy.config" && node.is_table())
+      located.tree = std::make_shared<LocatedJson>(to_tree(node, located.value, at_key, source));
+  }
+}
+
+/// Whether `name = value` outside the sections is a name of another tool. A section has priority if `value` can be its table or its
+/// main key: activation_checkpointing = "all", but not activation_checkpointing = true.
+bool TomlLayer::translated_at_top(const std::string& name, const toml::node& value) const {
+  const bool of_section = find_section(name) && (value.is_table() || value.is_string());
+  return !of_section && translation_.knows("." + name);
+}
+
+/// Also inside lists and tables.
+json TomlLayer::expand(json value, const Origin& place, const std::string& section) {
+  if (value.is_structured())
+    for (auto& item : value) item = expand(item, place, section);
+  else if (value.is_string())
+    value = expand(value.get_ref<const std::string&>(), place, section);
+  return value;
+}
+
+/// ${env:NAME} and ${env:NAME:-default}.
+std::string TomlLayer::expand(const std::string& text, const Origin& place, const std::string& section) {
+  std::string out;
+  size_t at = 0;
+  for (size_t open; (open = text.find("${env:", at)) != std::string::npos;) {
+    size_t close = text.find('}', open);
+    if (close == std::string::npos) break;
+    out += text.substr(at, open - at);
+    std::string name = text.substr(open + 6, close - open - 6), otherwise;
+    auto dash = name.find(":-");
+    bool has_default = dash != std::string::npos;
+    if (has_default) {
+      otherwise = name.substr(dash + 2);
+      name.resize(dash);
+    }
+    const char* found = std::getenv(name.c_str());
+    if (!found && !has_default)
+      problem(place, "missing-env",
+              fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)",
+                          name, name),
+              section);
+    out += found ? found : otherwise;
+    at = close + 1;
+  }
+  return out + text.substr(at);
+}
+
+void TomlLayer::problem(const Origin& place, const std::string& code, const std::string& message,
+                        const std::string& section) {
+  diagnostics_.push_back({.place = place, .code = code, .message = message, .section = section});
+}
+
+namespace {
+
+/// Whether the value of `name`, which may be a section with a main key, is a string or a list of strings.
+bool takes_text(const std::string& name) {
+  const Section* section = find_section(name);
+  const Key* key = section ? find_key(section->name, section->main_key) : find_key(name);
+  using T = Option::Type;
+  return key && (key->type == T::text || key->type == T::path || key->type == T::texts || key->type == T::paths);
+}
+
+}  // namespace
+
+std::optional<toml::table> parse_override(const TomlSource& source, std::vector<Diagnostic>& diagnostics) {
+  const auto wrong = [&](const std::string& message) {
+    diagnostics.push_back({.place = source.at({}), .code = "usage", .message = message});
+    return std::nullopt;
+  };
+  const std::string_view text = source.name;
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) return wrong("an override is KEY=VALUE, e.g. train.max_steps=10");
+  const std::string key(trim(text.substr(0, equals))), value(trim(text.substr(equals + 1)));
+  try {
+    auto table = toml::parse(key + " = " + value);
+    auto node = table.at_path(key);
+    bool date = node.is_date() || node.is_time() || node.is_date_time();
+    bool scalar = node.is_floating_point() || node.is_integer() || node.is_boolean();
+    if (!date && !(scalar && takes_text(key))) return table;
+  } catch (const toml::parse_error&) {
+  }
+  try {
+    return toml::parse(key + " = " + json(value).dump());
+  } catch (const toml::parse_error& error) {
+    return wrong(fmt::format("`{}` is not a key: {}", key, error.description()));
+  }
+}
+
+}  // namespace runner

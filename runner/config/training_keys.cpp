@@ -1,0 +1,215 @@
+// The keys of [optimizer], [lr_scheduler], [train] and [checkpoint]: the steps of the training.
+#include <algorithm>
+
+#include "runner/config/key_adder.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
+
+// clang-format off: the rows of the tables are wrapped by hand
+
+namespace runner::keys {
+
+using nlohmann::json;
+
+namespace {
+
+/// Values that have another meaning in Lightning's Trainer, with the way to write them here.
+auto refused_fraction(const std::string& name, const std::string& here) {
+  return [=](const json& value) {
+    const bool fraction = value.is_number_float() && value.get<double>() > 0 && value.get<double>() <= 1;
+    return fraction ? fmt::format("`{}` cannot be {}: {}", name, value_text(value), here) : "";
+  };
+}
+/// For a key that only some optimizers read.
+Facts read_by(const std::string& key) {
+  return {.needs = {"optimizer.name", optimizer_names([&](const OptimizerSpec& spec) {
+                      return std::find(spec.keys.begin(), spec.keys.end(), key) != spec.keys.end();
+                    })}};
+}
+
+void set_accumulation(Recipe::Train& train, const json& value) {
+  AccumulationSchedule schedule;
+  if (value.is_object())
+    for (const auto& [epoch, factor] : value.items()) schedule[std::stoll(epoch)] = factor.get<int64_t>();
+  else
+    schedule[0] = value.get<int64_t>();
+  schedule.try_emplace(0, 1);
+  train.accumulate_grad_batches = schedule;
+}
+
+json accumulation_json(const Recipe::Train& train) {
+  const auto& schedule = train.accumulate_grad_batches;
+  if (!schedule) return json();
+  if (schedule->size() == 1) return schedule->begin()->second;
+  json table = json::object();
+  for (const auto& [epoch, factor] : *schedule) table[std::to_string(epoch)] = factor;
+  return table;
+}
+
+/// A factor, or a table from first epochs to factors.
+std::optional<std::string> accumulation_problem(json& value) {
+  const std::string not_it = "";
+  if (to_integer(value)) return value.get<int64_t>() < 1 ? std::optional(not_it) : std::nullopt;
+  if (!value.is_object() || value.empty()) return not_it;
+  for (auto& [epoch, factor] : value.items())
+    if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) ||
+        factor.get<int64_t>() < 1)
+      return not_it;
+  return std::nullopt;
+}
+
+void add_early_stopping(Adder<Recipe::Train>& add) {
+  using Rule = Recipe::Train::EarlyStopping;
+  auto not_empty = [](const json& text) { return text == "" ? std::optional<std::string>("") : std::nullopt; };
+  OptionTable<Rule> rule;
+  rule.add({.name = "monitor", .type = T::text, .wanted = "the name of a metric", .fits = not_empty}, &Rule::monitor)
+      .add({.name = "patience", .type = T::integer, .minimum = 1}, &Rule::patience)
+      .add({.name = "min_delta", .type = T::number, .minimum = 0}, &Rule::min_delta)
+      .add({.name = "mode", .type = T::choice, .choices = {"min", "max"}}, &Rule::mode);
+  add({.name = "early_stopping", .type = T::table,
+       .help = "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for `patience` "
+               "validations.",
+       .wanted = "a table of monitor, patience, min_delta and mode"}, &Recipe::Train::early_stopping, rule);
+}
+
+}  // namespace
+
+void add_optimizer(std::vector<Key>& keys) {
+  Adder add(keys, "optimizer", &Recipe::optimizer);
+  using O = Recipe::Optimizer;
+  add({.name = "name", .type = T::choice, .help = "Optimizer.", .choices = optimizer_names([](const auto&) { return true; })},
+      &O::name);
+  add({.name = "lr", .type = T::number, .help = "Peak learning rate.", .minimum = 0}, &O::lr);
+  add({.name = "weight_decay", .type = T::number,
+       .help = "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
+       .minimum = 0}, &O::weight_decay);
+  add({.name = "betas", .type = T::pair, .help = "Adam's two decay rates.", .minimum = 0,
+       .maximum = 0.9999999}, &O::betas, read_by("betas"));
+  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true},
+      &O::eps, read_by("eps"));
+  add({.name = "momentum", .type = T::number, .help = "sgd: momentum.", .minimum = 0,
+       .maximum = 0.9999999}, &O::momentum, read_by("momentum"));
+  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov, read_by("nesterov"));
+  add({.name = "decay_norms_and_biases", .type = T::boolean,
+       .help = "Apply weight decay to 1-d parameters too."}, &O::decay_norms_and_biases);
+  using Group = O::Group;
+  OptionTable<Group> groups;
+  groups.add({.name = "pattern", .type = T::text}, &Group::pattern)
+      .add({.name = "lr", .type = T::number, .minimum = 0}, &Group::lr)
+      .add({.name = "weight_decay", .type = T::number, .minimum = 0}, &Group::weight_decay);
+  auto empty_group = [](const json& list) -> std::optional<std::string> {
+    for (const auto& group : list)
+      if (group.size() == 1)
+        return fmt::format("the group {} sets neither lr nor weight_decay", group.at("pattern").dump());
+    return std::nullopt;
+  };
+  add({.name = "groups", .type = T::tables,
+       .help = "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match applies.",
+       .wanted = "a list of tables with a pattern", .fits = empty_group}, &O::groups, groups);
+}
+
+void add_lr_scheduler(std::vector<Key>& keys) {
+  Adder add(keys, "lr_scheduler", &Recipe::lr_scheduler);
+  using L = Recipe::LrScheduler;
+  add({.name = "name", .type = T::choice, .help = "Shape of the learning rate schedule after warm-up.",
+       .choices = {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
+  add({.name = "warmup_steps", .type = T::integer, .help = "Number of warm-up steps.",
+       .minimum = 0}, &L::warmup_steps);
+  add({.name = "warmup", .type = T::choice,
+       .help = "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is "
+               "DeepSpeed's default.", .choices = {"linear", "log"}}, &L::warmup);
+  add({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
+       .maximum = 1}, &L::min_lr_ratio, {.needs = {"lr_scheduler.name", {"linear", "cosine", "wsd"}}});
+  add({.name = "decay_steps", .type = T::integer,
+       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1},
+      &L::decay_steps, {.needs = {"lr_scheduler.name", {"wsd"}}});
+  add({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
+       .minimum = 1}, &L::step_size, {.needs = {"lr_scheduler.name", {"step"}}});
+  add({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
+       .above_minimum = true}, &L::gamma, {.needs = {"lr_scheduler.name", {"step"}}});
+}
+
+void add_train(std::vector<Key>& keys) {
+  Adder add(keys, "train", &Recipe::train);
+  using R = Recipe::Train;
+  add({.name = "max_steps",
+       .type = T::integer,
+       .help = "Optimizer steps. The first limit that is reached ends the training: max_steps, max_epochs or max_time.",
+       .minimum = 1},
+      &R::max_steps);
+  add({.name = "max_epochs", .type = T::integer, .help = "Passes over the training data.",
+       .minimum = 1}, &R::max_epochs);
+  add({.name = "max_time",
+       .type = T::duration,
+       .help = "Limit on the training time, for example \"1d12h\" or \"01:12:00:00\"."},
+      &R::max_time);
+  add({.name = "global_batch_size", .type = T::integer, .help = "Sequences in one optimizer step, over all ranks.",
+       .minimum = 1}, &R::global_batch_size);
+  add.add({.name = "micro_batch_size", .type = T::integer_or_auto,
+           .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
+                   "\"auto\": the largest that fits.", .minimum = 1}, {},
+          [](R& train, const json& value) {
+            train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
+          },
+          [](const R& train) {
+            return train.micro_batch_size == Recipe::automatic ? json("auto") : obtain(train.micro_batch_size);
+          });
+  add.add({.name = "accumulate_grad_batches", .type = T::other,
+           .help = "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size.",
+           .wanted = "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }",
+           .fits = accumulation_problem},
+          {.schema = {{"anyOf", {{{"type", "number"}}, {{"type", "object"}}}}}}, set_accumulation, accumulation_json);
+  add({.name = "gradient_clip_val", .type = T::number, .help = "Limit for gradients; see gradient_clip_algorithm.",
+       .minimum = 0, .above_minimum = true}, &R::gradient_clip_val);
+  add({.name = "gradient_clip_algorithm", .type = T::choice,
+       .help = "norm: limit the norm of all gradients together. value: limit each element.",
+       .choices = {"norm", "value"}}, &R::gradient_clip_algorithm);
+  add({.name = "log_every_n_steps", .type = T::integer, .help = "Steps between metrics in the ledger.",
+       .minimum = 1}, &R::log_every_n_steps);
+  add({.name = "print_every_n_steps", .type = T::integer,
+       .help = "If the output is not a terminal: at least this many steps between printed lines, and at most four lines a second. "
+               "It does not affect what is recorded.",
+       .minimum = 1}, &R::print_every_n_steps);
+  add({.name = "val_check_interval", .type = T::integer,
+       .help = "Steps between validations. Default: after each epoch and at the end.",
+       .minimum = 1, .refuses = refused_fraction(
+           "val_check_interval", "it counts optimizer steps, and a fraction of an epoch is not supported; without the "
+                                 "key, each epoch ends with a validation")}, &R::val_check_interval);
+  add({.name = "limit_val_batches", .type = T::integer, .help = "Global batches in a validation. Default: all.",
+       .minimum = 1, .refuses = refused_fraction(
+           "limit_val_batches", "it counts global batches, and a fraction of them is not supported; without the key, a "
+                                "validation uses all")}, &R::limit_val_batches);
+  add({.name = "on_nonfinite", .type = T::choice,
+       .help = "What to do when a loss or gradient is NaN or infinite: stop the run, or skip the step.",
+       .choices = {"stop", "skip"}}, &R::on_nonfinite);
+  add_early_stopping(add);
+  add({.name = "max_restarts", .type = T::integer,
+       .help = "How often to restart from the last checkpoint after a failure.", .minimum = 0}, &R::max_restarts);
+  add({.name = "grace_time", .type = T::duration,
+       .help = "Time between Ctrl-C or SIGTERM and the kill."}, &R::grace_time);
+  add({.name = "timeout", .type = T::duration,
+       .help = "How long a rank waits in a collective before the run fails."}, &R::timeout);
+}
+
+void add_checkpoint(std::vector<Key>& keys) {
+  Adder add(keys, "checkpoint", &Recipe::checkpoint);
+  using C = Recipe::Checkpoint;
+  add({.name = "every_n_steps", .type = T::integer, .help = "Steps between checkpoints.",
+       .minimum = 1}, &C::every_n_steps);
+  add({.name = "every", .type = T::duration, .help = "Time between checkpoints."}, &C::every);
+  add({.name = "keep_last", .type = T::integer, .help = "How many of the newest checkpoints to keep. 0: all.",
+       .minimum = 0}, &C::keep_last);
+  add({.name = "save_top_k", .type = T::integer,
+       .help = "Also keep the k best checkpoints. One is written at every validation.",
+       .minimum = 0}, &C::save_top_k);
+  add({.name = "monitor", .type = T::choice,
+       .help = "Metric that decides which checkpoints are best (lower is better).",
+       .choices = {"val_loss", "loss"}}, &C::monitor);
+  add({.name = "save_at_end", .type = T::boolean,
+       .help = "Write a checkpoint at the end of the training."}, &C::save_at_end);
+  add({.name = "async", .type = T::boolean, .help = "Write checkpoints in the background."}, &C::async);
+  add({.name = "on_error", .type = T::choice,
+       .help = "What to do when a checkpoint cannot be written: continue and try again when the next one is "
+               "due, or stop the run.", .choices = {"continue", "stop"}}, &C::on_error);
+}
+
+}  // namespace runner::keys
