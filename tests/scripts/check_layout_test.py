@@ -102,6 +102,17 @@ class CheckLayout(unittest.TestCase):
             'runner/base/text.cpp:3: includes "tests/support/fake.hpp": tests are above every layer',
         ])
 
+    def test_files_are_short_and_config_names_no_strategy(self):
+        self.assertEqual(self.violations({
+            "runner/base/text.cpp": "\n" * 451,
+            "runner/base/text.hpp": "\n" * 450,
+            "runner/config/reader.cpp": 'if (name == "ddp_spawn") return;  // "fsdp" too\n// "zero"\n',
+            "strategies/ddp/entry.cpp": 'entry.name = "ddp";\n',
+        }), [
+            "runner/base/text.cpp:451: has 451 lines, more than 450: split it by concept",
+            "runner/config/reader.cpp:1: names the strategy ddp; only the catalog and schemas/ may",
+        ])
+
     def test_no_file_names_a_machine_or_an_unknown_host(self):
         home, host = "/ho" + "me/ada", "packages.exam" + "ple.org"
         self.assertEqual(self.violations({
