@@ -1,8 +1,9 @@
 // The keys of [precision], [devices] and [activation_checkpointing]: how the devices compute.
-#include "runner/config/key_adder.hpp"
 #include "runner/config/device_request.hpp"
+#include "runner/config/key_adder.hpp"
 
-// clang-format off: the rows of the tables are wrapped by hand
+// The rows of the tables are wrapped by hand.
+// clang-format off
 
 namespace runner::keys {
 

@@ -11,8 +11,8 @@ const std::vector<Key>& key_table() {
   static const std::vector<Key> table = [] {
     std::vector<Key> list;
     for (auto add : {keys::add_run, keys::add_model, keys::add_data, keys::add_strategy, keys::add_precision,
-                     keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train, keys::add_checkpoint,
-                     keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
+                     keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train,
+                     keys::add_checkpoint, keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
       add(list);
     const Recipe defaults;
     for (auto& key : list) key.default_value = key.get(defaults);
@@ -52,7 +52,8 @@ const std::vector<Section>& sections() {
       {.name = "run", .help = "Name, seed and general settings of the run."},
       {.name = "model", .main_key = "name", .help = "The model."},
       {.name = "data", .help = "Training and validation data."},
-      {.name = "strategy", .main_key = "name",
+      {.name = "strategy",
+       .main_key = "name",
        .help = "How the ranks share the work. The other keys are options of the strategy (runner strategies NAME)."},
       {.name = "precision", .main_key = "mode", .help = "Numeric precision."},
       {.name = "devices", .main_key = "devices", .help = "Devices, nodes and ranks."},
@@ -60,11 +61,13 @@ const std::vector<Section>& sections() {
       {.name = "lr_scheduler", .main_key = "name", .help = "Learning rate schedule."},
       {.name = "train", .help = "Length of the training, batch sizes, clipping, validation."},
       {.name = "checkpoint", .help = "Checkpoints."},
-      {.name = "activation_checkpointing", .main_key = "mode",
+      {.name = "activation_checkpointing",
+       .main_key = "mode",
        .help = "Saves memory: chosen blocks do not keep their activations and recompute them in the backward pass."},
       {.name = "selection", .help = "How strategy = \"auto\" chooses (see runner recommend)."},
       {.name = "hooks", .help = "Lua callbacks. [hooks.NAME] contains the options of a hook."},
-      {.name = "sweep", .help = "Several trials from one recipe.",
+      {.name = "sweep",
+       .help = "Several trials from one recipe.",
        .unavailable = "makes this a sweep file: use `runner sweep run FILE`"},
   };
   return list;

@@ -1,7 +1,8 @@
 // The keys of [model] and [data].
 #include "runner/config/key_adder.hpp"
 
-// clang-format off: the rows of the tables are wrapped by hand
+// The rows of the tables are wrapped by hand.
+// clang-format off
 
 namespace runner::keys {
 

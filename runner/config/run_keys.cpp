@@ -1,7 +1,8 @@
 // The keys of [run], [strategy], [selection] and [hooks].
 #include "runner/config/key_adder.hpp"
 
-// clang-format off: the rows of the tables are wrapped by hand
+// The rows of the tables are wrapped by hand.
+// clang-format off
 
 namespace runner::keys {
 

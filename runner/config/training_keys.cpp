@@ -4,7 +4,8 @@
 #include "runner/config/key_adder.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
-// clang-format off: the rows of the tables are wrapped by hand
+// The rows of the tables are wrapped by hand.
+// clang-format off
 
 namespace runner::keys {
 
