@@ -39,7 +39,7 @@ json parameter_for_script(const ParameterSpec& parameter) {
 
 json job_for_script(const Job& job, const ParallelPlan& plan) {
   json list = json::array();
-  for (const size_t bucket : buckets_of(plan)) {
+  for (const size_t bucket : trained_units(plan) | std::views::reverse) {
     const auto& unit = plan.units[bucket];
     list.push_back({{"numel", layout_of(*job.model, plan, unit).total}, {"sharded", is_sharded(plan, unit)}});
   }

@@ -7,8 +7,8 @@
 
 #include "runner/base/glob.hpp"
 #include "runner/base/layer_class.hpp"
-#include "runner/base/option_table.hpp"
 #include "runner/base/text.hpp"
+#include "strategies/contract/with_options.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
@@ -122,7 +122,7 @@ const OptionTable<FsdpOptions>& option_table() {
   return table;
 }
 
-FsdpOptions options_of(const Job& job) { return option_table().read(job.options); }
+ParallelPlan plan_of(const Job& job, const FsdpOptions& options);
 
 std::optional<DType> mixed_dtype(const FsdpOptions& options, const char* part) {
   const auto& mixed = options.mixed_precision;
@@ -170,9 +170,8 @@ std::optional<std::string> note_on_accumulation(const Job& job, const ParallelPl
       job.accumulation, whole);
 }
 
-std::vector<std::string> fsdp_notes(const Job& job) {
-  const auto options = options_of(job);
-  ParallelPlan plan = fsdp_plan(job);
+std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) {
+  ParallelPlan plan = plan_of(job, options);
   std::vector<std::string> notes;
   if (options.cpu_offload && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
@@ -186,8 +185,7 @@ std::vector<std::string> fsdp_notes(const Job& job) {
 }
 
 /// "fsdp FULL_SHARD".
-std::string fsdp_label(const Job& job) {
-  const auto options = options_of(job);
+std::string fsdp_label(const Job&, const FsdpOptions& options) {
   return "fsdp " + options.sharding_strategy +
          (options.reduce_every_micro_batch == false ? ", reduced once a step" : "");
 }
@@ -241,8 +239,7 @@ std::optional<std::string> refuse_wrap_policy(const Job& job, const FsdpOptions&
   return std::nullopt;
 }
 
-std::optional<std::string> refuse_fsdp(const Job& job) {
-  const auto options = options_of(job);
+std::optional<std::string> refuse_fsdp(const Job& job, const FsdpOptions& options) {
   if (options.sharding_strategy == "HYBRID_SHARD")
     if (auto why = refuse_groups(job, "HYBRID_SHARD", "hybrid_group_size", hybrid_group(job, options))) return why;
   if (auto why = refuse_mixed_precision(options.mixed_precision)) return why;
@@ -268,10 +265,7 @@ std::vector<ForeignName> fsdp_foreign_names() {
   };
 }
 
-}  // namespace
-
-ParallelPlan fsdp_plan(const Job& job) {
-  const auto options = options_of(job);
+ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
   ParallelPlan plan;
   const auto& sharding = options.sharding_strategy;
   const int shards = sharding == "NO_SHARD"       ? 1
@@ -308,6 +302,10 @@ ParallelPlan fsdp_plan(const Job& job) {
   return plan;
 }
 
+}  // namespace
+
+ParallelPlan fsdp_plan(const Job& job) { return with_options(option_table, plan_of)(job); }
+
 Entry fsdp_entry() {
   Entry entry;
   entry.name = "fsdp";
@@ -325,18 +323,21 @@ Entry fsdp_entry() {
                    {"ddp_fully_sharded", nlohmann::json::object(), fairscale},
                    {"DDPFullyShardedStrategy", nlohmann::json::object(), fairscale}};
   entry.options = strategy_options(option_table().options());
-  need(entry.options, {"hybrid_group_size"}, {"sharding_strategy = \"HYBRID_SHARD\"", [](const Job& job) {
-                                                return options_of(job).sharding_strategy == "HYBRID_SHARD";
-                                              }});
+  need(entry.options, {"hybrid_group_size"},
+       {"sharding_strategy = \"HYBRID_SHARD\"", with_options(option_table, [](const Job&, const FsdpOptions& options) {
+          return options.sharding_strategy == "HYBRID_SHARD";
+        })});
   need(entry.options, {"min_num_params"},
-       {"auto_wrap_policy = \"size\"", [](const Job& job) { return wrap_policy(options_of(job)).word == "size"; }});
+       {"auto_wrap_policy = \"size\"", with_options(option_table, [](const Job&, const FsdpOptions& options) {
+          return wrap_policy(options).word == "size";
+        })});
   need(entry.options, {"backward_prefetch"}, only_with_streams());  // the note of forward_prefetch has its condition
   need(entry.options, {"reduce_every_micro_batch"},
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
   entry.foreign_names = fsdp_foreign_names();
-  entry.refuse = refuse_fsdp;
-  entry.notes = fsdp_notes;
-  entry.label = fsdp_label;
+  entry.refuse = with_options(option_table, refuse_fsdp);
+  entry.notes = with_options(option_table, fsdp_notes);
+  entry.label = with_options(option_table, fsdp_label);
   entry.reduced_once = {{"reduce_every_micro_batch", false}};
   entry.plan = fsdp_plan;
   return entry;

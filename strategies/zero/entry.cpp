@@ -30,8 +30,7 @@ std::optional<std::string> refuse_batch(const Job& job, const ZeroOptions& optio
                      factor, ranks, works);
 }
 
-std::optional<std::string> refuse_loss_scale(const Job& job) {
-  LossScalePolicy scale = zero_loss_scale(job);
+std::optional<std::string> refuse_loss_scale(const LossScalePolicy& scale) {
   if (!(scale.initial <= largest_scale) || !(scale.minimum <= largest_scale))
     return fmt::format("a loss scale must not be above 2^{}", std::log2(largest_scale));
   if (scale.dynamic && scale.minimum > scale.initial)
@@ -59,7 +58,7 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
     return fmt::format("thread_count x queue_depth = {}: at most {} reads or writes can be in flight", in_flight,
                        in_flight_most);
   if (!parameters) return std::nullopt;
-  ParallelPlan plan = zero_plan(job);
+  ParallelPlan plan = zero_plan_of(job, options);
   for (const auto& unit : plan.units) {
     if (unit.tier != Tier::nvme) continue;
     int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
@@ -70,13 +69,12 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   return std::nullopt;
 }
 
-std::optional<std::string> refuse(const Job& job) {
-  const auto options = zero_options(job);
+std::optional<std::string> refuse(const Job& job, const ZeroOptions& options) {
   if (auto batch = refuse_batch(job, options)) return batch;
   if (const auto& group = options.mics_shard_size)
     if (auto why = refuse_groups(job, "MiCS", "mics_shard_size", *group)) return why;
   if (auto why = refuse_nvme(job, options)) return why;
-  return refuse_loss_scale(job);
+  return refuse_loss_scale(zero_loss_scale(options));
 }
 
 void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::string>& notes) {
@@ -98,7 +96,7 @@ void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::s
         "`nvme_path`: nothing is offloaded to NVMe; to offload optimizer state, set offload_optimizer = true and "
         "offload_optimizer_device = \"nvme\"");
   if (!parameters) return;
-  ParallelPlan plan = zero_plan(job);
+  ParallelPlan plan = zero_plan_of(job, options);
   bool any =
       std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.tier == Tier::nvme; });
   if (!any)
@@ -108,8 +106,7 @@ void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::s
                     options.max_in_cpu));
 }
 
-std::vector<std::string> notes(const Job& job) {
-  const auto options = zero_options(job);
+std::vector<std::string> notes(const Job& job, const ZeroOptions& options) {
   std::vector<std::string> notes;
   if (options.stage >= 2 && job.accumulation > 1)
     notes.push_back(fmt::format(
@@ -130,8 +127,7 @@ std::vector<std::string> notes(const Job& job) {
 }
 
 /// "zero stage 3, all on CPU".
-std::string label(const Job& job) {
-  const auto options = zero_options(job);
+std::string label(const Job&, const ZeroOptions& options) {
   const bool optimizer = options.offload_optimizer, parameters = options.offloads_parameters();
   const auto text = fmt::format("zero stage {}", options.stage);
   if (!optimizer && !parameters) return text;
@@ -144,7 +140,9 @@ std::string label(const Job& job) {
 std::vector<StrategyOption> options_with_needs() {
   auto options = strategy_options(zero_option_table().options());
   auto only = [&](const std::vector<std::string>& names, const std::string& what, bool (*holds)(const ZeroOptions&)) {
-    need(options, names, {what, [holds](const Job& job) { return holds(zero_options(job)); }});
+    need(options, names, {what, with_options(zero_option_table, [holds](const Job&, const ZeroOptions& given) {
+                            return holds(given);
+                          })});
   };
   only({"stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_prefetch_bucket_size",
         "stage3_max_live_parameters", "stage3_max_reuse_distance"},
@@ -204,9 +202,9 @@ Entry zero_entry() {
     entry.aliases.push_back({name, {{"stage", 2}}, spawned});
   entry.options = options_with_needs();
   entry.foreign_names = {{.name = "zero_stage", .key = "strategy.name", .only_suggested = true}};
-  entry.refuse = refuse;
-  entry.notes = notes;
-  entry.label = label;
+  entry.refuse = with_options(zero_option_table, refuse);
+  entry.notes = with_options(zero_option_table, notes);
+  entry.label = with_options(zero_option_table, label);
   entry.plan = zero_plan;
   return entry;
 }

@@ -7,7 +7,6 @@
 // on NVMe.
 // Source: Rajbhandari et al., ZeRO (SC 2020) and ZeRO-Infinity (SC 2021); Ren et al., ZeRO-Offload (ATC 2021).
 #pragma once
-#include "strategies/contract/loss_scaler.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
@@ -16,7 +15,5 @@ Entry zero_entry();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
 ParallelPlan zero_plan(const Job& job);
-/// DeepSpeed's loss scaling for 16-mixed.
-LossScalePolicy zero_loss_scale(const Job& job);
 
 }  // namespace runner

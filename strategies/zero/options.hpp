@@ -1,7 +1,8 @@
 // The options of `zero`, with the names of DeepSpeed's configuration files.
 #pragma once
-#include "runner/base/option_table.hpp"
-#include "strategies/contract/entry.hpp"
+#include "strategies/contract/loss_scaler.hpp"
+#include "strategies/contract/with_options.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
@@ -45,6 +46,10 @@ struct ZeroOptions {
 constexpr int in_flight_most = 256;
 
 const OptionTable<ZeroOptions>& zero_option_table();
-inline ZeroOptions zero_options(const Job& job) { return zero_option_table().read(job.options); }
+
+/// zero_plan() of a job with these options.
+ParallelPlan zero_plan_of(const Job& job, const ZeroOptions& options);
+/// DeepSpeed's loss scaling for 16-mixed.
+LossScalePolicy zero_loss_scale(const ZeroOptions& options);
 
 }  // namespace runner

@@ -125,8 +125,9 @@ DType wire_dtype(const ZeroOptions& options, DType otherwise) {
 
 }  // namespace
 
-ParallelPlan zero_plan(const Job& job) {
-  const auto options = zero_options(job);
+ParallelPlan zero_plan(const Job& job) { return with_options(zero_option_table, zero_plan_of)(job); }
+
+ParallelPlan zero_plan_of(const Job& job, const ZeroOptions& options) {
   ParallelPlan plan;
   plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.data_ranks())));
   plan.master = job.precision.parameter;
@@ -150,12 +151,11 @@ ParallelPlan zero_plan(const Job& job) {
   else
     plan.units = buckets(job, options, all_slots(job));
   offload(job, options, plan);
-  plan.loss_scale = zero_loss_scale(job);
+  plan.loss_scale = zero_loss_scale(options);
   return plan;
 }
 
-LossScalePolicy zero_loss_scale(const Job& job) {
-  const auto options = zero_options(job);
+LossScalePolicy zero_loss_scale(const ZeroOptions& options) {
   LossScalePolicy policy;
   policy.dynamic = options.loss_scale == 0.0;
   policy.initial = policy.dynamic ? std::exp2(options.initial_scale_power) : options.loss_scale;

@@ -355,7 +355,7 @@ TEST_CASE("a configuration file that contradicts the name of the strategy is rep
   auto recipe = parse_recipe("[strategy]\nname = \"deepspeed_stage_3\"\nconfig = \"" + file + "\"\n" +
                                  "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
                                  "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
-                             "recipe.toml", {}, {.importer = &deepspeed_importer()});
+                             "recipe.toml", {}, reader_help());
   std::vector<Diagnostic> diagnostics;
   resolve_strategy(recipe, diagnostics);
   REQUIRE(diagnostics.size() == 1);
