@@ -17,6 +17,7 @@
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 using namespace runner;
 
