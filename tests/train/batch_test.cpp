@@ -46,7 +46,8 @@ void with_scored(const Division& division, const std::function<void(World&, Stra
     const auto specs = model->spec.parameters();
     Job job;
     job.model = &model->spec;
-    job.world_size = job.local_size = division.world_size;
+    job.mesh = data_mesh(division.world_size);
+    job.local_size = division.world_size;
     job.micro_batch_size = division.micro_batch_size;
     job.accumulation = scored_batch / division.world_size / division.micro_batch_size;
     job.optimizer = &sgd.spec();
@@ -198,8 +199,8 @@ TEST_CASE("rows of any fields train to the hand-computed losses, gradients and w
     const scored::Samples data(scored_samples);
     Loader loader(data, {.global_batch_size = scored_batch,
                          .micro_batch_size = division.micro_batch_size,
-                         .rank = world.rank,
-                         .world_size = world.size,
+                         .data_rank = strategy.data_rank(),
+                         .data_ranks = strategy.data_ranks(),
                          .shuffle = false});
     StepBatch batch;
     for (int64_t step = 0; step < scored_steps; ++step) {
