@@ -14,8 +14,11 @@ BoundMesh bind(const Mesh& mesh, World& world) {
       bound.groups[axis] = world.group;
       continue;
     }
+    // Messages about diverged ranks contain these names.
+    const char* kind = axis == Axis::replicate ? "replica" : name_of(axis);
+    int index = 0;
     for (const auto& ranks : mesh.groups(axis)) {
-      auto group = world.make_subgroup(ranks.ranks(), fmt::format("{}_{}", name_of(axis), ranks.first));
+      auto group = world.make_subgroup(ranks.ranks(), fmt::format("{}_{}", kind, index++));
       if (group) bound.groups[axis] = std::move(group);
     }
   }
