@@ -47,10 +47,10 @@ struct Option {
   std::vector<Option> fields = {};  ///< of a table
   std::string wanted = "";          ///< the type in words, if `type` does not say it
   std::string note = "";            ///< printed if a recipe sets the option (e.g. why it has no effect)
-  /// A further check of a value of the right type; it may convert the value. The reason why the value is wrong; "": the
-  /// value is not `wanted`; nullopt: it fits.
+  /// A further check of a value of the right type. It may convert the value. Returns nullopt if the value fits, "" for the
+  /// message "must be WANTED", or else the message.
   std::function<std::optional<std::string>(nlohmann::json& value)> fits = {};
-  /// Why a value that has a meaning in another tool is not supported here: the whole message; empty: it is not such a value.
+  /// The message for a value that another tool knows and that is not supported here; empty for all other values.
   std::function<std::string(const nlohmann::json& value)> refuses = {};
 };
 
@@ -63,8 +63,8 @@ struct OptionProblem {
   std::string unknown_field = "";              ///< a name that is not in `fields`
 };
 
-/// Checks `value`, and converts it to the form that programs read: 2e8 to an integer for an integer, another spelling of a
-/// choice to the choice ("ShardingStrategy.FULL_SHARD" too), "22GiB" to bytes, one string to a list.
+/// Checks `value` and converts it to the form that programs read. An integer: 2e8 to 200000000. A choice: other spellings,
+/// and "ShardingStrategy.FULL_SHARD". A size: "22GiB" to bytes. A list: one string to a list.
 std::optional<OptionProblem> check_option(const Option& option, nlohmann::json& value);
 
 /// The type of an option in words: "an integer", "a list of strings".

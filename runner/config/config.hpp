@@ -23,8 +23,8 @@ struct ReaderHelp {
 /// ("train.max_steps=10", "unset=KEY"), which are one layer without an order, and expands ${env:NAME}. Checks every key
 /// against the table, and finds the contradictions that need no knowledge of strategies or devices. Relative paths are
 /// resolved against the folder of the file that contains them. Throws RecipeError with all mistakes at once. `check`
-/// may add mistakes (the catalog's, about [strategy]).
-/// `help` is what the reader needs from higher rooms.
+/// may add mistakes (the catalog's, about [strategy]). `help`: functions and names of libraries that this one cannot
+/// include.
 using RecipeCheck = std::function<void(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)>;
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides = {},
                    const RecipeCheck& check = {}, const ReaderHelp& help = {});

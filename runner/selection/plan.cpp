@@ -292,8 +292,9 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
 
   plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
-    diagnostics.push_back({recipe.origin("activation_checkpointing.blocks"), "no-match",
-                           fmt::format("no block is called `{}`; {}", pattern, names_of_blocks(*plan.model))});
+    diagnostics.push_back(
+        {recipe.origin("activation_checkpointing.blocks"), "no-match",
+         fmt::format("no block is called `{}`; names are {}", pattern, names_of_blocks(*plan.model))});
   check_parameter_patterns(recipe, *plan.model, diagnostics);
   check_batch_fields(recipe, *plan.model, data_fields(plan.recipe.data, plan.seq_len), diagnostics);
   request.model = plan.model;

@@ -23,7 +23,8 @@
 
 namespace runner {
 
-/// `recompute`: one per block. The first block has no input to keep, so it is never recomputed. Neither are blocks without a backward.
+/// `recompute`: one per block. The first block has no input to keep, so it is never recomputed. Neither are blocks without
+/// a backward.
 inline bool is_recomputed(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
   return block > 0 && block < recompute.size() && recompute[block] && block >= model.first_trained_block();
 }

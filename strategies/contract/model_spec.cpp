@@ -55,7 +55,7 @@ std::string names_of_blocks(const ModelSpec& model) {
   const auto is_part = [](const BlockSpec& block) { return !block.layer.empty(); };
   const auto first = std::ranges::find_if(model.blocks, is_part);
   const auto last = std::ranges::find_if(model.blocks.rbegin(), model.blocks.rend(), is_part);
-  std::string text = fmt::format("names are \"{}\"", model.blocks.front().name);
+  std::string text = fmt::format("\"{}\"", model.blocks.front().name);
   if (first != model.blocks.end()) text += fmt::format(", \"{}\" to \"{}\"", first->layer, last->layer);
   text += fmt::format(", \"{}\"", model.blocks.back().name);
   if (first != model.blocks.end()) text += fmt::format(", and parts such as \"{}\"", std::next(first)->name);

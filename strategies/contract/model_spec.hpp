@@ -123,7 +123,7 @@ struct ModelSpec {
   int64_t batch_row_bytes() const;
 };
 
-/// For errors about names of blocks: `names are "embedding", "blocks.0" to "blocks.3", "head", and parts such as "blocks.0.mlp"`.
+/// For errors about names of blocks: `"embedding", "blocks.0" to "blocks.3", "head", and parts such as "blocks.0.mlp"`.
 std::string names_of_blocks(const ModelSpec& model);
 
 }  // namespace runner

@@ -76,8 +76,8 @@ class Engine {
   /// overflow at the smallest loss scale.
   virtual StepResult step(const StepInput& input) = 0;
   /// Summed loss of this rank's micro-batch, without gradients; 0 for an empty one. The values of all ranks add up to the
-  /// loss of the micro-batches of all data ranks. Collective unless every rank updates
-  /// all parameters: every rank must call it equally often.
+  /// loss of the micro-batches of all data ranks. Collective unless every rank updates all parameters: every rank must
+  /// call it equally often.
   virtual double evaluate(const HostBatch& batch) = 0;
   /// The logits [vocab] at position `position` of the batch's first row, without dropout. Collective as evaluate().
   virtual std::vector<float> logits(const HostBatch& batch, int64_t position) = 0;

@@ -228,14 +228,14 @@ std::optional<std::string> refuse_wrap_policy(const Job& job, const FsdpOptions&
     if (std::find(words.begin(), words.end(), policy.word) != words.end()) return std::nullopt;
     return fmt::format(
         "auto_wrap_policy cannot be {}{}; it is \"block\", \"size\", \"none\", classes of layers such as "
-        "\"TransformerEncoderLayer\", or a list of block names: {}",
+        "\"TransformerEncoderLayer\", or a list of names: {}",
         in_quotes(policy.word), suggestion(policy.word, words), names);
   }
   for (const auto& pattern : policy.names)
     if (std::none_of(blocks.begin(), blocks.end(), [&](const auto& block) {
           return glob_matches(pattern, block.name) || glob_matches(pattern, block.layer_name());
         }))
-      return fmt::format("auto_wrap_policy: no block is called {}; {}", in_quotes(pattern), names);
+      return fmt::format("auto_wrap_policy: no block is called {}; names are {}", in_quotes(pattern), names);
   return std::nullopt;
 }
 

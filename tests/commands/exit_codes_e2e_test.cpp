@@ -184,8 +184,8 @@ TEST_CASE("the measured time of a step is that of the steps whose time is predic
   for (int step = 1; step <= 5; ++step)  // the first two are in epoch 0
     script += "emit '{\"event\":\"step\",\"step\":" + std::to_string(step) + ",\"epoch\":" + (step > 2 ? "1" : "0") +
               R"(,"loss":1,"lr":0.1,"grad_norm":1,"seconds":)" + (step > 2 ? "4" : "1") +
-              ",\"tokens\":" + (step > 2 ? "256" : "64") + R"(,"data_wait_s":0,"memory_bytes":1,"skipped":false}')" +
-              "\n";
+              ",\"rows\":" + (step > 2 ? "8" : "2") + ",\"tokens\":" + (step > 2 ? "256" : "64") +
+              R"(,"data_wait_s":0,"memory_bytes":1,"skipped":false}')" + "\n";
   place.replace_worker(script);
   auto result = place.run({"run", "tiny.toml", "--unset", "train.global_batch_size", "--set", "devices=1",
                            "train.micro_batch_size=2", "train.accumulate_grad_batches={0=1,1=4}"});

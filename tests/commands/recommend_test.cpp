@@ -145,7 +145,7 @@ TEST_CASE("recommend compares with policy fastest, and a change of the answer al
                               .out;
   CHECK_THAT(documented, ContainsSubstring("is the largest that fits without recomputation") &&
                              ContainsSubstring("\n  selection.policy = \"fastest\": ") &&
-                             ContainsSubstring("all blocks recomputed, 1."));
+                             ContainsSubstring("all layers recomputed, 1."));
   const auto from = documented.find("what would change the answer:\n");
   REQUIRE(from != std::string::npos);
   for (const auto& line : split(documented.substr(from), '\n'))

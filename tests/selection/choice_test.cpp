@@ -57,7 +57,7 @@ std::string answer(const std::string& question) {
     Recipe recipe = load_whole_recipe((folder / file).string(), overrides);
     Plan plan = make_plan(recipe, topology, std::nullopt, clock_of(topology));
     const Candidate& chosen = plan.choice.plan();
-    std::string text = fmt::format("{}, micro-batch {} x {} x {}, {} of {} blocks recomputed, {} a rank\n",
+    std::string text = fmt::format("{}, micro-batch {} x {} x {}, {} of {} layers recomputed, {} a rank\n",
                                    label(chosen), chosen.job.micro_batch_size, chosen.job.world_size(),
                                    chosen.job.accumulation, chosen.job.model->layers_with(chosen.job.recompute),
                                    recipe.model.n_layers, format_bytes(chosen.bytes));

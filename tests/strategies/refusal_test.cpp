@@ -55,13 +55,14 @@ TEST_CASE("fsdp refuses an auto_wrap_policy that would silently wrap nothing") {
   for (nlohmann::json fine : {nlohmann::json("block"), nlohmann::json("size"), nlohmann::json("none"),
                               nlohmann::json({"blocks.[01]", "head"})})
     CHECK(fsdp("auto_wrap_policy", fine) == "");
-  CHECK(
-      fsdp("auto_wrap_policy", "blocks") ==
-      "auto_wrap_policy cannot be \"blocks\" (did you mean \"block\"?); it is \"block\", \"size\", \"none\", classes of "
-      "layers such as \"TransformerEncoderLayer\", or a list "
-      "of block names: blocks are \"embedding\" to \"head\"");
+  CHECK(fsdp("auto_wrap_policy", "blocks") ==
+        "auto_wrap_policy cannot be \"blocks\" (did you mean \"block\"?); it is \"block\", \"size\", \"none\", classes "
+        "of "
+        "layers such as \"TransformerEncoderLayer\", or a list of names: \"embedding\", \"blocks.0\" to \"blocks.2\", "
+        "\"head\", and parts such as \"blocks.0.mlp\"");
   CHECK(fsdp("auto_wrap_policy", {"blocks.1", "blocks.9"}) ==
-        "auto_wrap_policy: no block is called \"blocks.9\"; blocks are \"embedding\" to \"head\"");
+        "auto_wrap_policy: no block is called \"blocks.9\"; names are \"embedding\", \"blocks.0\" to \"blocks.2\", "
+        "\"head\", and parts such as \"blocks.0.mlp\"");
 }
 
 TEST_CASE("a group size beyond 32 bits is refused, not truncated") {

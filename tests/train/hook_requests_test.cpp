@@ -41,7 +41,7 @@ TEST_CASE("requests of ranks that contradict each other are described") {
       {{.stop = true, .checkpoint = true, .skip = true}, ""},  // a request of one rank is for all
       {{.lr = 0.5}, "set_lr: every rank must set the same rate: rank 0 sets none, rank 1 sets 0.5"},
       {{.synced = 1},
-       "log with a sync: every rank must log the same names, in the same order: rank 0 logs 0, rank 1 logs 1"},
+       "log with a sync: every rank must log the same names, in the same order: rank 0 logs 0 values, rank 1 logs 1 value"},
       {{.synced_names = 1},
        "log with a sync: every rank must log the same names with the same sync, in the same order"},
       {{.restored = 7},
