@@ -17,6 +17,8 @@ ForeignName::Meaning ForeignName::same_value_of(std::string key) {
 }
 
 ForeignName::Meaning ForeignName::one_of(std::vector<json> values) {
+  for (auto& value : values)
+    if (value.is_string()) value = lower(value.get<std::string>());
   return [values = std::move(values)](const json& value) -> std::optional<Values> {
     json wanted = value.is_string() ? json(lower(value.get<std::string>())) : value;
     bool found = std::find(values.begin(), values.end(), wanted) != values.end();

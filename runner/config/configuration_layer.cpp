@@ -3,6 +3,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
 
 namespace runner {
 
@@ -13,11 +14,8 @@ using nlohmann::json;
 /// Whether a recipe's value means the same as that of the configuration.
 bool same(const Located& located, const ImportedValue& value) {
   auto given = located.value;
-  if (value.key == "precision.mode") {
-    const auto& spellings = find_key(value.key)->spellings;
-    auto spelling = spellings.find(given.is_string() ? given.get<std::string>() : given.dump());
-    if (spelling != spellings.end()) given = spelling->second;
-  }
+  if (const Key* key = find_key(value.key))
+    if (auto converted = given; !check_value(*key, converted)) given = converted;
   if (given.is_object() && given.size() == 1 && given.contains("0")) given = given["0"];
   return given == value.value;
 }
@@ -38,9 +36,13 @@ Layer take_above(int level, Layer& layer) {
 /// a batch size in `upper`.
 void give_way(Layer& values, const Layer& upper) {
   const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches";
-  if (upper.contains(global)) values.erase(steps);
-  if (upper.contains(steps)) values.erase(global);
-  if (upper.contains(global) || upper.contains(steps) || upper.contains("train.micro_batch_size"))
+  const auto sets = [&](const std::string& key) {
+    const auto found = upper.find(key);
+    return found != upper.end() && !found->second.value.is_null();
+  };
+  if (sets(global)) values.erase(steps);
+  if (sets(steps)) values.erase(global);
+  if (sets(global) || sets(steps) || sets("train.micro_batch_size"))
     values.erase("strategy.gradient_accumulation_steps");
 }
 
@@ -64,7 +66,7 @@ void ConfigurationLayer::apply(Layer& layer, bool options) {
     const auto value = layer.find(key);
     return value != layer.end() && !value->second.value.is_null() ? &value->second : nullptr;
   };
-  auto meaning = importer_->read(*tree, value_of);
+  auto meaning = importer_->read(*tree, [&](const std::string& key) { return value_of(key) != nullptr; });
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
 
@@ -114,7 +116,12 @@ std::optional<LocatedJson> ConfigurationLayer::read(const Located& config) {
   bool in_file = config.origin.kind == Origin::Kind::file;
   auto shown = (in_file ? fs::path(config.origin.file).parent_path() / path : path).lexically_normal();
   path = config.folder / path;
-  if (fs::is_regular_file(path)) return parse_located_json(read_file(path), shown.string());
+  if (fs::is_regular_file(path)) try {
+      return parse_located_json(read_file(path), shown.string());
+    } catch (const RecipeError& error) {
+      diagnostics_.insert(diagnostics_.end(), error.diagnostics().begin(), error.diagnostics().end());
+      return std::nullopt;
+    }
   std::vector<std::string> beside;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored))

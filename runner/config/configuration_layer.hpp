@@ -1,4 +1,4 @@
-// `strategy.config`: a configuration of another tool. Its values are a layer below the one that names it.
+// `strategy.config`: a configuration of another tool. Its values belong to the layer that names it, and must not contradict it.
 #pragma once
 #include <optional>
 #include <string>

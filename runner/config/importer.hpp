@@ -32,7 +32,7 @@ class Importer {
   virtual std::string tool() const = 0;
   /// Whether the strategy of this name takes a configuration in strategy.config.
   virtual bool takes(const std::string& strategy) const = 0;
-  /// Translates a configuration. `given`: whether the recipe itself sets a dotted key.
+  /// Translates a configuration. `given`: whether the recipe itself sets a dotted key, in any layer.
   virtual Imported read(const LocatedJson& configuration,
                         const std::function<bool(const std::string&)>& given) const = 0;
   /// Sets the options of a strategy of the tool that depend on other keys. `configured_at`: the place of strategy.config, if

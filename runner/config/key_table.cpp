@@ -63,7 +63,7 @@ const std::vector<Section>& sections() {
       {.name = "checkpoint", .help = "Checkpoints."},
       {.name = "activation_checkpointing",
        .main_key = "mode",
-       .help = "Saves memory: chosen blocks do not keep their activations and recompute them in the backward pass."},
+       .help = "Saves memory: chosen layers do not keep their activations and recompute them in the backward pass."},
       {.name = "selection", .help = "How strategy = \"auto\" chooses (see runner recommend)."},
       {.name = "hooks", .help = "Lua callbacks. [hooks.NAME] contains the options of a hook."},
       {.name = "sweep",

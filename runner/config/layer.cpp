@@ -6,6 +6,7 @@
 #include "runner/config/device_request.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/value_check.hpp"
 
 namespace runner {
 
@@ -33,6 +34,14 @@ void merge(LocatedJson& tree, const LocatedJson& again) {
     else
       found->second = value;
   }
+}
+
+/// A value of a key as programs read it: the default instead of null, and the choice instead of another spelling.
+nlohmann::json meaning_of(const std::string& dotted, const nlohmann::json& given) {
+  const Key* key = find_key(dotted);
+  if (!key) return given;
+  nlohmann::json value = given.is_null() ? key->default_value : given, converted = value;
+  return value.is_null() || check_value(*key, converted) ? value : converted;
 }
 
 }  // namespace
@@ -64,7 +73,8 @@ std::string drop_strategy(Layer& lower, const Layer& upper) {
 void merge(Layer& lower, const Layer& upper) {
   for (const auto& key : key_table()) {
     auto decides = upper.find(key.needs.key);
-    if (decides != upper.end() && !key.needs.met_by(decides->second.value)) lower.erase(key.dotted());
+    if (decides != upper.end() && !key.needs.met_by(meaning_of(key.needs.key, decides->second.value)))
+      lower.erase(key.dotted());
   }
   if (auto devices = upper.find("devices.devices"); devices != upper.end() && sets_count(devices->second))
     lower.erase("devices.cpu_processes");

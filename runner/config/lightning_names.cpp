@@ -139,7 +139,10 @@ Names plugin_names() {
       accepted("sync_batchnorm", "nothing to do: no model here has batch normalization"),
       accepted("load_full_weights",
                "already the case here: a checkpoint can be loaded by every strategy on any number of ranks"),
-      accepted("exclude_frozen_parameters", "nothing to do: checkpoints contain every parameter"),
+      {.name = "exclude_frozen_parameters",
+       .meaning = one_of({false}),
+       .note = "already the case here: checkpoints contain every parameter",
+       .refusal = "checkpoints contain every parameter, also those of model.frozen, but no optimizer state of these"},
   };
 }
 

@@ -1,4 +1,4 @@
-// TOML -> Recipe: merges layers of located values (extends, the file, --set), then applies the key table.
+// TOML -> Recipe: reads the layers of a recipe (extends, the file, --set), merges them, and builds the recipe from the result.
 #include <algorithm>
 
 #include "runner/base/files.hpp"
@@ -145,8 +145,9 @@ class Reader {
     std::vector<Diagnostic> diagnostics;
     Reader reader(diagnostics, help_);
     auto layer = reader.read_file_layers(beside(file, base), asked_at, chain);
-    reader.configuration_.apply(layer);
     if (!diagnostics.empty()) throw RecipeError(diagnostics);
+    std::vector<Diagnostic> ignored;  // the configuration is read again with the layers above it
+    ConfigurationLayer(ignored, help_.importer).apply(layer);
     json sections = json::object();
     for (const auto& [dotted, located] : layer) {
       if (!located.note.empty()) continue;
@@ -173,7 +174,8 @@ class Reader {
   /// Merges `upper` over `lower`. If `upper` names another strategy, all options of the strategy in `lower` are dropped. Returns a
   /// note about them.
   std::string overlay(Layer& lower, const Layer& upper) {
-    if (replaces_strategy(upper, lower)) configuration_.apply(lower, /*options=*/false);
+    if (replaces_strategy(upper, lower) && !upper.contains("strategy.config"))
+      configuration_.apply(lower, /*options=*/false);
     const std::string note = drop_strategy(lower, upper);
     merge(lower, upper);
     return note;
@@ -186,14 +188,20 @@ class Reader {
       diagnostics_.push_back(unknown_removal(name, place, names_of(help_)));
       return;
     }
+    if (name.starts_with("strategy.config."))
+      return problem(
+          place, "not-allowed",
+          fmt::format("`{}` cannot be unset: unset the key of the recipe that it sets, or strategy.config", name));
     std::vector<Diagnostic> ignored;
     Layer full = layer, gone;
     ConfigurationLayer(ignored, help_.importer).apply(full);
-    for (const auto& [dotted, located] : full) {
-      if (dotted != name && !dotted.starts_with(name + ".")) continue;
-      const Key* key = find_key(dotted);
-      gone[dotted] = {.value = key ? key->default_value : json(), .origin = place};
-    }
+    // A key may be in one of them only: the configuration may set it, or hide it.
+    for (const Layer* one : {&layer, &full})
+      for (const auto& [dotted, located] : *one) {
+        if (dotted != name && !dotted.starts_with(name + ".")) continue;
+        const Key* key = find_key(dotted);
+        gone[dotted] = {.value = key ? key->default_value : json(), .origin = place};
+      }
     if (gone.contains("strategy.config")) layer.erase("strategy.config");
     overlay(layer, gone);  // as if they were set to their defaults
     for (const auto& [dotted, located] : gone) {

@@ -51,6 +51,7 @@ Imported DeepSpeedTranslator::all() {
     return meaning_;
   }
   rename_blocks();
+  spell_choices(root_, "");
   walk(root_, "");
   batch();
   clipping();
@@ -275,6 +276,19 @@ void DeepSpeedTranslator::judge_block(const DeepSpeedKey& key, LocatedJson& node
     names(key, node);
   else
     walk(node, key.path);
+}
+
+void DeepSpeedTranslator::spell_choices(LocatedJson& node, const std::string& path) {
+  for (auto& [name, child] : node.members) {
+    const std::string child_path = path.empty() ? name : path + "." + name;
+    if (child.is_object) {
+      spell_choices(child, child_path);
+      continue;
+    }
+    const auto* key = find_deepspeed_key(child_path);
+    if (!key || key->fate != Fate::handled || key->choices.empty()) continue;
+    if (auto value = child.plain(); !check_option(*key, value)) child.value = value;
+  }
 }
 
 bool DeepSpeedTranslator::in_disabled_block(const DeepSpeedKey& key, const LocatedJson& node) {

@@ -23,8 +23,8 @@ struct DeepSpeedKey : Option {
   };
   Fate fate = Fate::handled;
   std::string path = "";  ///< "zero_optimization.stage"
-  std::string target =
-      "";  ///< of `handled`: the recipe's key that sets the value if it is "auto"; empty: it is `default_value`
+  /// Of `handled`: the recipe's key that sets the value if it is "auto". Empty: it is `default_value`.
+  std::string target = "";
   std::string old_name_of = "";  ///< deprecated: the path of the key that replaces it
   bool open = false;             ///< a block whose keys are not checked
 

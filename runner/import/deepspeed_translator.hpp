@@ -35,6 +35,8 @@ class DeepSpeedTranslator {
   // ---- key by key
   /// Gives blocks with an old name their new name.
   void rename_blocks();
+  /// Gives values that have choices the spelling of the choice, because other keys depend on them.
+  void spell_choices(LocatedJson& node, const std::string& path);
   /// Notes which keys of the recipe set the values that are "auto", as far as it does not set them yet.
   void note_automatic();
   void walk(LocatedJson& node, const std::string& path);

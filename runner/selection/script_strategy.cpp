@@ -65,6 +65,13 @@ class ScriptClaims {
   lua::StrategyFile file;
 
   ParallelPlan plan(const Job& job) {
+    ParallelPlan made = units(job);
+    made.reduces_in_backward = file.functions.contains("reduce") && !file.functions.contains("after_update");
+    return made;
+  }
+
+  /// The plan, with the parameters sharded that the file's function `shard` chooses.
+  ParallelPlan units(const Job& job) {
     auto found = file.functions.find("shard");
     if (found == file.functions.end()) return script_plan(job, {});
     auto options = job.options;

@@ -41,8 +41,8 @@ std::vector<int64_t> shape_of(int64_t rows, const std::vector<int64_t>& row) {
 MicroBatch padding_row(const std::vector<BatchField>& fields, torch::Device device) {
   MicroBatch batch{.rows = 1, .fields = {}};
   for (const auto& field : fields)
-    batch.fields.push_back(
-        torch::full(shape_of(1, field.row), field.padding, torch::dtype(scalar_type(field.type)).device(device)));
+    batch.fields.push_back(torch::full(shape_of(1, field.padding_row.empty() ? field.row : field.padding_row),
+                                       field.padding, torch::dtype(scalar_type(field.type)).device(device)));
   return batch;
 }
 
@@ -57,7 +57,10 @@ Strategy::Strategy(StrategySetup setup)
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
-      scaler_(job_.precision.loss_scaling, setup.loss_scale) {}
+      scaler_(job_.precision.loss_scaling, setup.loss_scale) {
+  // Sums over all ranks count each row once.
+  RUNNER_CHECK(job_.data_ranks() == job_.world_size());
+}
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
   locals_.push_back({slot, offset, value.numel(), value});
@@ -98,6 +101,8 @@ MicroBatch Strategy::to_device(const HostBatch& batch) const {
   MicroBatch copy{.rows = batch.rows, .fields = {}};
   for (const auto& needed : model_.spec.batch) {
     const auto& field = field_of(batch, needed);
+    RUNNER_CHECK(std::ssize(field.bytes) == batch.rows * field.spec.row_bytes(), "field `{}` of {} rows has {} bytes",
+                 needed.name, batch.rows, field.bytes.size());
     const auto host = torch::from_blob(const_cast<std::byte*>(field.bytes.data()), shape_of(batch.rows, field.spec.row),
                                        scalar_type(needed.type));
     copy.fields.push_back(host.to(world_.device, /*non_blocking=*/false, /*copy=*/true));

@@ -39,9 +39,10 @@ struct BatchField {
   std::string name;  ///< unique in the batch
   ElementType type = ElementType::int64;
   std::vector<int64_t> row = {};  ///< shape of one row; the largest one if batches may have smaller rows
-  /// Every element of a row that stands for no sample. A rank without samples runs such a row, so that it calls every
-  /// collective of the step. The loss of that row must be 0.
+  /// Every element of a row that stands for no sample, and the shape of that row; empty: `row`. A rank without samples runs
+  /// such a row, so that it calls every collective of the step. The loss of that row must be 0.
   double padding = 0;
+  std::vector<int64_t> padding_row = {};
 
   int64_t row_elements() const;
   int64_t row_bytes() const { return row_elements() * bytes_of(type); }

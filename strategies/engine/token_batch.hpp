@@ -19,12 +19,13 @@ inline constexpr size_t inputs = 0, targets = 1;
 
 /// Token ids, and for each of them the id of the next token.
 inline std::vector<BatchField> token_fields(int64_t seq_len) {
-  return {{.name = token_field::inputs_name, .row = {seq_len}},
-          {.name = token_field::targets_name, .row = {seq_len}, .padding = ignored_target}};
+  return {{.name = token_field::inputs_name, .row = {seq_len}, .padding_row = {1}},
+          {.name = token_field::targets_name, .row = {seq_len}, .padding = ignored_target, .padding_row = {1}}};
 }
 
-/// A micro-batch of `rows` sequences. `inputs` and `targets` have the same size.
+/// A micro-batch of `rows` sequences. `inputs` and `targets` have the same size, a multiple of `rows`.
 inline HostBatch token_batch(int64_t rows, std::span<const int64_t> inputs, std::span<const int64_t> targets) {
+  RUNNER_CHECK(rows > 0 && inputs.size() == targets.size() && std::ssize(inputs) % rows == 0);
   HostBatch batch(rows, token_fields(std::ssize(inputs) / rows));
   std::ranges::copy(inputs, batch.values<int64_t>(token_field::inputs).begin());
   std::ranges::copy(targets, batch.values<int64_t>(token_field::targets).begin());

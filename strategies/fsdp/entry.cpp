@@ -247,7 +247,7 @@ std::optional<std::string> refuse_fsdp(const Job& job, const FsdpOptions& option
 }
 
 std::vector<ForeignName> fsdp_foreign_names() {
-  constexpr const char* whole_model = "every parameter is trained and sharded; a hook can freeze some of them";
+  constexpr const char* whole_model = "every parameter is sharded; model.frozen names those that are not trained";
   constexpr const char* one_group =
       "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups";
   const std::vector<std::string> own = {"", "train", "strategy"};

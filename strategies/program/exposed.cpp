@@ -18,12 +18,14 @@ struct Timed {
 };
 
 /// The bytes that a rank sends because of an instruction that starts a collective; nullopt for other instructions. What a Reducer
-/// sends is not known, so an all-reduce of the unit's gradients stands for it.
+/// sends is not known. If it communicates during backward, a reduction of the unit's gradients stands for it.
 std::optional<int64_t> bytes_sent(const UnitCollectives& collectives, const Job& job, const ParallelPlan& plan,
                                   const Instruction& i) {
   if (const auto call = collectives.of(i)) return call->calls * ring_bytes(call->kind, call->bytes, call->ranks);
-  if (!plan.own_reducer || i.op != Op::start_reduce || job.world_size() == 1) return std::nullopt;
-  return ring_bytes(Collective::all_reduce, collectives.layout(i.unit).total * bytes_of(plan.reduce), job.world_size());
+  const bool stands = plan.own_reducer && plan.reduces_in_backward && i.op == Op::start_reduce;
+  if (!stands || job.world_size() == 1) return std::nullopt;
+  return ring_bytes(is_sharded(plan, plan.units[i.unit]) ? Collective::reduce_scatter : Collective::all_reduce,
+                    collectives.layout(i.unit).total * bytes_of(plan.reduce), job.world_size());
 }
 
 /// The instructions that take time. Blocks take time in proportion to their FLOPs, collectives to the bytes that a rank sends. A

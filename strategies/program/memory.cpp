@@ -72,6 +72,7 @@ class Replay {
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
       if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
       count(held_, layout, unit.replicated);
+      for (const auto& item : layout.items) largest_part_ = std::max(largest_part_, std::min(item.numel, layout.shard));
     }
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
     held_most_ = most_of(held_);
@@ -314,7 +315,6 @@ class Replay {
     };
     for (const auto& item : layout.items) {
       if (item.numel == 0) continue;
-      largest_part_ = std::max(largest_part_, std::min(item.numel, layout.shard));
       if (by_all) {
         add(0, plan_.shards(), item.numel);
         continue;

@@ -53,9 +53,10 @@ struct ParallelPlan {
   int64_t reductions_in_flight = 1;  ///< reductions that overlap with each other at most
   /// A Reducer (reducer.hpp) reduces the gradients. Their buffers exist between steps, because scripts may keep them.
   bool own_reducer = false;
-  int64_t prefetch_elements = 0;  ///< more units than the next one are prefetched up to this number of elements
-  int64_t update_elements = 0;    ///< > 0: the update copies at most this number of elements at a time
-  std::vector<Unit> units;        ///< in the order of their first block
+  bool reduces_in_backward = true;  ///< the Reducer communicates during backward, and not after the update
+  int64_t prefetch_elements = 0;    ///< more units than the next one are prefetched up to this number of elements
+  int64_t update_elements = 0;      ///< > 0: the update copies at most this number of elements at a time
+  std::vector<Unit> units;          ///< in the order of their first block
   std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
 
   /// Ranks over which one copy of the parameters is sharded, and the number of complete copies: 1 if all data ranks share one

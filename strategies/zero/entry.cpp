@@ -97,9 +97,12 @@ void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::s
         "offload_optimizer_device = \"nvme\"");
   if (!parameters) return;
   ParallelPlan plan = zero_plan_of(job, options);
-  bool any =
-      std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.tier == Tier::nvme; });
-  if (!any)
+  if (std::ranges::all_of(plan.units, &Unit::resident))
+    notes.push_back(
+        "`offload_params_device`: no effect, because all parameters are below stage3_param_persistence_threshold and "
+        "stay "
+        "gathered");
+  else if (std::ranges::none_of(plan.units, [](const auto& unit) { return unit.tier == Tier::nvme; }))
     notes.push_back(
         fmt::format("`offload_params_device`: all shards stay in host memory, because max_in_cpu = {}; max_in_cpu = 0 "
                     "puts them on NVMe",

@@ -11,6 +11,7 @@
 #include "runner/config/key_table.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 
@@ -227,6 +228,54 @@ TEST_CASE("a higher layer unsets a value of a configuration, or the configuratio
   CHECK(recipe.strategy.options.empty());
   CHECK_FALSE(recipe.train.gradient_clip_val);
   CHECK(recipe.optimizer.lr == 0.001);
+}
+
+TEST_CASE("what an unset key decides, and what a configuration hides, is judged by the default that remains") {
+  const std::string config = "name = \"deepspeed\"\nconfig = { zero_optimization = { stage = 2 } }\n";
+  const std::string optimizer = "[optimizer]\nname = \"adamw\"\nbetas = [0.8, 0.85]\n";
+  CHECK(with(config + optimizer, {unset_override("optimizer.name")}).optimizer.betas == std::vector<double>{0.8, 0.85});
+  CHECK(with(config + optimizer, {"optimizer.name=\"AdamW\""}).optimizer.betas == std::vector<double>{0.8, 0.85});
+  TemporaryFolder place;
+  write_file_atomic(place.path / "base.toml", model + optimizer);
+  write_file_atomic(
+      place.path / "sgd.toml",
+      "extends = \"base.toml\"\nstrategy = { name = \"deepspeed\", config = { zero_optimization = { stage = 2 }, "
+      "optimizer = { type = \"SGD\", params = { lr = 0.2 } } } }\n");
+  write_file_atomic(
+      place.path / "upper.toml",
+      "extends = \"sgd.toml\"\nunset = \"optimizer\"\nstrategy.config = { zero_optimization = { stage = 2 } }\n");
+  CHECK(load_recipe((place.path / "upper.toml").string(), {}, {}, help).optimizer.betas == Recipe().optimizer.betas);
+}
+
+TEST_CASE("a configuration replaces one below it also under another name of the strategy") {
+  TemporaryFolder place;
+  write_file_atomic(place.path / "base.toml", model +
+                                                  "[strategy]\nname = \"deepspeed\"\nconfig = { gradient_clipping = 1, "
+                                                  "zero_optimization = { stage = 2 } }\n");
+  for (std::string name : {"deepspeed", "zero"}) {
+    write_file_atomic(place.path / "child.toml", "extends = \"base.toml\"\n[strategy]\nname = \"" + name +
+                                                     "\"\nconfig = { zero_optimization = { stage = 3 } }\n");
+    const auto recipe = load_recipe((place.path / "child.toml").string(), {}, {}, help);
+    CHECK_FALSE(recipe.train.gradient_clip_val);
+    CHECK(recipe.strategy.options["stage"] == 3);
+  }
+}
+
+TEST_CASE("another spelling of a choice means the same for the keys that depend on it") {
+  const auto options = [](const std::string& device) {
+    return with(
+               "name = \"deepspeed\"\nconfig = { aio = { block_size = 8192 }, zero_optimization = { stage = 3, "
+               "offload_optimizer = { device = \"" +
+               device + "\", nvme_path = \"/tmp\", pin_memory = true } } }\n")
+        .strategy.options;
+  };
+  CHECK(options("NVMe") == options("nvme"));
+  CHECK(options("NVMe")["block_size"] == 8192);
+  CHECK(options("None") == options("none"));
+  CHECK(with("name = \"deepspeed\"\nconfig = { zero_optimization = { stage = 1 }, optimizer = { type = \"AdamW\", "
+             "params = { lr = 0.1 } } }\n"
+             "[optimizer]\nname = \"AdamW\"\n")
+            .optimizer.name == "adamw");
 }
 
 TEST_CASE("one of the three batch sizes is derived after --set") {

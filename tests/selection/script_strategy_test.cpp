@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "strategies/program/parallel_plan.hpp"
 #include "tests/selection/recipe_place.hpp"
 
 using namespace runner;
@@ -62,6 +63,14 @@ TEST_CASE("memory and traffic that a strategy file does not define are unknown",
   REQUIRE(known.traffic.size() == 1);
   CHECK(known.traffic[0].collective == "all_reduce");
   CHECK_FALSE(known.to_json().at("memory_bytes_per_rank").is_null());
+}
+
+TEST_CASE("communication of a strategy in Lua can overlap with backward only if it is in `reduce`", "[lua]") {
+  for (const auto& [name, in_backward] : {std::pair("lua:topk", true), std::pair("lua:local_sgd", false)}) {
+    RecipePlace place(std::string("strategy = \"") + name + "\"");
+    const Plan plan = make_plan(place.load(), cpus(2), 256);
+    CHECK(plan.entry->plan(plan.job).reduces_in_backward == in_backward);
+  }
 }
 
 TEST_CASE("an invalid result of `memory`, `traffic` or `shard` is refused", "[lua]") {
