@@ -61,11 +61,11 @@ int64_t BlockMemory::waiting(size_t block) const {
   return spec.shared.empty() ? 0 : spec.saved.gradient_elements * bytes_of(leaf_);
 }
 
-int64_t BlockMemory::moment_bytes(const MemoryMoment& moment) const {
+int64_t BlockMemory::moment_bytes(const MemoryMoment& moment, int64_t element_bytes) const {
   int64_t chunk = job_.model->loss_chunk_tokens;
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
-  auto element = static_cast<double>(compute_), wide = overwrites_logits() ? 0 : static_cast<double>(wide_);
+  auto element = static_cast<double>(element_bytes), wide = overwrites_logits() ? 0 : static_cast<double>(wide_);
   return whole(tokens *
                    (moment.compute_elements_per_token * element + moment.mask_bytes_per_token + widened_bytes(moment)) +
                chunk_tokens *
@@ -174,16 +174,18 @@ class BlockMemory::Backward {
   void add(Kind kind, int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
 
   void add_moment(const MemoryMoment& moment, int64_t beside) {
-    const int64_t gradient = bytes_of(memory_.leaf_), compute = memory_.compute_, tokens = memory_.tokens_;
+    const int64_t gradient = bytes_of(memory_.leaf_), tokens = memory_.tokens_;
+    // An embedding computes in the dtype of its table. Only its output is cast.
+    const int64_t compute = spec_.kind == BlockKind::embedding ? gradient : memory_.compute_;
     const int64_t arriving = trained(moment.arrived, moment.arriving);
-    int64_t bytes = beside + memory_.moment_bytes(moment);
+    int64_t bytes = beside + memory_.moment_bytes(moment, compute);
     add(Kind::level, bytes);
     one_by_one(moment.arrived);
     add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
     if (arriving > 0) add(Kind::peak, bytes + arriving * compute + memory_.weight_scratch(moment, tokens));
     if (moment.arriving == 0) return;
     bytes -= memory_.released_bytes(moment);
-    if (memory_.leaf_ != memory_.job_.precision.compute) add(Kind::peak, bytes + arriving * (compute + gradient));
+    if (compute != gradient) add(Kind::peak, bytes + arriving * (compute + gradient));
     deliver(Kind::computed, computed_, moment.arrived + moment.arriving);
     add(Kind::peak, bytes + (takes_ ? 0 : arriving * gradient));
     deliver(Kind::stored, stored_, moment.arrived + moment.arriving);

@@ -51,7 +51,8 @@ class BlockMemory {
  private:
   class Backward;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;
-  int64_t moment_bytes(const MemoryMoment& moment) const;
+  int64_t moment_bytes(const MemoryMoment& moment) const { return moment_bytes(moment, compute_); }
+  int64_t moment_bytes(const MemoryMoment& moment, int64_t element_bytes) const;
   /// Whether the logits' gradient overwrites the logits, and no fp32 values of them exist.
   bool overwrites_logits() const;
   /// Bytes per token of the moment's fp32 copies of 16-bit values.

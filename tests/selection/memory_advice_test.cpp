@@ -65,8 +65,8 @@ TEST_CASE("a change is named only if it is possible and saves memory") {
                                                                   "precision = \"bf16-mixed\"", on_nvme});
   // Parameters need most of the memory, so sharding helps most.
   auto wide = plan("ddp", 4, 1, 50'000);
-  CHECK(changes(wide) ==
-        std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\"", on_nvme});
+  CHECK(changes(wide) == std::vector<std::string>{"strategy = \"fsdp\"", "activation_checkpointing = \"all\"",
+                                                  "precision = \"bf16-mixed\"", on_nvme});
   // Logits need most of the memory.
   auto logits = plan("single", 1, 8, 50'000);
   CHECK(changes(logits).at(0) == "model.loss_chunk_tokens = 256");
