@@ -7,53 +7,15 @@
 
 #include "strategies/fsdp/entry.hpp"
 #include "strategies/program/block_memory.hpp"
+#include "tests/selection/small_plans.hpp"
 
 using namespace runner;
 
-namespace {
-
-Recipe recipe() {
-  Recipe r;
-  r.model.name = "gpt";
-  r.model.n_layers = 2;
-  r.model.dim = 64;
-  r.model.n_heads = 4;
-  r.model.max_seq_len = 32;
-  r.data.format = "text";
-  r.train.max_steps = 10;
-  return r;
-}
-
-Topology cpus(int ranks, int nodes = 1) {
-  Topology topology;
-  topology.devices_per_node = ranks;
-  topology.num_nodes = nodes;
-  topology.cores = 8;
-  topology.device_reason = "asked for";
-  return topology;
-}
-
-std::vector<Diagnostic> mistakes(const Recipe& r, const Topology& topology, std::optional<int64_t> vocab = 256) {
-  try {
-    make_plan(r, topology, vocab);
-  } catch (const RecipeError& error) {
-    return error.diagnostics();
-  }
-  return {};
-}
-
-std::string refusal(const Recipe& r, const Topology& topology, std::optional<int64_t> vocab = 256) {
-  auto list = mistakes(r, topology, vocab);
-  return list.empty() ? "" : list[0].message;
-}
-
-}  // namespace
-
 TEST_CASE("auto chooses single on one device and ddp on several, and gives the reason") {
-  auto one = make_plan(recipe(), cpus(1), 256);
+  auto one = make_plan(small_recipe(), cpus(1), 256);
   CHECK(one.entry->name == "single");
   CHECK(one.reason == "118.5 k parameters are under 500M and there is one device");
-  auto four = make_plan(recipe(), cpus(4), 256);
+  auto four = make_plan(small_recipe(), cpus(4), 256);
   CHECK(four.entry->name == "ddp");
   CHECK(four.rule == "under 500M parameters, across devices -> DDP");
   CHECK(four.recipe.strategy.options.at("bucket_cap_mb") == 25);
@@ -68,7 +30,7 @@ TEST_CASE("the micro-batch is the largest divisor up to 8") {
   };
   for (const auto& row : {Row{16, 2, 8, 1}, Row{16, 1, 8, 2}, Row{12, 2, 6, 1}, Row{36, 2, 6, 3}, Row{7, 1, 7, 1},
                           Row{22, 2, 1, 11}, Row{26, 1, 2, 13}}) {
-    auto r = recipe();
+    auto r = small_recipe();
     r.train.global_batch_size = row.global;
     auto plan = make_plan(r, cpus(row.ranks), 256);
     CHECK(plan.job.micro_batch_size == row.micro);
@@ -77,7 +39,7 @@ TEST_CASE("the micro-batch is the largest divisor up to 8") {
 }
 
 TEST_CASE("batches that do not divide are refused, with the values that work") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.train.global_batch_size = 16;
   CHECK(refusal(r, cpus(3)) == "global_batch_size = 16 cannot be divided among 3 data-parallel ranks");
   r.train.micro_batch_size = 3;
@@ -86,7 +48,7 @@ TEST_CASE("batches that do not divide are refused, with the values that work") {
 }
 
 TEST_CASE("an accumulation schedule sets the global batch by epoch") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.train.micro_batch_size = 2;
   r.train.accumulate_grad_batches = AccumulationSchedule{{0, 8}, {5, 4}};
   auto plan = make_plan(r, cpus(3), 256);
@@ -97,42 +59,44 @@ TEST_CASE("an accumulation schedule sets the global batch by epoch") {
 }
 
 TEST_CASE("precision auto is bf16-mixed on devices that support it, and 32-true elsewhere") {
-  CHECK(make_plan(recipe(), cpus(1), 256).recipe.precision.mode == "32-true");
+  CHECK(make_plan(small_recipe(), cpus(1), 256).recipe.precision.mode == "32-true");
   auto gpu = cpus(1);
   gpu.cuda = true;
-  CHECK(make_plan(recipe(), gpu, 256).recipe.precision.mode == "32-true");
+  CHECK(make_plan(small_recipe(), gpu, 256).recipe.precision.mode == "32-true");
   gpu.bf16 = true;
-  CHECK(make_plan(recipe(), gpu, 256).recipe.precision.mode == "bf16-mixed");
-  auto r = recipe();
+  CHECK(make_plan(small_recipe(), gpu, 256).recipe.precision.mode == "bf16-mixed");
+  auto r = small_recipe();
   r.precision.mode = "bf16-mixed";
   gpu.bf16 = false;
   CHECK(refusal(r, gpu) == "this CUDA device has no bf16");
 }
 
 TEST_CASE("contradicting values are refused") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.data.seq_len = 64;
   CHECK(refusal(r, cpus(1)) == "data.seq_len = 64 is longer than model.max_seq_len = 32");
-  r = recipe();
+  r = small_recipe();
   r.model.vocab_size = 100;
   CHECK(refusal(r, cpus(1)) == "model.vocab_size = 100 is smaller than the tokenizer's 256");
-  r = recipe();
+  r = small_recipe();
   r.data.format = "bin";
   CHECK(refusal(r, cpus(1), std::nullopt) == "\"bin\" files do not contain the vocabulary size; set model.vocab_size");
-  r = recipe();
+  r = small_recipe();
   r.strategy.name = "single";
   CHECK(refusal(r, cpus(2)).starts_with("strategy `single` uses one device, but the recipe uses 2"));
   r.strategy.name = "fsdp";
   r.strategy.options = {{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", 3}};
   CHECK(refusal(r, cpus(4)) == "HYBRID_SHARD cannot cut 4 ranks into groups of 3; hybrid_group_size may be 1, 2, 4");
-  r = recipe();
+  r = small_recipe();
   r.activation_checkpointing.mode = "named";
   r.activation_checkpointing.blocks = {"blocks.7"};
-  CHECK(refusal(r, cpus(1)) == "no block is called `blocks.7`; names are \"embedding\", \"blocks.0\" to \"blocks.1\", \"head\", and parts such as \"blocks.0.mlp\"");
-  r = recipe();
+  CHECK(refusal(r, cpus(1)) ==
+        "no block is called `blocks.7`; names are \"embedding\", \"blocks.0\" to \"blocks.1\", \"head\", and parts "
+        "such as \"blocks.0.mlp\"");
+  r = small_recipe();
   r.optimizer.groups = {{"blocks.*", 1e-4, {}}, {"blokcs.*", 1e-9, {}}};
   CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `blokcs.*` of optimizer.groups");
-  r = recipe();
+  r = small_recipe();
   r.model.frozen = {"embedding.*", "haed.*"};
   CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `haed.*` of model.frozen");
   r.model.frozen = {"*"};
@@ -144,7 +108,7 @@ TEST_CASE("settings without an effect in this plan give notes") {
     return std::any_of(plan.notes.begin(), plan.notes.end(),
                        [&](const std::string& note) { return note.starts_with(begin); });
   };
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "ddp";
   r.activation_checkpointing.mode = "every";
   r.activation_checkpointing.every = 99;
@@ -192,101 +156,15 @@ TEST_CASE("zero refuses invalid options, also extreme values") {
            Row{{{"initial_scale_power", 3}, {"min_loss_scale", 16.0}},
                "min_loss_scale = 16 is above the initial scale of 8"},
        }) {
-    auto r = recipe();
+    auto r = small_recipe();
     r.strategy.name = "deepspeed";
     r.strategy.options = row.options;
     CHECK(refusal(r, cpus(4)) == row.words);
   }
 }
 
-TEST_CASE("timeout and backend in [strategy] become those of the run") {
-  auto r = recipe();
-  r.strategy.name = "ddp";
-  r.strategy.options = {{"timeout", "5m"}, {"process_group_backend", "gloo"}};
-  auto plan = make_plan(r, cpus(2), 256);
-  CHECK(plan.recipe.train.timeout == std::chrono::minutes(5));
-  CHECK(plan.recipe.devices.process_group_backend == "gloo");
-  CHECK_FALSE(plan.recipe.strategy.options.contains("timeout"));
-}
-
-TEST_CASE("two timeouts that differ are a contradiction") {
-  Recipe r = recipe();
-  r.strategy.name = "ddp";
-  r.strategy.options = {{"timeout", "5m"}};
-  r.train.timeout = std::chrono::minutes(10);
-  r.origins["train.timeout"] = {Origin::Kind::file, "r.toml", 7, 1, "", "timeout = \"10m\"", 7};
-  r.origins["strategy.timeout"] = {Origin::Kind::file, "r.toml", 3, 1, "", "timeout = \"5m\"", 7};
-  CHECK(refusal(r, cpus(2)) == "train.timeout and strategy.timeout set the same timeout to different values");
-  r.train.timeout = std::chrono::minutes(5);
-  CHECK(make_plan(r, cpus(2), 256).recipe.train.timeout == std::chrono::minutes(5));
-}
-
-TEST_CASE("a backend that cannot connect the ranks is refused in [strategy] and in [devices]") {
-  auto gpus = cpus(2), launched = cpus(2);
-  gpus.cuda = gpus.bf16 = true;
-  launched.supervisor_each_rank = true;
-  struct Row {
-    const char* backend;
-    Topology topology;
-    std::string words;
-    std::vector<std::string> allowed;
-  };
-  for (const auto& row : {
-           Row{"nccl",
-               cpus(2),
-               "process_group_backend \"nccl\" needs CUDA devices, and these are CPU ranks",
-               {"shm", "gloo"}},
-           Row{"shm",
-               gpus,
-               "process_group_backend \"shm\" is for CPU ranks, and these are CUDA devices",
-               {"nccl", "gloo"}},
-           Row{"shm",
-               cpus(1, 2),
-               "process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one on each node",
-               {"gloo"}},
-           Row{"shm",
-               launched,
-               "process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one for each "
-               "rank, "
-               "which its launcher starts",
-               {"gloo"}},
-       })
-    for (bool for_strategy : {false, true}) {
-      auto r = recipe();
-      r.strategy.name = "ddp";
-      if (for_strategy)
-        r.strategy.options = {{"process_group_backend", row.backend}};
-      else
-        r.devices.process_group_backend = row.backend;
-      r.origins[for_strategy ? "strategy.process_group_backend" : "devices.process_group_backend"].line = 7;
-      auto list = mistakes(r, row.topology);
-      REQUIRE(list.size() == 1);
-      CHECK(list[0].message == row.words);
-      CHECK(list[0].place.line == 7);
-      CHECK(list[0].allowed == row.allowed);
-    }
-}
-
-TEST_CASE("two different backends are a contradiction, two equal ones are not") {
-  auto r = recipe();
-  r.strategy.name = "ddp";
-  r.strategy.options = {{"process_group_backend", "gloo"}};
-  r.devices.process_group_backend = "shm";
-  r.origins["strategy.process_group_backend"].line = 3;
-  r.origins["devices.process_group_backend"].line = 9;
-  auto list = mistakes(r, cpus(2));
-  REQUIRE(list.size() == 1);
-  CHECK(list[0].message == "process_group_backend is \"gloo\" for the strategy and \"shm\" in [devices]");
-  CHECK(list[0].place.line == 3);
-  REQUIRE(list[0].other);
-  CHECK(list[0].other->line == 9);
-  CHECK(list[0].other_message == "the other is set here");
-  r.devices.process_group_backend = "gloo";
-  CHECK(mistakes(r, cpus(2)).empty());
-}
-
 TEST_CASE("FULL_SHARD's traffic is two all-gathers and one reduce-scatter per unit, one all-gather at the ends") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.model.tie_embeddings = false;
   r.strategy.name = "fsdp";
   auto plan = make_plan(r, cpus(4), 256);
@@ -299,7 +177,7 @@ TEST_CASE("FULL_SHARD's traffic is two all-gathers and one reduce-scatter per un
 }
 
 TEST_CASE("a plan notes an option without effect, and an avoidable cost") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "fsdp";
   r.strategy.options = {{"cpu_offload", true}};
   r.train.global_batch_size = 12;
@@ -312,7 +190,7 @@ TEST_CASE("a plan notes an option without effect, and an avoidable cost") {
 }
 
 TEST_CASE("cpu_checkpointing moves inputs of recomputed blocks to host memory, if the device has separate memory") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "zero";
   r.activation_checkpointing.mode = "all";
   Topology gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
@@ -338,7 +216,7 @@ TEST_CASE("cpu_checkpointing moves inputs of recomputed blocks to host memory, i
 }
 
 TEST_CASE("DeepSpeed's three batch numbers determine the micro-batch, or are refused with values that work") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "zero";
   r.strategy.options = {{"stage", 2}, {"gradient_accumulation_steps", 4}};
   r.train.global_batch_size = 32;
@@ -366,7 +244,7 @@ TEST_CASE("DeepSpeed's three batch numbers determine the micro-batch, or are ref
 TEST_CASE("host traffic: gradients are copied once per reduction, shards once per gather") {
   auto gpus = topology_of(*find_device_kind("h100-80g"), 4, 1);
   auto work = [&](const std::string& strategy, const nlohmann::json& options) {
-    auto r = recipe();
+    auto r = small_recipe();
     r.strategy.name = strategy;
     r.strategy.options = options;
     r.precision.mode = "bf16-mixed";
@@ -392,7 +270,7 @@ TEST_CASE("host traffic: gradients are copied once per reduction, shards once pe
 }
 
 TEST_CASE("policy smallest explains its micro-batch and checkpointing") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.selection.policy = "smallest";
   auto plan = make_plan(r, topology_of(*find_device_kind("h100-80g"), 2, 1), 256);
   CHECK(plan.rule.starts_with("any size, maximum memory efficiency -> "));
@@ -401,7 +279,7 @@ TEST_CASE("policy smallest explains its micro-batch and checkpointing") {
 }
 
 TEST_CASE("the note of a plan that does not fit names the memory that is too small") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "deepspeed_stage_2_offload";
   r.train.micro_batch_size = 1;
   auto gpus = topology_of(*find_device_kind("h100-80g"), 2, 1);
@@ -414,13 +292,13 @@ TEST_CASE("the note of a plan that does not fit names the memory that is too sma
 }
 
 TEST_CASE("notes from reading a recipe are notes of its plan") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.notes = {"`wall_clock_breakdown` is ignored"};
   CHECK(make_plan(r, cpus(1), 256).notes.at(0) == r.notes[0]);
 }
 
 TEST_CASE("a job contains the largest factor of its accumulation schedule") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.train.micro_batch_size = 2;
   r.train.accumulate_grad_batches = AccumulationSchedule{{0, 1}, {2, 6}, {5, 4}};
   auto job = make_plan(r, cpus(2), 256).job;
@@ -435,7 +313,7 @@ TEST_CASE("a job contains the largest factor of its accumulation schedule") {
 
 TEST_CASE("auto_wrap_policy accepts layer classes and PyTorch's policies") {
   auto units = [](const nlohmann::json& policy) {
-    auto r = recipe();
+    auto r = small_recipe();
     r.strategy.name = "fsdp";
     r.strategy.options = {{"auto_wrap_policy", policy}, {"mixed_precision", "torch.bfloat16"}};
     auto plan = make_plan(r, cpus(2), 256);
@@ -448,15 +326,16 @@ TEST_CASE("auto_wrap_policy accepts layer classes and PyTorch's policies") {
   CHECK(units({"nn.TransformerEncoderLayer", "GPTBlock"}) == blocks);
   CHECK(units("LlamaDecoderLayer") == blocks);
   CHECK(units("size_based_auto_wrap_policy") == 1);
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "fsdp";
   r.strategy.options = {{"auto_wrap_policy", {"nn.Linear"}}};
   CHECK(refusal(r, cpus(2)) ==
-        "auto_wrap_policy: no block is called \"nn.Linear\"; names are \"embedding\", \"blocks.0\" to \"blocks.1\", \"head\", and parts such as \"blocks.0.mlp\"");
+        "auto_wrap_policy: no block is called \"nn.Linear\"; names are \"embedding\", \"blocks.0\" to \"blocks.1\", "
+        "\"head\", and parts such as \"blocks.0.mlp\"");
 }
 
 TEST_CASE("stage 2 with offload_parameters runs, with a note that no parameters are offloaded") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.strategy.name = "DeepSpeedStrategy";
   r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}, {"offload_parameters", true}};
   auto gpu = cpus(2);
@@ -471,7 +350,7 @@ TEST_CASE("stage 2 with offload_parameters runs, with a note that no parameters 
 
 TEST_CASE("on one rank, a note suggests `single` only if nothing is offloaded") {
   auto says_single = [](const std::string& name, bool cuda) {
-    auto r = recipe();
+    auto r = small_recipe();
     r.strategy.name = name;
     auto topology = cpus(1);
     topology.cuda = cuda;
@@ -488,7 +367,7 @@ TEST_CASE("on one rank, a note suggests `single` only if nothing is offloaded") 
 }
 
 TEST_CASE("policy offload chooses DeepSpeed with offload if the device has separate memory") {
-  auto r = recipe();
+  auto r = small_recipe();
   r.selection.policy = "offload";
   auto gpu = cpus(2);
   gpu.cuda = true;

@@ -5,8 +5,8 @@
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
-#include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "tests/selection/small_plans.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace runner {
@@ -53,13 +53,5 @@ struct RecipePlace {
     return "";
   }
 };
-
-inline Topology cpus(int ranks) {
-  Topology topology;
-  topology.devices_per_node = ranks;
-  topology.cores = 8;
-  topology.device_reason = "asked for";
-  return topology;
-}
 
 }  // namespace runner

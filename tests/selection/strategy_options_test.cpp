@@ -319,51 +319,45 @@ TEST_CASE("choices are accepted in PyTorch's spelling") {
   CHECK(options("FSDPStrategy", {{"state_dict_type", "sharded"}})["state_dict_type"] == "sharded");
 }
 
-TEST_CASE("an error in an option of a configuration is reported at its position there") {
-  auto recipe = parse_recipe(
-      "[strategy]\nname = \"zero\"\nconfig = { zero_optimization = { stage = \"two\" } }\n"
-      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
-      "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
-      "recipe.toml", {}, reader_help());
-  std::vector<Diagnostic> diagnostics;
-  resolve_strategy(recipe, diagnostics);
-  REQUIRE(diagnostics.size() == 1);
-  CHECK(diagnostics[0].message == "`stage` must be an integer, not \"two\"");
-  CHECK(diagnostics[0].place.line == 3);
-  CHECK(diagnostics[0].place.column == 34);
-}
+namespace {
 
-TEST_CASE("a configuration that contradicts the name of the strategy is reported with both places") {
-  auto recipe = parse_recipe(
-      "[strategy]\nname = \"deepspeed_stage_3\"\nconfig = { zero_optimization = { stage = 1 } }\n"
-      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
-      "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
-      "recipe.toml", {}, reader_help());
-  std::vector<Diagnostic> diagnostics;
-  resolve_strategy(recipe, diagnostics);
-  REQUIRE(diagnostics.size() == 1);
-  CHECK(diagnostics[0].message ==
-        "`deepspeed_stage_3` means stage = 3, and stage = 1 contradicts it: choose one of them, or write name = "
-        "\"zero\"");
-  CHECK(diagnostics[0].place.line == 3);
-  REQUIRE(diagnostics[0].other);
-  CHECK(diagnostics[0].other->line == 2);
-}
-
-TEST_CASE("a configuration file that contradicts the name of the strategy is reported at the line in that file") {
-  const std::string file = RUNNER_SOURCE_DIR "/tests/cases/deepspeed/stage1.json";
-  auto recipe = parse_recipe("[strategy]\nname = \"deepspeed_stage_3\"\nconfig = \"" + file + "\"\n" +
+/// The only mistake of a recipe with these keys in [strategy], from line 2 on.
+Diagnostic mistake_in_configuration(const std::string& strategy) {
+  auto recipe = parse_recipe("[strategy]\n" + strategy +
                                  "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
                                  "[data]\nformat = \"text\"\ntrain = [\"a.txt\"]\n[train]\nmax_steps = 1\n",
                              "recipe.toml", {}, reader_help());
   std::vector<Diagnostic> diagnostics;
   resolve_strategy(recipe, diagnostics);
   REQUIRE(diagnostics.size() == 1);
-  CHECK(diagnostics[0].place.file == file);
-  CHECK(diagnostics[0].place.line == 4);
-  REQUIRE(diagnostics[0].other);
-  CHECK(diagnostics[0].other->file == "recipe.toml");
-  CHECK(diagnostics[0].other->line == 2);
+  return diagnostics[0];
+}
+
+}  // namespace
+
+TEST_CASE("an error in an option of a configuration is reported at its position there") {
+  const auto mistake =
+      mistake_in_configuration("name = \"zero\"\nconfig = { zero_optimization = { stage = \"two\" } }\n");
+  CHECK(mistake.message == "`stage` must be an integer, not \"two\"");
+  CHECK(mistake.place.line == 3);
+  CHECK(mistake.place.column == 34);
+}
+
+TEST_CASE("a configuration that contradicts the name of the strategy is reported with both places") {
+  const std::string file = RUNNER_SOURCE_DIR "/tests/cases/deepspeed/stage1.json";
+  const std::string table = "{ zero_optimization = { stage = 1 } }";
+  for (const auto& [config, where, line] :
+       {std::tuple(table, std::string("recipe.toml"), 3), std::tuple("\"" + file + "\"", file, 4)}) {
+    const auto mistake = mistake_in_configuration("name = \"deepspeed_stage_3\"\nconfig = " + config + "\n");
+    CHECK(mistake.message ==
+          "`deepspeed_stage_3` means stage = 3, and stage = 1 contradicts it: choose one of them, or write name = "
+          "\"zero\"");
+    CHECK(mistake.place.file == where);
+    CHECK(mistake.place.line == line);
+    REQUIRE(mistake.other);
+    CHECK(mistake.other->file == "recipe.toml");
+    CHECK(mistake.other->line == 2);
+  }
 }
 
 TEST_CASE("a configuration is refused for strategies that do not read it") {
