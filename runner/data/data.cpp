@@ -132,8 +132,7 @@ void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
   if (data.format == "bin") throw usage_error("data.format = \"bin\" contains tokens already and has no tokenizer");
-  if (data.tokenizer == "bytes") return make_bytes_tokenizer();
-  return open_sentencepiece(data, cache_dir);
+  return open_tokenizer(data, cache_dir);
 }
 
 std::string sentencepiece_model_file(const Recipe::Data& data, const std::string& cache_dir) {
@@ -144,7 +143,7 @@ std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std:
   if (data.format == "bin") return std::nullopt;
   if (data.tokenizer == "bytes") return bytes_vocab_size;
   if (data.tokenizer == "sentencepiece" && data.tokenizer_vocab_size) return data.tokenizer_vocab_size;
-  return open_sentencepiece(data, cache_dir)->vocab_size();
+  return open_tokenizer(data, cache_dir)->vocab_size();
 }
 
 }  // namespace runner

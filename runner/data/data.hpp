@@ -1,4 +1,4 @@
-// Tokenizers and token datasets. Independent of torch.
+// Token datasets, and the tokenizers that recipes name. Independent of torch.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,17 +9,11 @@
 #include <vector>
 
 #include "runner/config/recipe.hpp"
+#include "runner/tokenizers/tokenizer.hpp"
 #include "strategies/engine/host_batch.hpp"
 
 namespace runner {
 
-class Tokenizer {
- public:
-  virtual ~Tokenizer() = default;
-  virtual int64_t vocab_size() const = 0;
-  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  virtual std::string decode(std::span<const int32_t> tokens) const = 0;
-};
 /// "bytes" (256 tokens), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in
 /// `cache_dir` under a hash of its inputs. The trained one is lossless: decode(encode(text)) == text for valid UTF-8.
 /// It is trained on at most 64 MiB: of larger data, on every k-th line. Throws Error(usage or environment) with the

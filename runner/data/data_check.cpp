@@ -110,12 +110,14 @@ std::string unknown_text_note(const Recipe::Data& data) {
   constexpr double tolerated = 0.01;
   size_t tokens = 0, unknown = 0;
   try {
-    const auto tokenizer = open_sentencepiece(data, "");
+    const auto tokenizer = open_tokenizer(data, "");
+    const auto unknown_token = tokenizer->special_tokens().unk;
+    if (!unknown_token) return "";
     for (const auto& file : std::span(data.train).first(std::min(data.train.size(), files))) {
       const MappedFile map(file);
       const auto encoded = tokenizer->encode(first_chunk(text_of(map), bytes));
       tokens += encoded.size();
-      unknown += static_cast<size_t>(std::ranges::count(encoded, tokenizer->unknown_token()));
+      unknown += static_cast<size_t>(std::ranges::count(encoded, *unknown_token));
     }
   } catch (const Error&) {
     return "";  // find_data_problems() reports it
@@ -142,7 +144,7 @@ std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
     find_packed_files(problems, "data.validation", data.validation);
   }
   if (needs_tokenizing(data) && data.tokenizer != "sentencepiece")
-    collect(problems, "data.tokenizer", [&] { open_sentencepiece(data, ""); });
+    collect(problems, "data.tokenizer", [&] { open_tokenizer(data, ""); });
   return problems;
 }
 

@@ -113,7 +113,7 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     meaning["data.token_dtype"] = data.token_dtype;
   } else {
     meaning["data.tokenizer"] = {{"name", data.tokenizer}};
-    if (data.tokenizer != "bytes") meaning["data.tokenizer"]["xxh3"] = open_sentencepiece(data, cache_dir)->hash();
+    if (data.tokenizer != "bytes") meaning["data.tokenizer"]["xxh3"] = open_tokenizer(data, cache_dir)->hash();
   }
   return meaning;
 }

@@ -16,7 +16,7 @@ struct Source {
   const std::string& cache_dir;
 };
 
-/// UTF-8 text. The tokens are its bytes, or tokens of a SentencePiece model from the cache.
+/// UTF-8 text. The tokens are its bytes, or tokens of a tokenizer from the cache.
 std::unique_ptr<TokenStream> open_text(const Source& source);
 /// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
 std::unique_ptr<TokenStream> open_bin(const Source& source);

@@ -1,7 +1,8 @@
-// The data format "text": UTF-8 files, as mapped bytes or as cached SentencePiece tokens.
+// The data format "text": UTF-8 files, as mapped bytes or as cached tokens.
 #include "runner/base/error.hpp"
 #include "runner/data/formats.hpp"
 #include "runner/data/tokenized.hpp"
+#include "runner/data/tokenizers.hpp"
 #include "runner/data/utf8.hpp"
 
 namespace runner {
@@ -34,7 +35,7 @@ std::unique_ptr<TokenStream> open_text(const Source& source) {
     check_vocab_size(source, bytes_vocab_size);
     for (const auto& file : source.files) files.push_back(std::make_unique<TextFile>(file));
   } else {
-    auto tokenizer = open_sentencepiece(source.data, source.cache_dir);
+    auto tokenizer = open_tokenizer(source.data, source.cache_dir);
     check_vocab_size(source, tokenizer->vocab_size());
     fs::path tokens = tokenized_file(source.files, *tokenizer, source.cache_dir);
     files.push_back(open_raw_tokens(tokens, token_bytes(tokenizer->vocab_size()), source.vocab_size));

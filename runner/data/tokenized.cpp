@@ -48,7 +48,7 @@ void parallel_for(size_t count, const std::function<void(size_t)>& work) {
 
 class Tokenization {
  public:
-  Tokenization(const SentencePieceTokenizer& tokenizer, size_t total_bytes, CacheWriter& out)
+  Tokenization(const Tokenizer& tokenizer, size_t total_bytes, CacheWriter& out)
       : tokenizer_(tokenizer), item_bytes_(token_bytes(tokenizer.vocab_size())), total_bytes_(total_bytes), out_(out) {}
 
   void add_document(const MappedFile& file) {
@@ -58,7 +58,7 @@ class Tokenization {
       std::vector<Chunk> chunks;
       size_t chunks_max = 8 * std::max(1u, std::thread::hardware_concurrency());
       while (!rest.empty() && chunks.size() < chunks_max) {
-        std::string_view text = first_chunk(rest, chunk_bytes);
+        std::string_view text = next_part(rest);
         chunks.push_back({text, opens_document, {}});
         rest.remove_prefix(text.size());
         opens_document = false;
@@ -82,6 +82,12 @@ class Tokenization {
   }
 
  private:
+  /// Parts are longer than chunk_bytes where the text has no place to split it.
+  std::string_view next_part(std::string_view rest) const {
+    for (size_t at_most = chunk_bytes;; at_most *= 2)
+      if (auto size = tokenizer_.safe_split(rest, at_most)) return rest.substr(0, *size);
+  }
+
   void write(const Chunk& chunk) {
     bytes_ += chunk.text.size();
     tokens_ += chunk.tokens.size();
@@ -103,7 +109,7 @@ class Tokenization {
               format_count(static_cast<double>(tokens_)), format_duration((now - begun_) * (1 - share) / share));
   }
 
-  const SentencePieceTokenizer& tokenizer_;
+  const Tokenizer& tokenizer_;
   size_t item_bytes_, total_bytes_;
   CacheWriter& out_;
   size_t bytes_ = 0, tokens_ = 0;
@@ -113,7 +119,7 @@ class Tokenization {
 
 }  // namespace
 
-fs::path tokenized_file(const std::vector<std::string>& files, const SentencePieceTokenizer& tokenizer,
+fs::path tokenized_file(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                         const std::string& cache_dir) {
   std::string name = "tokens-" + xxh3_hex(tokenizer.hash() + "\n" + fingerprint(files)) + ".bin";
   return make_once(cache_dir, name, [&](CacheWriter& out) {

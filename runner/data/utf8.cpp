@@ -11,13 +11,6 @@ namespace {
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-/// The start of the character at `position`, at most three bytes before it.
-size_t character_start(std::string_view text, size_t position) {
-  size_t lowest = position < 3 ? 0 : position - 3;
-  while (position > lowest && position < text.size() && continues_character(text[position])) --position;
-  return position;
-}
-
 /// This loop vectorises: it is the fast path, because most text is mostly ASCII.
 bool is_ascii(std::string_view text) {
   unsigned char any = 0;
@@ -50,19 +43,6 @@ void check_utf8(const fs::path& path, std::string_view text, size_t begin, size_
     }
     begin = stop;
   }
-}
-
-std::string_view first_chunk(std::string_view text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  std::string_view head = text.substr(0, bytes_max);
-  if (size_t line_end = head.rfind('\n'); line_end != std::string_view::npos) return head.substr(0, line_end + 1);
-  size_t space = head.rfind(' ');
-  if (space != std::string_view::npos) {
-    // Spaces stay with the next word, and a run of spaces is not split.
-    size_t word_end = head.substr(0, space).find_last_not_of(' ');
-    if (word_end != std::string_view::npos) return head.substr(0, word_end + 1);
-  }
-  return head.substr(0, character_start(text, bytes_max));
 }
 
 }  // namespace runner

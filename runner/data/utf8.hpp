@@ -1,9 +1,10 @@
-// UTF-8 in large texts: checks ranges, and cuts text where this does not change its tokens.
+// UTF-8 in large texts: checks ranges.
 #pragma once
 #include <cstddef>
 #include <string_view>
 
 #include "runner/base/files.hpp"
+#include "runner/tokenizers/first_chunk.hpp"
 
 namespace runner {
 
@@ -14,9 +15,5 @@ inline std::string_view text_of(const MappedFile& file) {
 /// Throws Error(usage) with path, offset and line if a character that overlaps bytes [begin, end) of `text` is not valid. `text`
 /// is the complete file at `path`. Only bytes near the range are read, except to find the line of an error.
 void check_utf8(const fs::path& path, std::string_view text, size_t begin, size_t end);
-
-/// The first part of `text`, at most `bytes_max` (>= 4) bytes: all of it if it fits; otherwise up to and including the last line
-/// end; otherwise up to the last space between words; otherwise up to the end of a character. Empty only if `text` is empty.
-std::string_view first_chunk(std::string_view text, size_t bytes_max);
 
 }  // namespace runner

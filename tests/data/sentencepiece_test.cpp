@@ -7,6 +7,7 @@
 
 #include "runner/data/data_check.hpp"
 #include "runner/data/tokenized.hpp"
+#include "runner/tokenizers/sentencepiece.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;

@@ -1,5 +1,4 @@
-// SentencePiece models: loading, encoding in parts, and training on the text of the recipe.
-#include <sentencepiece_processor.h>
+// Trains a SentencePiece model on the text of a recipe.
 #include <sentencepiece_trainer.h>
 
 #include <map>
@@ -16,12 +15,6 @@
 
 namespace runner {
 
-struct SentencePieceTokenizer::Impl {
-  sentencepiece::SentencePieceProcessor processor;
-  sentencepiece::SentencePieceProcessor continuation;
-  std::string hash;
-};
-
 namespace {
 
 /// The message of the library without its source location: "./src/x.cc(580) [(condition)] message. 0".
@@ -31,25 +24,6 @@ std::string reason(const sentencepiece::util::Status& status) {
     message.remove_prefix(condition_end + 2);
   if (message.ends_with(" 0")) message.remove_suffix(2);
   return std::string(trim(message));
-}
-
-/// The model with add_dummy_prefix off. Protocol buffers merge concatenated messages, so appending a ModelProto that
-/// contains only normalizer_spec (field 3) { add_dummy_prefix (field 3) = false } sets that one field.
-std::string without_dummy_prefix(std::string model) { return model.append("\x1a\x02\x18\x00", 4); }
-
-constexpr const char* other_tokenizers =
-    "with other tokenizers, encode the text yourself and use data.format = \"bin\"";
-
-void load(sentencepiece::SentencePieceProcessor& processor, const std::string& model, const fs::path& path) {
-  if (auto status = processor.LoadFromSerializedProto(model); !status.ok())
-    throw usage_error("data.tokenizer: {} is not a SentencePiece model; {}", path.string(), other_tokenizers);
-}
-
-std::vector<int32_t> encode_with(const sentencepiece::SentencePieceProcessor& processor, std::string_view text) {
-  std::vector<int> tokens;
-  if (auto status = processor.Encode({text.data(), text.size()}, &tokens); !status.ok())
-    throw environment_error("SentencePiece cannot encode the text: {}", reason(status));
-  return tokens;
 }
 
 /// Longer lines are cut, because the trainer skips lines of more than 4192 bytes (its max_sentence_length).
@@ -131,7 +105,9 @@ std::string train(const std::vector<std::string>& files, int64_t vocab_size) {
   return model;
 }
 
-fs::path trained_model(const Recipe::Data& data, const std::string& cache_dir) {
+}  // namespace
+
+fs::path trained_sentencepiece(const Recipe::Data& data, const std::string& cache_dir) {
   if (!data.tokenizer_vocab_size)
     throw usage_error(
         "data.tokenizer = \"sentencepiece\" trains a tokenizer and needs data.tokenizer_vocab_size, for example 8192");
@@ -144,63 +120,6 @@ fs::path trained_model(const Recipe::Data& data, const std::string& cache_dir) {
     std::string model = train(data.train, *data.tokenizer_vocab_size);
     out.append(std::as_bytes(std::span(model)));
   });
-}
-
-/// The model file. The name of a missing file may be a misspelled word: "sentencepeice".
-fs::path given_model(const std::string& name) {
-  fs::path path = name;
-  if (fs::is_regular_file(path)) return path;
-  if (fs::is_directory(path))
-    throw usage_error("data.tokenizer: {} is a folder; name the SentencePiece model in it", name);
-  auto near = nearest(path.filename().string(), {"bytes", "sentencepiece"});
-  if (!near) near = nearest_file(path);
-  throw usage_error("data.tokenizer: there is no file {}, and it is neither \"bytes\" nor \"sentencepiece\"; {}", name,
-                    near ? "did you mean " + *near + "?" : other_tokenizers);
-}
-
-}  // namespace
-
-SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(std::make_unique<Impl>()) {
-  std::string bytes = read_file(model);
-  load(impl_->processor, bytes, model);
-  // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
-  load(impl_->continuation, without_dummy_prefix(bytes), model);
-  if (encode_with(impl_->continuation, "\n").empty()) load(impl_->continuation, bytes, model);
-  impl_->hash = xxh3_hex(bytes);
-}
-
-SentencePieceTokenizer::~SentencePieceTokenizer() = default;
-
-int64_t SentencePieceTokenizer::vocab_size() const { return impl_->processor.GetPieceSize(); }
-
-std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
-  return encode_with(impl_->processor, text);
-}
-
-std::vector<int32_t> SentencePieceTokenizer::encode_continuation(std::string_view text) const {
-  return encode_with(impl_->continuation, text);
-}
-
-std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens) const {
-  for (int32_t token : tokens)
-    if (token < 0 || token >= vocab_size())
-      throw usage_error("token {} is not in the tokenizer's vocabulary of {}", token, vocab_size());
-  std::string text;
-  if (auto status = impl_->processor.Decode(std::vector<int>(tokens.begin(), tokens.end()), &text); !status.ok())
-    throw environment_error("SentencePiece cannot decode the tokens: {}", reason(status));
-  return text;
-}
-
-int32_t SentencePieceTokenizer::unknown_token() const { return impl_->processor.unk_id(); }
-
-const std::string& SentencePieceTokenizer::hash() const { return impl_->hash; }
-
-fs::path sentencepiece_file(const Recipe::Data& data, const std::string& cache_dir) {
-  return data.tokenizer == "sentencepiece" ? trained_model(data, cache_dir) : given_model(data.tokenizer);
-}
-
-std::unique_ptr<SentencePieceTokenizer> open_sentencepiece(const Recipe::Data& data, const std::string& cache_dir) {
-  return std::make_unique<SentencePieceTokenizer>(sentencepiece_file(data, cache_dir));
 }
 
 }  // namespace runner

@@ -1,0 +1,120 @@
+#include "runner/tokenizers/sentencepiece.hpp"
+
+#include <sentencepiece_processor.h>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/tokenizers/first_chunk.hpp"
+
+namespace runner {
+
+struct SentencePieceTokenizer::Impl {
+  fs::path path;
+  sentencepiece::SentencePieceProcessor processor;
+  sentencepiece::SentencePieceProcessor continuation;
+  std::string hash;
+};
+
+namespace {
+
+/// The model with add_dummy_prefix off. Protocol buffers merge concatenated messages, so appending a ModelProto that
+/// contains only normalizer_spec (field 3) { add_dummy_prefix (field 3) = false } sets that one field.
+std::string without_dummy_prefix(std::string model) { return model.append("\x1a\x02\x18\x00", 4); }
+
+void load(sentencepiece::SentencePieceProcessor& processor, const std::string& model, const fs::path& path) {
+  if (auto status = processor.LoadFromSerializedProto(model); !status.ok())
+    throw usage_error("{} is not a SentencePiece model", path.string());
+}
+
+std::vector<int32_t> encode_with(const sentencepiece::SentencePieceProcessor& processor, std::string_view text) {
+  std::vector<int> tokens;
+  if (auto status = processor.Encode({text.data(), text.size()}, &tokens); !status.ok())
+    throw environment_error("SentencePiece cannot encode the text: {}", status.ToString());
+  return tokens;
+}
+
+std::optional<int32_t> existing(int id) { return id >= 0 ? std::optional<int32_t>(id) : std::nullopt; }
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(std::make_unique<Impl>()) {
+  std::string bytes = read_file(model);
+  load(impl_->processor, bytes, model);
+  // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
+  load(impl_->continuation, without_dummy_prefix(bytes), model);
+  if (encode_with(impl_->continuation, "\n").empty()) load(impl_->continuation, bytes, model);
+  impl_->hash = xxh3_hex(bytes);
+  impl_->path = model;
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+int64_t SentencePieceTokenizer::vocab_size() const { return impl_->processor.GetPieceSize(); }
+
+std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  auto tokens = encode_with(impl_->processor, text);
+  if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.insert(tokens.begin(), *bos);
+  return tokens;
+}
+
+std::vector<int32_t> SentencePieceTokenizer::encode_continuation(std::string_view text) const {
+  return encode_with(impl_->continuation, text);
+}
+
+std::vector<Token> SentencePieceTokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
+  std::vector<Token> tokens;
+  if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.push_back({*bos, 0, 0});
+  const auto pieces = impl_->processor.EncodeAsImmutableProto({text.data(), text.size()});
+  for (const auto& piece : pieces.pieces())
+    tokens.push_back({static_cast<int32_t>(piece.id()), piece.begin(), piece.end()});
+  return tokens;
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens, bool skip_special_tokens) const {
+  std::vector<int> ids;
+  for (int32_t token : tokens) {
+    if (token < 0 || token >= vocab_size())
+      throw usage_error("token {} is not in the tokenizer's vocabulary of {}", token, vocab_size());
+    if (!skip_special_tokens || !is_special(token)) ids.push_back(token);
+  }
+  std::string text;
+  if (auto status = impl_->processor.Decode(ids, &text); !status.ok())
+    throw environment_error("SentencePiece cannot decode the tokens: {}", status.ToString());
+  return text;
+}
+
+std::optional<int32_t> SentencePieceTokenizer::token_to_id(std::string_view token) const {
+  const int id = impl_->processor.PieceToId({token.data(), token.size()});
+  if (id < 0 || impl_->processor.IdToPiece(id) != token) return {};  // the library returns <unk> for other texts
+  return id;
+}
+
+std::optional<std::string> SentencePieceTokenizer::id_to_token(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  return impl_->processor.IdToPiece(id);
+}
+
+SpecialTokens SentencePieceTokenizer::special_tokens() const {
+  const auto& processor = impl_->processor;
+  return {existing(processor.bos_id()), existing(processor.eos_id()), existing(processor.pad_id()),
+          existing(processor.unk_id())};
+}
+
+bool SentencePieceTokenizer::is_special(int32_t id) const {
+  return impl_->processor.IsControl(id) || impl_->processor.IsUnknown(id);
+}
+
+std::optional<size_t> SentencePieceTokenizer::safe_split(std::string_view text, size_t at_most) const {
+  if (text.size() <= at_most) return text.size();
+  if (at_most < 4) return {};
+  const auto part = first_chunk(text, at_most);
+  const bool between_words = text[part.size() - 1] == '\n' || text[part.size()] == ' ';
+  return between_words ? std::optional(part.size()) : std::nullopt;
+}
+
+const std::string& SentencePieceTokenizer::hash() const { return impl_->hash; }
+
+std::vector<Tokenizer::File> SentencePieceTokenizer::files() const { return {{impl_->path, "tokenizer.model"}}; }
+
+}  // namespace runner
