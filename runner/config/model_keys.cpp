@@ -76,12 +76,37 @@ void add_model(std::vector<Key>& keys) {
                  "(an integer)"}, &M::rope_scaling, rope, llama);
 }
 
+namespace {
+
+const Facts jsonl{.needs = {"data.format", {"jsonl"}}};
+
+/// The keys of data that consist of records.
+void add_records(Adder<Recipe::Data>& add) {
+  using D = Recipe::Data;
+  add({.name = "packing", .type = T::choice,
+       .help = "none: each record is a sample. wrapped: records are joined and cut into samples of equal length. Default: "
+               "wrapped for plain text, none for all other layouts.",
+       .choices = {"none", "wrapped"}, .spellings = {{"false", "none"}}}, &D::packing, jsonl);
+  add({.name = "too_long", .type = T::choice,
+       .help = "What happens to a record with more than seq_len + 1 tokens. truncate: its end is left out. drop: it is left "
+               "out. split: it becomes several samples. error: the run does not start.",
+       .choices = {"truncate", "drop", "split", "error"}, .spellings = {{"raise", "error"}}}, &D::too_long, jsonl);
+  using C = D::Columns;
+  OptionTable<C> columns;
+  columns.add({.name = "text", .type = T::text}, &C::text);
+  add({.name = "columns", .type = T::table, .help = "The names of the columns in the records, if they differ: "
+       "{ text = \"content\" }."}, &D::columns, columns, jsonl);
+}
+
+}  // namespace
+
 void add_data(std::vector<Key>& keys) {
   Adder add(keys, "data", &Recipe::data);
   using D = Recipe::Data;
   add({.name = "format", .type = T::choice,
-       .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them.",
-       .choices = {"text", "bin"}, .required = true}, &D::format);
+       .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
+               "per line or in one array.",
+       .choices = {"text", "bin", "jsonl"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
                "sorted. Paths are relative to the recipe.", .required = true}, &D::train);
@@ -96,6 +121,7 @@ void add_data(std::vector<Key>& keys) {
        .minimum = 300}, &D::tokenizer_vocab_size, {.needs = {"data.tokenizer", {"sentencepiece"}}});
   add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
        .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
+  add_records(add);
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
        .minimum = 1}, &D::seq_len);
   add({.name = "shuffle", .type = T::boolean,

@@ -88,6 +88,17 @@ struct Recipe {
         "bytes";  ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
     std::string token_dtype = "uint16";           ///< bin
+    std::string layout = "auto";                  ///< jsonl: what the columns of a record mean
+    struct Columns {                              ///< jsonl: other names of the columns
+      std::optional<std::string> text, messages, tools, prompt, completion, instruction, input, output, system, history,
+          conversations;
+    };
+    std::optional<Columns> columns;
+    std::optional<std::string> chat_template;            ///< a name or a file; default: the tokenizer's
+    std::vector<std::string> train_on = {"assistant"};   ///< messages whose tokens are supervised
+    bool train_on_input = false;                         ///< prompts are supervised, too
+    std::optional<std::string> packing;                  ///< default: "wrapped" for text, "none" for all others
+    std::string too_long = "truncate";                   ///< what happens to longer samples
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     int64_t prefetch = 2;  ///< batches prepared ahead

@@ -117,12 +117,12 @@ std::unique_ptr<TokenFile> open_raw_tokens(const fs::path& path, size_t item_byt
   return std::make_unique<BinFile>(path, Layout{0, item_bytes}, vocab_size);
 }
 
-std::unique_ptr<TokenStream> open_bin(const Source& source) {
+OpenData open_bin(const Source& source) {
   std::vector<std::unique_ptr<TokenFile>> files;
   size_t item_bytes = item_bytes_of(source.data.token_dtype);
   for (const auto& file : source.files)
     files.push_back(std::make_unique<BinFile>(file, layout_of(file, item_bytes), source.vocab_size));
-  return std::make_unique<TokenStream>(std::move(files));
+  return {.stream = std::make_shared<TokenStream>(std::move(files))};
 }
 
 }  // namespace runner

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runner/base/text.hpp"
 #include "runner/config/recipe.hpp"
 #include "runner/tokenizers/tokenizer.hpp"
 #include "strategies/engine/host_batch.hpp"
@@ -31,12 +32,16 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  ///< samples
+  /// "8713 samples of 128 tokens".
+  virtual std::string describe() const { return counted(size(), "sample"); }
   virtual std::vector<BatchField> fields() const = 0;
   /// What the sample adds to the weight of its global batch (StepInput::weight): 1 for an image with a label, for tokens
   /// the number of targets that are not ignored. Every rank calls it for all samples of a global batch, so that no
   /// exchange is needed before the step. It must be much cheaper than read().
   virtual int64_t weight(int64_t sample) const = 0;
-  /// Writes a sample to row `row` of a batch that has fields(), in that order.
+  /// The fields of a batch of these samples: fields(), or with smaller rows if none of the samples fills them.
+  virtual std::vector<BatchField> fields_of(std::span<const int64_t> /*samples*/) const { return fields(); }
+  /// Writes a sample to row `row` of a batch that has fields_of() its samples, in that order.
   virtual void read(int64_t sample, HostBatch& batch, int64_t row) const = 0;
 };
 /// The fields of the data sets that open_dataset() opens for these settings.

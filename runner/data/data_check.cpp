@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/file_kind.hpp"
+#include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/token_stream.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -55,12 +56,33 @@ void check_text(std::vector<DataProblem>& problems, const std::string& key, cons
                           key, format_bytes(most - std::ssize(files)), seq_len + 1, seq_len)});
 }
 
-void find_packed_files(std::vector<DataProblem>& problems, const std::string& key,
+/// The first records of the first files must be as data.layout says.
+void check_records(std::vector<DataProblem>& problems, const std::string& key, const Recipe::Data& data,
+                   const std::vector<std::string>& files, const std::string& cache_dir) {
+  constexpr size_t files_most = 8;
+  constexpr int64_t records_most = 100;
+  collect(problems, key, [&] {
+    const auto reader = make_record_reader(data, files, cache_dir);
+    for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
+      const JsonRecords records(file);
+      int64_t read = 0;
+      for (const auto& part : records.parts(size_t{1} << 20)) {
+        records.for_each(part, [&](const JsonRecord& record, size_t) {
+          reader->read(record);
+          return ++read < records_most;
+        });
+        if (read >= records_most) break;
+      }
+    }
+  });
+}
+
+void find_packed_files(std::vector<DataProblem>& problems, const std::string& key, const std::string& format,
                        const std::vector<std::string>& files) {
   for (const auto& file : files)
     if (auto kind = other_than_text(file); !kind.empty())
-      problems.push_back(
-          {key, fmt::format("{}: {} looks like {}; format = \"text\" reads plain text", key, file, kind)});
+      problems.push_back({key, fmt::format("{}: {} looks like {}; format = \"{}\" reads {}", key, file, kind, format,
+                                           format == "text" ? "plain text" : "JSON")});
 }
 
 /// Existing files without regard to their names: two paths or links may name the same file.
@@ -105,7 +127,7 @@ void note_repeated_files(const Recipe::Data& data, std::vector<std::string>& not
 
 /// A note if the tokenizer's model does not know much of the text. Looks at the beginning of the first files.
 std::string unknown_text_note(const Recipe::Data& data) {
-  if (!needs_tokenizing(data) || data.tokenizer == "sentencepiece") return "";
+  if (data.format != "text" || !needs_tokenizing(data) || data.tokenizer == "sentencepiece") return "";
   constexpr size_t files = 8, bytes = 64 * 1024;
   constexpr double tolerated = 0.01;
   size_t tokens = 0, unknown = 0;
@@ -139,9 +161,9 @@ std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
   if (!data.validation.empty())
     for (const auto& message : source_file_problems("data.validation", data.validation))
       problems.push_back({"data.validation", message});
-  if (problems.empty() && data.format == "text") {
-    find_packed_files(problems, "data.train", data.train);
-    find_packed_files(problems, "data.validation", data.validation);
+  if (problems.empty() && data.format != "bin") {
+    find_packed_files(problems, "data.train", data.format, data.train);
+    find_packed_files(problems, "data.validation", data.format, data.validation);
   }
   if (needs_tokenizing(data) && data.tokenizer != "sentencepiece")
     collect(problems, "data.tokenizer", [&] { open_tokenizer(data, ""); });
@@ -152,6 +174,11 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
                                             const std::string& cache_dir) {
   auto problems = find_missing_data(data);
   if (!problems.empty()) return problems;
+  if (data.format == "jsonl") {
+    check_records(problems, "data.train", data, data.train, cache_dir);
+    if (!data.validation.empty()) check_records(problems, "data.validation", data, data.validation, cache_dir);
+    return problems;
+  }
   if (needs_tokenizing(data)) {
     check_text(problems, "data.train", data.train, seq_len);
     if (!data.validation.empty()) check_text(problems, "data.validation", data.validation, seq_len);
@@ -175,11 +202,12 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
     uintmax_t bytes = 0;
     for (const auto* list : {&data.train, &data.validation})
       for (const auto& file : *list) bytes += fs::file_size(file);
-    return fmt::format("{} with {} of text", files, format_bytes(static_cast<double>(bytes)));
+    return fmt::format("{} with {} of {}", files, format_bytes(static_cast<double>(bytes)),
+                       data.format == "text" ? "text" : "records");
   }
   const auto training = open_dataset(data, Split::train, seq_len, vocab_size, cache_dir);
   const auto validation = open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir);
-  return fmt::format("{} with {} samples of {} tokens{}", files, training->size(), seq_len,
+  return fmt::format("{} with {}{}", files, training->describe(),
                      validation ? fmt::format(", and {} to validate", validation->size()) : "");
 }
 
@@ -192,7 +220,7 @@ std::vector<std::string> data_notes(const Recipe::Data& data) {
   for (const auto* files : {&data.train, &data.validation})
     for (const auto& file : std::span(*files).first(std::min(files->size(), looked_at)))
       if (auto kind = doubtful_text(file); !kind.empty()) {
-        notes.push_back(fmt::format("{} looks like {}. To train on the text alone, extract it first", file, kind));
+        notes.push_back(fmt::format("{} looks like {}", file, kind));
         return notes;
       }
   return notes;

@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
+#include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
 
@@ -109,6 +110,12 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
                   {"files", cached_digests(data.train, cache_dir, hashed_bytes)},
                   {"global_batch_size", global_batch_size}};
   if (data.shuffle) meaning["run.seed"] = recipe.run.seed;
+  if (data.format == "jsonl") {
+    const auto reader = make_record_reader(data, data.train, cache_dir);
+    meaning.update(reader->settings());
+    meaning["data.packing"] = reader->packing();
+    meaning["data.too_long"] = data.too_long;
+  }
   if (data.format == "bin") {
     meaning["data.token_dtype"] = data.token_dtype;
   } else {
@@ -119,10 +126,14 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
 }
 
 bool changes_meaning(const Recipe& recipe, const std::string& key) {
-  static const std::vector<std::string> keys = {"data.train",       "data.format",
-                                                "data.seq_len",     "data.shuffle",
-                                                "data.tokenizer",   "data.tokenizer_vocab_size",
-                                                "data.token_dtype", "data.validation_fraction"};
+  static const std::vector<std::string> keys = {"data.train",         "data.format",
+                                                "data.seq_len",       "data.shuffle",
+                                                "data.tokenizer",     "data.tokenizer_vocab_size",
+                                                "data.token_dtype",   "data.validation_fraction",
+                                                "data.layout",        "data.columns",
+                                                "data.packing",       "data.too_long",
+                                                "data.chat_template", "data.train_on",
+                                                "data.train_on_input"};
   if (key == "run.seed") return recipe.data.shuffle;
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }

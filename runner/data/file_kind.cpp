@@ -95,12 +95,14 @@ std::string doubtful_text(const std::string& file) {
   std::string begin = lower(first_bytes(file, header_bytes));
   std::erase_if(begin, [](char c) { return std::isspace(static_cast<unsigned char>(c)); });
   if (begin.starts_with("{\"") || begin.starts_with("[{\""))
-    return "JSON: format = \"text\" trains on its braces, keys and quotes, too";
+    return "JSON: format = \"text\" trains on its braces, keys and quotes, too. data.format = \"jsonl\" reads its "
+           "records";
   if (begin.starts_with("<!doctypehtml") || begin.starts_with("<html"))
-    return "HTML: format = \"text\" trains on its tags, too";
+    return "HTML: format = \"text\" trains on its tags, too. To train on the text alone, extract it first";
   const auto extension = lower(fs::path(file).extension().string());
   if (extension == ".csv" || extension == ".tsv")
-    return "a table: format = \"text\" trains on its header, separators and other columns, too";
+    return "a table: format = \"text\" trains on its header, separators and other columns, too. To train on the text "
+           "alone, extract it first";
   return "";
 }
 

@@ -1,9 +1,12 @@
-// The data formats of open_dataset(), one source file each. They turn the files of a split into a token stream.
+// The data formats of open_dataset(), one source file each. They turn the files of a split into tokens.
 #pragma once
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runner/data/data.hpp"
+#include "runner/data/document_index.hpp"
 #include "runner/data/token_stream.hpp"
 
 namespace runner {
@@ -16,11 +19,22 @@ struct Source {
   const std::string& cache_dir;
 };
 
-/// UTF-8 text. The tokens are its bytes, or tokens of a tokenizer from the cache.
-std::unique_ptr<TokenStream> open_text(const Source& source);
-/// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
-std::unique_ptr<TokenStream> open_bin(const Source& source);
+/// The tokens of a split's files, and where its documents end.
+struct OpenData {
+  std::shared_ptr<const TokenStream> stream;
+  std::optional<DocumentIndex> documents = {};  ///< unset: the stream is cut into samples of equal length
+};
 
+/// UTF-8 text. The tokens are its bytes, or tokens of a tokenizer from the cache.
+OpenData open_text(const Source& source);
+/// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
+OpenData open_bin(const Source& source);
+
+/// Records as JSON, one per line or in one array (data.layout), from the cache.
+OpenData open_jsonl(const Source& source);
+
+/// Throws Error(usage) if the tokenizer has more tokens than the model's vocabulary.
+void check_vocab_size(const Source& source, int64_t tokenizer_vocab_size);
 /// A file without header. Tokens have `item_bytes` bytes and are checked against `vocab_size`.
 std::unique_ptr<TokenFile> open_raw_tokens(const fs::path& path, size_t item_bytes, int64_t vocab_size);
 

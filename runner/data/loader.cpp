@@ -30,8 +30,7 @@ Slice even_slice(int64_t count, int64_t parts, int64_t index) {
 }  // namespace
 
 struct Loader::Impl {
-  Impl(const Dataset& dataset, Options options)
-      : dataset(dataset), fields(dataset.fields()), options(options), position(options.start) {
+  Impl(const Dataset& dataset, Options options) : dataset(dataset), options(options), position(options.start) {
     go_to_next_epoch_at_end();
   }
 
@@ -70,8 +69,11 @@ struct Loader::Impl {
   }
 
   HostBatch read_rows(const SampleOrder& order, Slice rows) {
-    HostBatch batch(rows.count, fields);
-    for (int64_t row = 0; row < rows.count && !stopping(); ++row) dataset.read(order[rows.begin + row], batch, row);
+    std::vector<int64_t> samples(static_cast<size_t>(rows.count));
+    for (int64_t row = 0; row < rows.count; ++row) samples[static_cast<size_t>(row)] = order[rows.begin + row];
+    HostBatch batch(rows.count, dataset.fields_of(samples));
+    for (int64_t row = 0; row < rows.count && !stopping(); ++row)
+      dataset.read(samples[static_cast<size_t>(row)], batch, row);
     return batch;
   }
 
@@ -111,7 +113,6 @@ struct Loader::Impl {
   }
 
   const Dataset& dataset;
-  const std::vector<BatchField> fields;
   const Options options;
   std::function<int64_t(int64_t)> batch_size_of_epoch;
   DataPosition position;  ///< of the next step to prepare; only the background thread uses it while it runs

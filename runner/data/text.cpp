@@ -20,16 +20,17 @@ class TextFile final : public TokenFile {
   }
 };
 
+}  // namespace
+
 void check_vocab_size(const Source& source, int64_t tokenizer_vocab_size) {
   if (source.vocab_size < tokenizer_vocab_size)
     throw usage_error(
-        "data.tokenizer = \"{}\" has {} tokens, but the model's vocabulary has only {}; set model.vocab_size to {} or more",
+        "data.tokenizer = \"{}\" has {} tokens, but the model's vocabulary has only {}; set model.vocab_size to {} or "
+        "more",
         source.data.tokenizer, tokenizer_vocab_size, source.vocab_size, tokenizer_vocab_size);
 }
 
-}  // namespace
-
-std::unique_ptr<TokenStream> open_text(const Source& source) {
+OpenData open_text(const Source& source) {
   std::vector<std::unique_ptr<TokenFile>> files;
   if (source.data.tokenizer == "bytes") {
     check_vocab_size(source, bytes_vocab_size);
@@ -37,10 +38,10 @@ std::unique_ptr<TokenStream> open_text(const Source& source) {
   } else {
     auto tokenizer = open_tokenizer(source.data, source.cache_dir);
     check_vocab_size(source, tokenizer->vocab_size());
-    fs::path tokens = tokenized_file(source.files, *tokenizer, source.cache_dir);
-    files.push_back(open_raw_tokens(tokens, token_bytes(tokenizer->vocab_size()), source.vocab_size));
+    for (const auto& tokens : tokenized_files(source.files, *tokenizer, source.cache_dir))
+      files.push_back(open_raw_tokens(tokens, token_bytes(tokenizer->vocab_size()), source.vocab_size));
   }
-  return std::make_unique<TokenStream>(std::move(files));
+  return {.stream = std::make_shared<TokenStream>(std::move(files))};
 }
 
 }  // namespace runner

@@ -53,17 +53,31 @@ std::string TokenStream::describe() const {
   return files_.size() == 1 ? files_[0]->path().string() : fmt::format("{} files", files_.size());
 }
 
-void TokenStream::read(int64_t first, std::span<int64_t> out) const {
+template <typename Use>
+void TokenStream::for_each_file(int64_t first, std::span<int64_t> out, Use&& use) const {
   RUNNER_CHECK(first >= 0 && first + std::ssize(out) <= size());
   auto index = static_cast<size_t>(std::ranges::upper_bound(ends_, first) - ends_.begin());
   while (!out.empty()) {
     int64_t begin = index == 0 ? 0 : ends_[index - 1];
     auto count = static_cast<size_t>(std::min<int64_t>(std::ssize(out), ends_[index] - first));
-    files_[index]->read(first - begin, out.first(count));
+    use(*files_[index], first - begin, out.first(count));
     out = out.subspan(count);
     first += static_cast<int64_t>(count);
     ++index;
   }
+}
+
+void TokenStream::read(int64_t first, std::span<int64_t> out) const {
+  for_each_file(first, out, [](const TokenFile& file, int64_t begin, auto part) { file.read(begin, part); });
+}
+
+bool TokenStream::all_supervised() const {
+  return std::ranges::all_of(files_, [](const auto& file) { return file->all_supervised(); });
+}
+
+void TokenStream::ignore_unsupervised(int64_t first, std::span<int64_t> targets) const {
+  for_each_file(first, targets,
+                [](const TokenFile& file, int64_t begin, auto part) { file.ignore_unsupervised(begin, part); });
 }
 
 }  // namespace runner

@@ -24,10 +24,21 @@ class TokenFile {
   size_t bytes() const { return map_.bytes().size(); }
   /// Tokens [first, first + out.size()), checked.
   void read(int64_t first, std::span<int64_t> out) const;
+  /// Whether ignore_unsupervised() never does anything.
+  virtual bool all_supervised() const { return true; }
+  /// Replaces those of the tokens [first, first + targets.size()) that are not supervised by ignored_target.
+  virtual void ignore_unsupervised(int64_t /*first*/, std::span<int64_t> /*targets*/) const {}
 
  protected:
   /// The size without the header must be a multiple of `item_bytes`.
   TokenFile(const fs::path& path, size_t header_bytes, size_t item_bytes);
+  /// A file that begins with tokens and contains other data after them.
+  struct Begin {
+    size_t item_bytes;
+    int64_t tokens;
+  };
+  TokenFile(const fs::path& path, Begin begin)
+      : map_(path), header_bytes_(0), item_bytes_(begin.item_bytes), size_(begin.tokens) {}
   /// Throws Error(usage) with file and position if one of tokens [first, first + count) must not be used.
   virtual void check(int64_t first, int64_t count) const = 0;
   template <typename Item>
@@ -53,8 +64,14 @@ class TokenStream {
   std::string describe() const;
   /// Tokens [first, first + out.size()). Safe to call from several threads.
   void read(int64_t first, std::span<int64_t> out) const;
+  bool all_supervised() const;
+  /// Replaces those of the tokens [first, first + targets.size()) that are not supervised by ignored_target.
+  void ignore_unsupervised(int64_t first, std::span<int64_t> targets) const;
 
  private:
+  /// Calls use(file, first token in the file, its part of `out`) for each file that has some of the tokens.
+  template <typename Use>
+  void for_each_file(int64_t first, std::span<int64_t> out, Use&& use) const;
   std::vector<std::unique_ptr<TokenFile>> files_;
   std::vector<int64_t> ends_;  ///< stream position after the last token of each file
 };

@@ -1,15 +1,14 @@
 #include "runner/data/tokenized.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
-#include "runner/base/clock.hpp"
-#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
+#include "runner/data/parallel_for.hpp"
 #include "runner/data/source_files.hpp"
+#include "runner/data/tokenizing_progress.hpp"
 #include "runner/data/utf8.hpp"
 
 namespace runner {
@@ -17,7 +16,6 @@ namespace runner {
 namespace {
 
 constexpr size_t chunk_bytes = 64 * 1024;
-constexpr double quiet_seconds = 2;
 
 struct Chunk {
   std::string_view text;
@@ -25,110 +23,96 @@ struct Chunk {
   std::vector<int32_t> tokens;
 };
 
-/// Runs `work` on 0 .. count-1 on all cores; rethrows the first exception.
-void parallel_for(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, count);
-  std::vector<std::exception_ptr> failures(threads);
-  auto drain = [&](size_t thread) {
-    try {
-      for (size_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      failures[thread] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (size_t thread = 1; thread < threads; ++thread) others.emplace_back(drain, thread);
-    drain(0);
-  }
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+/// A part of a text file; its tokens are one file of the cache.
+struct Part {
+  const MappedFile* file;
+  std::string_view text;
+  bool opens_document;
+  std::string name;  ///< in the cache
+};
+
+/// Where a text may be split. Parts are longer than `at_most` where it has no such place.
+std::string_view first_part(const Tokenizer& tokenizer, std::string_view text, size_t at_most) {
+  for (;; at_most *= 2)
+    if (auto size = tokenizer.safe_split(text, at_most)) return text.substr(0, *size);
 }
 
-class Tokenization {
- public:
-  Tokenization(const Tokenizer& tokenizer, size_t total_bytes, CacheWriter& out)
-      : tokenizer_(tokenizer), item_bytes_(token_bytes(tokenizer.vocab_size())), total_bytes_(total_bytes), out_(out) {}
+std::vector<Part> parts_of(const MappedFile& file, const Tokenizer& tokenizer) {
+  const std::string identity = tokenizer.hash() + "\n" + fingerprint({file.path().string()});
+  const size_t part_bytes = cached_part_bytes(file.bytes().size());
+  std::vector<Part> parts;
+  for (std::string_view rest = text_of(file); !rest.empty(); rest.remove_prefix(parts.back().text.size())) {
+    const auto text = first_part(tokenizer, rest, part_bytes);
+    const auto begin = text_of(file).size() - rest.size();
+    parts.push_back({.file = &file,
+                     .text = text,
+                     .opens_document = begin == 0,
+                     .name = fmt::format("tokens-{}.bin",
+                                         xxh3_hex(fmt::format("{}\n{}-{}", identity, begin, begin + text.size())))});
+  }
+  return parts;
+}
 
-  void add_document(const MappedFile& file) {
-    std::string_view rest = text_of(file);
-    bool opens_document = true;
-    while (!rest.empty()) {
-      std::vector<Chunk> chunks;
-      size_t chunks_max = 8 * std::max(1u, std::thread::hardware_concurrency());
-      while (!rest.empty() && chunks.size() < chunks_max) {
-        std::string_view text = next_part(rest);
-        chunks.push_back({text, opens_document, {}});
-        rest.remove_prefix(text.size());
-        opens_document = false;
-      }
-      auto begin = static_cast<size_t>(chunks.front().text.data() - text_of(file).data());
-      check_utf8(file.path(), text_of(file), begin, text_of(file).size() - rest.size());
-      parallel_for(chunks.size(), [&](size_t i) {
-        Chunk& chunk = chunks[i];
-        chunk.tokens =
-            chunk.opens_document ? tokenizer_.encode(chunk.text) : tokenizer_.encode_continuation(chunk.text);
-      });
-      for (const auto& chunk : chunks) write(chunk);
-      show_progress();
+void write_tokens(CacheWriter& out, const std::vector<int32_t>& tokens, size_t item_bytes) {
+  if (item_bytes == 2) {
+    std::vector<uint16_t> narrow(tokens.begin(), tokens.end());
+    out.append(std::as_bytes(std::span(narrow)));
+  } else {
+    out.append(std::as_bytes(std::span(tokens)));
+  }
+}
+
+/// Encodes a part in chunks, a few for each core at a time.
+void tokenize(const Part& part, const Tokenizer& tokenizer, CacheWriter& out, TokenizingProgress& progress) {
+  const auto whole = text_of(*part.file);
+  std::string_view rest = part.text;
+  bool opens_document = part.opens_document;
+  while (!rest.empty()) {
+    std::vector<Chunk> chunks;
+    const size_t chunks_max = 8 * std::max(1u, std::thread::hardware_concurrency());
+    while (!rest.empty() && chunks.size() < chunks_max) {
+      const auto text = first_part(tokenizer, rest, chunk_bytes);
+      chunks.push_back({text, opens_document, {}});
+      rest.remove_prefix(text.size());
+      opens_document = false;
+    }
+    const auto begin = static_cast<size_t>(chunks.front().text.data() - whole.data());
+    check_utf8(part.file->path(), whole, begin, static_cast<size_t>(rest.data() - whole.data()));
+    parallel_for(chunks.size(), [&](size_t i) {
+      Chunk& chunk = chunks[i];
+      chunk.tokens = chunk.opens_document ? tokenizer.encode(chunk.text) : tokenizer.encode_continuation(chunk.text);
+    });
+    for (const auto& chunk : chunks) {
+      write_tokens(out, chunk.tokens, token_bytes(tokenizer.vocab_size()));
+      progress.add(chunk.text.size(), std::ssize(chunk.tokens));
     }
   }
-
-  void finish() const {
-    if (spoken_)
-      log::info("tokenised {} tokens in {}", format_count(static_cast<double>(tokens_)),
-                format_duration(steady_seconds() - begun_));
-  }
-
- private:
-  /// Parts are longer than chunk_bytes where the text has no place to split it.
-  std::string_view next_part(std::string_view rest) const {
-    for (size_t at_most = chunk_bytes;; at_most *= 2)
-      if (auto size = tokenizer_.safe_split(rest, at_most)) return rest.substr(0, *size);
-  }
-
-  void write(const Chunk& chunk) {
-    bytes_ += chunk.text.size();
-    tokens_ += chunk.tokens.size();
-    if (item_bytes_ == 2) {
-      std::vector<uint16_t> narrow(chunk.tokens.begin(), chunk.tokens.end());
-      out_.append(std::as_bytes(std::span(narrow)));
-    } else {
-      out_.append(std::as_bytes(std::span(chunk.tokens)));
-    }
-  }
-
-  void show_progress() {
-    double now = steady_seconds();
-    if (now - last_spoken_ < quiet_seconds) return;
-    last_spoken_ = now;
-    spoken_ = true;
-    double share = static_cast<double>(bytes_) / static_cast<double>(total_bytes_);
-    log::info("tokenising: {:.0f} % of {}, {} tokens, {} left", 100 * share, format_bytes(total_bytes_),
-              format_count(static_cast<double>(tokens_)), format_duration((now - begun_) * (1 - share) / share));
-  }
-
-  const Tokenizer& tokenizer_;
-  size_t item_bytes_, total_bytes_;
-  CacheWriter& out_;
-  size_t bytes_ = 0, tokens_ = 0;
-  double begun_ = steady_seconds(), last_spoken_ = begun_;
-  bool spoken_ = false;
-};
+}
 
 }  // namespace
 
-fs::path tokenized_file(const std::vector<std::string>& files, const Tokenizer& tokenizer,
-                        const std::string& cache_dir) {
-  std::string name = "tokens-" + xxh3_hex(tokenizer.hash() + "\n" + fingerprint(files)) + ".bin";
-  return make_once(cache_dir, name, [&](CacheWriter& out) {
-    size_t total_bytes = 0;
-    for (const auto& file : files) total_bytes += fs::file_size(file);
-    Tokenization tokenization(tokenizer, total_bytes, out);
-    for (const auto& file : files) tokenization.add_document(MappedFile(file));
-    tokenization.finish();
-  });
+std::vector<fs::path> tokenized_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                                      const std::string& cache_dir) {
+  std::vector<std::unique_ptr<MappedFile>> opened;
+  std::vector<Part> parts;
+  size_t total_bytes = 0;
+  for (const auto& file : files) {
+    opened.push_back(std::make_unique<MappedFile>(file));
+    std::ranges::move(parts_of(*opened.back(), tokenizer), std::back_inserter(parts));
+    total_bytes += opened.back()->bytes().size();
+  }
+  TokenizingProgress progress(total_bytes);
+  std::vector<fs::path> made;
+  for (const auto& part : parts) {
+    bool cached = true;
+    made.push_back(make_once(cache_dir, part.name, [&](CacheWriter& out) {
+      cached = false;
+      tokenize(part, tokenizer, out, progress);
+    }));
+    if (cached) progress.skip(part.text.size());
+  }
+  progress.finish();
+  return made;
 }
 
 }  // namespace runner

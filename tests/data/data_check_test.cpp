@@ -161,8 +161,9 @@ TEST_CASE("a table and data that are used twice give notes") {
   data.train.push_back((folder.path / "." / "a.txt").string());
   CHECK(data_notes(data) == Lines{data.train[1] + " is in data.train twice: each epoch trains on it twice"});
   data.validation_fraction = 0.2;
-  CHECK(data_notes(data) == Lines{data.train[1] + " is in data.train twice: each epoch trains on it twice, and val_loss may not show "
-                                                  "overfitting"});
+  CHECK(data_notes(data) ==
+        Lines{data.train[1] + " is in data.train twice: each epoch trains on it twice, and val_loss may not show "
+                              "overfitting"});
 }
 
 TEST_CASE("a pattern in a recipe matches files in sorted order; the name of an existing file is not a pattern") {

@@ -83,8 +83,8 @@ TEST_CASE("files may be moved, but their order must not change") {
   meaning.recipe.data.train[1] = meaning.folder / "moved.txt";
   CHECK(changed_meaning(before, meaning.now()).empty());
   std::swap(meaning.recipe.data.train[0], meaning.recipe.data.train[1]);
-  CHECK(changed_meaning(before, meaning.now()) ==
-        Changes{"data.train: " + meaning.folder / "moved.txt" + " has other contents than " + meaning.folder / "a.txt"});
+  CHECK(changed_meaning(before, meaning.now()) == Changes{"data.train: " + meaning.folder / "moved.txt" +
+                                                          " has other contents than " + meaning.folder / "a.txt"});
 }
 
 TEST_CASE("files are hashed once, and again after a change") {

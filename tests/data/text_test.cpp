@@ -112,9 +112,9 @@ TEST_CASE("files that cannot be read as data are refused with key, path and near
 TEST_CASE("an unknown format is refused with the nearest known one") {
   auto data = text_data({"x"});
   data.format = "txt";
-  CHECK(opening_error(data) == "usage: data.format = \"txt\": it can be text or bin; did you mean text?");
+  CHECK(opening_error(data) == "usage: data.format = \"txt\": it can be text, bin or jsonl; did you mean text?");
   data.format = "parquet";
-  CHECK(opening_error(data) == "usage: data.format = \"parquet\": it can be text or bin");
+  CHECK(opening_error(data) == "usage: data.format = \"parquet\": it can be text, bin or jsonl");
 }
 
 TEST_CASE("text too short for one sample is refused with the required size") {

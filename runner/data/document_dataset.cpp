@@ -1,0 +1,169 @@
+#include "runner/data/document_dataset.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/base/error.hpp"
+#include "runner/base/round_up.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+/// Lengths of rows are rounded up to this, so that kernels work on whole vectors and few shapes occur.
+constexpr int64_t length_multiple = 8;
+
+class DocumentDataset final : public Dataset {
+ public:
+  DocumentDataset(std::shared_ptr<const TokenStream> stream, Rows rows, const DocumentCounts& counts, int64_t seq_len)
+      : stream_(std::move(stream)), rows_(std::move(rows)), counts_(counts), seq_len_(seq_len) {}
+
+  int64_t size() const override { return rows_.size(); }
+  std::string describe() const override;
+  std::vector<BatchField> fields() const override { return token_fields(seq_len_); }
+
+  std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
+    int64_t longest = 1;
+    for (int64_t sample : samples) longest = std::max(longest, inputs_of(sample));
+    return token_fields(std::min(seq_len_, round_up(longest, length_multiple)));
+  }
+
+  int64_t weight(int64_t sample) const override {
+    int64_t weight = 0;
+    for (const auto& piece : rows_.row(sample)) weight += piece.targets;
+    return weight;
+  }
+
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
+    auto inputs = batch.row<int64_t>(token_field::inputs, row);
+    auto targets = batch.row<int64_t>(token_field::targets, row);
+    std::ranges::fill(inputs, 0);
+    std::ranges::fill(targets, ignored_target);
+    for (const auto& piece : rows_.row(sample)) {
+      const auto count = static_cast<size_t>(piece.inputs());
+      stream_->read(piece.first, inputs.first(count));
+      stream_->read(piece.first + 1, targets.first(count));
+      stream_->ignore_unsupervised(piece.first + 1, targets.first(count));
+      inputs = inputs.subspan(count);
+      targets = targets.subspan(count);
+    }
+  }
+
+ private:
+  int64_t inputs_of(int64_t sample) const {
+    int64_t inputs = 0;
+    for (const auto& piece : rows_.row(sample)) inputs += piece.inputs();
+    return inputs;
+  }
+
+  std::shared_ptr<const TokenStream> stream_;
+  Rows rows_;
+  DocumentCounts counts_;
+  int64_t seq_len_;
+};
+
+std::string DocumentDataset::describe() const {
+  std::string text =
+      fmt::format("{} of at most {} tokens ({:.0f} % of the tokens are supervised", counted(size(), "sample"), seq_len_,
+                  100 * static_cast<double>(counts_.targets) /
+                      static_cast<double>(std::max<int64_t>(1, counts_.tokens - counts_.documents)));
+  if (counts_.cut > 0) text += fmt::format("; {} too long and cut", counts_.cut);
+  if (counts_.dropped > 0) text += fmt::format("; {} too long and left out", counts_.dropped);
+  if (counts_.no_targets > 0) text += fmt::format("; {} left out without a supervised token", counts_.no_targets);
+  return text + ")";
+}
+
+int32_t count_targets(const TokenStream& stream, int64_t first, int64_t count) {
+  std::vector<int64_t> targets(static_cast<size_t>(count - 1), 0);
+  stream.ignore_unsupervised(first + 1, targets);
+  return static_cast<int32_t>(std::ranges::count(targets, 0));
+}
+
+/// Appends the pieces of a document that is too long.
+void cut_document(const TokenStream& stream, int64_t begin, int64_t end, int64_t seq_len, DocumentPieces& out) {
+  bool any = false;
+  // The last target of a piece is the first input of the next one, so each token is a target once.
+  for (int64_t at = begin; at + 1 < end; at += seq_len) {
+    const int64_t count = std::min(seq_len + 1, end - at);
+    const int32_t targets = count_targets(stream, at, count);
+    if (targets == 0) continue;
+    any = true;
+    out.pieces.push_back({at, static_cast<int32_t>(count), targets});
+  }
+  ++out.counts.cut;
+  out.counts.no_targets += !any;
+}
+
+TooLong too_long_of(const std::string& name) {
+  if (name == "drop") return TooLong::drop;
+  if (name == "split") return TooLong::split;
+  if (name == "error") return TooLong::refuse;
+  RUNNER_CHECK(name == "truncate", "data.too_long = {}", name);
+  return TooLong::truncate;
+}
+
+/// The number of documents in front of those for validation.
+int64_t training_documents(const DocumentIndex& documents, double fraction) {
+  const int64_t tokens = documents.ends.back();
+  const auto wanted = tokens - static_cast<int64_t>(std::llround(static_cast<double>(tokens) * fraction));
+  const auto after = std::ranges::lower_bound(documents.ends, wanted);
+  const int64_t index = after - documents.ends.begin();
+  return *after - wanted < wanted - documents.begin(index) ? index + 1 : index;
+}
+
+[[noreturn]] void refuse_empty(const Recipe::Data& data, Split split, const DocumentCounts& counts, int64_t seq_len) {
+  const char* key = split == Split::validation && !data.validation.empty() ? "data.validation" : "data.train";
+  const char* name = split == Split::validation ? "validation" : "training";
+  if (counts.documents == 0 && data.validation_fraction)
+    throw usage_error("data.validation_fraction = {} leaves no document for {}", *data.validation_fraction, name);
+  if (counts.documents == 0) throw usage_error("{}: the files have no records", key);
+  if (counts.dropped == counts.documents)
+    throw usage_error(
+        "data.too_long = \"drop\" leaves no sample: all {} have more than data.seq_len = {} allows ({} tokens)",
+        counted(counts.documents, "document"), seq_len, seq_len + 1);
+  throw usage_error(
+      "{}: no document of {} has a supervised token{}, so there is nothing to learn; data.train_on names the messages "
+      "whose tokens are supervised",
+      key, counts.documents,
+      counts.cut > 0 ? fmt::format(" among its first {} (data.seq_len, data.too_long)", seq_len + 1) : "");
+}
+
+}  // namespace
+
+DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long) {
+  DocumentPieces cut;
+  auto& counts = cut.counts;
+  for (int64_t d = first; d < last; ++d) {
+    const int64_t begin = data.documents->begin(d), end = data.documents->end(d), tokens = end - begin;
+    const int32_t targets = data.documents->targets[static_cast<size_t>(d)];
+    ++counts.documents;
+    counts.tokens += tokens;
+    counts.targets += targets;
+    if (targets == 0) {
+      ++counts.no_targets;
+    } else if (tokens <= seq_len + 1) {
+      cut.pieces.push_back({begin, static_cast<int32_t>(tokens), targets});
+    } else if (too_long == TooLong::refuse) {
+      throw usage_error("data.too_long = \"error\": document {} of {} has {} tokens, and data.seq_len = {} allows {}",
+                        d + 1, data.documents->size(), tokens, seq_len, seq_len + 1);
+    } else if (too_long == TooLong::drop) {
+      ++counts.dropped;
+    } else {
+      cut_document(*data.stream, begin, too_long == TooLong::split ? end : begin + seq_len + 1, seq_len, cut);
+    }
+  }
+  return cut;
+}
+
+std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len) {
+  int64_t first = 0, last = opened.documents->size();
+  if (data.validation_fraction && last > 0)
+    (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
+  auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
+  if (pieces.empty()) refuse_empty(data, split, counts, seq_len);
+  return std::make_unique<DocumentDataset>(std::move(opened.stream), Rows{.pieces = std::move(pieces)}, counts,
+                                           seq_len);
+}
+
+}  // namespace runner

@@ -1,0 +1,37 @@
+// Documents as samples: each row is one document, or several that are packed.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/data/document_rows.hpp"
+#include "runner/data/formats.hpp"
+
+namespace runner {
+
+/// What data.too_long says about documents of more than seq_len + 1 tokens.
+enum class TooLong { truncate, drop, split, refuse };
+
+/// What became of documents.
+struct DocumentCounts {
+  int64_t documents = 0, tokens = 0, targets = 0;
+  int64_t cut = 0;         ///< too long: truncated or split
+  int64_t dropped = 0;     ///< too long, with TooLong::drop
+  int64_t no_targets = 0;  ///< left out because no token of them is supervised
+};
+
+struct DocumentPieces {
+  std::vector<Piece> pieces;  ///< each has at least one supervised target
+  DocumentCounts counts;
+};
+
+/// Cuts documents [first, last) into pieces of at most seq_len + 1 tokens. Throws Error(usage) with TooLong::refuse.
+DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long);
+
+/// The documents of a split as rows of token_fields(). With data.validation_fraction, the last documents are for validation: those
+/// that end nearest to this share of the tokens. A batch is as long as its longest row, rounded up to a multiple of 8; shorter rows
+/// are padded with token 0 and ignored targets. The padding follows the tokens, so causal attention never sees it. Throws
+/// Error(usage) if no row is left.
+std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len);
+
+}  // namespace runner

@@ -1,0 +1,136 @@
+#include "runner/data/json_records.hpp"
+
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf", white_space = " \t\r\n";
+
+/// The end of the JSON value that begins at `begin`: behind its last bracket or quote, or at the comma, bracket or end that follows
+/// a number or word. Does not check the value.
+size_t value_end(std::string_view text, size_t begin, size_t end) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = begin; i < end; ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c != '"') continue;
+      quoted = false;
+      if (depth == 0) return i + 1;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      if (--depth <= 0) return i + (depth == 0);
+    } else if (c == ',' && depth == 0) {
+      return i;
+    }
+  }
+  return end;
+}
+
+/// The library's reason without its prefix: "[json.exception.parse_error.101] parse error at line 1, column 9: reason".
+std::string reason_of(const nlohmann::json::parse_error& error) {
+  std::string_view message = error.what();
+  if (const size_t column = message.find("column "); column != std::string_view::npos)
+    if (const size_t colon = message.find(": ", column); colon != std::string_view::npos)
+      message.remove_prefix(colon + 2);
+  return std::string(message);
+}
+
+}  // namespace
+
+JsonRecords::JsonRecords(const fs::path& path) : map_(path) {
+  text_ = {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()};
+  records_ = {text_.starts_with(byte_order_mark) ? byte_order_mark.size() : 0, text_.size()};
+  const size_t first = text_.find_first_not_of(white_space, records_.begin);
+  if (first == std::string_view::npos || text_[first] != '[') return;
+  array_ = true;
+  const size_t last = text_.find_last_not_of(white_space);
+  if (last == first || text_[last] != ']')
+    throw usage_error("{}: the array that begins on this line has no end; is the file cut off?", place(first));
+  records_ = {first + 1, last};
+}
+
+std::string_view JsonRecords::next_line(Range& range) const {
+  while (range.begin < range.end) {
+    size_t end = text_.find('\n', range.begin);
+    end = std::min(end, range.end);
+    std::string_view line = text_.substr(range.begin, end - range.begin);
+    range.begin = end + 1;
+    const size_t first = line.find_first_not_of(white_space);
+    if (first != std::string_view::npos) return line.substr(first, line.find_last_not_of(white_space) + 1 - first);
+  }
+  return {};
+}
+
+std::string_view JsonRecords::next_element(Range& range) const {
+  const size_t first = text_.find_first_not_of(" \t\r\n,", range.begin);
+  if (first >= range.end) return {};
+  const size_t end = value_end(text_, first, range.end);
+  range.begin = std::max(end, first + 1);
+  return text_.substr(first, range.begin - first);
+}
+
+std::string_view JsonRecords::next(Range& range) const { return array_ ? next_element(range) : next_line(range); }
+
+std::vector<JsonRecords::Range> JsonRecords::parts(size_t bytes) const {
+  std::vector<Range> parts;
+  Range rest = records_;
+  while (rest.begin < rest.end) {
+    Range part = rest;
+    if (rest.end - rest.begin > bytes) {
+      if (array_) {
+        while (rest.begin - part.begin < bytes && !next_element(rest).empty()) {
+        }
+      } else {
+        const size_t line_end = text_.find('\n', rest.begin + bytes - 1);
+        rest.begin = line_end < rest.end ? line_end + 1 : rest.end;
+      }
+      part.end = std::min(rest.begin, rest.end);
+    }
+    parts.push_back(part);
+    rest.begin = part.end;
+  }
+  return parts;
+}
+
+JsonRecord JsonRecords::parse(std::string_view record) const {
+  try {
+    auto value = JsonRecord::parse(record);
+    if (value.is_object()) return value;
+    throw usage_error("{}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
+                      place(offset_of(record)), value.is_array() ? "an" : "a", value.type_name());
+  } catch (const nlohmann::json::parse_error& error) {
+    const size_t column = std::min(error.byte == 0 ? 1 : error.byte, record.size());
+    const size_t offset = offset_of(record) + column - 1;
+    const size_t line_begin = text_.rfind('\n', offset) + 1;  // npos + 1 = 0
+    const bool opens_object = trim(record) == "{";
+    throw usage_error("{}:{}: not JSON: {}{}", place(offset), offset - line_begin + 1, reason_of(error),
+                      opens_object ? "; each record must be on one line, or all of them in one array" : "");
+  }
+}
+
+void JsonRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
+  for (auto record = next(part); !record.empty(); record = next(part)) {
+    const JsonRecord value = parse(record);
+    try {
+      if (!use(value, offset_of(record) + record.size())) return;
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", place(offset_of(record)), error.what()));
+    }
+  }
+}
+
+std::string JsonRecords::place(size_t offset) const {
+  const auto end = text_.begin() + static_cast<ptrdiff_t>(std::min(offset, text_.size()));
+  return fmt::format("{}:{}", path().string(), std::count(text_.begin(), end, '\n') + 1);
+}
+
+}  // namespace runner

@@ -1,0 +1,27 @@
+// The data format "jsonl": records of columns, as documents of tokens from the cache.
+#include "runner/base/error.hpp"
+#include "runner/data/document_cache.hpp"
+#include "runner/data/formats.hpp"
+#include "runner/data/record_reader.hpp"
+
+namespace runner {
+
+OpenData open_jsonl(const Source& source) {
+  const auto reader = make_record_reader(source.data, source.files, source.cache_dir);
+  check_vocab_size(source, reader->vocab_size());
+  std::vector<std::unique_ptr<TokenFile>> files;
+  DocumentIndex documents;
+  int64_t begin = 0;
+  for (const auto& path : document_files(source.files, *reader, source.cache_dir)) {
+    auto file = std::make_unique<DocumentFile>(path);
+    for (int64_t end : file->ends()) documents.ends.push_back(begin + end);
+    documents.targets.insert(documents.targets.end(), file->targets().begin(), file->targets().end());
+    begin += file->size();
+    files.push_back(std::move(file));
+  }
+  OpenData opened{.stream = std::make_shared<TokenStream>(std::move(files))};
+  if (reader->packing() != "wrapped") opened.documents = std::move(documents);
+  return opened;
+}
+
+}  // namespace runner

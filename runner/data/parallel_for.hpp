@@ -1,0 +1,12 @@
+// Independent pieces of work on all cores.
+#pragma once
+#include <cstddef>
+#include <functional>
+
+namespace runner {
+
+/// Calls `work` with 0 ... count-1, each once, in rising order on each of as many threads as this machine has cores. After an
+/// exception no further piece begins; of several exceptions, the one of the smallest number is thrown.
+void parallel_for(size_t count, const std::function<void(size_t)>& work);
+
+}  // namespace runner

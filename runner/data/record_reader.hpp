@@ -1,0 +1,33 @@
+// Turns a record into a document: the text of its columns in tokens, and which tokens are supervised.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/data/document_file.hpp"
+#include "runner/data/json_records.hpp"
+
+namespace runner {
+
+class RecordReader {
+ public:
+  virtual ~RecordReader() = default;
+  /// May be called from several threads. Throws Error(usage) with the place in the record and the reason; the caller adds file
+  /// and line.
+  virtual Document read(const JsonRecord& record) const = 0;
+  /// The keys of the recipe, with the values in force, that determine the result of read() for a tokenizer: {"data.layout": "text"}.
+  virtual nlohmann::json settings() const = 0;
+  /// Tokenizer::hash().
+  virtual const std::string& tokenizer_hash() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  /// data.packing, or its default for the layout: "none" or "wrapped".
+  virtual std::string packing() const = 0;
+};
+
+/// The reader for data.layout; "auto" is decided by the columns of the first record of `files`. Throws Error(usage) that begins with
+/// a key of [data] or with file and line.
+std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
+                                                 const std::string& cache_dir);
+
+}  // namespace runner

@@ -1,0 +1,28 @@
+// Lines about the progress of tokenising, at most one every two seconds.
+#pragma once
+#include <mutex>
+
+#include "runner/base/clock.hpp"
+
+namespace runner {
+
+/// Safe to use from several threads.
+class TokenizingProgress {
+ public:
+  explicit TokenizingProgress(size_t total_bytes) : total_bytes_(total_bytes) {}
+  /// Adds what was tokenised since the last call.
+  void add(size_t bytes, int64_t tokens);
+  /// Adds bytes whose tokens were found in the cache: they are done, but say nothing about the time that is left.
+  void skip(size_t bytes);
+  /// The last line, if add() has printed one.
+  void finish();
+
+ private:
+  std::mutex mutex_;
+  size_t total_bytes_, bytes_ = 0, skipped_ = 0;
+  int64_t tokens_ = 0;
+  double begun_ = steady_seconds(), last_line_ = begun_;
+  bool printed_ = false;
+};
+
+}  // namespace runner

@@ -1,0 +1,203 @@
+// The data format "jsonl": documents, how they become samples, what is left out, and interrupted tokenising.
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "runner/data/document_cache.hpp"
+#include "runner/data/document_dataset.hpp"
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+
+namespace {
+
+Recipe::Data jsonl_data(std::vector<std::string> train, const std::string& packing = "none") {
+  Recipe::Data data;
+  data.format = "jsonl";
+  data.train = std::move(train);
+  data.packing = packing;
+  return data;
+}
+
+std::string line_of(std::string_view text) { return nlohmann::json{{"text", text}}.dump() + "\n"; }
+
+/// Inputs and targets of a batch of samples, a row on each line: characters, "_" for an ignored target, "." for a padded input.
+std::string show(const Dataset& dataset, const std::vector<int64_t>& samples) {
+  HostBatch batch(std::ssize(samples), dataset.fields_of(samples));
+  std::string text;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    dataset.read(samples[static_cast<size_t>(row)], batch, row);
+    for (int64_t id : batch.row<int64_t>(token_field::inputs, row)) text += id == 0 ? '.' : static_cast<char>(id);
+    text += '|';
+    for (int64_t id : batch.row<int64_t>(token_field::targets, row))
+      text += id == ignored_target ? '_' : static_cast<char>(id);
+    text += '\n';
+  }
+  std::ranges::replace(text, '\n', '$');
+  return text;
+}
+
+/// Each record is one token per character; capital letters are supervised.
+class LetterReader final : public RecordReader {
+ public:
+  Document read(const JsonRecord& record) const override {
+    if (before_read) before_read();
+    Document document;
+    for (char c : record.at("text").get<std::string>()) {
+      document.tokens.push_back(c);
+      document.supervised.push_back(c >= 'A' && c <= 'Z');
+    }
+    return document;
+  }
+  nlohmann::json settings() const override { return {{"data.layout", "letters"}}; }
+  const std::string& tokenizer_hash() const override { return hash_; }
+  int64_t vocab_size() const override { return 256; }
+  std::string packing() const override { return "none"; }
+  std::function<void()> before_read;
+
+ private:
+  std::string hash_ = "letters";
+};
+
+OpenData letters(const DataFolder& folder, const std::vector<std::string>& texts) {
+  std::string lines;
+  for (const auto& text : texts) lines += line_of(text);
+  OpenData opened{.stream = {}, .documents = DocumentIndex{}};
+  std::vector<std::unique_ptr<TokenFile>> files;
+  for (const auto& path : document_files({folder.write("letters.jsonl", lines)}, LetterReader(), folder / "cache")) {
+    auto file = std::make_unique<DocumentFile>(path);
+    opened.documents->ends.assign(file->ends().begin(), file->ends().end());
+    opened.documents->targets.assign(file->targets().begin(), file->targets().end());
+    files.push_back(std::move(file));
+  }
+  opened.stream = std::make_shared<TokenStream>(std::move(files));
+  return opened;
+}
+
+std::string letters_error(const DataFolder& folder, const std::vector<std::string>& texts, int64_t seq_len,
+                          const std::string& too_long = "truncate") {
+  auto data = jsonl_data({"letters.jsonl"});
+  data.too_long = too_long;
+  return error_of([&] { document_dataset(data, Split::train, letters(folder, texts), seq_len); });
+}
+
+}  // namespace
+
+TEST_CASE("records of text are joined and cut into samples of equal length") {
+  DataFolder folder;
+  const auto path = folder.write("a.jsonl", line_of("abc") + line_of("d") + line_of("efgh"));
+  auto data = jsonl_data({path}, "wrapped");
+  auto dataset = open_dataset(data, Split::train, 4, 256, folder / "cache");
+  CHECK(dataset->describe() == "3 samples of 4 tokens");
+  CHECK(show(*dataset, {0, 1, 2}) == "abc$|bc$$$$d$$|d$$e$efgh|fgh$$");
+  CHECK(dataset->weight(0) == 4);
+  data.packing.reset();  // the default for text
+  CHECK(open_dataset(data, Split::train, 4, 256, folder / "cache")->size() == 3);
+}
+
+TEST_CASE("each record is a sample, and the rows of a batch are as long as its longest record needs") {
+  DataFolder folder;
+  const auto opened = letters(folder, {"abC", "DEFGHIJKLMN", "xxxxY", "none"});
+  auto data = jsonl_data({"letters.jsonl"});
+  auto dataset = document_dataset(data, Split::train, opened, 16);
+  CHECK(dataset->describe() ==
+        "3 samples of at most 16 tokens (63 % of the tokens are supervised; 1 left out without a supervised token)");
+  CHECK(dataset->fields().at(0).row == std::vector<int64_t>{16});
+  CHECK(show(*dataset, {0}) == "ab......|_C______$");
+  CHECK(show(*dataset, {0, 2}) == "ab......|_C______$xxxx....|___Y____$");
+  CHECK(show(*dataset, {2, 1}) == "xxxx............|___Y____________$DEFGHIJKLM......|EFGHIJKLMN______$");
+  CHECK(dataset->weight(0) == 1);
+  CHECK(dataset->weight(1) == 10);
+}
+
+TEST_CASE("a record that is too long is truncated, left out, split or refused") {
+  DataFolder folder;
+  auto data = jsonl_data({"letters.jsonl"});
+  const std::vector<std::string> texts{"abcdefghijKLMNOPQRS", "aB", "abcdefghijklM"};
+  auto with = [&](const char* too_long) {
+    data.too_long = too_long;
+    return document_dataset(data, Split::train, letters(folder, texts), 12);
+  };
+  auto truncated = with("truncate");
+  CHECK(show(*truncated, {0}) == "abcdefghijKL|_________KLM$");
+  CHECK(truncated->describe() ==
+        "3 samples of at most 12 tokens (35 % of the tokens are supervised; 1 too long and cut)");
+  auto dropped = with("drop");
+  CHECK(show(*dropped, {0, 1}) == "a...........|B___________$abcdefghijkl|___________M$");
+  auto split = with("split");
+  CHECK(show(*split, {0, 1}) == "abcdefghijKL|_________KLM$MNOPQR......|NOPQRS______$");
+  CHECK(split->size() == 4);
+  CHECK(letters_error(folder, texts, 12, "error") ==
+        "usage: data.too_long = \"error\": document 1 of 3 has 19 tokens, and data.seq_len = 12 allows 13");
+  CHECK(letters_error(folder, {"abcdE", "abcdF"}, 2, "drop") ==
+        "usage: data.too_long = \"drop\" leaves no sample: all 2 documents have more than data.seq_len = 2 allows (3 "
+        "tokens)");
+}
+
+TEST_CASE("data without a supervised token are refused") {
+  DataFolder folder;
+  CHECK(letters_error(folder, {"abc", "Def"}, 8) ==
+        "usage: data.train: no document of 2 has a supervised token, so there is nothing to learn; data.train_on names "
+        "the messages whose tokens are supervised");
+  CHECK(
+      letters_error(folder, {"abcdE", "Def"}, 3) ==
+      "usage: data.train: no document of 2 has a supervised token among its first 4 (data.seq_len, data.too_long), so "
+      "there is nothing to learn; data.train_on names the messages whose tokens are supervised");
+}
+
+TEST_CASE("a fraction for validation takes the last documents, and none is in both splits") {
+  DataFolder folder;
+  const auto opened = letters(folder, {"aB", "cDE", "fG", "hIJKL", "mN"});
+  auto data = jsonl_data({"letters.jsonl"});
+  for (const auto& [fraction, training, validation] : {std::tuple{0.1, 4, 1}, {0.15, 4, 1}, {0.5, 3, 2}, {0.8, 1, 4}}) {
+    INFO(fraction);
+    data.validation_fraction = fraction;
+    CHECK(document_dataset(data, Split::train, opened, 8)->size() == training);
+    CHECK(document_dataset(data, Split::validation, opened, 8)->size() == validation);
+  }
+  data.validation_fraction = 0.01;
+  CHECK(error_of([&] { document_dataset(data, Split::validation, opened, 8); }) ==
+        "usage: data.validation_fraction = 0.01 leaves no document for validation");
+}
+
+TEST_CASE("tokenising that was interrupted keeps its finished parts") {
+  DataFolder folder;
+  const std::string line = line_of(std::string(1 << 16, 'A'));
+  std::string lines;
+  while (lines.size() < 40 << 20) lines += line;
+  const auto path = folder.write("long.jsonl", lines);
+  std::atomic<int64_t> reads = 0;
+  LetterReader reader;
+  const int64_t records = std::ssize(lines) / std::ssize(line);
+  reader.before_read = [&] {
+    if (++reads == records / 2) throw environment_error("stopped");
+  };
+  CHECK(error_of([&] { document_files({path}, reader, folder / "cache"); }).find("stopped") != std::string::npos);
+  reads = 0;
+  reader.before_read = [&] { ++reads; };
+  const auto files = document_files({path}, reader, folder / "cache");
+  CHECK(files.size() == 5);
+  CHECK(reads < records);
+  int64_t documents = 0;
+  for (const auto& file : files) documents += std::ssize(DocumentFile(file).ends());
+  CHECK(documents == records);
+  fs::resize_file(files[1], fs::file_size(files[1]) - 1);
+  CHECK(error_of([&] { DocumentFile{files[1]}; }) ==
+        "environment: " + files[1].string() + " is damaged: delete it, and it will be made again");
+}
+
+TEST_CASE("a record without the column of its text names the columns that it has") {
+  DataFolder folder;
+  const auto path = folder.write("a.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"b\", \"n\": 1}\n");
+  const auto open = [&](const Recipe::Data& data) {
+    return error_of([&] { open_dataset(data, Split::train, 4, 256, folder / "cache"); });
+  };
+  CHECK(open(jsonl_data({path})) == "usage: " + path +
+                                        ":2: the record has no column `text`; it has txt, n; set "
+                                        "data.columns = { text = \"txt\" }");
+  auto renamed = jsonl_data({path});
+  renamed.columns.emplace().text = "n";
+  CHECK(open(renamed) == "usage: " + path + ":1: the record has no column `n`; it has text");
+}
