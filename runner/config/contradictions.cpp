@@ -55,9 +55,10 @@ class Finder {
                           .other_message = other_message};
     if (!other.empty() && given(other))
       diagnostic.other = recipe_.origin(other);
-    else if (!other_message.empty())
-      diagnostic.other_message =
-          fmt::format("{} = {} is the default", other, toml_value(find_key(other)->get(recipe_)));
+    else if (const auto value = other.empty() ? nlohmann::json() : find_key(other)->get(recipe_); !value.is_null())
+      diagnostic.other_message = fmt::format("{} = {} is the default", other, toml_value(value));
+    else
+      diagnostic.other_message.clear();
     diagnostics_.push_back(diagnostic);
   }
 
@@ -91,7 +92,8 @@ class Finder {
 
   void data() {
     const auto& data = recipe_.data;
-    if (data.train.empty()) report("data.train", "data.train names no files");
+    if (data.train.empty() && data.sources.empty()) report("data.train", "data.train names no files");
+    sources();
     if (!data.validation.empty() && data.validation_fraction)
       report("data.validation_fraction",
              "validation data are given twice: as files and as a fraction of the training data", "data.validation",
@@ -104,6 +106,28 @@ class Finder {
              "data.format", "format is set here");
     if (data.format == "bin" && given("data.tokenizer"))
       report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
+  }
+
+  void sources() {
+    const auto& sources = recipe_.data.sources;
+    std::set<std::string> names;
+    const auto weighted = std::ranges::count_if(sources, [](const auto& source) { return source.weight.has_value(); });
+    for (const auto& source : sources) {
+      if (!names.insert(source.name).second)
+        report("data.sources", fmt::format("two sources have the name \"{}\"", source.name));
+      if (source.train.empty()) report("data.sources", fmt::format("source \"{}\" names no files", source.name));
+      if (weighted > 0 && !source.weight)
+        report("data.sources",
+               fmt::format("source \"{}\" has no weight, but others have one: give all sources a weight, or none",
+                           source.name));
+      if (source.weight && source.epochs)
+        report(
+            "data.sources",
+            fmt::format("source \"{}\" has weight and epochs; both say how often it is taken: use one", source.name));
+    }
+    if (weighted > 0 && recipe_.data.temperature != 1)
+      report("data.temperature", "temperature determines the shares of sources without weights", "data.sources",
+             "the weights are given here");
   }
 
   void optimizer() {
@@ -138,7 +162,7 @@ class Finder {
       report("lr_scheduler.name", "schedule \"step\" needs step_size");
     if (given("train.gradient_clip_algorithm") && !train.gradient_clip_val)
       report("train.gradient_clip_algorithm", "gradient_clip_algorithm is given without gradient_clip_val");
-    bool validates = !recipe_.data.validation.empty() || recipe_.data.validation_fraction;
+    const bool validates = recipe_.data.validates();
     for (const char* key : {"val_check_interval", "limit_val_batches"})
       if (given(std::string("train.") + key) && !validates && sound("data"))
         report(std::string("train.") + key, fmt::format("{} is given, but there are no validation data", key));

@@ -34,7 +34,7 @@ const Key* find_key(const std::string& dotted) {
 
 bool Need::met_by(const nlohmann::json& value) const {
   if (key.empty()) return true;
-  return values.empty() ? value.is_null() : std::find(values.begin(), values.end(), value) != values.end();
+  return values.empty() ? value.is_null() != set : std::find(values.begin(), values.end(), value) != values.end();
 }
 
 bool Key::needs_met(const Recipe& recipe) const {
@@ -44,7 +44,8 @@ bool Key::needs_met(const Recipe& recipe) const {
 std::string Key::needs_text() const {
   std::vector<std::string> quoted;
   for (const auto& value : needs.values) quoted.push_back("\"" + value + "\"");
-  return quoted.empty() ? "recipes without " + needs.key : needs.key + " = " + join_or(quoted);
+  if (!quoted.empty()) return needs.key + " = " + join_or(quoted);
+  return fmt::format("recipes {} {}", needs.set ? "with" : "without", needs.key);
 }
 
 const std::vector<Section>& sections() {

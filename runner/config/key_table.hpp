@@ -14,7 +14,8 @@ namespace runner {
 /// The condition under which a key applies: a value of another key in its section.
 struct Need {
   std::string key;                       ///< dotted; empty: no condition
-  std::vector<std::string> values = {};  ///< the key must have one of these; empty: it must be unset
+  std::vector<std::string> values = {};  ///< the key must have one of these; empty: see `set`
+  bool set = false;                      ///< without `values`: whether the key must be set or unset
 
   bool met_by(const nlohmann::json& value) const;
 };

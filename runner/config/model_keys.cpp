@@ -78,9 +78,18 @@ void add_model(std::vector<Key>& keys) {
 
 namespace {
 
-const Facts jsonl{.needs = {"data.format", {"jsonl"}}};
+const Facts jsonl{.needs = {"data.format", {"jsonl"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
 
-/// The keys of data that consist of records.
+/// The columns that data.layout knows.
+std::vector<Option> column_options() {
+  std::vector<Option> columns;
+  for (const char* name : {"text", "messages", "tools", "prompt", "completion", "instruction", "input", "output", "system",
+                           "history", "conversations"})
+    columns.push_back({.name = name, .type = T::text});
+  return columns;
+}
+
+/// The keys of data that consist of records, and of several sources.
 void add_records(Adder<Recipe::Data>& add) {
   using D = Recipe::Data;
   add({.name = "packing", .type = T::choice,
@@ -91,11 +100,28 @@ void add_records(Adder<Recipe::Data>& add) {
        .help = "What happens to a record with more than seq_len + 1 tokens. truncate: its end is left out. drop: it is left "
                "out. split: it becomes several samples. error: the run does not start.",
        .choices = {"truncate", "drop", "split", "error"}, .spellings = {{"raise", "error"}}}, &D::too_long, jsonl);
-  using C = D::Columns;
-  OptionTable<C> columns;
-  columns.add({.name = "text", .type = T::text}, &C::text);
-  add({.name = "columns", .type = T::table, .help = "The names of the columns in the records, if they differ: "
-       "{ text = \"content\" }."}, &D::columns, columns, jsonl);
+  add({.name = "columns", .type = T::table,
+       .help = "The names of columns in the records, if they differ: { text = \"content\" }.",
+       .fields = column_options()}, &D::columns, jsonl);
+  using S = D::Source;
+  OptionTable<S> sources;
+  sources.add({.name = "name", .type = T::text, .required = true}, &S::name)
+      .add({.name = "train", .type = T::paths, .required = true}, &S::train)
+      .add({.name = "validation", .type = T::paths}, &S::validation)
+      .add({.name = "weight", .type = T::number, .minimum = 0, .above_minimum = true}, &S::weight)
+      .add({.name = "epochs", .type = T::integer, .minimum = 1}, &S::epochs)
+      .add({.name = "columns", .type = T::table, .fields = column_options()}, &S::columns);
+  add({.name = "sources", .type = T::tables,
+       .help = "[[data.sources]] name, train, validation, weight, epochs, columns: several sources instead of `train` and "
+               "`validation`. weight: share of the samples. epochs: how often an epoch takes a source without weight "
+               "(default 1). Each row takes the source that is furthest behind its share.",
+       .wanted = "a list of tables with a name and training files"}, &D::sources, sources);
+  add({.name = "temperature", .type = T::number,
+       .help = "Sources without weights have shares of size^(1/temperature). 1: their sizes. Larger values take small sources "
+               "more often.", .minimum = 0, .above_minimum = true}, &D::temperature, with_sources);
+  add({.name = "mixture_end", .type = T::choice,
+       .help = "An epoch of sources with shares ends when the first, or when each source has been taken completely.",
+       .choices = {"first_exhausted", "all_exhausted"}}, &D::mixture_end, with_sources);
 }
 
 }  // namespace
@@ -109,7 +135,7 @@ void add_data(std::vector<Key>& keys) {
        .choices = {"text", "bin", "jsonl"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
-               "sorted. Paths are relative to the recipe.", .required = true}, &D::train);
+               "sorted. Paths are relative to the recipe.", .required = true}, &D::train, {.needs = {"data.sources"}});
   add({.name = "validation", .type = T::paths, .help = "Validation files, or patterns."}, &D::validation);
   add({.name = "validation_fraction", .type = T::number,
        .help = "Share of the training data, at its end, that is used for validation instead of files.", .minimum = 0,

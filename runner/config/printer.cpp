@@ -266,7 +266,7 @@ std::string recipe_help(const std::string& asked, const ForeignNames& names) {
       const auto& value = key.default_value;
       std::string facts = wanted(key);
       if (!key.choices.empty()) facts = join_or(key.choices);
-      if (key.required)
+      if (key.required && key.needs.key.empty())
         facts += "; required";
       else if (key.help.find("Default:") == std::string::npos && !value.is_null() &&
                !(value.is_string() && value.get<std::string>().empty()) && !(value.is_array() && value.empty()))

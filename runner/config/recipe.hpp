@@ -1,5 +1,6 @@
 // A recipe as plain values, with the origin of each value (see Origin).
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -89,16 +90,29 @@ struct Recipe {
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
     std::string token_dtype = "uint16";           ///< bin
     std::string layout = "auto";                  ///< jsonl: what the columns of a record mean
-    struct Columns {                              ///< jsonl: other names of the columns
-      std::optional<std::string> text, messages, tools, prompt, completion, instruction, input, output, system, history,
-          conversations;
+    using Columns = std::map<std::string, std::string>;
+    std::optional<Columns> columns;                     ///< jsonl: the names of columns that have other names
+    std::optional<std::string> chat_template;           ///< a name or a file; default: the tokenizer's
+    std::vector<std::string> train_on = {"assistant"};  ///< messages whose tokens are supervised
+    bool train_on_input = false;                        ///< prompts are supervised, too
+    std::optional<std::string> packing;                 ///< default: "wrapped" for text, "none" for all others
+    std::string too_long = "truncate";                  ///< what happens to longer samples
+    struct Source {  ///< [[data.sources]]: one of several sources, instead of `train` and `validation`
+      std::string name = "";
+      std::vector<std::string> train = {}, validation = {};
+      std::optional<double> weight = {};   ///< share of the samples
+      std::optional<int64_t> epochs = {};  ///< how often an epoch of the mixture takes all its samples
+      std::optional<std::string> layout = {};
+      std::optional<Columns> columns = {};
     };
-    std::optional<Columns> columns;
-    std::optional<std::string> chat_template;            ///< a name or a file; default: the tokenizer's
-    std::vector<std::string> train_on = {"assistant"};   ///< messages whose tokens are supervised
-    bool train_on_input = false;                         ///< prompts are supervised, too
-    std::optional<std::string> packing;                  ///< default: "wrapped" for text, "none" for all others
-    std::string too_long = "truncate";                   ///< what happens to longer samples
+    std::vector<Source> sources;
+    /// Whether a recipe with these settings has validation data.
+    bool validates() const {
+      return !validation.empty() || validation_fraction ||
+             std::any_of(sources.begin(), sources.end(), [](const auto& source) { return !source.validation.empty(); });
+    }
+    double temperature = 1;                       ///< of the shares of sources without weights
+    std::string mixture_end = "first_exhausted";  ///< when an epoch of weighted sources ends
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     int64_t prefetch = 2;  ///< batches prepared ahead

@@ -26,6 +26,7 @@ json script_at(const Located& located) {
 /// Whether a value of a key for paths is a word with a meaning of its own.
 bool plain_word(const Key& key, const std::string& value) {
   if (key.dotted() == "hooks.files") return value.find_first_of("./") == std::string::npos;
+  if (key.name == "chat_template") return value.find_first_of("./") == std::string::npos;
   return key.name == "tokenizer" && (value == "bytes" || value == "sentencepiece");
 }
 
@@ -47,6 +48,19 @@ json located_paths(const Key& key, const json& paths, const fs::path& folder) {
   return list;
 }
 
+/// Replaces the paths in a value of `option`, also those in tables.
+void locate(const Key& key, const Option& option, json& value, const fs::path& folder) {
+  using T = Option::Type;
+  if (option.type == T::paths) value = located_paths(key, value, folder);
+  if (option.type == T::path)
+    if (const auto path = value.get<std::string>(); !path.empty() && !plain_word(key, path))
+      value = absolute(path, folder);
+  if (option.type == T::tables)
+    for (auto& table : value)
+      for (const auto& field : option.fields)
+        if (auto found = table.find(field.name); found != table.end()) locate(key, field, *found, folder);
+}
+
 /// Checks `value` and converts it for the setter of `key`. Returns false after it has reported a mistake.
 bool convert(const Key& key, json& value, const Located& located, std::vector<Diagnostic>& diagnostics) {
   if (auto diagnostic = check_value(key, value)) {
@@ -56,10 +70,7 @@ bool convert(const Key& key, json& value, const Located& located, std::vector<Di
     diagnostics.push_back(*diagnostic);
     return false;
   }
-  if (key.type == Option::Type::paths) value = located_paths(key, value, located.folder);
-  if (key.type == Option::Type::path)
-    if (const auto path = value.get<std::string>(); !path.empty() && !plain_word(key, path))
-      value = absolute(path, located.folder);
+  locate(key, key, value, located.folder);
   return true;
 }
 
@@ -109,6 +120,8 @@ void find_missing_keys(const Layer& layer, const std::string& file, const std::m
                        std::vector<Diagnostic>& diagnostics) {
   for (const auto& key : key_table()) {
     if (!key.required || value_of(layer, key.dotted())) continue;
+    const bool replaced = !key.needs.key.empty() && key.needs.values.empty() && !key.needs.set && value_of(layer, key.needs.key);
+    if (replaced) continue;
     const auto gone = removed.find(key.dotted());
     const bool unset = gone != removed.end();
     diagnostics.push_back({.place = unset ? gone->second : Origin{.file = file},

@@ -7,8 +7,11 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
+#include "runner/data/mixture.hpp"
+#include "runner/data/order.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/stream_dataset.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -43,13 +46,54 @@ OpenData open_files(const Recipe::Data& data, Split split, int64_t vocab_size, c
   return format.open({data, files, vocab_size, cache_dir});
 }
 
+/// The mixture of data.sources. For validation, each sample once.
+std::unique_ptr<Dataset> open_sources(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
+                                      const std::string& cache_dir) {
+  std::vector<MixtureSource> sources;
+  std::vector<int64_t> sizes;
+  for (const auto& [name, source, weight, epochs] : sources_of(data)) {
+    auto opened = open_dataset(source, split, seq_len, vocab_size, cache_dir);
+    if (!opened) continue;
+    sizes.push_back(opened->size());
+    sources.push_back({.name = name, .data = std::move(opened), .weight = weight, .epochs = epochs});
+  }
+  if (sources.empty()) return nullptr;
+  auto counts = split == Split::validation
+                    ? sizes
+                    : mixture_counts(sizes, sources, data.temperature,
+                                     data.mixture_end == "all_exhausted" ? MixtureEnd::all_exhausted
+                                                                         : MixtureEnd::first_exhausted);
+  return mixture_dataset(std::move(sources), std::move(counts));
+}
+
 }  // namespace
+
+std::vector<DataSource> sources_of(const Recipe::Data& data) {
+  if (data.sources.empty()) return {{.name = "", .data = data, .weight = {}}};
+  std::vector<DataSource> sources;
+  for (const auto& source : data.sources) {
+    auto own = data;
+    own.sources.clear();
+    own.train = source.train;
+    own.validation = source.validation;
+    if (source.layout) own.layout = *source.layout;
+    if (source.columns) own.columns = source.columns;
+    sources.push_back(
+        {.name = source.name, .data = std::move(own), .weight = source.weight, .epochs = source.epochs.value_or(1)});
+  }
+  return sources;
+}
+
+int64_t Dataset::sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const {
+  return SampleOrder(size(), options.shuffle, options.seed, epoch)[position];
+}
 
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir) {
   RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
   if (!data.validation.empty() && data.validation_fraction)
     throw usage_error("data.validation and data.validation_fraction exclude each other");
+  if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
   OpenData opened = open_files(data, split, vocab_size, cache_dir);
   return opened.documents ? document_dataset(data, split, std::move(opened), seq_len)
@@ -68,8 +112,10 @@ bool needs_tokenizing(const Recipe::Data& data) {
 
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
   constexpr int64_t any_vocabulary = std::numeric_limits<int64_t>::max();
-  open_files(data, Split::train, any_vocabulary, cache_dir);
-  if (!data.validation.empty()) open_files(data, Split::validation, any_vocabulary, cache_dir);
+  for (const auto& source : sources_of(data)) {
+    open_files(source.data, Split::train, any_vocabulary, cache_dir);
+    if (!source.data.validation.empty()) open_files(source.data, Split::validation, any_vocabulary, cache_dir);
+  }
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {

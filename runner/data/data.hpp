@@ -27,11 +27,19 @@ std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std:
 
 enum class Split { train, validation };
 
+/// How an epoch orders its samples.
+struct SampleOrderOptions {
+  bool shuffle = true;
+  int64_t seed = 0;
+};
+
 /// Samples, each of which becomes a row of a batch. All functions may be called from several threads.
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual int64_t size() const = 0;  ///< samples
+  virtual int64_t size() const = 0;  ///< samples of an epoch
+  /// The sample at a position of an epoch. Depends only on the arguments, so any rank can start anywhere.
+  virtual int64_t sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const;
   /// "8713 samples of 128 tokens".
   virtual std::string describe() const { return counted(size(), "sample"); }
   virtual std::vector<BatchField> fields() const = 0;

@@ -10,6 +10,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/file_kind.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
@@ -152,9 +153,20 @@ std::string unknown_text_note(const Recipe::Data& data) {
       100 * share, data.tokenizer);
 }
 
-}  // namespace
+/// The problems of all sources. Those of [[data.sources]] belong to this key, and name the source.
+template <typename Find>
+std::vector<DataProblem> of_all_sources(const Recipe::Data& data, Find&& find) {
+  std::vector<DataProblem> problems;
+  for (const auto& source : sources_of(data))
+    for (auto& problem : find(source.data)) {
+      if (!source.name.empty() && problem.key != "data.tokenizer")
+        problem = {"data.sources", fmt::format("source \"{}\": {}", source.name, problem.message)};
+      problems.push_back(std::move(problem));
+    }
+  return problems;
+}
 
-std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
+std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
   std::vector<DataProblem> problems;
   for (const auto& message : source_file_problems("data.train", data.train))
     problems.push_back({"data.train", message});
@@ -165,15 +177,12 @@ std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
     find_packed_files(problems, "data.train", data.format, data.train);
     find_packed_files(problems, "data.validation", data.format, data.validation);
   }
-  if (needs_tokenizing(data) && data.tokenizer != "sentencepiece")
-    collect(problems, "data.tokenizer", [&] { open_tokenizer(data, ""); });
   return problems;
 }
 
-std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
-                                            const std::string& cache_dir) {
-  auto problems = find_missing_data(data);
-  if (!problems.empty()) return problems;
+std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
+                                       const std::string& cache_dir) {
+  std::vector<DataProblem> problems;
   if (data.format == "jsonl") {
     check_records(problems, "data.train", data, data.train, cache_dir);
     if (!data.validation.empty()) check_records(problems, "data.validation", data, data.validation, cache_dir);
@@ -192,26 +201,46 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
   return problems;
 }
 
+}  // namespace
+
+std::vector<DataProblem> find_missing_data(const Recipe::Data& data) {
+  auto problems = of_all_sources(data, find_missing_files);
+  if (needs_tokenizing(data) && data.tokenizer != "sentencepiece")
+    collect(problems, "data.tokenizer", [&] { open_tokenizer(data, ""); });
+  return problems;
+}
+
+std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
+                                            const std::string& cache_dir) {
+  auto problems = find_missing_data(data);
+  if (!problems.empty()) return problems;
+  return of_all_sources(
+      data, [&](const Recipe::Data& source) { return find_problems(source, seq_len, vocab_size, cache_dir); });
+}
+
 std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size, const std::string& cache_dir,
                          bool tokenized) {
   FileSet all;
-  for (const auto* list : {&data.train, &data.validation})
-    for (const auto& file : *list) all.add(file);
+  uintmax_t bytes = 0;
+  for (const auto& source : sources_of(data))
+    for (const auto* list : {&source.data.train, &source.data.validation})
+      for (const auto& file : *list) {
+        all.add(file);
+        bytes += fs::file_size(file);
+      }
   const std::string files = counted(static_cast<int64_t>(all.size()), "file");
-  if (needs_tokenizing(data) && !tokenized) {
-    uintmax_t bytes = 0;
-    for (const auto* list : {&data.train, &data.validation})
-      for (const auto& file : *list) bytes += fs::file_size(file);
+  if (needs_tokenizing(data) && !tokenized)
     return fmt::format("{} with {} of {}", files, format_bytes(static_cast<double>(bytes)),
                        data.format == "text" ? "text" : "records");
-  }
   const auto training = open_dataset(data, Split::train, seq_len, vocab_size, cache_dir);
   const auto validation = open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir);
   return fmt::format("{} with {}{}", files, training->describe(),
                      validation ? fmt::format(", and {} to validate", validation->size()) : "");
 }
 
-std::vector<std::string> data_notes(const Recipe::Data& data) {
+namespace {
+
+std::vector<std::string> notes_of_source(const Recipe::Data& data) {
   std::vector<std::string> notes;
   note_repeated_files(data, notes);
   if (data.format != "text") return notes;
@@ -223,6 +252,15 @@ std::vector<std::string> data_notes(const Recipe::Data& data) {
         notes.push_back(fmt::format("{} looks like {}", file, kind));
         return notes;
       }
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> data_notes(const Recipe::Data& data) {
+  std::vector<std::string> notes;
+  for (const auto& source : sources_of(data))
+    for (auto& note : notes_of_source(source.data)) notes.push_back(std::move(note));
   return notes;
 }
 

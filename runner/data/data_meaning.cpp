@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -99,6 +100,24 @@ void compare_files(const json& before, const json& now, std::vector<std::string>
                 : fmt::format("data.train: {} has other contents than {}", path(now[i]), path(before[i])));
 }
 
+/// What determines the documents of records, and the samples that they become.
+json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
+  if (data.format != "jsonl") return json::object();
+  const auto reader = make_record_reader(data, data.train, cache_dir);
+  json meaning = reader->settings();
+  meaning["data.packing"] = reader->packing();
+  meaning["data.too_long"] = data.too_long;
+  return meaning;
+}
+
+json source_meaning(const DataSource& source, const std::string& cache_dir) {
+  json meaning = {{"name", source.name}, {"files", source.data.train.size()}, {"epochs", source.epochs}};
+  if (source.weight) meaning["weight"] = *source.weight;
+  const auto records = record_meaning(source.data, cache_dir);
+  for (const auto& [key, value] : records.items()) meaning[key] = value;
+  return meaning;
+}
+
 }  // namespace
 
 json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::string& cache_dir, size_t hashed_bytes) {
@@ -107,14 +126,20 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
                   {"data.shuffle", data.shuffle},
                   {"data.format", data.format},
                   {"data.validation_fraction", data.validation_fraction ? json(*data.validation_fraction) : json()},
-                  {"files", cached_digests(data.train, cache_dir, hashed_bytes)},
                   {"global_batch_size", global_batch_size}};
   if (data.shuffle) meaning["run.seed"] = recipe.run.seed;
-  if (data.format == "jsonl") {
-    const auto reader = make_record_reader(data, data.train, cache_dir);
-    meaning.update(reader->settings());
-    meaning["data.packing"] = reader->packing();
-    meaning["data.too_long"] = data.too_long;
+  std::vector<std::string> files;
+  for (const auto& source : sources_of(data)) {
+    files.insert(files.end(), source.data.train.begin(), source.data.train.end());
+    if (source.name.empty())
+      meaning.update(record_meaning(source.data, cache_dir));
+    else
+      meaning["data.sources"].push_back(source_meaning(source, cache_dir));
+  }
+  meaning["files"] = cached_digests(files, cache_dir, hashed_bytes);
+  if (!data.sources.empty()) {
+    meaning["data.temperature"] = data.temperature;
+    meaning["data.mixture_end"] = data.mixture_end;
   }
   if (data.format == "bin") {
     meaning["data.token_dtype"] = data.token_dtype;
@@ -126,14 +151,15 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
 }
 
 bool changes_meaning(const Recipe& recipe, const std::string& key) {
-  static const std::vector<std::string> keys = {"data.train",         "data.format",
-                                                "data.seq_len",       "data.shuffle",
-                                                "data.tokenizer",     "data.tokenizer_vocab_size",
-                                                "data.token_dtype",   "data.validation_fraction",
-                                                "data.layout",        "data.columns",
-                                                "data.packing",       "data.too_long",
-                                                "data.chat_template", "data.train_on",
-                                                "data.train_on_input"};
+  static const std::vector<std::string> keys = {"data.train",          "data.format",
+                                                "data.seq_len",        "data.shuffle",
+                                                "data.tokenizer",      "data.tokenizer_vocab_size",
+                                                "data.token_dtype",    "data.validation_fraction",
+                                                "data.layout",         "data.columns",
+                                                "data.packing",        "data.too_long",
+                                                "data.chat_template",  "data.train_on",
+                                                "data.train_on_input", "data.sources",
+                                                "data.temperature",    "data.mixture_end"};
   if (key == "run.seed") return recipe.data.shuffle;
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }

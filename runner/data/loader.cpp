@@ -10,7 +10,6 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
-#include "runner/data/order.hpp"
 
 namespace runner {
 
@@ -50,17 +49,17 @@ struct Loader::Impl {
 
   /// Reads this rank's share of the step at `position` and advances `position`.
   StepBatch read_step(int64_t global_batch_size) {
-    const SampleOrder order(dataset.size(), options.shuffle, options.seed, position.epoch);
     StepBatch step;
     step.epoch = position.epoch;
     step.global_rows = std::min(global_batch_size, dataset.size() - position.sample);
     const Slice mine = even_slice(step.global_rows, options.data_ranks, options.data_rank);
     step.first_row = mine.begin;
-    for (int64_t row = 0; row < step.global_rows; ++row) step.weight += dataset.weight(order[position.sample + row]);
+    for (int64_t row = 0; row < step.global_rows; ++row)
+      step.weight += dataset.weight(sample_at(position.sample + row));
     const int64_t micro_batches = global_batch_size / options.data_ranks / options.micro_batch_size;
     for (int64_t m = 0; m < micro_batches; ++m) {
       const Slice rows = even_slice(mine.count, micro_batches, m);
-      step.micro_batches.push_back(read_rows(order, {position.sample + mine.begin + rows.begin, rows.count}));
+      step.micro_batches.push_back(read_rows({position.sample + mine.begin + rows.begin, rows.count}));
     }
     position.sample += step.global_rows;
     step.epoch_end = go_to_next_epoch_at_end();
@@ -68,13 +67,17 @@ struct Loader::Impl {
     return step;
   }
 
-  HostBatch read_rows(const SampleOrder& order, Slice rows) {
+  HostBatch read_rows(Slice rows) {
     std::vector<int64_t> samples(static_cast<size_t>(rows.count));
-    for (int64_t row = 0; row < rows.count; ++row) samples[static_cast<size_t>(row)] = order[rows.begin + row];
+    for (int64_t row = 0; row < rows.count; ++row) samples[static_cast<size_t>(row)] = sample_at(rows.begin + row);
     HostBatch batch(rows.count, dataset.fields_of(samples));
     for (int64_t row = 0; row < rows.count && !stopping(); ++row)
       dataset.read(samples[static_cast<size_t>(row)], batch, row);
     return batch;
+  }
+
+  int64_t sample_at(int64_t at) const {
+    return dataset.sample_at(position.epoch, at, {.shuffle = options.shuffle, .seed = options.seed});
   }
 
   bool stopping() {

@@ -8,11 +8,18 @@ namespace runner {
 
 namespace {
 
+/// The name of a column in the records.
+std::string column_of(const Recipe::Data& data, const std::string& column) {
+  if (!data.columns) return column;
+  const auto found = data.columns->find(column);
+  return found == data.columns->end() ? column : found->second;
+}
+
 /// Plain text in one column. All its tokens are supervised.
 class TextReader final : public RecordReader {
  public:
   TextReader(const Recipe::Data& data, std::unique_ptr<Tokenizer> tokenizer)
-      : column_(data.columns ? data.columns->text.value_or("text") : "text"),
+      : column_(column_of(data, "text")),
         packing_(data.packing.value_or("wrapped")),
         tokenizer_(std::move(tokenizer)) {}
 

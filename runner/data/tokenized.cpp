@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
@@ -31,14 +32,28 @@ struct Part {
   std::string name;  ///< in the cache
 };
 
-/// Where a text may be split. Parts are longer than `at_most` where it has no such place.
+/// A text without a place to split it is encoded at once up to this size. Tokenizers need many times the memory of their text.
+constexpr size_t unsplit_bytes_max = size_t{16} << 20;
+/// Changes when the same text gets other tokens than before.
+constexpr int cache_version = 2;
+
+/// The beginning of a text that may be encoded on its own. It is longer than `at_most` where the text has no such place; after
+/// unsplit_bytes_max without one, it ends between two characters.
 std::string_view first_part(const Tokenizer& tokenizer, std::string_view text, size_t at_most) {
-  for (;; at_most *= 2)
+  for (;; at_most *= 2) {
     if (auto size = tokenizer.safe_split(text, at_most)) return text.substr(0, *size);
+    if (at_most >= unsplit_bytes_max) break;
+  }
+  log::warning("the tokenizer knows no place to split a text within {}; it is split between two characters",
+               format_bytes(at_most));
+  size_t size = std::min(text.size(), unsplit_bytes_max);
+  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return text.substr(0, size);
 }
 
 std::vector<Part> parts_of(const MappedFile& file, const Tokenizer& tokenizer) {
-  const std::string identity = tokenizer.hash() + "\n" + fingerprint({file.path().string()});
+  const std::string identity =
+      fmt::format("{} {}\n", cache_version, tokenizer.hash()) + fingerprint({file.path().string()});
   const size_t part_bytes = cached_part_bytes(file.bytes().size());
   std::vector<Part> parts;
   for (std::string_view rest = text_of(file); !rest.empty(); rest.remove_prefix(parts.back().text.size())) {

@@ -51,7 +51,7 @@ bool begin_alike(const std::string& a, const std::string& b) {
 }  // namespace
 
 bool trainer_records(const Recipe& recipe, std::string_view name) {
-  const bool validates = !recipe.data.validation.empty() || recipe.data.validation_fraction;
+  const bool validates = recipe.data.validates();
   return contains(trainer_metrics(), name) && (name != "val_loss" || validates);
 }
 

@@ -109,7 +109,7 @@ void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& pl
 /// Checks what the method and the metric require of the recipe. Mistakes are reported at their keys.
 void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJson& table, Problems& problems) {
   auto place = [&](const char* key) { return table.find(key) ? table.find(key)->place : table.place; };
-  if (sweep.metric == "val_loss" && recipe.data.validation.empty() && !recipe.data.validation_fraction)
+  if (sweep.metric == "val_loss" && !recipe.data.validates())
     problems.add(
         place("metric"), "contradiction",
         "metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or use metric = "

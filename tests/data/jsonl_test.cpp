@@ -198,6 +198,6 @@ TEST_CASE("a record without the column of its text names the columns that it has
                                         ":2: the record has no column `text`; it has txt, n; set "
                                         "data.columns = { text = \"txt\" }");
   auto renamed = jsonl_data({path});
-  renamed.columns.emplace().text = "n";
+  renamed.columns = Recipe::Data::Columns{{"text", "n"}};
   CHECK(open(renamed) == "usage: " + path + ":1: the record has no column `n`; it has text");
 }
