@@ -8,6 +8,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED NO_CACHE)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 

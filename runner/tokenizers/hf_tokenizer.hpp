@@ -1,0 +1,60 @@
+// Tokenizers of Hugging Face: tokenizer.json, with tokenizer_config.json and special_tokens_map.json beside it.
+// The ids, offsets and texts are those of the tokenizers library (Python's wheel of version 0.21). See README.md for what is
+// supported, and for the differences.
+#pragma once
+#include "runner/tokenizers/tokenizer.hpp"
+
+namespace runner {
+
+class Model;
+
+class HfTokenizer final : public Tokenizer {
+ public:
+  /// Reads a file of the format of tokenizer.json. In the folder of a file with this name, tokenizer_config.json and
+  /// special_tokens_map.json name the special tokens. Throws Error(usage) with file and JSON pointer, or Error(environment).
+  /// `truncation` and `padding` are ignored: whoever makes batches decides about lengths.
+  explicit HfTokenizer(const fs::path& file);
+  /// Byte-level BPE with an expression for words, e.g. of a tiktoken file: `ids` and `tokens` of special tokens are cut out of the text
+  /// first.
+  struct Parts {
+    std::unique_ptr<Model> model;
+    std::string expression;
+    std::vector<std::pair<std::string, int32_t>> special;
+    SpecialTokens roles;
+    std::vector<int32_t> before;  ///< with add_special_tokens
+    std::string hash;
+    std::vector<File> files;
+  };
+  explicit HfTokenizer(Parts parts);
+  ~HfTokenizer() override;
+
+  int64_t vocab_size() const override;
+  /// Throws Error(usage) if the text is not UTF-8, or if it has unknown text and the model has no token for it.
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const override;
+  /// The library counts characters; here are bytes of the original text. Tokens of parts of a character have all of its bytes. Text
+  /// that a normalizer added belongs to the character before it, at the beginning to the first one.
+  std::vector<Token> encode_with_offsets(std::string_view text, bool add_special_tokens = false) const override;
+  std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens = false) const override;
+  std::optional<int32_t> token_to_id(std::string_view token) const override;
+  std::optional<std::string> id_to_token(int32_t id) const override;
+  SpecialTokens special_tokens() const override;
+  bool is_special(int32_t id) const override;
+  /// Before a space between letters, or behind a line end, if all components are known to cut there.
+  std::optional<size_t> safe_split(std::string_view text, size_t at_most) const override;
+  std::vector<int32_t> encode_continuation(std::string_view text) const override;
+  const std::string& hash() const override;
+  std::vector<File> files() const override;
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Opens the tokenizer of a file or folder by its content: tokenizer.json, a tiktoken file or a SentencePiece model; in a folder, the
+/// first of tokenizer.json, tokenizer.model and *.tiktoken. Throws Error(usage) that begins with the path.
+std::unique_ptr<Tokenizer> open_tokenizer_file(const fs::path& path);
+/// The file that open_tokenizer_file() opens. Throws Error(usage) if there is none.
+fs::path tokenizer_file(const fs::path& path);
+
+}  // namespace runner

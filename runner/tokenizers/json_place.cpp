@@ -1,0 +1,130 @@
+#include "runner/tokenizers/json_place.hpp"
+
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+#include "runner/tokenizers/unicode.hpp"
+
+namespace runner {
+
+namespace {
+
+/// A key as JSON pointers (RFC 6901) write it.
+std::string pointer_step(std::string_view key) {
+  std::string text = "/";
+  for (char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return text;
+}
+
+/// A value, shortened for a message.
+std::string shown(const JsonPlace::Json& value) {
+  constexpr size_t longest = 60;
+  if (value.is_array() || value.is_object()) return value.type_name();
+  auto text = value.dump(-1, ' ', false, JsonPlace::Json::error_handler_t::replace);
+  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+}
+
+}  // namespace
+
+void JsonPlace::refuse(const std::string& reason) const {
+  throw usage_error("{}: {}: {}", file_->string(), pointer_.empty() ? "/" : pointer_, reason);
+}
+
+void JsonPlace::expected(const char* what) const { refuse(fmt::format("{} instead of {}", shown(*value_), what)); }
+
+bool JsonPlace::has(std::string_view key) const {
+  if (!value_->is_object()) expected("an object");
+  auto found = value_->find(key);
+  return found != value_->end() && !found->is_null();
+}
+
+JsonPlace JsonPlace::operator[](std::string_view key) const {
+  if (!value_->is_object()) expected("an object");
+  auto found = value_->find(key);
+  if (found == value_->end()) {
+    std::vector<std::string> keys;
+    for (const auto& [name, value] : value_->items()) keys.push_back(name);
+    auto near = nearest(key, keys);
+    refuse(fmt::format("`{}` is missing{}", key, near ? "; did you mean `" + *near + "`?" : ""));
+  }
+  return {file_, &*found, pointer_ + pointer_step(key)};
+}
+
+JsonPlace JsonPlace::at(size_t index) const {
+  if (!value_->is_array()) expected("a list");
+  if (index >= value_->size()) refuse(fmt::format("a list of {} instead of {} or more", value_->size(), index + 1));
+  return {file_, &(*value_)[index], fmt::format("{}/{}", pointer_, index)};
+}
+
+std::vector<JsonPlace> JsonPlace::items() const {
+  if (!value_->is_array()) expected("a list");
+  std::vector<JsonPlace> list;
+  list.reserve(value_->size());
+  for (size_t i = 0; i < value_->size(); ++i) list.push_back(at(i));
+  return list;
+}
+
+std::string JsonPlace::string() const {
+  if (!value_->is_string()) expected("a string");
+  return value_->get<std::string>();
+}
+
+bool JsonPlace::boolean() const {
+  if (!value_->is_boolean()) expected("true or false");
+  return value_->get<bool>();
+}
+
+int64_t JsonPlace::integer(int64_t least, int64_t most) const {
+  if (!value_->is_number_integer()) expected("an integer");
+  const auto number = value_->get<int64_t>();
+  if (number < least || number > most)
+    refuse(fmt::format("{} is not between {} and {}", shown(*value_), least, most));
+  return number;
+}
+
+double JsonPlace::number() const {
+  if (!value_->is_number()) expected("a number");
+  return value_->get<double>();
+}
+
+std::string JsonPlace::string_or(std::string_view key, std::string otherwise) const {
+  return has(key) ? (*this)[key].string() : std::move(otherwise);
+}
+
+bool JsonPlace::boolean_or(std::string_view key, bool otherwise) const {
+  return has(key) ? (*this)[key].boolean() : otherwise;
+}
+
+char32_t JsonPlace::character() const {
+  const auto text = string();
+  size_t end = 0;
+  if (text.empty()) expected("one character");
+  const char32_t c = unicode::next(text, end);
+  if (end != text.size()) expected("one character");
+  return c;
+}
+
+size_t JsonPlace::choice(std::initializer_list<const char*> choices) const {
+  const auto text = string();
+  std::vector<std::string> names(choices.begin(), choices.end());
+  const auto found = std::ranges::find(names, text);
+  if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  const auto near = nearest(text, names);
+  refuse(fmt::format("\"{}\" instead of {}{}", text, join_or(names), near ? "; did you mean " + *near + "?" : ""));
+}
+
+nlohmann::json read_json_file(const fs::path& file) {
+  const std::string text = read_file(file);
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    const size_t offset = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+    const auto before = std::string_view(text).substr(0, offset);
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const size_t line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+    throw usage_error("{}:{}:{}: this is not JSON: {}", file.string(), line, offset - line_begin + 1,
+                      first_line(std::string_view(error.what()).substr(std::string_view(error.what()).find("] ") + 2)));
+  }
+}
+
+}  // namespace runner

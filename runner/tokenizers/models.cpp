@@ -1,0 +1,126 @@
+// What the models share: vocabularies, the cache of words, and the choice of a model. The model WordLevel.
+#include "runner/tokenizers/models.hpp"
+
+#include <limits>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr size_t cache_slots = size_t{1} << 16;
+constexpr size_t cached_words_max = cache_slots / 2;
+constexpr size_t cached_bytes_max = size_t{2} << 20;
+constexpr size_t cached_tokens_max = size_t{1} << 18;
+
+/// Each word is a token, or unknown.
+class WordLevel final : public Model {
+ public:
+  explicit WordLevel(const JsonPlace& model)
+      : vocabulary_(model["vocab"]), unknown_text_(model.string_or("unk_token", "<unk>")) {
+    unknown_ = vocabulary_.find(unknown_text_);
+  }
+  void tokenize(std::string_view word, ModelSpace&, std::vector<Token>& out) const override {
+    int32_t id = vocabulary_.find(word);
+    if (id < 0) id = unknown_;
+    if (id < 0)
+      throw usage_error("the tokenizer has neither a token for \"{}\" nor the token {} for unknown words", word,
+                        unknown_text_);
+    out.push_back({id, 0, word.size()});
+  }
+  std::optional<int32_t> token_to_id(std::string_view token) const override {
+    const int32_t id = vocabulary_.find(token);
+    return id >= 0 ? std::optional(id) : std::nullopt;
+  }
+  const std::string* id_to_token(int32_t id) const override { return vocabulary_.token(id); }
+  int64_t size() const override { return vocabulary_.size(); }
+  int64_t id_end() const override { return vocabulary_.id_end(); }
+  std::optional<std::string> unknown_token() const override { return unknown_text_; }
+
+ private:
+  Vocabulary vocabulary_;
+  std::string unknown_text_;
+  int32_t unknown_ = -1;
+};
+
+}  // namespace
+
+bool WordCache::find(std::string_view word, uint64_t hash, std::span<const Token>& tokens) const {
+  if (slots_.empty()) return false;
+  for (size_t i = hash & (cache_slots - 1);; i = (i + 1) & (cache_slots - 1)) {
+    const Slot& slot = slots_[i];
+    if (slot.generation != generation_) return false;
+    if (slot.hash == hash && std::string_view(words_).substr(slot.word, slot.word_size) == word) {
+      tokens = {tokens_.data() + slot.tokens, slot.count};
+      return true;
+    }
+  }
+}
+
+void WordCache::put(std::string_view word, uint64_t hash, std::span<const Token> tokens) {
+  if (slots_.empty()) slots_.resize(cache_slots);
+  if (used_ >= cached_words_max || words_.size() + word.size() > cached_bytes_max ||
+      tokens_.size() + tokens.size() > cached_tokens_max) {
+    ++generation_;
+    used_ = 0;
+    words_.clear();
+    tokens_.clear();
+  }
+  size_t i = hash & (cache_slots - 1);
+  while (slots_[i].generation == generation_) i = (i + 1) & (cache_slots - 1);
+  slots_[i] = {hash,
+               static_cast<uint32_t>(words_.size()),
+               static_cast<uint32_t>(word.size()),
+               static_cast<uint32_t>(tokens_.size()),
+               static_cast<uint32_t>(tokens.size()),
+               generation_};
+  words_ += word;
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  ++used_;
+}
+
+Vocabulary::Vocabulary(const JsonPlace& vocab) {
+  if (!vocab.json().is_object()) vocab.refuse("the vocabulary must be an object: {\"token\": id, ...}");
+  ids_.reserve(vocab.json().size());
+  for (const auto& [token, id] : vocab.json().items()) {
+    constexpr int64_t most = int64_t{1} << 28;
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > most)
+      (void)vocab[token].integer(0, most);
+    put(token, id.get<int32_t>());
+  }
+}
+
+void Vocabulary::put(const std::string& token, int32_t id) {
+  ids_.put(token, id);
+  if (std::ssize(tokens_) <= id) tokens_.resize(static_cast<size_t>(id) + 1);
+  tokens_[static_cast<size_t>(id)] = token;
+}
+
+const std::string* Vocabulary::token(int32_t id) const {
+  if (id < 0 || id >= id_end()) return nullptr;
+  const auto& token = tokens_[static_cast<size_t>(id)];
+  return token ? &*token : nullptr;
+}
+
+std::unique_ptr<Model> read_word_level(const JsonPlace& model) { return std::make_unique<WordLevel>(model); }
+
+std::unique_ptr<Model> read_model(const JsonPlace& model) {
+  size_t kind = 0;
+  if (model.has("type"))
+    kind = model["type"].choice({"BPE", "WordPiece", "Unigram", "WordLevel"});
+  else if (!model.has("merges"))  // old files do not name the type
+    kind = model.has("continuing_subword_prefix") ? 1 : model["vocab"].json().is_array() ? 2 : 3;
+  switch (kind) {
+    case 0:
+      return read_bpe(model);
+    case 1:
+      return read_wordpiece(model);
+    case 2:
+      return read_unigram(model);
+    default:
+      return read_word_level(model);
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,115 @@
+// The models of tokenizer.json: they turn a word into tokens. References: Sennrich et al. 2016 (BPE), Schuster and Nakajima 2012
+// (WordPiece), Kudo 2018 (Unigram).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/tokenizers/flat_map.hpp"
+#include "runner/tokenizers/json_place.hpp"
+#include "runner/tokenizers/tokenizer.hpp"
+
+namespace runner {
+
+/// The last words and their tokens, bounded. It is emptied when it is full.
+class WordCache {
+ public:
+  /// Returns false if the word is not known.
+  bool find(std::string_view word, uint64_t hash, std::span<const Token>& tokens) const;
+  void put(std::string_view word, uint64_t hash, std::span<const Token> tokens);
+
+ private:
+  struct Slot {
+    uint64_t hash = 0;
+    uint32_t word = 0, word_size = 0, tokens = 0, count = 0;
+    uint32_t generation = 0;
+  };
+  std::vector<Slot> slots_;
+  std::string words_;
+  std::vector<Token> tokens_;
+  size_t used_ = 0;
+  uint32_t generation_ = 1;
+};
+
+/// What one thread needs to tokenise words.
+struct ModelSpace {
+  WordCache cache;
+  struct Symbol {
+    int32_t id;
+    int32_t previous, next;  ///< places in `symbols`
+    uint32_t size;           ///< bytes of the word; 0: joined to another symbol
+  };
+  std::vector<Symbol> symbols;
+  struct Candidate {
+    uint32_t rank;
+    int32_t at, id;
+  };
+  std::vector<Candidate> queue;
+  std::vector<Merges::Merge> pairs;
+  struct Node {
+    double score;
+    int64_t begin;
+    int32_t id;
+  };
+  std::vector<Node> nodes;
+  std::vector<Token> tokens;
+  std::string text;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  /// Appends the tokens of a word; begin and end are bytes of the word. Words are not empty.
+  virtual void tokenize(std::string_view word, ModelSpace& space, std::vector<Token>& out) const = 0;
+  virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
+  /// nullptr: there is none. Valid as long as the model.
+  virtual const std::string* id_to_token(int32_t id) const = 0;
+  /// Entries of the vocabulary, as the library counts them for the ids of new added tokens.
+  virtual int64_t size() const = 0;
+  /// The greatest id plus one.
+  virtual int64_t id_end() const = 0;
+  virtual std::optional<std::string> unknown_token() const { return {}; }
+
+  /// Whether the model can take raw bytes instead of characters that stand for bytes, and makes it do so.
+  virtual bool take_bytes() { return false; }
+  /// Whether the tokens of a long word are those of its parts, if it is cut between the characters `left` and `right`.
+  virtual bool separates(char32_t, char32_t) const { return false; }
+};
+
+/// The value of /model. Throws Error(usage) with the place of a mistake.
+std::unique_ptr<Model> read_model(const JsonPlace& model);
+std::unique_ptr<Model> read_bpe(const JsonPlace& model);
+std::unique_ptr<Model> read_wordpiece(const JsonPlace& model);
+std::unique_ptr<Model> read_word_level(const JsonPlace& model);
+std::unique_ptr<Model> read_unigram(const JsonPlace& model);
+
+/// Settings of a BPE model that does not come from tokenizer.json.
+struct BpeParts {
+  std::vector<std::pair<std::string, int32_t>> vocabulary;
+  std::vector<std::pair<std::string, std::string>> merges;
+  bool ignore_merges = false;
+};
+std::unique_ptr<Model> make_bpe(const BpeParts& parts);
+
+/// The tokens of a vocabulary {"token": id, ...}, both ways.
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  explicit Vocabulary(const JsonPlace& vocab);
+  void put(const std::string& token, int32_t id);
+  int32_t find(std::string_view token) const { return ids_.find(token); }  ///< -1: there is none
+  const std::string* token(int32_t id) const;
+  int64_t size() const { return static_cast<int64_t>(ids_.size()); }
+  int64_t id_end() const { return std::ssize(tokens_); }
+  const std::vector<std::optional<std::string>>& tokens() const { return tokens_; }
+
+ private:
+  StringIds ids_;
+  std::vector<std::optional<std::string>> tokens_;
+};
+
+}  // namespace runner
