@@ -1,0 +1,167 @@
+// Values of a template while it is rendered, with Python's meaning of equality, order and truth.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace runner::jinja {
+
+class Interpreter;
+class Value;
+struct Arguments;
+
+/// What went wrong in an operation. The interpreter adds the place in the template and throws a TemplateError.
+struct Fault {
+  std::string message;
+};
+
+/// The message of raise_exception; becomes a RaisedByTemplate.
+struct RaisedMessage {
+  std::string message;
+};
+
+/// A Unicode string in UTF-8. `safe` marks the result of the filter `safe`: adding to it escapes HTML, as in jinja2.
+struct Text {
+  std::string bytes;
+  bool ascii = true;
+  bool safe = false;
+};
+
+/// The sequences of Python that templates meet. A generator can be read once; only lists, tuples and ranges have an index.
+enum class Form : uint8_t { list, tuple, range, generator, keys, values, items };
+struct Sequence {
+  std::vector<Value> items;
+  Form form = Form::list;
+  int depth = 0;
+  mutable size_t next = 0;  ///< of a generator: the items before this one have been read
+};
+
+/// Keys in insertion order. Dictionaries of templates are small, so a search compares the keys one by one.
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;
+  int depth = 0;
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const;
+  void set(Value key, Value value);
+};
+
+/// Why a value is undefined: "'x' is undefined", "'dict object' has no attribute 'x'".
+struct Missing {
+  std::string owner;  ///< type of the object without that attribute; empty: a variable
+  std::string name;
+  std::string message;  ///< replaces the usual message
+};
+
+/// Anything else: namespaces, loops, macros, functions, methods.
+class Object {
+ public:
+  explicit Object(int depth = 0) : depth(depth) {}
+  virtual ~Object() = default;
+  virtual std::string_view type_name() const = 0;
+  /// The attribute, or nothing.
+  virtual std::optional<Value> attribute(std::string_view name) const;
+  virtual bool callable() const { return false; }
+  virtual Value call(Interpreter& interpreter, Arguments& arguments);
+
+  const int depth;  ///< of the values inside
+};
+
+enum class Kind : uint8_t { absent, undefined, none, boolean, integer, real, text, sequence, dict, object };
+
+class Value {
+ public:
+  Value() : kind_(Kind::none) {}
+  Value(bool value) : kind_(Kind::boolean) { number_.integer = value; }
+  Value(int64_t value) : kind_(Kind::integer) { number_.integer = value; }
+  Value(int value) : Value(int64_t{value}) {}
+  Value(double value) : kind_(Kind::real) { number_.real = value; }
+  Value(std::string text, bool safe = false);
+  Value(std::string_view text) : Value(std::string(text)) {}
+  Value(const char* text) : Value(std::string(text)) {}
+  Value(std::shared_ptr<Object> object) : kind_(Kind::object), pointer_(std::move(object)) {}
+  static Value absent();  ///< no value at all; only inside the interpreter
+  static Value undefined(std::string name);
+  static Value undefined(Missing why);
+  static Value sequence(std::vector<Value> items, Form form = Form::list);
+  static Value dict(Dict items);
+  static Value from_json(const nlohmann::ordered_json& json);
+
+  Kind kind() const { return kind_; }
+  bool is(Kind kind) const { return kind_ == kind; }
+  bool is_undefined() const { return kind_ == Kind::undefined; }
+  bool is_text() const { return kind_ == Kind::text; }
+  bool is_dict() const { return kind_ == Kind::dict; }
+  bool is_number() const { return kind_ == Kind::boolean || kind_ == Kind::integer || kind_ == Kind::real; }
+  bool is_whole() const { return kind_ == Kind::boolean || kind_ == Kind::integer; }
+  bool is_sequence(Form form) const { return kind_ == Kind::sequence && as_sequence().form == form; }
+
+  bool boolean() const { return number_.integer != 0; }
+  int64_t integer() const { return number_.integer; }
+  double real() const { return kind_ == Kind::real ? number_.real : static_cast<double>(number_.integer); }
+  const Text& as_text() const { return *static_cast<const Text*>(pointer_.get()); }
+  const std::string& bytes() const { return as_text().bytes; }
+  const Sequence& as_sequence() const { return *static_cast<const Sequence*>(pointer_.get()); }
+  const Dict& as_dict() const { return *static_cast<const Dict*>(pointer_.get()); }
+  Object& object() const { return *static_cast<Object*>(pointer_.get()); }
+  std::shared_ptr<Object> object_pointer() const { return std::static_pointer_cast<Object>(pointer_); }
+  const void* identity() const { return pointer_.get(); }
+  bool safe() const { return kind_ == Kind::text && as_text().safe; }
+
+  bool truth() const;
+  /// How deep lists and dictionaries are nested in it. More than 500 levels are refused (a Fault), because printing, comparing and
+  /// freeing values are recursive.
+  int depth() const;
+  /// Python's name of the type: "str", "int", "NoneType".
+  std::string_view type_name() const;
+  /// Of an undefined value: why it is so.
+  std::string why_undefined() const;
+
+ private:
+  Kind kind_;
+  union {
+    int64_t integer = 0;
+    double real;
+  } number_;
+  std::shared_ptr<void> pointer_;
+};
+
+/// A namespace, which a template may assign to.
+class Namespace final : public Object {
+ public:
+  Dict attributes;
+  std::string_view type_name() const override { return "Namespace"; }
+  std::optional<Value> attribute(std::string_view name) const override;
+};
+
+/// The items that iterating over a value gives; a generator is used up. Text gives its code points, a dictionary its keys.
+class Items {
+ public:
+  explicit Items(const Value& value);
+  std::span<const Value> all() const { return own_.empty() ? view_ : std::span<const Value>(own_); }
+  auto begin() const { return all().begin(); }
+  auto end() const { return all().end(); }
+  size_t size() const { return all().size(); }
+
+ private:
+  Value keep_;
+  std::span<const Value> view_;
+  std::vector<Value> own_;
+};
+
+bool is_iterable(const Value& value);
+bool equal(const Value& a, const Value& b);
+/// a < b; a Fault if Python has no order for these types. `sign` is written in the message.
+bool less(const Value& a, const Value& b, std::string_view sign = "<");
+bool identical(const Value& a, const Value& b);
+/// A Fault for lists and dictionaries, which cannot be keys.
+void check_hashable(const Value& key);
+/// The number of items; a Fault for values without a length.
+int64_t length_of(const Value& value);
+
+}  // namespace runner::jinja
