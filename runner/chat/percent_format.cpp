@@ -30,7 +30,8 @@ class PercentFormatter {
       if (at_ < text_.size()) result += conversion();
       check_size(result.size());
     }
-    bool mapping = values_.is_dict() || values_.is_undefined() || values_.is_sequence(Form::list);
+    bool mapping = values_.is_dict() || values_.is_undefined() || values_.is_sequence(Form::list) ||
+                   values_.is_sequence(Form::range);
     if (used_ < count() && !mapping) throw Fault{"not all arguments converted during string formatting"};
     return Value(std::move(result), safe_);
   }

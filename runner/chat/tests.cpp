@@ -3,6 +3,7 @@
 
 #include "runner/chat/builtins.hpp"
 #include "runner/chat/operators.hpp"
+#include "runner/chat/print.hpp"
 #include "runner/chat/unicode.hpp"
 
 namespace runner::jinja {
@@ -32,7 +33,9 @@ bool is_number(const Value& value) { return value.is_number(); }
 bool is_string(const Value& value) { return value.is_text(); }
 bool is_mapping(const Value& value) { return value.is_dict(); }
 bool is_escaped(const Value& value) { return value.safe(); }
-bool is_callable(const Value& value) { return value.is(Kind::object) && value.object().callable(); }
+bool is_callable(const Value& value) {
+  return value.is_undefined() || (value.is(Kind::object) && value.object().callable());
+}
 bool is_sequence(const Value& value) {
   return value.is_undefined() || value.is_text() || value.is_dict() ||
          (value.is(Kind::sequence) && value.as_sequence().form <= Form::range);
@@ -41,7 +44,7 @@ bool is_filter(const Value& value) { return value.is_text() && find_filter(value
 bool is_test(const Value& value) { return value.is_text() && find_test(value.bytes()); }
 
 bool has_case(const Value& value, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
-  std::string text = value.is_text() ? value.bytes() : std::string();
+  std::string text = to_text(value);
   bool found = false, wrong = false;
   for_each_code_point(text, [&](std::string_view point) {
     found |= wanted(decode(point));

@@ -103,7 +103,7 @@ Value replaced(Interpreter&, const Value& self, Arguments& arguments) {
 std::vector<std::string_view> split_space(std::string_view text, int64_t most) {
   std::vector<std::string_view> parts;
   for (text = strip(text, Side::left); !text.empty(); text = strip(text, Side::left)) {
-    if (most-- == 0) return parts.push_back(strip(text, Side::right)), parts;
+    if (most-- == 0) return parts.push_back(text), parts;
     size_t end = 0;
     while (end < text.size() && !is_space(decode(text.substr(end, bytes_of_point(text[end])))))
       end += bytes_of_point(text[end]);
@@ -117,7 +117,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t most) 
   std::vector<std::string_view> parts;
   for (text = strip(text, Side::right); !text.empty(); text = strip(text, Side::right)) {
     if (most-- == 0) {
-      parts.push_back(strip(text, Side::left));
+      parts.push_back(text);
       break;
     }
     auto words = split_space(text, -1);

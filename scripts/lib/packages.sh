@@ -1,7 +1,7 @@
 # The system packages that scripts/setup installs with apt. Sourced by it.
 
 packages_pin="packages 3"  # increase when the lists below grow
-test_packages_pin="test_packages 1"
+test_packages_pin="test_packages 2"
 
 # Each row: package, a command or header that shows that it is installed, and its purpose.
 packages='
@@ -43,6 +43,7 @@ python3-filelock     lib/python3/dist-packages/filelock transformers
 python3-fsspec       lib/python3/dist-packages/fsspec  transformers
 python3-requests     lib/python3/dist-packages/requests transformers
 python3-packaging    lib/python3/dist-packages/packaging transformers
+python3-jinja2       lib/python3/dist-packages/jinja2  chat templates
 '
 
 there() { # there SIGN

@@ -152,6 +152,15 @@ bring_transformers() {
   for pin in "${transformers_pins[@]}"; do mark "$pin"; done
 }
 
+bring_trl() {
+  say "chat templates of TRL (tests render them): 1 MB"
+  get_wheel "$trl_pin"
+  rm -rf "$partial/trl"
+  unzip -q "$partial"/get/trl-*.whl 'trl/chat_templates/*' 'trl-*/licenses/*' -d "$partial/trl"
+  place "$partial/trl" "$deps/trl"
+  mark "$trl_pin"
+}
+
 # The mirrors of this machine's apt if it is a Debian, then the one that the user names.
 debian_mirrors() {
   (. "${RUNNER_SYSTEM:-}/etc/os-release" && [[ $ID == debian ]] && apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |

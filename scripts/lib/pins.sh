@@ -41,6 +41,9 @@ transformers_pins=(
   "huggingface_hub 0.27.1 1c5155ca7d60b60c2e2fc38cbb3ffb7f7c3adf48f824015b219af9061771daec"
 )
 
+# For the tests: the chat templates in this wheel (Apache-2.0).
+trl_pin="trl 1.16.0 c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396"
+
 # Debian packages, unpacked if the system's own are missing or too old. After the hash: the folder in Debian's pool, and a file
 # below /usr or /usr/local that makes the download unnecessary. Catch2 is only for the tests.
 deb_pins=(

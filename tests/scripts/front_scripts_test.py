@@ -35,9 +35,9 @@ class FrontScripts(unittest.TestCase):
         # Every pinned piece is installed: its marker and a file that represents it.
         self.run_in_bash("""
           source scripts/lib/pins.sh
-          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin
+          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin .deps/trl/trl/chat_templates
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
-          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "${transformers_pins[@]}"; do
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "${transformers_pins[@]}"; do
             echo "$pin" >".deps/.pins/${pin%% *}"
           done
           for pin in "${transformers_pins[@]}"; do mkdir -p ".deps/transformers/${pin%% *}"; done

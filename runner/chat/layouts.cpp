@@ -1,0 +1,272 @@
+#include "runner/chat/layouts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+
+namespace runner::chat {
+namespace {
+struct LayoutRow {
+  Layout layout;
+  std::string_view name;
+  std::vector<std::string> required, optional;
+};
+// clang-format off
+const std::vector<LayoutRow> layouts = {
+    {Layout::messages, "messages", {"messages"}, {"tools", "documents", "chat_template_kwargs"}},
+    {Layout::sharegpt, "sharegpt", {"conversations"}, {"system", "tools"}},
+    {Layout::prompt_completion, "prompt-completion", {"prompt", "completion"}, {"tools", "documents", "chat_template_kwargs"}},
+    {Layout::alpaca, "alpaca", {"instruction", "output"}, {"input", "system", "history"}},
+    {Layout::text, "text", {"text"}, {}},
+};
+const std::vector<std::pair<std::string_view, std::string_view>> sharegpt_roles = {
+    {"human", "user"}, {"user", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"}, {"assistant", "assistant"}, {"model", "assistant"},
+    {"bing", "assistant"}, {"bard", "assistant"}, {"system", "system"}, {"tool", "tool"}, {"observation", "tool"},
+    {"function_response", "tool"}, {"function_call", "assistant"},
+};
+// clang-format on
+
+const LayoutRow& row_of(Layout layout) {
+  return *std::find_if(layouts.begin(), layouts.end(), [&](auto& row) { return row.layout == layout; });
+}
+
+std::string column(const Columns& columns, const std::string& field) {
+  auto found = columns.find(field);
+  return found == columns.end() ? field : found->second;
+}
+
+/// A key as a part of a JSON pointer.
+std::string escaped(const std::string& key) {
+  std::string result;
+  for (char c : key) result += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return result;
+}
+
+void add(Json& messages, std::string_view role, Json content) {
+  messages.push_back(Json{{"role", role}, {"content", std::move(content)}});
+}
+
+/// The calls in the text of a function_call message: one {"name", "arguments"}, or a list of them.
+Json calls_of(const std::string& text, const std::string& pointer) {
+  auto parsed = Json::parse(text, nullptr, false);
+  if (parsed.is_discarded())
+    throw RecordError(pointer, "the text of a function_call must be JSON: {\"name\": ..., \"arguments\": {...}}");
+  return parsed.is_array() ? parsed : Json::array({parsed});
+}
+}  // namespace
+
+std::vector<std::string> layout_names() {
+  std::vector<std::string> names;
+  for (auto& row : layouts) names.emplace_back(row.name);
+  return names;
+}
+
+std::string_view layout_name(Layout layout) { return row_of(layout).name; }
+
+Layout layout_of_name(std::string_view name) {
+  for (auto& row : layouts)
+    if (row.name == name) return row.layout;
+  auto near = nearest(name, layout_names());
+  throw usage_error("there is no layout {}{}; there are {}", name,
+                    near ? fmt::format(" (did you mean {}?)", *near) : "", join(layout_names(), ", "));
+}
+
+RecordReader::RecordReader(Layout layout, Columns columns) : layout_(layout), columns_(std::move(columns)) {
+  auto fields = row_of(layout).required;
+  fields.insert(fields.end(), row_of(layout).optional.begin(), row_of(layout).optional.end());
+  for (auto& [field, name] : columns_) {
+    if (std::find(fields.begin(), fields.end(), field) != fields.end()) continue;
+    auto near = nearest(field, fields);
+    throw usage_error("the layout {} has no field {}{}; it has {}", layout_name(layout), field,
+                      near ? fmt::format(" (did you mean {}?)", *near) : "", join(fields, ", "));
+  }
+}
+
+RecordReader RecordReader::detect(const Json& record, const Columns& columns) {
+  if (!record.is_object()) throw RecordError("", fmt::format("a record must be an object, not {}", type_words(record)));
+  std::vector<const LayoutRow*> fitting;
+  std::vector<std::string> wanted, keys;
+  for (auto& row : layouts) {
+    if (std::all_of(row.required.begin(), row.required.end(),
+                    [&](auto& field) { return record.contains(column(columns, field)); }))
+      fitting.push_back(&row);
+    for (auto& field : row.required) wanted.push_back(column(columns, field));
+  }
+  if (fitting.size() == 2 && fitting[1]->layout == Layout::text)
+    fitting.pop_back();  // a text beside the messages is their rendering
+  if (fitting.size() > 1)
+    throw RecordError(
+        "", fmt::format("the keys fit the layouts {} and {}; name one of them", fitting[0]->name, fitting[1]->name));
+  if (fitting.empty()) {
+    std::string hint;
+    for (auto& [key, value] : record.items()) {
+      keys.push_back(key);
+      if (auto near = nearest(key, wanted); near && hint.empty())
+        hint = fmt::format(" (is {} a column {}?)", key, *near);
+    }
+    throw RecordError(
+        "",
+        fmt::format(
+            "no layout has the keys {}{}. The layouts are: messages; prompt and completion; instruction and output; "
+            "conversations; text. Columns with other names can be mapped",
+            keys.empty() ? "of an empty object" : join(keys, ", "), hint));
+  }
+  auto layout = fitting[0]->layout;
+  if (layout == Layout::sharegpt) {  // "conversations" with role and content are messages
+    auto& list = record[column(columns, "conversations")];
+    if (list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role") &&
+        !list[0].contains("from")) {
+      auto mapped = columns;
+      mapped.erase("conversations");
+      mapped.erase("system");
+      mapped["messages"] = column(columns, "conversations");
+      return RecordReader(Layout::messages, std::move(mapped));
+    }
+  }
+  return RecordReader(layout, columns);
+}
+
+const Json* RecordReader::field(const Json& record, const std::string& name) const {
+  auto found = record.find(column(columns_, name));
+  return found == record.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string RecordReader::pointer(const std::string& name) const { return "/" + escaped(column(columns_, name)); }
+
+const Json& RecordReader::needed(const Json& record, const std::string& name) const {
+  if (auto* found = field(record, name)) return *found;
+  std::vector<std::string> keys;
+  for (auto& [key, value] : record.items()) keys.push_back(key);
+  auto near = nearest(column(columns_, name), keys);
+  throw RecordError(pointer(name), fmt::format("is missing; the layout {} needs it{}", layout_name(layout_),
+                                               near ? fmt::format(". Is it {}?", *near) : ""));
+}
+
+std::string RecordReader::text_field(const Json& record, const std::string& name, bool required) const {
+  auto* value = required ? &needed(record, name) : field(record, name);
+  if (!value) return "";
+  if (!value->is_string()) throw RecordError(pointer(name), fmt::format("must be a text, not {}", type_words(*value)));
+  return value->get<std::string>();
+}
+
+Conversation RecordReader::read(const Json& record) const {
+  if (!record.is_object()) throw RecordError("", fmt::format("a record must be an object, not {}", type_words(record)));
+  Conversation conversation;
+  switch (layout_) {
+    case Layout::text:
+      conversation.form = Conversation::Form::text;
+      conversation.text = text_field(record, "text", true);
+      return conversation;
+    case Layout::messages:
+      conversation.messages = checked_messages(needed(record, "messages"), pointer("messages"));
+      break;
+    case Layout::prompt_completion:
+      read_prompt_completion(conversation, record);
+      break;
+    case Layout::alpaca:
+      read_alpaca(conversation, record);
+      return conversation;
+    case Layout::sharegpt:
+      read_sharegpt(conversation, record);
+      break;
+  }
+  if (auto* tools = field(record, "tools")) conversation.tools = checked_tools(*tools, pointer("tools"));
+  if (layout_ == Layout::sharegpt) return conversation;
+  if (auto* documents = field(record, "documents")) {
+    if (!documents->is_array())
+      throw RecordError(pointer("documents"), fmt::format("must be a list, not {}", type_words(*documents)));
+    conversation.documents = *documents;
+  }
+  if (auto* variables = field(record, "chat_template_kwargs")) {
+    if (!variables->is_object())
+      throw RecordError(pointer("chat_template_kwargs"),
+                        fmt::format("must be an object, not {}", type_words(*variables)));
+    conversation.variables = *variables;
+  }
+  return conversation;
+}
+
+void RecordReader::read_prompt_completion(Conversation& conversation, const Json& record) const {
+  auto &prompt = needed(record, "prompt"), &completion = needed(record, "completion");
+  if (prompt.is_string() && completion.is_string()) {
+    conversation.form = Conversation::Form::pair;
+    conversation.prompt = prompt.get<std::string>();
+    conversation.completion = completion.get<std::string>();
+    return;
+  }
+  if (!prompt.is_array() || !completion.is_array())
+    throw RecordError(
+        pointer(prompt.is_array() ? "completion" : "prompt"),
+        fmt::format("prompt and completion must both be texts or both be lists of messages; here they are {} and {}",
+                    type_words(prompt), type_words(completion)));
+  conversation.messages = checked_messages(prompt, pointer("prompt"));
+  conversation.prompt_messages = conversation.messages.size();
+  for (auto& message : checked_messages(completion, pointer("completion"))) conversation.messages.push_back(message);
+}
+
+void RecordReader::read_alpaca(Conversation& conversation, const Json& record) const {
+  auto& messages = conversation.messages;
+  if (auto system = text_field(record, "system", false); !system.empty()) add(messages, "system", system);
+  if (auto* history = field(record, "history")) {
+    if (!history->is_array())
+      throw RecordError(pointer("history"), fmt::format("must be a list of pairs, not {}", type_words(*history)));
+    for (size_t i = 0; i < history->size(); ++i) {
+      auto& pair = (*history)[i];
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+        throw RecordError(fmt::format("{}/{}", pointer("history"), i),
+                          "must be a pair of texts: [instruction, output]");
+      add(messages, "user", pair[0]);
+      add(messages, "assistant", pair[1]);
+    }
+  }
+  auto instruction = text_field(record, "instruction", true), input = text_field(record, "input", false);
+  add(messages, "user", input.empty() ? instruction : instruction + "\n" + input);
+  if (!input.empty()) {  // the template alpaca has a place of its own for it
+    messages.back()["instruction"] = instruction;
+    messages.back()["input"] = input;
+  }
+  add(messages, "assistant", text_field(record, "output", true));
+}
+
+void RecordReader::read_sharegpt(Conversation& conversation, const Json& record) const {
+  auto& turns = needed(record, "conversations");
+  auto place = pointer("conversations");
+  if (!turns.is_array())
+    throw RecordError(place, fmt::format("must be a list of {{\"from\", \"value\"}}, not {}", type_words(turns)));
+  auto messages = Json::array();
+  if (auto system = text_field(record, "system", false); !system.empty()) add(messages, "system", system);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    auto& turn = turns[i];
+    auto here = fmt::format("{}/{}", place, i);
+    if (!turn.is_object())
+      throw RecordError(here, fmt::format("must be an object {{\"from\", \"value\"}}, not {}", type_words(turn)));
+    for (auto key : {"from", "value"})
+      if (!turn.value(key, Json()).is_string())
+        throw RecordError(
+            fmt::format("{}/{}", here, key),
+            turn.contains(key) ? fmt::format("must be a text, not {}", type_words(turn[key])) : "is missing");
+    auto from = turn["from"].get<std::string>();
+    auto role =
+        std::find_if(sharegpt_roles.begin(), sharegpt_roles.end(), [&](auto& row) { return row.first == from; });
+    if (role == sharegpt_roles.end()) {
+      std::vector<std::string> names;
+      for (auto& row : sharegpt_roles) names.emplace_back(row.first);
+      auto near = nearest(from, names);
+      throw RecordError(here + "/from",
+                        fmt::format("unknown role \"{}\"{}; allowed: {}", from,
+                                    near ? fmt::format(", did you mean {}?", *near) : "", join(names, ", ")));
+    }
+    auto message = turn;
+    message.erase("from");
+    message.erase("value");
+    message["role"] = role->second;
+    message["content"] = from == "function_call" ? Json("") : turn["value"];
+    if (from == "function_call") message["tool_calls"] = calls_of(turn["value"].get<std::string>(), here + "/value");
+    messages.push_back(std::move(message));
+  }
+  conversation.messages = checked_messages(messages, place);
+}
+
+}  // namespace runner::chat

@@ -1,0 +1,94 @@
+// What the loss is computed on.
+#include "runner/chat/loss_spans.hpp"
+
+#include "support.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using namespace runner::chat;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+/// The text with the supervised parts in brackets.
+std::string marked(const ChatTemplate& chat_template, const Conversation& conversation, const TrainOn& train_on = {},
+                   std::string_view end = {}) {
+  auto found = supervised_text(chat_template, conversation, train_on, {}, end);
+  std::string text;
+  size_t at = 0;
+  for (auto span : found.spans) {
+    REQUIRE(span.begin >= at);
+    text += found.text.substr(at, span.begin - at) + "[" + found.text.substr(span.begin, span.end - span.begin) + "]";
+    at = span.end;
+  }
+  return text + found.text.substr(at);
+}
+
+Conversation conversation(const std::string& messages) { return {.messages = Json::parse(messages)}; }
+const auto four = conversation(
+    R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}, {"role": "user", "content": "R"}, {"role": "assistant", "content": "B"}])");
+const char* plain =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% "
+    "endif %}";
+const char* with_blocks =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}</>{% "
+    "endgeneration %}{% else %}{{ m.content }}</>{% endif %}{% endfor %}";
+TrainOn roles_of(std::vector<std::string> names) { return TrainOn::from_names(names); }
+}  // namespace
+
+TEST_CASE("assistant messages with their end are supervised, with and without generation blocks", "[chat]") {
+  for (auto text : {plain, with_blocks}) {
+    auto chat_template = ChatTemplate::from_text("t", text);
+    CHECK(marked(chat_template, four) == "<user>Q</><assistant>[A</>]<user>R</><assistant>[B</>]");
+    CHECK(marked(chat_template, four, roles_of({"last"})) == "<user>Q</><assistant>A</><user>R</><assistant>[B</>]");
+    CHECK(marked(chat_template, four, roles_of({"all"})) == "[<user>Q</><assistant>A</><user>R</><assistant>B</>]");
+  }
+  auto chat_template = ChatTemplate::from_text("t", plain);
+  CHECK(marked(chat_template, four, roles_of({"user"})) == "[<user>Q</>]<assistant>A</>[<user>R</>]<assistant>B</>");
+  CHECK(marked(chat_template, four, roles_of({"user", "assistant"})) ==
+        "[<user>Q</>]<assistant>[A</><user>R</>]<assistant>[B</>]");
+}
+
+TEST_CASE("an end-of-text token behind the last message does not matter", "[chat]") {
+  auto chat_template =
+      ChatTemplate::from_text("t", std::string(plain) + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}",
+                              Json{{"eos_token", "<|end|>"}});
+  CHECK(marked(chat_template, four) == "<user>Q</><assistant>[A</>]<user>R</><assistant>[B</><|end|>]");
+}
+
+TEST_CASE("a template that rewrites earlier messages is refused by name", "[chat]") {
+  auto rewriting = ChatTemplate::from_text(
+      "qwen.jinja",
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}(thinks){% endif %}{{ "
+      "m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  auto error = error_of([&] { supervised_text(rewriting, four); });
+  CHECK_THAT(error,
+             ContainsSubstring("/messages/1: the template qwen.jinja writes this message otherwise when more follow") &&
+                 ContainsSubstring("train_on = \"last\""));
+  CHECK(marked(rewriting, four, roles_of({"last"})) == "<user>Q</><assistant>A</><user>R</><assistant>[(thinks)B</>]");
+}
+
+TEST_CASE("prompt and completion", "[chat]") {
+  auto chat_template = ChatTemplate::from_text("t", plain);
+  Conversation pair{.form = Conversation::Form::pair, .prompt = "1+1=", .completion = "2"};
+  CHECK(marked(chat_template, pair) == "1+1=[2]");
+  CHECK(marked(chat_template, pair, {}, "</s>") == "1+1=[2</s>]");
+  CHECK(marked(chat_template, pair, {.input = true}) == "[1+1=2]");
+  auto messages = four;
+  messages.prompt_messages = 1;
+  CHECK(marked(chat_template, messages) == "<user>Q</><assistant>[A</><user>R</><assistant>B</>]");
+  Conversation text{.form = Conversation::Form::text, .text = "abc"};
+  CHECK(marked(chat_template, text, {}, "</s>") == "[abc</s>]");
+}
+
+TEST_CASE("a template that loses its generation block is refused", "[chat]") {
+  auto losing =
+      ChatTemplate::from_text("t", "{% set x | upper %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}");
+  CHECK_THAT(error_of([&] { supervised_text(losing, four); }),
+             ContainsSubstring("changes the text of a generation block"));
+}
+
+TEST_CASE("train_on names roles", "[chat]") {
+  CHECK_THAT(error_of([] { TrainOn::from_names({"assistent"}); }), ContainsSubstring("did you mean assistant?"));
+  CHECK_THAT(error_of([] { TrainOn::from_names({}); }), ContainsSubstring("train_on is empty"));
+  CHECK(TrainOn::from_names({"user", "tool"}).roles.size() == 2);
+}
