@@ -17,7 +17,7 @@ struct LayoutRow {
 const std::vector<LayoutRow> layouts = {
     {Layout::messages, "messages", {"messages"}, {"tools", "documents", "chat_template_kwargs"}},
     {Layout::sharegpt, "sharegpt", {"conversations"}, {"system", "tools"}},
-    {Layout::prompt_completion, "prompt-completion", {"prompt", "completion"}, {"tools", "documents", "chat_template_kwargs"}},
+    {Layout::prompt_completion, "prompt_completion", {"prompt", "completion"}, {"tools", "documents", "chat_template_kwargs"}},
     {Layout::alpaca, "alpaca", {"instruction", "output"}, {"input", "system", "history"}},
     {Layout::text, "text", {"text"}, {}},
 };
@@ -110,7 +110,7 @@ RecordReader RecordReader::detect(const Json& record, const Columns& columns) {
         "",
         fmt::format(
             "no layout has the keys {}{}. The layouts are: messages; prompt and completion; instruction and output; "
-            "conversations; text. Columns with other names can be mapped",
+            "conversations; text. data.columns maps columns with other names",
             keys.empty() ? "of an empty object" : join(keys, ", "), hint));
   }
   auto layout = fitting[0]->layout;

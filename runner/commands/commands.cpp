@@ -8,6 +8,7 @@ Action setup_resume(CLI::App& app);
 Action setup_sweep(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_recommend(CLI::App& app);
+Action setup_data(CLI::App& app);
 Action setup_print(CLI::App& app);
 Action setup_init(CLI::App& app);
 Action setup_import(CLI::App& app);
@@ -31,6 +32,8 @@ const std::vector<Command>& commands() {
        "Say which strategy fits a recipe best, here or on other devices, and why",
        setup_recommend,
        {"plan", "estimate"}},
+      {"data", "Show samples of a recipe's data as a training sees them, with what is supervised", setup_data,
+       {"dataset", "samples", "preprocess"}},
       {"print", "Print a recipe with every default filled in", setup_print, {"config", "resolve"}},
       {"init", "Write a new recipe", setup_init, {"new", "create"}},
       {"import", "Print another tool's configuration as sections of a recipe", setup_import, {"convert"}},

@@ -92,6 +92,21 @@ std::vector<Option> column_options() {
 /// The keys of data that consist of records, and of several sources.
 void add_records(Adder<Recipe::Data>& add) {
   using D = Recipe::Data;
+  add({.name = "layout", .type = T::choice,
+       .help = "What the columns of a record mean. text: plain text. messages: a conversation as OpenAI writes it. "
+               "prompt_completion: prompt, completion. alpaca: instruction, input, output. sharegpt: conversations of from, "
+               "value. auto: decided by the columns of the first record.",
+       .choices = {"auto", "text", "messages", "prompt_completion", "alpaca", "sharegpt"},
+       .spellings = {{"chat", "messages"}, {"openai", "messages"}, {"prompt-completion", "prompt_completion"}}},
+      &D::layout, jsonl);
+  add({.name = "chat_template", .type = T::path,
+       .help = "The template of conversations: chatml, llama3, llama2, mistral, gemma, phi3, zephyr, alpaca, vicuna, a file, or a "
+               "folder with one. Default: the tokenizer's."}, &D::chat_template, jsonl);
+  add({.name = "train_on", .type = T::texts,
+       .help = "Messages whose tokens are supervised: assistant, last (of the assistant), all, or a list of roles."},
+      &D::train_on, jsonl);
+  add({.name = "train_on_input", .type = T::boolean,
+       .help = "The prompts of prompt_completion are supervised, too."}, &D::train_on_input, jsonl);
   add({.name = "packing", .type = T::choice,
        .help = "none: each record is a sample. wrapped: records are joined and cut into samples of equal length. Default: "
                "wrapped for plain text, none for all other layouts.",
@@ -103,6 +118,9 @@ void add_records(Adder<Recipe::Data>& add) {
   add({.name = "columns", .type = T::table,
        .help = "The names of columns in the records, if they differ: { text = \"content\" }.",
        .fields = column_options()}, &D::columns, jsonl);
+  add({.name = "group_by_length", .type = T::boolean,
+       .help = "Samples of a batch have similar lengths, so that rows need little padding. For packing = \"none\" with shuffle."},
+      &D::group_by_length, jsonl);
   using S = D::Source;
   OptionTable<S> sources;
   sources.add({.name = "name", .type = T::text, .required = true}, &S::name)
@@ -110,6 +128,8 @@ void add_records(Adder<Recipe::Data>& add) {
       .add({.name = "validation", .type = T::paths}, &S::validation)
       .add({.name = "weight", .type = T::number, .minimum = 0, .above_minimum = true}, &S::weight)
       .add({.name = "epochs", .type = T::integer, .minimum = 1}, &S::epochs)
+      .add({.name = "layout", .type = T::choice,
+            .choices = {"auto", "text", "messages", "prompt_completion", "alpaca", "sharegpt"}}, &S::layout)
       .add({.name = "columns", .type = T::table, .fields = column_options()}, &S::columns);
   add({.name = "sources", .type = T::tables,
        .help = "[[data.sources]] name, train, validation, weight, epochs, columns: several sources instead of `train` and "

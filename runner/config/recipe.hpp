@@ -96,6 +96,7 @@ struct Recipe {
     std::vector<std::string> train_on = {"assistant"};  ///< messages whose tokens are supervised
     bool train_on_input = false;                        ///< prompts are supervised, too
     std::optional<std::string> packing;                 ///< default: "wrapped" for text, "none" for all others
+    bool group_by_length = false;                       ///< jsonl: samples of similar lengths are neighbours
     std::string too_long = "truncate";                  ///< what happens to longer samples
     struct Source {  ///< [[data.sources]]: one of several sources, instead of `train` and `validation`
       std::string name = "";

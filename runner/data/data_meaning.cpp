@@ -107,6 +107,7 @@ json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
   json meaning = reader->settings();
   meaning["data.packing"] = reader->packing();
   meaning["data.too_long"] = data.too_long;
+  meaning["data.group_by_length"] = data.group_by_length;
   return meaning;
 }
 
@@ -159,7 +160,8 @@ bool changes_meaning(const Recipe& recipe, const std::string& key) {
                                                 "data.packing",        "data.too_long",
                                                 "data.chat_template",  "data.train_on",
                                                 "data.train_on_input", "data.sources",
-                                                "data.temperature",    "data.mixture_end"};
+                                                "data.temperature",    "data.mixture_end",
+                                                "data.group_by_length"};
   if (key == "run.seed") return recipe.data.shuffle;
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }

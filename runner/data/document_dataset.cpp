@@ -5,6 +5,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/round_up.hpp"
+#include "runner/data/length_buckets.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner {
@@ -16,11 +17,18 @@ constexpr int64_t length_multiple = 8;
 
 class DocumentDataset final : public Dataset {
  public:
-  DocumentDataset(std::shared_ptr<const TokenStream> stream, Rows rows, const DocumentCounts& counts, int64_t seq_len)
-      : stream_(std::move(stream)), rows_(std::move(rows)), counts_(counts), seq_len_(seq_len) {}
+  DocumentDataset(std::shared_ptr<const TokenStream> stream, Rows rows, const DocumentCounts& counts, int64_t seq_len,
+                  bool group_by_length)
+      : stream_(std::move(stream)), rows_(std::move(rows)), counts_(counts), seq_len_(seq_len) {
+    if (group_by_length) buckets_.emplace(rows_.size(), [this](int64_t sample) { return inputs_of(sample); });
+  }
 
   int64_t size() const override { return rows_.size(); }
   std::string describe() const override;
+  int64_t sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const override {
+    return buckets_ && options.shuffle ? buckets_->at(epoch, position, options.seed)
+                                       : Dataset::sample_at(epoch, position, options);
+  }
   std::vector<BatchField> fields() const override { return token_fields(seq_len_); }
 
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
@@ -61,6 +69,7 @@ class DocumentDataset final : public Dataset {
   Rows rows_;
   DocumentCounts counts_;
   int64_t seq_len_;
+  std::optional<LengthBuckets> buckets_;
 };
 
 std::string DocumentDataset::describe() const {
@@ -162,8 +171,8 @@ std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split,
     (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
   auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
   if (pieces.empty()) refuse_empty(data, split, counts, seq_len);
-  return std::make_unique<DocumentDataset>(std::move(opened.stream), Rows{.pieces = std::move(pieces)}, counts,
-                                           seq_len);
+  return std::make_unique<DocumentDataset>(std::move(opened.stream), Rows{.pieces = std::move(pieces)}, counts, seq_len,
+                                           data.group_by_length);
 }
 
 }  // namespace runner

@@ -1,70 +1,143 @@
 #include "runner/data/record_reader.hpp"
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/chat/layouts.hpp"
+#include "runner/chat/loss_spans.hpp"
+#include "runner/data/chat_templates.hpp"
 #include "runner/data/tokenizers.hpp"
 
 namespace runner {
 
 namespace {
 
-/// The name of a column in the records.
-std::string column_of(const Recipe::Data& data, const std::string& column) {
-  if (!data.columns) return column;
-  const auto found = data.columns->find(column);
-  return found == data.columns->end() ? column : found->second;
-}
+using chat::Conversation;
 
-/// Plain text in one column. All its tokens are supervised.
-class TextReader final : public RecordReader {
+/// Whether the byte ranges of a token and of a span overlap. Both lists are in order, so spans are left behind.
+class Supervised {
  public:
-  TextReader(const Recipe::Data& data, std::unique_ptr<Tokenizer> tokenizer)
-      : column_(column_of(data, "text")),
-        packing_(data.packing.value_or("wrapped")),
-        tokenizer_(std::move(tokenizer)) {}
+  explicit Supervised(const std::vector<chat::ByteSpan>& spans) : spans_(spans) {}
+  bool operator()(const Token& token) {
+    while (next_ < spans_.size() && spans_[next_].end <= token.begin) ++next_;
+    return next_ < spans_.size() && spans_[next_].begin < token.end && token.begin < token.end;
+  }
+
+ private:
+  const std::vector<chat::ByteSpan>& spans_;
+  size_t next_ = 0;
+};
+
+class LayoutReader final : public RecordReader {
+ public:
+  LayoutReader(const Recipe::Data& data, const chat::RecordReader& layout, std::unique_ptr<Tokenizer> tokenizer)
+      : layout_(layout),
+        columns_(data.columns.value_or(chat::Columns())),
+        train_on_(chat::TrainOn::from_names(data.train_on)),
+        packing_(data.packing.value_or(layout.layout() == chat::Layout::text ? "wrapped" : "none")),
+        tokenizer_(std::move(tokenizer)),
+        special_(tokenizer_->special_tokens()) {
+    train_on_.input = data.train_on_input;
+    template_ = chat_template_of(data, layout.layout());
+    settings_ = {{"data.layout", layout_name(layout.layout())}, {"data.columns", columns_}};
+    if (layout.layout() != chat::Layout::text) {
+      settings_["data.train_on"] = data.train_on;
+      settings_["data.train_on_input"] = data.train_on_input;
+    }
+    if (!template_) return;
+    settings_["data.chat_template"] = {
+        {"name", template_->chosen(false).name()},
+        {"xxh3", xxh3_hex(template_->chosen(false).source() + "\n" + template_->chosen(true).source() + "\n" +
+                          template_->special_tokens().dump())}};
+  }
 
   Document read(const JsonRecord& record) const override {
-    Document document{.tokens = tokenizer_->encode(text_of(record), /*add_special_tokens=*/true), .supervised = {}};
-    // Without an end of text, the model never learns to stop. A tokenizer without this token gets an empty line.
-    if (const auto eos = tokenizer_->special_tokens().eos) {
-      if (document.tokens.empty() || document.tokens.back() != *eos) document.tokens.push_back(*eos);
-    } else {
-      const auto end = tokenizer_->encode_continuation("\n\n");
-      document.tokens.insert(document.tokens.end(), end.begin(), end.end());
+    const Conversation conversation = layout_.read(record);
+    if (conversation.form == Conversation::Form::messages) {
+      if (!template_)
+        throw usage_error("the record has messages, and the tokenizer has no chat template: set data.chat_template");
+      chat::RenderRequest request{
+          .tools = conversation.tools, .documents = conversation.documents, .variables = conversation.variables};
+      return encode(chat::supervised_text(*template_, conversation, train_on_, request), /*whole_text=*/false);
     }
-    return document;
+    if (conversation.form == Conversation::Form::pair) {
+      const auto text = conversation.prompt + conversation.completion;
+      return encode({.text = text, .spans = {{train_on_.input ? 0 : conversation.prompt.size(), text.size()}}},
+                    /*whole_text=*/true);
+    }
+    return encode({.text = conversation.text, .spans = {{0, conversation.text.size()}}}, /*whole_text=*/true);
   }
-  nlohmann::json settings() const override { return {{"data.layout", "text"}, {"data.columns", {{"text", column_}}}}; }
+
+  nlohmann::json settings() const override { return settings_; }
   const std::string& tokenizer_hash() const override { return tokenizer_->hash(); }
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
   std::string packing() const override { return packing_; }
 
  private:
-  const std::string& text_of(const JsonRecord& record) const {
-    const auto found = record.find(column_);
-    if (found == record.end()) throw usage_error("the record has no column `{}`; {}", column_, columns_of(record));
-    if (!found->is_string())
-      throw usage_error("column `{}` must be a string, not {} {}", column_, found->is_array() ? "an" : "a",
-                        found->type_name());
-    return found->get_ref<const std::string&>();
-  }
-  std::string columns_of(const JsonRecord& record) const {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : record.items()) names.push_back(name);
-    const auto near = nearest(column_, names);
-    return fmt::format("it has {}{}", names.empty() ? "none" : join(names, ", "),
-                       near ? fmt::format("; set data.columns = {{ text = \"{}\" }}", *near) : "");
+  /// `whole_text`: the tokenizer's special tokens are added around it. A template has written those of messages.
+  Document encode(const chat::SupervisedText& text, bool whole_text) const {
+    Document document;
+    Supervised supervised(text.spans);
+    for (const auto& token : tokenizer_->encode_with_offsets(text.text, whole_text)) {
+      document.tokens.push_back(token.id);
+      document.supervised.push_back(supervised(token));
+    }
+    if (whole_text) add_end(document);
+    return document;
   }
 
-  std::string column_, packing_;
+  /// Without an end of text, the model never learns to stop. A tokenizer without this token gets an empty line.
+  void add_end(Document& document) const {
+    auto& [tokens, supervised] = document;
+    if (!special_.eos) {
+      for (int32_t id : tokenizer_->encode_continuation("\n\n")) {
+        tokens.push_back(id);
+        supervised.push_back(true);
+      }
+    } else if (tokens.empty() || tokens.back() != *special_.eos) {
+      tokens.push_back(*special_.eos);
+      supervised.push_back(true);
+    } else {
+      supervised.back() = true;
+    }
+  }
+
+  chat::RecordReader layout_;
+  chat::Columns columns_;
+  chat::TrainOn train_on_;
+  std::string packing_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  SpecialTokens special_;
+  std::optional<chat::ChatTemplate> template_;
+  nlohmann::json settings_;
 };
+
+/// The layout that data.layout names, or that the first record has.
+chat::RecordReader layout_of(const Recipe::Data& data, const std::vector<std::string>& files) {
+  const auto columns = data.columns.value_or(chat::Columns());
+  if (data.layout != "auto") return chat::RecordReader(chat::layout_of_name(data.layout), columns);
+  std::optional<chat::RecordReader> found;
+  for (const auto& file : files) {
+    const JsonRecords records(file);
+    constexpr size_t enough = 1 << 20;
+    for (const auto& part : records.parts(enough)) {
+      records.for_each(part, [&](const JsonRecord& record, size_t) {
+        found = chat::RecordReader::detect(record, columns);
+        return false;
+      });
+      if (found) return *found;
+    }
+  }
+  throw usage_error("data.train: {} no record", files.size() == 1 ? files[0] + " has" : "the files have");
+}
 
 }  // namespace
 
-std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>&,
+std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  const std::string& cache_dir) {
-  return std::make_unique<TextReader>(data, open_tokenizer(data, cache_dir));
+  return std::make_unique<LayoutReader>(data, layout_of(data, files), open_tokenizer(data, cache_dir));
 }
 
 }  // namespace runner

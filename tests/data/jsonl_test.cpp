@@ -194,10 +194,9 @@ TEST_CASE("a record without the column of its text names the columns that it has
   const auto open = [&](const Recipe::Data& data) {
     return error_of([&] { open_dataset(data, Split::train, 4, 256, folder / "cache"); });
   };
-  CHECK(open(jsonl_data({path})) == "usage: " + path +
-                                        ":2: the record has no column `text`; it has txt, n; set "
-                                        "data.columns = { text = \"txt\" }");
+  CHECK(open(jsonl_data({path})) == "usage: " + path + ":2: /text: is missing; the layout text needs it. Is it txt?");
   auto renamed = jsonl_data({path});
   renamed.columns = Recipe::Data::Columns{{"text", "n"}};
-  CHECK(open(renamed) == "usage: " + path + ":1: the record has no column `n`; it has text");
+  renamed.layout = "text";
+  CHECK(open(renamed) == "usage: " + path + ":1: /n: is missing; the layout text needs it");
 }

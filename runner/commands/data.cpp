@@ -1,0 +1,122 @@
+// `runner data`: the samples of a recipe as a training sees them.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/place.hpp"
+#include "runner/commands/preflight.hpp"
+#include "runner/commands/shared_options.hpp"
+#include "runner/data/data.hpp"
+#include "runner/data/data_check.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+struct Sample {
+  int64_t index;
+  std::vector<int64_t> inputs, targets;
+  int64_t supervised() const {
+    return std::ranges::count_if(targets, [](int64_t target) { return target != ignored_target; });
+  }
+};
+
+Sample read_sample(const Dataset& data, int64_t index) {
+  HostBatch batch(1, data.fields_of(std::span(&index, 1)));
+  data.read(index, batch, 0);
+  const auto inputs = batch.row<int64_t>(token_field::inputs, 0), targets = batch.row<int64_t>(token_field::targets, 0);
+  return {index, {inputs.begin(), inputs.end()}, {targets.begin(), targets.end()}};
+}
+
+/// The text of a sample. Supervised parts are green in a terminal, and between ⟦ and ⟧ elsewhere.
+std::string marked_text(const Sample& sample, const Tokenizer& tokenizer) {
+  const bool color = ::isatty(STDOUT_FILENO) == 1 && !std::getenv("NO_COLOR");
+  std::string text;
+  std::vector<int32_t> run;  // tokens are decoded together, because one can be a part of a character
+  bool marked = false;
+  auto flush = [&] {
+    if (run.empty()) return;
+    const auto part = tokenizer.decode(run);
+    text += !marked ? part : color ? "\033[32m" + part + "\033[0m" : "⟦" + part + "⟧";
+    run.clear();
+  };
+  // The first token is no target. The padding at the end is left out.
+  size_t length = sample.inputs.size();
+  while (length > 0 && sample.targets[length - 1] == ignored_target && sample.inputs[length - 1] == 0) --length;
+  for (size_t t = 0; t <= length; ++t) {
+    const bool last = t == sample.inputs.size();
+    if (last && sample.targets[t - 1] == ignored_target) break;
+    const bool supervised = t > 0 && sample.targets[t - 1] != ignored_target;
+    if (supervised != marked) flush();
+    marked = supervised;
+    run.push_back(static_cast<int32_t>(last ? sample.targets[t - 1] : sample.inputs[t]));
+  }
+  flush();
+  return text;
+}
+
+struct Options {
+  std::string file;
+  std::vector<std::string> overrides;
+  int64_t samples = 1;
+  int64_t first = 0;
+  bool validation = false, json = false;
+};
+
+ExitCode show_data(const Options& options) {
+  Recipe recipe = load_ready_recipe(options.file, options.overrides);
+  for (const auto& note : data_notes(recipe.data)) log::warning("{}", note);
+  const auto cache = data_cache();
+  if (needs_tokenizing(recipe.data)) prepare_data(recipe.data, cache);
+  const auto vocab = recipe.model.vocab_size ? recipe.model.vocab_size : tokenizer_vocab_size(recipe.data, cache);
+  const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
+  const auto data =
+      open_dataset(recipe.data, options.validation ? Split::validation : Split::train, seq_len, *vocab, cache);
+  if (!data) throw usage_error("{} has no validation data", options.file);
+  const auto tokenizer = recipe.data.format == "bin" ? nullptr : make_tokenizer(recipe.data, cache);
+  const SampleOrderOptions order{.shuffle = recipe.data.shuffle && !options.validation, .seed = recipe.run.seed};
+  const int64_t end = std::min(data->size(), options.first + options.samples);
+
+  if (!options.json) log::info("{}", data->describe());
+  auto list = nlohmann::json::array();
+  for (int64_t position = options.first; position < end; ++position) {
+    const auto sample = read_sample(*data, data->sample_at(0, position, order));
+    if (options.json) {
+      list.push_back({{"sample", sample.index}, {"inputs", sample.inputs}, {"targets", sample.targets}});
+      if (tokenizer) list.back()["text"] = marked_text(sample, *tokenizer);
+      continue;
+    }
+    log::info("sample {} at position {}: {}, {} supervised", sample.index, position,
+              counted(std::ssize(sample.inputs), "token"), sample.supervised());
+    if (tokenizer) std::printf("%s\n", marked_text(sample, *tokenizer).c_str());
+  }
+  if (options.json)
+    std::printf("%s\n",
+                nlohmann::json{{"schema", 1}, {"data", data->describe()}, {"size", data->size()}, {"samples", list}}
+                    .dump()
+                    .c_str());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_data(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  add_recipe_option(app, options->file);
+  add_overrides(app, options->overrides);
+  app.add_option("--samples", options->samples, "How many samples")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--first", options->first, "The position of the first one in epoch 0")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--validation", options->validation, "Show the validation data");
+  add_json_option(app, options->json);
+  return [options] { return show_data(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,57 @@
+#include "runner/data/chat_templates.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/source_files.hpp"
+
+namespace runner {
+
+namespace {
+
+using chat::ChatTemplate;
+
+/// The folder of a tokenizer that is a file or a folder; empty for "bytes" and "sentencepiece".
+fs::path tokenizer_folder(const Recipe::Data& data) {
+  const fs::path path = data.tokenizer;
+  if (fs::is_directory(path)) return path;
+  return fs::is_regular_file(path) ? path.parent_path() : fs::path();
+}
+
+ChatTemplate named_template(const std::string& name, const Recipe::Data& data) {
+  const auto names = ChatTemplate::built_in_names();
+  const auto folder = tokenizer_folder(data);
+  const auto special = folder.empty() ? chat::Json::object() : ChatTemplate::special_tokens_of(folder);
+  if (std::ranges::find(names, name) != names.end()) return ChatTemplate::built_in(name, special);
+  if (fs::is_directory(name)) return ChatTemplate::from_folder(name);
+  if (fs::is_regular_file(name)) return ChatTemplate::from_text(name, read_file(name), special);
+  auto near = nearest(name, names);
+  if (!near) near = nearest_file(name);
+  throw usage_error("there is no file \"{}\"; the built-in templates are {}{}", name, join(names, ", "),
+                    near ? "; did you mean " + *near + "?" : "");
+}
+
+std::optional<ChatTemplate> find_template(const Recipe::Data& data, chat::Layout layout) {
+  if (layout == chat::Layout::text) return {};
+  if (data.chat_template) return named_template(*data.chat_template, data);
+  const auto folder = tokenizer_folder(data);
+  if (!folder.empty() && ChatTemplate::folder_has_template(folder)) return ChatTemplate::from_folder(folder);
+  if (layout == chat::Layout::alpaca) return named_template("alpaca", data);
+  if (layout == chat::Layout::prompt_completion) return {};
+  throw usage_error("the tokenizer \"{}\" has no chat template: name one of {}, or a file", data.tokenizer,
+                    join(ChatTemplate::built_in_names(), ", "));
+}
+
+}  // namespace
+
+std::optional<ChatTemplate> chat_template_of(const Recipe::Data& data, chat::Layout layout) {
+  try {
+    return find_template(data, layout);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("data.chat_template: {}", error.what()));
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,16 @@
+// The chat template of a recipe: named in data.chat_template, or the tokenizer's own.
+#pragma once
+#include <optional>
+
+#include "runner/chat/chat_template.hpp"
+#include "runner/chat/layouts.hpp"
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+/// The template of data.chat_template (a built-in name, a file, or a folder); otherwise the one in the tokenizer's folder;
+/// otherwise "alpaca" for this layout, and none for plain text and for prompt_completion, which may consist of texts. Throws
+/// Error(usage) that begins with "data.chat_template" if there is none for another layout, or if it is wrong.
+std::optional<chat::ChatTemplate> chat_template_of(const Recipe::Data& data, chat::Layout layout);
+
+}  // namespace runner

@@ -1,0 +1,111 @@
+// Conversations and instructions: which tokens are supervised, for each layout, and with a tokenizer whose tokens cross messages.
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "runner/data/record_reader.hpp"
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+
+namespace {
+
+Recipe::Data records_data(const std::string& file) {
+  Recipe::Data data;
+  data.format = "jsonl";
+  data.train = {file};
+  return data;
+}
+
+/// The document of a record of bytes; supervised parts are between "[" and "]".
+std::string marked(const DataFolder& folder, Recipe::Data data, const JsonRecord& record) {
+  data.train = {folder.write("one.jsonl", record.dump() + "\n")};
+  const auto reader = make_record_reader(data, data.train, folder / "cache");
+  const auto document = reader->read(record);
+  REQUIRE(document.tokens.size() == document.supervised.size());
+  std::string text;
+  bool inside = false;
+  for (size_t i = 0; i < document.tokens.size(); ++i) {
+    if (document.supervised[i] != inside) text += inside ? "]" : "[";
+    inside = document.supervised[i];
+    text += static_cast<char>(document.tokens[i]);
+  }
+  return inside ? text + "]" : text;
+}
+
+const JsonRecord chat = JsonRecord::parse(R"({"messages": [
+  {"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"},
+  {"role": "user", "content": "R"}, {"role": "assistant", "content": "B"}]})");
+
+}  // namespace
+
+TEST_CASE("of a conversation, what the assistant says and the end of its turn are supervised") {
+  DataFolder folder;
+  auto data = records_data("");
+  data.chat_template = "chatml";
+  const std::string begin = "<|im_start|>", end = "<|im_end|>";
+  const auto turn = [&](const std::string& role, const std::string& content) {
+    return begin + role + "\n" + content + end + "\n";
+  };
+  const auto reply = [&](const std::string& content) { return begin + "assistant\n[" + content + end + "]\n"; };
+  const std::string opening = turn("system", "S") + turn("user", "Q");
+  CHECK(marked(folder, data, chat) == opening + reply("A") + turn("user", "R") + reply("B"));
+  data.train_on = {"last"};
+  CHECK(marked(folder, data, chat) == opening + turn("assistant", "A") + turn("user", "R") + reply("B"));
+  data.train_on = {"all"};
+  CHECK(marked(folder, data, chat) ==
+        "[" + opening + turn("assistant", "A") + turn("user", "R") + turn("assistant", "B") + "]");
+}
+
+TEST_CASE("prompts are not supervised, completions and their end are") {
+  DataFolder folder;
+  const JsonRecord pair = {{"prompt", "2+2="}, {"completion", "4"}};
+  auto data = records_data("");
+  CHECK(marked(folder, data, pair) == "2+2=[4\n\n]");
+  data.train_on_input = true;
+  CHECK(marked(folder, data, pair) == "[2+2=4\n\n]");
+}
+
+TEST_CASE("layouts are found by their columns") {
+  DataFolder folder;
+  const auto layout = [&](const JsonRecord& record, const char* chat_template = "chatml") {
+    auto data = records_data(folder.write("a.jsonl", record.dump() + "\n"));
+    data.chat_template = chat_template;
+    return make_record_reader(data, data.train, folder / "cache")->settings().at("data.layout").get<std::string>();
+  };
+  CHECK(layout({{"text", "a"}}) == "text");
+  CHECK(layout(chat) == "messages");
+  CHECK(layout({{"prompt", "a"}, {"completion", "b"}}) == "prompt_completion");
+  CHECK(layout({{"instruction", "a"}, {"input", ""}, {"output", "b"}}) == "alpaca");
+  CHECK(layout({{"conversations", JsonRecord::array({{{"from", "human"}, {"value", "a"}}})}}) == "sharegpt");
+}
+
+TEST_CASE("a tokenizer without a chat template needs data.chat_template for conversations") {
+  DataFolder folder;
+  auto data = records_data(folder.write("a.jsonl", chat.dump() + "\n"));
+  const auto open = [&] { return error_of([&] { make_record_reader(data, data.train, folder / "cache"); }); };
+  CHECK(open() ==
+        "usage: data.chat_template: the tokenizer \"bytes\" has no chat template: name one of alpaca, chatml, gemma, "
+        "llama2, "
+        "llama3, mistral, phi3, vicuna, zephyr, or a file");
+  data.chat_template = "zephir";
+  CHECK(open() ==
+        "usage: data.chat_template: there is no file \"zephir\"; the built-in templates are alpaca, chatml, gemma, "
+        "llama2, "
+        "llama3, mistral, phi3, vicuna, zephyr; did you mean zephyr?");
+  data.chat_template = folder.write("own.jinja", "{% for m in messages %}{{ m.content }}!{% endfor %}");
+  CHECK(open().empty());
+  CHECK(marked(folder, data, chat) == "S!Q![A!]R![B!]");
+}
+
+TEST_CASE("changed settings of records give other documents in the cache") {
+  DataFolder folder;
+  auto data = records_data(folder.write("a.jsonl", chat.dump() + "\n"));
+  data.chat_template = "chatml";
+  const auto weight = [&] { return open_dataset(data, Split::train, 256, 256, folder / "cache")->weight(0); };
+  const int64_t assistant = weight();
+  data.train_on = {"last"};
+  CHECK(2 * weight() == assistant);
+  data.chat_template = "zephyr";
+  CHECK(weight() != assistant / 2);
+}
