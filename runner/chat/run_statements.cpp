@@ -298,17 +298,17 @@ Value Interpreter::call_macro(const MacroTree& macro, Scope* closure, Arguments&
   {
     ScopeGuard scope(*this, closure);
     size_t count = macro.parameters.size(), given = arguments.positional.size();
+    std::vector<size_t> missing;  // a default may read the parameters before it
     for (size_t i = 0; i < count; ++i) {
       auto name = name_of(macro.parameters[i]);
       auto value = i < given ? std::optional(arguments.positional[i]) : take_named(name);
-      size_t first_default = count - macro.defaults.size();
-      if (!value)
-        value = i >= first_default
-                    ? evaluate(*macro.defaults[i - first_default])
-                    : Value::undefined(Missing{
-                          .owner = {}, .name = {}, .message = fmt::format("parameter '{}' was not provided", name)});
-      set_variable(macro.parameters[i], std::move(*value));
+      if (!value) missing.push_back(i);
+      auto none = Missing{.owner = {}, .name = {}, .message = fmt::format("parameter '{}' was not provided", name)};
+      set_variable(macro.parameters[i], value ? std::move(*value) : Value::undefined(std::move(none)));
     }
+    size_t first_default = count - macro.defaults.size();
+    for (size_t i : missing)
+      if (i >= first_default) set_variable(macro.parameters[i], evaluate(*macro.defaults[i - first_default]));
     std::vector<Value> rest(arguments.positional.begin() + static_cast<std::ptrdiff_t>(std::min(count, given)),
                             arguments.positional.end());
     if (!rest.empty() && macro.varargs < 0)

@@ -60,7 +60,7 @@ TEST_CASE("raise_exception has its own type", "[jinja]") {
   } catch (const jinja::RaisedByTemplate& error) {
     CHECK(error.message() == "roles must alternate");
     CHECK(error.line() == 2);
-    CHECK(error.column() == 19);
+    CHECK(error.column() == 4);
     CHECK(error.code() == ExitCode::usage);
   }
 }
