@@ -100,6 +100,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
   }
   ledger_.annotate(run_, "predicted", predicted(plan));
   run_dir_ = ledger_.run_dir(run_);
+  if (kept_) logs_ = MetricLogs(recipe.run.loggers, run_dir_, run.resolved);
 }
 
 void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& ended) {
@@ -132,6 +133,7 @@ int64_t RunRecord::begin_attempt(const std::string& reason, const StartPoint& st
   if (in_folder)
     ledger_.artifact(run_, "checkpoint", start.checkpoint, {{"step", start.step}, {"path", start.checkpoint}},
                      /*unless_known=*/true);
+  logs_.begin_attempt(start.step, ledger_, run_);
   fault_point("attempt begun");
   return number;
 }
@@ -143,6 +145,7 @@ int64_t RunRecord::begin(const StartPoint& start) {
   options.print_every_n_steps = print_every_;
   progress_ = std::make_unique<Progress>(options);
   if (kept_) progress_->line(fmt::format("run {} in {}", run_, run_dir_));
+  for (const auto& path : logs_.paths()) progress_->line(fmt::format("metrics also in {}", path.string()));
   progress_->phase("starting " + counted(world_size_, "worker"));
   return number;
 }
@@ -195,6 +198,7 @@ void RunRecord::add_points(std::vector<MetricPoint> points) {
       std::printf("%s\n", nlohmann::json{{"step", point.step}, {"value", json_number(point.value)}}.dump().c_str());
       std::fflush(stdout);
     }
+  logs_.add(points);
   ledger_.metrics(run_, std::move(points));
 }
 

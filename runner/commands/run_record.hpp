@@ -9,6 +9,7 @@
 #include "runner/commands/start_point.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/logging/metric_log.hpp"
 #include "runner/report/progress.hpp"
 #include "runner/selection/plan.hpp"
 
@@ -69,6 +70,7 @@ class RunRecord {
   int64_t confirms_bytes_;  ///< predicted memory, to be printed with the measured memory of a step; 0 = print nothing
   std::chrono::seconds patience_;  ///< how long close() may wait for the ledger; only its first call waits
   std::string run_, run_dir_;
+  MetricLogs logs_;
   std::unique_ptr<Progress> progress_;
   int ready_ = 0;
   bool made_step_ = false;

@@ -124,7 +124,8 @@ Names plugin_names() {
        .meaning = one_of({true, false}),
        .note = "nothing to do: the ledger keeps every step (`runner metrics`)",
        .refusal =
-           "the ledger keeps every step (`runner metrics`), and a hook can write elsewhere (on_train_batch_end)"},
+           "run.loggers = [\"tensorboard\", \"csv\"] writes such files beside the ledger, which keeps every step (`runner "
+           "metrics`)"},
       refused("callbacks",
               "[hooks] names functions in Lua; [checkpoint] is for ModelCheckpoint, train.early_stopping for "
               "EarlyStopping"),

@@ -52,6 +52,7 @@ struct Recipe {
     int64_t fast_dev_run = 0;  ///< n > 0: n optimizer steps and n batches of validation; nothing is kept
     std::vector<std::string> tags;
     std::string notes;
+    std::vector<std::string> loggers;  ///< files of metrics for other programs, beside the ledger
   } run;
 
   struct Model {

@@ -1,5 +1,8 @@
 // The keys of [run], [strategy], [selection] and [hooks].
+#include <algorithm>
+
 #include "runner/config/key_adder.hpp"
+#include "runner/base/text.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -14,6 +17,17 @@ std::string refused_dev_run(const json& value) {
   if (!value.is_boolean()) return "";
   return fmt::format("`fast_dev_run` cannot be {}: it is a number of steps; {}", value_text(value),
                      value == true ? "1 for Lightning's True" : "0 for Lightning's False");
+}
+
+std::optional<std::string> known_loggers(json& names) {
+  static const std::vector<std::string> known = {"tensorboard", "csv"};
+  for (const auto& name : names)
+    if (std::ranges::find(known, name.get<std::string>()) == known.end()) {
+      const auto near = nearest(name.get<std::string>(), known);
+      return fmt::format("`loggers` has no \"{}\": it can have {}{}", name.get<std::string>(), join(known, " and "),
+                         near ? "; did you mean \"" + *near + "\"?" : "");
+    }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -33,6 +47,10 @@ void add_run(std::vector<Key>& keys) {
        .minimum = 0, .refuses = refused_dev_run}, &R::fast_dev_run);
   add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
   add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
+  add({.name = "loggers", .type = T::texts,
+       .help = "Files of metrics in the run's folder for other programs, beside the ledger. tensorboard: event files. csv: "
+               "metrics.csv, a column for each metric.", .wanted = "a list of tensorboard and csv",
+       .fits = known_loggers}, &R::loggers);
 }
 
 void add_strategy(std::vector<Key>& keys) {

@@ -1,0 +1,28 @@
+// Metrics as a table of comma-separated values: metrics.csv.
+#pragma once
+#include <optional>
+
+#include "runner/logging/append_file.hpp"
+#include "runner/logging/metric_log.hpp"
+
+namespace runner {
+
+/// Columns: step, then one for each metric, in the order of their first values. Metrics that were recorded together are a row; the
+/// cells of others are empty. A new metric adds a column at the end: the file is written again. An attempt begins with the values in
+/// the ledger, one row per step. Numbers have as many digits as their double needs, or are nan, inf and -inf.
+class CsvLog final : public MetricLog {
+ public:
+  explicit CsvLog(fs::path path) : path_(std::move(path)) {}
+  void begin_attempt(int64_t step, const Ledger& ledger, const std::string& run) override;
+  void add(const std::vector<MetricPoint>& points) override;
+  fs::path path() const override { return path_; }
+
+ private:
+  std::string header() const;
+  void write_again(const std::string& rows);
+  fs::path path_;
+  std::vector<std::string> columns_;
+  std::optional<AppendFile> file_;
+};
+
+}  // namespace runner

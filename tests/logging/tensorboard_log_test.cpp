@@ -1,0 +1,75 @@
+// Event files: checksums, and the bytes of records as the format defines them.
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+
+#include "runner/logging/tensorboard_log.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+
+namespace {
+
+/// The events of a file. Checks lengths and checksums.
+std::vector<std::string> events_of(const fs::path& path) {
+  const auto bytes = read_file(path);
+  std::vector<std::string> events;
+  for (size_t at = 0; at < bytes.size();) {
+    uint64_t length = 0;
+    uint32_t sum = 0;
+    std::memcpy(&length, &bytes[at], sizeof(length));
+    std::memcpy(&sum, &bytes[at + 8], sizeof(sum));
+    CHECK(sum == masked_checksum(bytes.substr(at, 8)));
+    events.push_back(bytes.substr(at + 12, length));
+    std::memcpy(&sum, &bytes[at + 12 + length], sizeof(sum));
+    CHECK(sum == masked_checksum(events.back()));
+    at += 16 + length;
+  }
+  return events;
+}
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+/// The event without its wall time (field 1, eight bytes).
+std::string without_time(const std::string& event) {
+  CHECK(event[0] == '\x09');
+  return event.substr(9);
+}
+
+}  // namespace
+
+TEST_CASE("the checksum is CRC-32C, masked") {
+  // RFC 3720, B.4: "123456789" has CRC-32C 0xe3069283.
+  const uint32_t sum = 0xe3069283u;
+  CHECK(masked_checksum("123456789") == ((sum >> 15 | sum << 17) + 0xa282ead8u));
+}
+
+TEST_CASE("an attempt is a file: version, start, recipe once, then scalars") {
+  TemporaryFolder folder;
+  Ledger ledger((folder.path / "home").string(), Ledger::Mode::write);
+  TensorBoardLog log(folder.path / "tensorboard", "a = 1");
+  log.begin_attempt(0, ledger, "run");
+  log.add({{.name = "loss", .step = 300, .value = 1.5}, {.name = "lr", .step = 300, .value = 0.25}});
+  auto files = files_in(log.path());
+  REQUIRE(files.size() == 1);
+  CHECK(files[0].filename().string().starts_with("events.out.tfevents."));
+  auto events = events_of(files[0]);
+  REQUIRE(events.size() == 4);
+  using namespace std::string_literals;
+  CHECK(without_time(events[0]) == "\x10\x00\x1a\x0d"s + "brain.Event:2");
+  CHECK(without_time(events[1]) == "\x10\x01\x3a\x02\x08\x01"s);  // step 1, session_log { status: START }
+  CHECK(events[2].find("```toml\na = 1\n```") != std::string::npos);
+  // step 300; summary { value { tag "loss", simple_value 1.5 } value { tag "lr", simple_value 0.25 } }
+  CHECK(without_time(events[3]) ==
+        "\x10\xac\x02\x2a\x18\x0a\x0b\x0a\x04loss\x15\x00\x00\xc0\x3f\x0a\x09\x0a\x02lr\x15\x00\x00\x80\x3e"s);
+  TensorBoardLog resumed(folder.path / "tensorboard", "a = 1");
+  resumed.begin_attempt(299, ledger, "run");
+  files = files_in(log.path());
+  REQUIRE(files.size() == 2);
+  CHECK(events_of(files[1]).size() == 2);
+  CHECK(without_time(events_of(files[1])[1]) == "\x10\xac\x02\x3a\x02\x08\x01"s);
+}
