@@ -1,3 +1,4 @@
+// Tables of filters and methods, the arguments of functions, and the methods of dictionaries, lists and numbers.
 #include "runner/chat/builtins.hpp"
 
 #include <fmt/format.h>

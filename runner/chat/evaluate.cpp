@@ -1,3 +1,4 @@
+// Expressions: attributes, items, calls, operators.
 #include <fmt/format.h>
 
 #include <algorithm>

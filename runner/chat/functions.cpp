@@ -36,6 +36,7 @@ Dict dict_of(Arguments& arguments, std::string_view function) {
   Dict dict;
   if (!arguments.positional.empty()) {
     auto& first = arguments.positional[0];
+    if (first.is_undefined()) throw Fault{first.why_undefined()};
     if (first.is_dict()) {
       dict = first.as_dict();
     } else {

@@ -271,6 +271,14 @@ class Lexer {
       append_code_point(value, point);
     } else if (c == 'N') {
       fail(begin, "\\N{...} is not supported; write the character itself");
+    } else if (static_cast<unsigned char>(c) >=
+               0x80) {  // jinja2 writes the number of the character: "\é" is the text \xe9
+      auto point = source_.substr(at_, bytes_of_point(c));
+      auto number = static_cast<uint32_t>(decode(point));
+      at_ += point.size();
+      value += number < 0x100     ? fmt::format("\\x{:02x}", number)
+               : number < 0x10000 ? fmt::format("\\u{:04x}", number)
+                                  : fmt::format("\\U{:08x}", number);
     } else {
       value += '\\';
     }

@@ -1,3 +1,4 @@
+// The parser of expressions.
 #include "runner/base/text.hpp"
 #include "runner/chat/builtins.hpp"
 #include "runner/chat/parser.hpp"

@@ -1,3 +1,4 @@
+// The parser of statements.
 #include <algorithm>
 #include <utility>
 

@@ -1,3 +1,4 @@
+// Statements: output, loops, assignments, macros and blocks.
 #include <fmt/format.h>
 
 #include <algorithm>
