@@ -1,5 +1,7 @@
 #include "runner/config/configuration_layer.hpp"
 
+#include <algorithm>
+
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
@@ -32,18 +34,48 @@ Layer take_above(int level, Layer& layer) {
   return above;
 }
 
+const std::string global_batch = "train.global_batch_size", accumulation = "train.accumulate_grad_batches",
+                  factor = "strategy.gradient_accumulation_steps";
+
+/// Removes what the layers above have unset from the values of a configuration, and what needs another value of an unset key than
+/// its default. `has_global_batch`: a layer of the recipe sets it.
+void leave_out(const std::set<std::string>& unset, Layer& values, bool has_global_batch) {
+  const auto is_unset = [&](const std::string& key) {
+    return std::ranges::any_of(unset, [&](const auto& name) { return key == name || key.starts_with(name + "."); });
+  };
+  // The factor divides a global batch. Without one, the recipe counts micro-batches by another key.
+  const bool counts = is_unset(global_batch) && !has_global_batch && !is_unset(factor);
+  if (auto count = counts ? values.extract(factor) : Layer::node_type(); !count.empty()) {
+    count.key() = accumulation;
+    values.insert(std::move(count));
+  }
+  Layer defaults;
+  for (const auto& [key, located] : values)
+    if (is_unset(key)) defaults[key] = {};
+  merge(values, defaults);
+  for (const auto& [key, located] : defaults) values.erase(key);
+}
+
 /// Of global batch, micro-batch and accumulation, one follows from the others. Removes from `values` those that would contradict
 /// a batch size in `upper`.
 void give_way(Layer& values, const Layer& upper) {
-  const std::string global = "train.global_batch_size", steps = "train.accumulate_grad_batches";
   const auto sets = [&](const std::string& key) {
     const auto found = upper.find(key);
     return found != upper.end() && !found->second.value.is_null();
   };
-  if (sets(global)) values.erase(steps);
-  if (sets(steps)) values.erase(global);
-  if (sets(global) || sets(steps) || sets("train.micro_batch_size"))
-    values.erase("strategy.gradient_accumulation_steps");
+  if (sets(global_batch)) values.erase(accumulation);
+  if (sets(accumulation)) values.erase(global_batch);
+  if (sets(global_batch) || sets(accumulation) || sets("train.micro_batch_size")) values.erase(factor);
+}
+
+/// Merges `values` over the values of `layer` up to their level, and under those above it.
+void put_between(Layer& layer, Layer values, int level) {
+  const Layer upper = take_above(level, layer);
+  give_way(values, upper);
+  Layer own = take_above(level - 1, layer);
+  for (const auto& [key, located] : values) own[key] = located;
+  merge(layer, own);
+  merge(layer, upper);
 }
 
 }  // namespace
@@ -53,12 +85,17 @@ Diagnostic& ConfigurationLayer::report(const Origin& place, const std::string& c
   return diagnostics_.back();
 }
 
+bool ConfigurationLayer::named_in(const Layer& layer) const {
+  const auto config = layer.find("strategy.config"), name = layer.find("strategy.name");
+  if (config == layer.end() || config->second.value.is_null() || name == layer.end()) return false;
+  return importer_ && name->second.value.is_string() && importer_->takes(name->second.value);
+}
+
 void ConfigurationLayer::apply(Layer& layer, bool options) {
-  const auto found = layer.find("strategy.config"), name = layer.find("strategy.name");
-  if (found == layer.end() || found->second.value.is_null() || name == layer.end()) return;
-  if (!importer_ || !name->second.value.is_string() || !importer_->takes(name->second.value)) return;
-  const Located config = found->second;
-  found->second.value = nullptr;
+  if (!named_in(layer)) return;
+  Located& named = layer["strategy.config"];
+  const Located config = named;
+  named.value = nullptr;
   if (options) configured_at_ = config.origin;
   const auto tree = read(config);
   if (!tree) return;
@@ -70,30 +107,29 @@ void ConfigurationLayer::apply(Layer& layer, bool options) {
   diagnostics_.insert(diagnostics_.end(), meaning.diagnostics.begin(), meaning.diagnostics.end());
   notes_.insert(notes_.end(), meaning.notes.begin(), meaning.notes.end());
 
+  const auto applies = [&](const std::string& key) { return options || !key.starts_with("strategy."); };
   const fs::path folder = config.tree ? config.folder : (config.folder / config.value.get<std::string>()).parent_path();
   Layer values;
-  std::vector<std::string> replaced;
   for (const auto& value : meaning.values) {
-    if (!options && value.key.starts_with("strategy.")) continue;
     const auto* given = value_of(value.key);
-    if (given && given->level == config.level && given->value != "auto") {
-      if (!same(*given, value)) contradict(*given, value);
-      continue;
-    }
-    values[value.key] = {.value = value.value, .origin = value.place, .folder = folder, .level = config.level};
-    if (given && given->level < config.level && !same(*given, value))
-      replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value), shown(given->value),
-                                     place_of(given->origin)));
+    if (!given || given->level != config.level || given->value == "auto")
+      values[value.key] = {.value = value.value, .origin = value.place, .folder = folder, .level = config.level};
+    else if (applies(value.key) && !same(*given, value))
+      contradict(*given, value);
   }
+  leave_out(config.unset, values, value_of(global_batch) != nullptr);
+  std::erase_if(values, [&](const auto& value) { return !applies(value.first); });
+
+  std::vector<std::string> replaced;
+  for (const auto& value : meaning.values)
+    if (const auto* given = value_of(value.key); given && given->level < config.level && values.contains(value.key))
+      if (!same(*given, value))
+        replaced.push_back(fmt::format("{} = {} instead of {} ({})", value.key, shown(value.value), shown(given->value),
+                                       place_of(given->origin)));
   if (!replaced.empty())
     notes_.push_back(fmt::format("the configuration ({}) replaces values of the recipe: {}", place_of(config.origin),
                                  join(replaced, "; ")));
-  const Layer upper = take_above(config.level, layer);
-  give_way(values, upper);
-  Layer own = take_above(config.level - 1, layer);
-  for (const auto& [key, located] : values) own[key] = located;
-  merge(layer, own);
-  merge(layer, upper);
+  put_between(layer, std::move(values), config.level);
 }
 
 void ConfigurationLayer::contradict(const Located& given, const ImportedValue& value) {

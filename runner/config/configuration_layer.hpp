@@ -15,7 +15,10 @@ class ConfigurationLayer {
   ConfigurationLayer(std::vector<Diagnostic>& diagnostics, const Importer* importer)
       : diagnostics_(diagnostics), importer_(importer) {}
 
-  /// If the strategy of `layer` takes configurations, translates strategy.config, merges its values at its level, and sets
+  /// Whether `layer` names a strategy that takes configurations, and a configuration for it.
+  bool named_in(const Layer& layer) const;
+
+  /// If named_in(layer), translates strategy.config, merges its values at its level except Located::unset, and sets
   /// strategy.config to null. A value of the layer that names the configuration must be equal. A value of a lower layer is
   /// overridden, with a note if it differs. `options`: also those of the strategy.
   void apply(Layer& layer, bool options = true);

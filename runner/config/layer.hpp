@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "runner/base/files.hpp"
@@ -19,6 +20,8 @@ struct Located {
   bool of_strategy = false;  ///< translated from a foreign name in [strategy]; removed with its options
   std::string written = "";  ///< the foreign name that means this key; empty: the recipe has the key itself
   std::string note = "";     ///< for a name of another tool: how it was translated
+  std::set<std::string> unset =
+      {};  ///< of strategy.config: keys and sections that it must not set, because a higher layer unset them
 };
 
 /// Dotted key -> value: "section.key", or "hooks.HOOK.option". Deeper tables are values.

@@ -161,7 +161,8 @@ class Reader {
   /// Merges `own` over `layer`, after it has removed `removals` from `layer`.
   void put(Layer own, const std::vector<Removal>& removals, Layer& layer) {
     ++level_;
-    for (const auto& removal : removals) remove(layer, removal.name, removal.place);
+    const Layer before = removals.empty() ? Layer() : configured(layer);
+    for (const auto& removal : removals) remove(layer, before, removal);
     translation_.translate(own, layer);
     for (auto& [key, located] : own) located.level = level_;
     put_over(layer, own);
@@ -174,15 +175,24 @@ class Reader {
   /// Merges `upper` over `lower`. If `upper` names another strategy, all options of the strategy in `lower` are dropped. Returns a
   /// note about them.
   std::string overlay(Layer& lower, const Layer& upper) {
-    if (replaces_strategy(upper, lower) && !upper.contains("strategy.config"))
+    if (replaces_strategy(upper, lower) && !configuration_.named_in(upper))
       configuration_.apply(lower, /*options=*/false);
     const std::string note = drop_strategy(lower, upper);
     merge(lower, upper);
     return note;
   }
 
-  /// Removes a key, or all keys of a section, from `layer`, together with keys that no longer apply without them.
-  void remove(Layer& layer, const std::string& name, const Origin& place) {
+  /// `layer` with the values of its configuration.
+  Layer configured(Layer layer) const {
+    std::vector<Diagnostic> ignored;
+    ConfigurationLayer(ignored, help_.importer).apply(layer);
+    return layer;
+  }
+
+  /// Removes a key, or all keys of a section, from `layer`, together with keys that no longer apply without them. `before`:
+  /// configured(layer) before the first removal, because values of a configuration may depend on others.
+  void remove(Layer& layer, const Layer& before, const Removal& removal) {
+    const auto& [name, place] = removal;
     const bool open = name.starts_with("strategy.") || name.starts_with("hooks.");  // options may have any name
     if (!open && !find_section(name) && !find_key(name)) {
       diagnostics_.push_back(unknown_removal(name, place, names_of(help_)));
@@ -192,11 +202,10 @@ class Reader {
       return problem(
           place, "not-allowed",
           fmt::format("`{}` cannot be unset: unset the key of the recipe that it sets, or strategy.config", name));
-    std::vector<Diagnostic> ignored;
-    Layer full = layer, gone;
-    ConfigurationLayer(ignored, help_.importer).apply(full);
+    Layer gone;
+    const Layer now = configured(layer);
     // A key may be in one of them only: the configuration may set it, or hide it.
-    for (const Layer* one : {&layer, &full})
+    for (const Layer* one : {&std::as_const(layer), &before, &now})
       for (const auto& [dotted, located] : *one) {
         if (dotted != name && !dotted.starts_with(name + ".")) continue;
         const Key* key = find_key(dotted);
@@ -206,10 +215,10 @@ class Reader {
     overlay(layer, gone);  // as if they were set to their defaults
     for (const auto& [dotted, located] : gone) {
       layer.erase(dotted);
-      // A value of a configuration is not in the layer yet. Null removes it later.
-      if (layer.contains("strategy.config")) layer[dotted] = {.origin = place, .level = level_};
-      removed_[dotted] = located.origin;
+      removed_[dotted] = place;
     }
+    // A value of a configuration is not in the layer yet.
+    if (auto config = layer.find("strategy.config"); config != layer.end()) config->second.unset.insert(name);
     if (gone.empty()) notes_.push_back(fmt::format("unset `{}` has no effect: the key is not set", name));
   }
 
