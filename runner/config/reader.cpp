@@ -53,8 +53,7 @@ class Reader {
               fmt::format("{} must be evaluated: convert it to TOML with `runner print {}` first", file, file));
       return {};
     }
-    auto computed = help_.evaluate(
-        file, [&](const std::string& base, const Origin& place) { return read_base(file, base, place, chain); });
+    auto computed = evaluate(file, chain);
     return read_text(computed.toml, file, folder, chain, std::move(computed.places));
   }
 
@@ -139,15 +138,29 @@ class Reader {
     diagnostics_.back().suggestion = nearest(file, others);
   }
 
-  /// The values of `base`, for a computed recipe that extends it.
+  /// A base whose configuration has a mistake lacks values. If the program then fails, that mistake is the first one.
+  ComputedRecipe evaluate(const std::string& file, const std::vector<std::string>& chain) {
+    std::vector<Diagnostic> of_configurations;
+    try {
+      return help_.evaluate(file, [&](const std::string& base, const Origin& place) {
+        return read_base(file, base, place, chain, of_configurations);
+      });
+    } catch (const RecipeError& error) {
+      if (of_configurations.empty()) throw;
+      of_configurations.insert(of_configurations.end(), error.diagnostics().begin(), error.diagnostics().end());
+      throw RecipeError(of_configurations);
+    }
+  }
+
+  /// The values of `base`, for a computed recipe that extends it. Mistakes in its configuration go to `of_configurations`: they are
+  /// reported when it is read again, with the layers above it.
   json read_base(const std::string& file, const std::string& base, const Origin& asked_at,
-                 const std::vector<std::string>& chain) {
+                 const std::vector<std::string>& chain, std::vector<Diagnostic>& of_configurations) {
     std::vector<Diagnostic> diagnostics;
     Reader reader(diagnostics, help_);
     auto layer = reader.read_file_layers(beside(file, base), asked_at, chain);
     if (!diagnostics.empty()) throw RecipeError(diagnostics);
-    std::vector<Diagnostic> ignored;  // the configuration is read again with the layers above it
-    ConfigurationLayer(ignored, help_.importer).apply(layer);
+    ConfigurationLayer(of_configurations, help_.importer).apply(layer);
     json sections = json::object();
     for (const auto& [dotted, located] : layer) {
       if (!located.note.empty()) continue;

@@ -1,10 +1,12 @@
 // Configurations of DeepSpeed in recipes of several files: what an unset key, another strategy or a program above them changes.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/base/text.hpp"
 #include "tests/selection/recipe_place.hpp"
 
 using namespace runner;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -93,5 +95,27 @@ TEST_CASE("an option `config` of another strategy leaves what a configuration be
     CHECK(recipe.train.global_batch_size == 64);
     CHECK(recipe.train.micro_batch_size == 4);
     CHECK(recipe.strategy.options.contains("config") == !child.empty());
+  }
+}
+
+TEST_CASE("if a program fails because a configuration of its base has a mistake, that mistake is reported first") {
+  LayeredPlace place;
+  place.write("ds_real.json", "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 2}}");
+  const auto base = [&](const std::string& file) {
+    place.write("base.toml", "extends = \"plain.toml\"\n[strategy]\nname = \"zero\"\nconfig = \"" + file + "\"\n");
+  };
+  place.write("recipe.lua",
+              "local b = extend(\"base.toml\")\nreturn {train = {max_steps = 10 * b.train.global_batch_size}}\n");
+  base("ds_real.json");
+  CHECK(place.load("recipe.lua").train.max_steps == 640);
+  base("ds_rael.json");
+  try {
+    place.load("recipe.lua");
+    FAIL("accepted");
+  } catch (const RecipeError& error) {
+    REQUIRE(error.diagnostics().size() == 2);
+    CHECK(error.diagnostics()[0].code == "missing-file");
+    CHECK(error.diagnostics()[0].suggestion == "ds_real.json");
+    CHECK_THAT(error.diagnostics()[1].message, ContainsSubstring("nil"));
   }
 }
