@@ -343,7 +343,7 @@ class Replay {
     int64_t elements = held_most_;
     if (plan_.updates_beside()) {  // the update casts one unit at a time
       elements = 0;
-      for (const auto& unit : units_) elements = std::max(elements, unit.shard);
+      for (size_t u : trained_units(plan_)) elements = std::max(elements, units_[u].shard);
     }
     if (plan_.update_elements > 0) elements = std::min(elements, plan_.update_elements);
     return update_tiles() + elements * bytes_of(master);

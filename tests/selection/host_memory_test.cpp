@@ -97,3 +97,33 @@ TEST_CASE("pinned memory is rounded up to powers of two, as the allocator does")
   CHECK(more > 0);
   CHECK(pinned.host_bytes() - pageable.host_bytes() == more);
 }
+
+TEST_CASE("an update beside the next forward casts only the gradients of trained units") {
+  auto r = recipe("zero", {{"stage", 3}, {"offload_optimizer", true}, {"pin_memory", false}});
+  r.model.tie_embeddings = false;
+  r.model.frozen = {"embedding.*", "head.*"};
+  r.train.accumulate_grad_batches = AccumulationSchedule{{0, 1}};
+  // AdamW has two numbers of state for each parameter. Its kernel reads gradients of any dtype, so its only copy is that for the
+  // norm, of one part at a time. SGD has no state, and casts the gradients of one unit at a time.
+  r.optimizer.name = "adamw";
+  const auto adamw = make_plan(r, gpus(), 8192);
+  r.optimizer.name = "sgd";
+  r.optimizer.momentum = 0;
+  const auto sgd = make_plan(r, gpus(), 8192);
+  const ParallelPlan plan = zero_plan(sgd.job);
+  REQUIRE(plan.updates_beside());
+  REQUIRE(plan.gradient != plan.master);
+  int64_t trained = 0, unit_most = 0, part_most = 0, frozen_most = 0;
+  for (const auto& unit : plan.units) {
+    const auto layout = layout_of(*sgd.model, plan, unit);
+    if (unit.frozen) {
+      frozen_most = std::max(frozen_most, layout.shard);
+      continue;
+    }
+    trained += layout.shard;
+    unit_most = std::max(unit_most, layout.shard);
+    for (const auto& item : layout.items) part_most = std::max(part_most, std::min(item.numel, layout.shard));
+  }
+  CHECK(frozen_most > unit_most);
+  CHECK(sgd.host_bytes() - adamw.host_bytes() == 4 * (unit_most - part_most) - 8 * trained);
+}
