@@ -97,10 +97,20 @@ int64_t BlockMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) 
                        {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
 }
 
+int64_t BlockMemory::beside_embedding(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  double mask = 0;
+  for (const auto& moment : spec.backward_moments) mask = std::max(mask, moment.mask_bytes_per_token);
+  const int64_t masks = whole(static_cast<double>(tokens_) * mask);
+  const bool casts = leaf_ != job_.precision.compute;
+  return casts ? std::max(masks, output(block) / compute_ * bytes_of(leaf_)) : masks;
+}
+
 int64_t BlockMemory::forward_without_graph(size_t block) const {
   const auto& spec = job_.model->blocks[block];
+  if (spec.kind == BlockKind::embedding) return output(block) + beside_embedding(block);
   int64_t scratch = 0;
-  if (job_.accelerator.host_kernels && spec.kind != BlockKind::embedding)
+  if (job_.accelerator.host_kernels)
     for (const auto& parameter : spec.parameters)
       if (parameter.shape.size() == 2)
         scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
